@@ -869,7 +869,7 @@ func TestNewTasks(t *testing.T) {
 func TestCallsThatMustNotRunTwice(t *testing.T) {
 	var once []string
 	for _, name := range Verbs.Names() {
-		if c, _ := Verbs.Call(name); !c.Rule().Again {
+		if c, _ := Verbs.Call(name); !c.Rule().Idempotent {
 			once = append(once, name)
 		}
 	}

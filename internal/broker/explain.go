@@ -33,11 +33,11 @@ type Explained struct {
 	ID        task.ID
 }
 
-// Place implements verb.Placed.
-func (o *Explained) Place() uint32 { return o.ID.Shard() }
+// TargetShard implements verb.Sharded.
+func (o *Explained) TargetShard() uint32 { return o.ID.Shard() }
 
 // ExplainTask says why a task is not running.
-var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out Explains[*Explanation], err error) {
+var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out Explains[*Explanation], err error) {
 	ns, id := q.Namespace, q.ID
 	var queue string
 	queue, out.At, err = read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
@@ -55,7 +55,7 @@ var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: ex
 })
 
 // ExplainQueue says what the ready tasks of a queue wait for in a shard.
-var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
+var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
 	ns, name := q.Namespace, q.Queue
 	workers := r.b.workers(ctx, []QueueName{{ns, name}})[0]
 	var g *explain.Memory

@@ -93,18 +93,18 @@ type OnGroup struct {
 	ID        task.ID
 }
 
-// Place implements verb.Placed.
-func (o *OnGroup) Place() uint32 { return o.ID.Shard() }
+// TargetShard implements verb.Sharded.
+func (o *OnGroup) TargetShard() uint32 { return o.ID.Shard() }
 
-// Named implements verb.Named.
-func (o *OnGroup) Named() (kind, id string) { return "group", o.ID.String() }
+// ObjectID implements verb.ByID.
+func (o *OnGroup) ObjectID() (kind, id string) { return "group", o.ID.String() }
 
 func (o *OnGroup) within(round *engine.Round, s task.Scope) error {
 	return workflow.Within(round, s, o.Namespace, o.ID)
 }
 
 // CloseGroup lets an open group be complete when its members have ended.
-var CloseGroup = changes(verb.Rule{Name: "close-group", Again: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView], err error) {
+var CloseGroup = changes(verb.Rule{Name: "close-group", Idempotent: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Close(round, q.Namespace, q.ID)
 	return out, err
 })
@@ -116,7 +116,7 @@ type GroupCommand struct {
 }
 
 // CancelGroup cancels a group with its members.
-var CancelGroup = changes(verb.Rule{Name: "cancel-group", Again: true}, func(round *engine.Round, q *GroupCommand) (out Shown[*GroupView], err error) {
+var CancelGroup = changes(verb.Rule{Name: "cancel-group", Idempotent: true}, func(round *engine.Round, q *GroupCommand) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Cancel(round, q.By, q.Namespace, q.ID)
 	return out, err
 })
@@ -173,7 +173,7 @@ type GroupNotices struct {
 }
 
 // RecordNotices records the notices in the group's shard.
-var RecordNotices = changes(verb.Rule{Name: "hear", Again: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+var RecordNotices = changes(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
 	for _, n := range q.Notices {
 		workflow.Told(round, q.Namespace, n)
 	}

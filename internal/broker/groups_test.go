@@ -140,11 +140,11 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 func TestWhatRequestsAreAbout(t *testing.T) {
 	id := task.NewID(one, 1, 1)
 	for want, q := range map[string]interface {
-		Place() uint32
-		Named() (kind, id string)
+		TargetShard() uint32
+		ObjectID() (kind, id string)
 	}{"group": &OnGroup{ns, id}, "task": &OnTask{ns, id}, "operation": &OnOperation{ns, id}} {
-		if kind, name := q.Named(); kind != want || name != id.String() || q.Place() != one {
-			t.Errorf("a request about a %s is about %s %s in shard %d", want, kind, name, q.Place())
+		if kind, name := q.ObjectID(); kind != want || name != id.String() || q.TargetShard() != one {
+			t.Errorf("a request about a %s is about %s %s in shard %d", want, kind, name, q.TargetShard())
 		}
 	}
 }

@@ -51,8 +51,8 @@ type OnceHold struct {
 	Holder    OnceHolder
 }
 
-// Place implements verb.Placed.
-func (o *OnceHold) Place() uint32 { return o.Holder.ID.Shard() }
+// TargetShard implements verb.Sharded.
+func (o *OnceHold) TargetShard() uint32 { return o.Holder.ID.Shard() }
 
 // OnceHolds says whether a claim still holds its task.
 var OnceHolds = reads(verb.Rule{Name: "once-holds"}, func(from store.Reader, _ task.Scope, q *OnceHold) (bool, error) {

@@ -32,7 +32,7 @@ type StepDone struct{ Step StepAnswer }
 
 // OperateSome does a step of an operation in a shard, once: a repeat gets the same answer. Dead letters that it discards are archived
 // first.
-var OperateSome = onReplica(verb.Rule{Name: "operate-some", Again: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
+var OperateSome = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
 	ns, c := q.Namespace, &q.Step
 	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
 	if err != nil {
@@ -120,7 +120,7 @@ type MatchesCounted struct {
 }
 
 // CountMatches counts the tasks of all shards that a filter selects, and reads some of the newest.
-var CountMatches = onReplica(verb.Rule{Name: "count-matches", Again: true}, func(ctx context.Context, r *replica, q *MatchCount) (out MatchesCounted, err error) {
+var CountMatches = onReplica(verb.Rule{Name: "count-matches", Idempotent: true}, func(ctx context.Context, r *replica, q *MatchCount) (out MatchesCounted, err error) {
 	f := q.Filter
 	f.Within = task.ScopeOf(ctx).Queues
 	out.Matches, out.At, err = read(ctx, r, func(from store.Reader) (n Matches, err error) {

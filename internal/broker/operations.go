@@ -44,11 +44,11 @@ type OnOperation struct {
 	ID        task.ID
 }
 
-// Place implements verb.Placed.
-func (o *OnOperation) Place() uint32 { return o.ID.Shard() }
+// TargetShard implements verb.Sharded.
+func (o *OnOperation) TargetShard() uint32 { return o.ID.Shard() }
 
-// Named implements verb.Named.
-func (o *OnOperation) Named() (kind, id string) { return "operation", o.ID.String() }
+// ObjectID implements verb.ByID.
+func (o *OnOperation) ObjectID() (kind, id string) { return "operation", o.ID.String() }
 
 func (o *OnOperation) within(round *engine.Round, s task.Scope) error {
 	return operation.Within(round, s, o.Namespace, o.ID)
@@ -63,7 +63,7 @@ type NewOperation struct {
 // All of these verbs are idempotent: the id of the request shows that an operation has already been started.
 
 // StartOperation makes an operation that lives in a shard, and runs from now on. Its id is given here.
-var StartOperation = onReplica(verb.Rule{Name: "start-operation", Again: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
+var StartOperation = onReplica(verb.Rule{Name: "start-operation", Idempotent: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
 	spec, id := q.Spec, r.newID()
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
 	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, q.Namespace, id, spec) })
@@ -84,7 +84,7 @@ var (
 )
 
 func steers(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder, Shown[OperationView]] {
-	return onReplica(verb.Rule{Name: name, Again: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView], error) {
+	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView], error) {
 		return r.steer(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) { return do(round, q.Namespace, q.ID, q.By) }))
 	})
 }
@@ -104,7 +104,7 @@ type OperationWait struct {
 func (o *OperationWait) Waits() *time.Duration { return &o.Wait }
 
 // ShowOperation reads an operation, waiting up to Wait until it does not run any more.
-var ShowOperation = onReplica(verb.Rule{Name: "operation", Again: true}, func(ctx context.Context, r *replica, q *OperationWait) (out Shown[OperationView], err error) {
+var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, func(ctx context.Context, r *replica, q *OperationWait) (out Shown[OperationView], err error) {
 	wait := q.Wait
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -28,7 +28,7 @@ type QueueCopies struct {
 }
 
 // CopyQueues updates a shard's copies of queue configurations. Versions older than the copy are ignored.
-var CopyQueues = changes(verb.Rule{Name: "copy-queues", Again: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
+var CopyQueues = changes(verb.Rule{Name: "copy-queues", Idempotent: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
 	for name, c := range q.Configs {
 		engine.PutQueue(round, q.Namespace, name, c)
 	}
@@ -36,7 +36,7 @@ var CopyQueues = changes(verb.Rule{Name: "copy-queues", Again: true}, func(round
 })
 
 // DropCopy removes a shard's copy of an empty queue.
-var DropCopy = changes(verb.Rule{Name: "drop-copy", Again: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
+var DropCopy = changes(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
 	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue)
 })
 
@@ -63,7 +63,7 @@ type QueueDescribed struct {
 }
 
 // DescribeQueue tells how a queue stands in a shard.
-var DescribeQueue = changes(verb.Rule{Name: "queue", Again: true}, func(round *engine.Round, q *OnQueue) (out QueueDescribed, err error) {
+var DescribeQueue = changes(verb.Rule{Name: "queue", Idempotent: true}, func(round *engine.Round, q *OnQueue) (out QueueDescribed, err error) {
 	out.Info, err = engine.DescribeQueue(round, q.Namespace, q.Queue)
 	return out, err
 })
@@ -138,7 +138,7 @@ type DeadGrouped struct {
 }
 
 // GroupDead counts dead letters by type and normalised message.
-var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Again: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped, error) {
+var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Idempotent: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped, error) {
 	out, at, err := read(ctx, r, func(from store.Reader) (out DeadGrouped, err error) {
 		now, _ := r.shard.Now()
 		out.Groups, out.Partial = query.GroupDead(from, q.Namespace, q.Queue, task.ScopeOf(ctx), q.State, now)
@@ -154,7 +154,7 @@ type OnDead struct {
 	Selection Selection
 }
 
-// Author implements verb.Signed.
+// Author implements verb.Authored.
 func (o *OnDead) Author() *task.Author { return &o.Selection.By }
 
 // ReplayDead puts the selected tasks back into their queue. They keep their id, key and attempt log.

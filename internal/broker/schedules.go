@@ -60,8 +60,8 @@ func (o *OnSchedule) within(round *engine.Round, s task.Scope) error {
 // AtHome is a request about a schedule. The system shard knows by the schedule's name in which shard it lives.
 type AtHome struct{ OnSchedule }
 
-// Home implements verb.Homed.
-func (a *AtHome) Home() (ns, name string) { return a.Namespace, a.Name }
+// ObjectName implements verb.ByName.
+func (a *AtHome) ObjectName() (ns, name string) { return a.Namespace, a.Name }
 
 // SchedulePutCall asks to create or replace a schedule in a shard.
 type SchedulePutCall struct {
@@ -83,7 +83,7 @@ type ScheduleIsPut struct {
 // All of these verbs are idempotent: a schedule's version, or the id of the request, shows that a call has already taken effect.
 
 // PutSchedule makes a schedule what a caller says; its id is given here.
-var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Again: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
+var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
 	if !q.Put.DryRun {
 		if err := r.b.room(); err != nil {
 			return out, err
@@ -110,7 +110,7 @@ type ScheduleDeletion struct {
 type ScheduleDeleted struct{ Stamped }
 
 // DeleteSchedule removes a schedule.
-var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Again: true}, func(ctx context.Context, r *replica, q *ScheduleDeletion) (out ScheduleDeleted, err error) {
+var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleDeletion) (out ScheduleDeleted, err error) {
 	existed, at, err := change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (bool, error) {
 		return schedule.Audited(round, q.By, task.ScheduleDeleted, q.Namespace, q.Name, func() (bool, error) {
 			return schedule.Delete(round, q.Namespace, q.Name, q.Version)
@@ -130,7 +130,7 @@ type ScheduleCommand struct {
 }
 
 // PauseSchedule lets a schedule rest.
-var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
+var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.SchedulePaused, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Pause(round, q.Namespace, q.Name, q.Reason, q.By.Name)
 	})
@@ -138,7 +138,7 @@ var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func
 })
 
 // ResumeSchedule lets a schedule go on.
-var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Again: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
+var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.ScheduleResumed, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Resume(round, q.Namespace, q.Name)
 	})
@@ -159,7 +159,7 @@ type ScheduleTriggered struct {
 }
 
 // TriggerSchedule makes a task of a schedule now.
-var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Again: true}, func(ctx context.Context, r *replica, q *ScheduleTrigger) (out ScheduleTriggered, err error) {
+var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleTrigger) (out ScheduleTriggered, err error) {
 	if err := r.b.room(); err != nil {
 		return out, err
 	}

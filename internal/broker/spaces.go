@@ -15,11 +15,11 @@ type OnSpaces struct {
 	Names []string
 }
 
-// Place implements verb.Placed.
-func (o *OnSpaces) Place() uint32 { return o.Shard }
+// TargetShard implements verb.Sharded.
+func (o *OnSpaces) TargetShard() uint32 { return o.Shard }
 
 // Spaces tells what namespaces use of a shard, in their order.
-var Spaces = changes(verb.Rule{Name: "spaces", Again: true}, func(round *engine.Round, q *OnSpaces) ([]task.Space, error) {
+var Spaces = changes(verb.Rule{Name: "spaces", Idempotent: true}, func(round *engine.Round, q *OnSpaces) ([]task.Space, error) {
 	out := make([]task.Space, len(q.Names))
 	for i, ns := range q.Names {
 		out[i] = engine.Space(round, ns)
@@ -34,14 +34,14 @@ type NewShare struct {
 }
 
 // PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
-var PutShare = changes(verb.Rule{Name: "put-share", Again: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
+var PutShare = changes(verb.Rule{Name: "put-share", Idempotent: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
 	return engine.PutShare(round, q.Names[0], q.Share), nil
 })
 
 // EraseNamespace removes what a shard has of a namespace without queues, some rows a round.
 //
 // Errors: wrong_state while there are queues, or tasks on their way to other shards.
-var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Again: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
+var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
 	ns := q.Names[0]
 	var behind []byte
 	for {

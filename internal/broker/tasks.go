@@ -40,7 +40,7 @@ func (c *TaskCommand) Pack() {
 // Unpack implements the wire's packer. There is nothing to restore.
 func (c *TaskCommand) Unpack() {}
 
-// NewField implements verb.Leveled.
+// NewField implements verb.LevelGated.
 func (c *TaskCommand) NewField() string {
 	if c.Edit.IfETag != "" {
 		return task.FieldIfETag

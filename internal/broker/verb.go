@@ -23,11 +23,11 @@ type OnShard struct {
 	Namespace string
 }
 
-// Place implements verb.Placed.
-func (o *OnShard) Place() uint32 { return o.Shard }
+// TargetShard implements verb.Sharded.
+func (o *OnShard) TargetShard() uint32 { return o.Shard }
 
-// Put implements verb.Spread.
-func (o *OnShard) Put(shard uint32) { o.Shard = shard }
+// SetShard implements verb.AnyShard.
+func (o *OnShard) SetShard(shard uint32) { o.Shard = shard }
 
 // OnQueue is a request to the part of a queue in a shard.
 type OnQueue struct {
@@ -41,11 +41,11 @@ type OnTask struct {
 	ID        task.ID
 }
 
-// Place implements verb.Placed.
-func (o *OnTask) Place() uint32 { return o.ID.Shard() }
+// TargetShard implements verb.Sharded.
+func (o *OnTask) TargetShard() uint32 { return o.ID.Shard() }
 
-// Named implements verb.Named.
-func (o *OnTask) Named() (kind, id string) { return "task", o.ID.String() }
+// ObjectID implements verb.ByID.
+func (o *OnTask) ObjectID() (kind, id string) { return "task", o.ID.String() }
 
 func (o *OnTask) within(round *engine.Round, s task.Scope) error {
 	return engine.TaskWithin(round, s, o.Namespace, o.ID)
@@ -54,7 +54,7 @@ func (o *OnTask) within(round *engine.Round, s task.Scope) error {
 // Authored is a request of an operator.
 type Authored struct{ By task.Author }
 
-// Author implements verb.Signed.
+// Author implements verb.Authored.
 func (a *Authored) Author() *task.Author { return &a.By }
 
 // Stamped is an answer that carries the moment of the shard that it describes.
@@ -86,13 +86,13 @@ type Explains[E any] struct {
 // placed is a request that a shard's replica can run.
 type placed[Req any] interface {
 	*Req
-	verb.Placed
+	verb.Sharded
 }
 
 // onReplica describes a verb that needs more than one round, or one look at the state.
 func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
 	return verb.New(&Verbs, rule, func(ctx context.Context, here any, q *Req) (out Resp, err error) {
-		r, err := here.(*Broker).replica(P(q).Place())
+		r, err := here.(*Broker).replica(P(q).TargetShard())
 		if err != nil {
 			return out, err
 		}
@@ -117,7 +117,7 @@ func changes[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engine
 
 // reads describes a verb that is a function of the state, and of what the call may see.
 func reads[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, scope task.Scope, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
-	rule.Again = true
+	rule.Idempotent = true
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
 		out, at, err := read(ctx, r, func(from store.Reader) (Resp, error) { return fn(from, task.ScopeOf(ctx), q) })
 		stamp(&out, at)

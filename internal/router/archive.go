@@ -30,7 +30,7 @@ type archiveAnswer struct {
 	Next   string
 }
 
-var archived = serve(&method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "archived", Again: true}, run: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
+var archived = serve(&method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "archived", Idempotent: true}, run: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
 	out.Tasks, out.Places, out.Next, err = r.cfg.Broker.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
 	return out, err
 }, atServer: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
@@ -45,7 +45,7 @@ var archived = serve(&method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "
 	return out, err
 }})
 
-var archivedAt = serve(&method[archiveArgs, *broker.ArchivedTask]{Rule: verb.Rule{Name: "archived-at", Again: true}, run: func(_ context.Context, r *Router, a archiveArgs) (*broker.ArchivedTask, error) {
+var archivedAt = serve(&method[archiveArgs, *broker.ArchivedTask]{Rule: verb.Rule{Name: "archived-at", Idempotent: true}, run: func(_ context.Context, r *Router, a archiveArgs) (*broker.ArchivedTask, error) {
 	return r.cfg.Broker.ArchivedAt(a.Place)
 }})
 

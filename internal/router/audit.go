@@ -38,7 +38,7 @@ type auditAnswer struct {
 }
 
 var (
-	auditShard = serve(&method[auditArgs, auditAnswer]{Rule: verb.Rule{Name: "audit", Again: true}, run: func(ctx context.Context, r *Router, a auditArgs) (out auditAnswer, err error) {
+	auditShard = serve(&method[auditArgs, auditAnswer]{Rule: verb.Rule{Name: "audit", Idempotent: true}, run: func(ctx context.Context, r *Router, a auditArgs) (out auditAnswer, err error) {
 		out.Page, out.At, err = r.cfg.Broker.Audit(ctx, a.Shard, a.Query, a.Behind, a.Limit)
 		return out, err
 	}})

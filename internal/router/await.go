@@ -36,7 +36,7 @@ const (
 )
 
 // await reports whether something is ready.
-var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Again: true}, run: func(ctx context.Context, r *Router, a awaitArgs) (bool, error) {
+var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Idempotent: true}, run: func(ctx context.Context, r *Router, a awaitArgs) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, a.Wait)
 	defer cancel()
 	err := r.cfg.Broker.Await(waiting, a.Shard, a.Call)

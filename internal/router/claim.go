@@ -235,7 +235,7 @@ type abandonArgs struct {
 
 // abandon finds what a claim key got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
 // would be refused; but nobody else has the key.
-var abandon = serve(&method[abandonArgs, int]{Rule: verb.Rule{Name: "abandon", Again: true}, run: func(ctx context.Context, r *Router, a abandonArgs) (int, error) {
+var abandon = serve(&method[abandonArgs, int]{Rule: verb.Rule{Name: "abandon", Idempotent: true}, run: func(ctx context.Context, r *Router, a abandonArgs) (int, error) {
 	r.claims.cancel(claimID{a.Shard, a.Namespace, a.Key})
 	got, _, err := r.cfg.Broker.Claim(ctx, a.Shard, broker.ClaimCall{Namespace: a.Namespace, ClaimKey: a.Key, Max: task.MaxClaim}, 0)
 	if err != nil || len(got) == 0 {

@@ -34,8 +34,8 @@ type queueArgs struct {
 }
 
 // onSystem defines a method that calls Control.
-func onSystem[A, R any](name string, again bool, run func(ctx context.Context, c Control, a A) (R, error)) *method[A, R] {
-	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (R, error) {
+func onSystem[A, R any](name string, idempotent bool, run func(ctx context.Context, c Control, a A) (R, error)) *method[A, R] {
+	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Idempotent: idempotent}, run: func(ctx context.Context, r *Router, a A) (R, error) {
 		out, err := run(ctx, r.cfg.Control, a)
 		return out, broker.Refusal(systemShard, err)
 	}})
@@ -191,7 +191,7 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 }
 
 // whoLeads asks a shard's leader for its term and index.
-var whoLeads = serve(&method[uint32, leaderAnswer]{Rule: verb.Rule{Name: "leader", Again: true}, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
+var whoLeads = serve(&method[uint32, leaderAnswer]{Rule: verb.Rule{Name: "leader", Idempotent: true}, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
 	node, term, index := r.cfg.Broker.Leader(shard)
 	if uint32(node) != r.cfg.Node {
 		return leaderAnswer{}, &broker.Elsewhere{Shard: shard, Node: uint32(node)}

@@ -22,7 +22,7 @@ func (r *Router) Do(ctx context.Context, c verb.Call) error {
 		if err != nil {
 			return err
 		}
-		c.Request().(verb.Spread).Put(home)
+		c.Request().(verb.AnyShard).SetShard(home)
 	}
 	return r.stranded(r.atLeader(ctx, c))
 }
@@ -30,30 +30,30 @@ func (r *Router) Do(ctx context.Context, c verb.Call) error {
 // admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
 func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
 	request := c.Request()
-	if l, ok := request.(verb.Leveled); ok {
+	if l, ok := request.(verb.LevelGated); ok {
 		if field := l.NewField(); field != "" {
 			if err := r.knows(field); err != nil {
 				return err
 			}
 		}
 	}
-	if n, ok := request.(verb.Named); ok {
-		kind, id := n.Named()
-		if err := r.checkShard(ctx, n.Place(), kind, id); err != nil {
+	if n, ok := request.(verb.ByID); ok {
+		kind, id := n.ObjectID()
+		if err := r.checkShard(ctx, n.TargetShard(), kind, id); err != nil {
 			return err
 		}
 	}
-	if s, ok := request.(verb.Signed); ok {
+	if s, ok := request.(verb.Authored); ok {
 		if *s.Author(), err = r.noted(*s.Author()); err != nil {
 			return err
 		}
 	}
-	if h, ok := request.(verb.Homed); ok {
+	if h, ok := request.(verb.ByName); ok {
 		home, err := r.homeOf(ctx, h)
 		if err != nil {
 			return err
 		}
-		h.Put(home)
+		h.SetShard(home)
 	}
 	return nil
 }

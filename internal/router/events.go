@@ -16,7 +16,7 @@ type eventArgs struct {
 func eventWait(a *eventArgs) *time.Duration { return &a.Query.Wait }
 
 var (
-	shardEvents = serve(&method[eventArgs, events.Page]{Rule: verb.Rule{Name: "events", Again: true}, run: func(ctx context.Context, r *Router, a eventArgs) (events.Page, error) {
+	shardEvents = serve(&method[eventArgs, events.Page]{Rule: verb.Rule{Name: "events", Idempotent: true}, run: func(ctx context.Context, r *Router, a eventArgs) (events.Page, error) {
 		return r.cfg.Broker.Events(ctx, a.Shard, a.Query)
 	}, wait: eventWait})
 	systemEvents = func() *method[eventArgs, events.Page] {

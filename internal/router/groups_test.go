@@ -208,7 +208,7 @@ func TestMembersOfAGroup(t *testing.T) {
 		seen := &broker.GroupView{}
 		var unseen error
 		verbtest.On(s.answers, broker.ShowGroup, func(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
-			s.note("group in %d", q.Place())
+			s.note("group in %d", q.TargetShard())
 			return broker.Shown[*broker.GroupView]{View: seen, Stamped: broker.Stamped{At: at(2)}}, unseen
 		})
 		s.refused = map[string]error{"away": errAway}

@@ -25,8 +25,8 @@ type method[A, R any] struct {
 }
 
 // onBroker defines a method that calls this node's broker and sets the answer in place.
-func onBroker[A, R any](name string, again bool, run func(ctx context.Context, b Broker, a *A, out *R) error) *method[A, R] {
-	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
+func onBroker[A, R any](name string, idempotent bool, run func(ctx context.Context, b Broker, a *A, out *R) error) *method[A, R] {
+	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Idempotent: idempotent}, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
 		err = run(ctx, r.cfg.Broker, &a, &out)
 		return out, err
 	}})
@@ -46,14 +46,14 @@ func serve[A, R any](m *method[A, R]) *method[A, R] {
 
 // call returns a call of the method.
 func (m *method[A, R]) call(shard uint32, args A) *ownCall[A, R] {
-	return &ownCall[A, R]{m: m, shard: shard, Carried: verb.Carried[A, R]{Req: args}}
+	return &ownCall[A, R]{m: m, shard: shard, Payload: verb.Payload[A, R]{Req: args}}
 }
 
 // ownCall is a call of a method.
 type ownCall[A, R any] struct {
 	m     *method[A, R]
 	shard uint32
-	verb.Carried[A, R]
+	verb.Payload[A, R]
 }
 
 func (c *ownCall[A, R]) Rule() *verb.Rule { return &c.m.Rule }
@@ -199,15 +199,15 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	return f.err(shard, node)
 }
 
-// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. again says that repeating a
-// call is safe when its outcome is unknown. Every node must add the method before it is called.
-func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
+// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. idempotent says that repeating
+// a call is safe when its outcome is unknown. Every node must add the method before it is called.
+func OnShard[A, R any](r *Router, name string, idempotent bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
 	type sharded struct {
 		Shard uint32
 		Args  A
 		Why   string `json:",omitempty"` // ignored by nodes of older releases
 	}
-	m := &method[sharded, R]{Rule: verb.Rule{Name: "shard." + name, Again: again}, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
+	m := &method[sharded, R]{Rule: verb.Rule{Name: "shard." + name, Idempotent: idempotent}, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
 		out, err := run(WithReason(ctx, a.Why), a.Shard, a.Args)
 		return out, broker.Refusal(a.Shard, err)
 	}}
@@ -235,7 +235,7 @@ func Reason(ctx context.Context) string {
 }
 
 // OnSystem is OnShard for the system shard.
-func OnSystem[A, R any](r *Router, name string, again bool, run func(ctx context.Context, args A) (R, error)) func(ctx context.Context, args A) (R, error) {
-	on := OnShard(r, name, again, func(ctx context.Context, _ uint32, args A) (R, error) { return run(ctx, args) })
+func OnSystem[A, R any](r *Router, name string, idempotent bool, run func(ctx context.Context, args A) (R, error)) func(ctx context.Context, args A) (R, error) {
+	on := OnShard(r, name, idempotent, func(ctx context.Context, _ uint32, args A) (R, error) { return run(ctx, args) })
 	return func(ctx context.Context, args A) (R, error) { return on(ctx, systemShard, args) }
 }

@@ -28,7 +28,7 @@ func runOnce(ctx context.Context, r *Router, a onceArgs) (out onceAnswer, err er
 }
 
 var (
-	once = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "once", Again: true}, run: runOnce})
+	once = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "once", Idempotent: true}, run: runOnce})
 	// abandonOnce is not repeated if its outcome is unknown: the first call might arrive late, and abandon what the same claim has begun
 	// again.
 	abandonOnce = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "abandon-once"}, run: runOnce})

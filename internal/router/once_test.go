@@ -88,7 +88,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 			script := &onceScript{scripted: s, says: c.says}
 			m.cfg.Broker = script
 			verbtest.On(s.answers, broker.OnceHolds, func(_ context.Context, q *broker.OnceHold) (bool, error) {
-				s.note("holds in %d", q.Place())
+				s.note("holds in %d", q.TargetShard())
 				if errors.Is(c.holds, task.ErrNotFound) {
 					return false, nil
 				}

@@ -21,7 +21,7 @@ type peekAnswer struct {
 	Age  time.Duration
 }
 
-var peekTask = serve(&method[peekArgs, peekAnswer]{Rule: verb.Rule{Name: "peek", Again: true}, run: func(ctx context.Context, r *Router, a peekArgs) (out peekAnswer, err error) {
+var peekTask = serve(&method[peekArgs, peekAnswer]{Rule: verb.Rule{Name: "peek", Idempotent: true}, run: func(ctx context.Context, r *Router, a peekArgs) (out peekAnswer, err error) {
 	out.View, out.At, out.Age, err = r.cfg.Broker.Peek(ctx, a.Namespace, a.ID)
 	return out, err
 }})

@@ -145,7 +145,7 @@ func waited(c verb.Call, since time.Time) {
 // tryAgain reports whether a call that returned err should be tried elsewhere.
 func tryAgain(rule *verb.Rule, err error) bool {
 	var not *notRun
-	return isElsewhere(err) || errors.As(err, &not) || rule.Again && errors.Is(err, broker.ErrUnknown)
+	return isElsewhere(err) || errors.As(err, &not) || rule.Idempotent && errors.Is(err, broker.ErrUnknown)
 }
 
 func isElsewhere(err error) bool {

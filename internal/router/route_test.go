@@ -508,7 +508,7 @@ func TestWhatMayBeRepeated(t *testing.T) {
 	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
 	var got []string
 	for name, make := range served {
-		if !make().Rule().Again {
+		if !make().Rule().Idempotent {
 			got = append(got, name)
 		}
 	}

@@ -34,9 +34,9 @@ var (
 
 // homeOf finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards themselves
 // are asked.
-func (r *Router) homeOf(ctx context.Context, of verb.Homed) (uint32, error) {
+func (r *Router) homeOf(ctx context.Context, of verb.ByName) (uint32, error) {
 	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
-	ns, name := of.Home()
+	ns, name := of.ObjectName()
 	home, err := call(ctx, r, findSchedule, systemShard, homeArgs{Namespace: ns, Name: name})
 	if !errors.Is(err, task.ErrNotFound) {
 		return home.Shard, err

@@ -89,7 +89,7 @@ type showAnswer struct {
 	At   broker.Stamp
 }
 
-var showTask = serve(&method[showArgs, showAnswer]{Rule: verb.Rule{Name: "task", Again: true}, run: func(ctx context.Context, r *Router, a showArgs) (out showAnswer, err error) {
+var showTask = serve(&method[showArgs, showAnswer]{Rule: verb.Rule{Name: "task", Idempotent: true}, run: func(ctx context.Context, r *Router, a showArgs) (out showAnswer, err error) {
 	out.View, out.At, err = r.cfg.Broker.Task(ctx, a.Namespace, a.ID, a.Wait)
 	return out, err
 },

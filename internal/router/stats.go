@@ -28,7 +28,7 @@ type statsAnswer struct {
 	Late   []stats.LateTick
 }
 
-var statsReport = serve(&method[statsArgs, statsAnswer]{Rule: verb.Rule{Name: "stats", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) (out statsAnswer, err error) {
+var statsReport = serve(&method[statsArgs, statsAnswer]{Rule: verb.Rule{Name: "stats", Idempotent: true}, run: func(_ context.Context, r *Router, a statsArgs) (out statsAnswer, err error) {
 	now := time.Now()
 	out.Report = r.cfg.Stats.Report(now, a.Queue, a.Window)
 	if a.Queue.Name == "" {
@@ -37,19 +37,19 @@ var statsReport = serve(&method[statsArgs, statsAnswer]{Rule: verb.Rule{Name: "s
 	return out, nil
 }})
 
-var statsBriefs = serve(&method[statsArgs, []stats.Brief]{Rule: verb.Rule{Name: "stats-briefs", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Brief, error) {
+var statsBriefs = serve(&method[statsArgs, []stats.Brief]{Rule: verb.Rule{Name: "stats-briefs", Idempotent: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Brief, error) {
 	return r.cfg.Stats.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
 }})
 
-var statsTrends = serve(&method[statsArgs, []stats.Trend]{Rule: verb.Rule{Name: "stats-trends", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Trend, error) {
+var statsTrends = serve(&method[statsArgs, []stats.Trend]{Rule: verb.Rule{Name: "stats-trends", Idempotent: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Trend, error) {
 	return r.cfg.Stats.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
 }})
 
-var namespaceStatus = serve(&method[string, broker.NamespaceStatus]{Rule: verb.Rule{Name: "namespace_status", Again: true}, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStatus, error) {
+var namespaceStatus = serve(&method[string, broker.NamespaceStatus]{Rule: verb.Rule{Name: "namespace_status", Idempotent: true}, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStatus, error) {
 	return r.cfg.Broker.NamespaceStatus(ctx, ns, statusAge)
 }})
 
-var queueCounts = serve(&method[broker.CountsQuery, []broker.QueueCount]{Rule: verb.Rule{Name: "queue-counts", Again: true}, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
+var queueCounts = serve(&method[broker.CountsQuery, []broker.QueueCount]{Rule: verb.Rule{Name: "queue-counts", Idempotent: true}, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
 	return r.cfg.Broker.QueueCounts(ctx, q, statusAge)
 }})
 
@@ -139,14 +139,14 @@ func wanted(ctx context.Context, queue string) func(string) bool {
 	return func(name string) bool { return (queue == "" || name == queue) && scope.Sees(name) }
 }
 
-var typeCounts = serve(&method[typesArgs, stats.TypeCounts]{Rule: verb.Rule{Name: "type-counts", Again: true}, run: func(ctx context.Context, r *Router, a typesArgs) (stats.TypeCounts, error) {
+var typeCounts = serve(&method[typesArgs, stats.TypeCounts]{Rule: verb.Rule{Name: "type-counts", Idempotent: true}, run: func(ctx context.Context, r *Router, a typesArgs) (stats.TypeCounts, error) {
 	sees := wanted(ctx, a.Queue)
 	return r.cfg.Stats.TypeCounts(time.Now(), a.Namespace, a.Window, func(queue, typ string) bool {
 		return sees(queue) && (a.Pattern == "" || task.Matches(a.Pattern, typ))
 	}), nil
 }})
 
-var typeBriefs = serve(&method[typesArgs, []stats.TypeBrief]{Rule: verb.Rule{Name: "type-briefs", Again: true}, run: func(ctx context.Context, r *Router, a typesArgs) ([]stats.TypeBrief, error) {
+var typeBriefs = serve(&method[typesArgs, []stats.TypeBrief]{Rule: verb.Rule{Name: "type-briefs", Idempotent: true}, run: func(ctx context.Context, r *Router, a typesArgs) ([]stats.TypeBrief, error) {
 	return r.cfg.Stats.TypeBriefs(time.Now(), a.Namespace, a.Window, a.Names, wanted(ctx, a.Queue)), nil
 }})
 
@@ -160,7 +160,7 @@ type typeAnswer struct {
 	Queues []string // all that have had its tasks
 }
 
-var typeReport = serve(&method[typeArgs, typeAnswer]{Rule: verb.Rule{Name: "type-stats", Again: true}, run: func(ctx context.Context, r *Router, a typeArgs) (out typeAnswer, err error) {
+var typeReport = serve(&method[typeArgs, typeAnswer]{Rule: verb.Rule{Name: "type-stats", Idempotent: true}, run: func(ctx context.Context, r *Router, a typeArgs) (out typeAnswer, err error) {
 	out.Report = r.cfg.Stats.TypeReport(time.Now(), a.Query, wanted(ctx, a.Queue))
 	out.Queues = r.cfg.Stats.TypeQueues(a.Query.Namespace, a.Query.Type, wanted(ctx, ""))
 	return out, nil

@@ -19,7 +19,7 @@ import (
 // workersTime is how long a list waits for another node.
 const workersTime = 2 * time.Second
 
-var listWorkers = serve(&method[registry.Query, registry.Page]{Rule: verb.Rule{Name: "workers", Again: true}, run: func(_ context.Context, r *Router, q registry.Query) (registry.Page, error) {
+var listWorkers = serve(&method[registry.Query, registry.Page]{Rule: verb.Rule{Name: "workers", Idempotent: true}, run: func(_ context.Context, r *Router, q registry.Query) (registry.Page, error) {
 	return r.cfg.Registry.List(q), nil
 }})
 
@@ -52,7 +52,7 @@ func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (li
 
 type missedArgs struct{ Missed []registry.Absence }
 
-var seenWorkers = serve(&method[missedArgs, []bool]{Rule: verb.Rule{Name: "seen-workers", Again: true}, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
+var seenWorkers = serve(&method[missedArgs, []bool]{Rule: verb.Rule{Name: "seen-workers", Idempotent: true}, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
 	return r.cfg.Registry.Seen(a.Missed), nil
 }})
 
@@ -80,7 +80,7 @@ func (r *Router) seenElsewhere(ctx context.Context, missed []registry.Absence) [
 
 type tallyArgs struct{ Queues []broker.QueueName }
 
-var tallyWorkers = serve(&method[tallyArgs, registry.Tally]{Rule: verb.Rule{Name: "tally-workers", Again: true}, run: func(_ context.Context, r *Router, a tallyArgs) (registry.Tally, error) {
+var tallyWorkers = serve(&method[tallyArgs, registry.Tally]{Rule: verb.Rule{Name: "tally-workers", Idempotent: true}, run: func(_ context.Context, r *Router, a tallyArgs) (registry.Tally, error) {
 	queues := make([]registry.QueueName, len(a.Queues))
 	for i, q := range a.Queues {
 		queues[i] = registry.QueueName(q)
@@ -105,7 +105,7 @@ func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []
 	return out
 }
 
-var awayNodes = serve(&method[nothing, []string]{Rule: verb.Rule{Name: "away-nodes", Again: true, Patience: ratesTime}, run: func(ctx context.Context, r *Router, _ nothing) ([]string, error) {
+var awayNodes = serve(&method[nothing, []string]{Rule: verb.Rule{Name: "away-nodes", Idempotent: true, Patience: ratesTime}, run: func(ctx context.Context, r *Router, _ nothing) ([]string, error) {
 	out, err := r.cfg.Control.AwayNodes(ctx)
 	return out, broker.Refusal(systemShard, err)
 }})

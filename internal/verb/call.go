@@ -8,7 +8,7 @@ import (
 // CallOf is a call of a verb.
 type CallOf[Req, Resp any] struct {
 	verb *Verb[Req, Resp]
-	Carried[Req, Resp]
+	Payload[Req, Resp]
 	parts []Call
 }
 
@@ -23,8 +23,8 @@ func (c *CallOf[Req, Resp]) Run(ctx context.Context, here any) (err error) {
 
 // Shard implements Call.
 func (c *CallOf[Req, Resp]) Shard() uint32 {
-	if p, ok := any(&c.Req).(Placed); ok {
-		return p.Place()
+	if p, ok := any(&c.Req).(Sharded); ok {
+		return p.TargetShard()
 	}
 	return 0
 }
@@ -45,7 +45,7 @@ func (c *CallOf[Req, Resp]) Split(shards []uint32) []Call {
 	c.parts = make([]Call, len(shards))
 	for i, shard := range shards {
 		part := c.verb.Make(c.Req)
-		any(&part.Req).(Spread).Put(shard)
+		any(&part.Req).(AnyShard).SetShard(shard)
 		c.parts[i] = part
 	}
 	return c.parts

@@ -8,32 +8,32 @@ import (
 
 // Requests implement these interfaces by embedding structs with the methods.
 
-// Placed is a request for one shard.
-type Placed interface{ Place() uint32 }
+// Sharded is a request for one shard.
+type Sharded interface{ TargetShard() uint32 }
 
-// Spread is a request that can be sent to any shard.
-type Spread interface {
-	Placed
-	Put(shard uint32)
+// AnyShard is a request that can be sent to any shard.
+type AnyShard interface {
+	Sharded
+	SetShard(shard uint32)
 }
 
-// Homed is a request about an object whose shard the system shard looks up by the object's name.
-type Homed interface {
-	Spread
-	Home() (ns, name string)
+// ByName is a request about an object whose shard the system shard looks up by the object's name.
+type ByName interface {
+	AnyShard
+	ObjectName() (ns, name string)
 }
 
-// Signed is a request of an operator, who is recorded in the audit log.
-type Signed interface{ Author() *task.Author }
+// Authored is a request of an operator, who is recorded in the audit log.
+type Authored interface{ Author() *task.Author }
 
-// Named is a request about an object whose id names its shard. If no node has that shard, the object does not exist.
-type Named interface {
-	Placed
-	Named() (kind, id string)
+// ByID is a request about an object whose id names its shard. If no node has that shard, the object does not exist.
+type ByID interface {
+	Sharded
+	ObjectID() (kind, id string)
 }
 
-// Leveled is a request that may use a field that leaders of an older release do not know. NewField returns the field, or "".
-type Leveled interface{ NewField() string }
+// LevelGated is a request that may use a field that leaders of an older release do not know. NewField returns the field, or "".
+type LevelGated interface{ NewField() string }
 
 // Waiting is a request that may wait for something.
 type Waiting interface{ Waits() *time.Duration }

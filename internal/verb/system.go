@@ -12,8 +12,8 @@ type Frame[Req any] struct {
 type SystemVerb[Req, Resp any] struct{ Framed *Verb[Frame[Req], Resp] }
 
 // NewSystem defines a verb of the system shard, and adds it to the table of its package.
-func NewSystem[Req, Resp any](to *Table, name string, again bool, run func(ctx context.Context, here any, req Req) (Resp, error)) SystemVerb[Req, Resp] {
-	return SystemVerb[Req, Resp]{New(to, Rule{Name: "shard." + name, Where: System, Again: again}, func(ctx context.Context, here any, f *Frame[Req]) (Resp, error) {
+func NewSystem[Req, Resp any](to *Table, name string, idempotent bool, run func(ctx context.Context, here any, req Req) (Resp, error)) SystemVerb[Req, Resp] {
+	return SystemVerb[Req, Resp]{New(to, Rule{Name: "shard." + name, Where: System, Idempotent: idempotent}, func(ctx context.Context, here any, f *Frame[Req]) (Resp, error) {
 		return run(ctx, here, f.Args)
 	})}
 }

@@ -25,9 +25,9 @@ const (
 
 // Rule is a verb's description.
 type Rule struct {
-	Name  string // on the wire; must not change, since nodes of two releases use it
-	Where Where
-	Again bool // repeating a call is safe when its outcome is unknown
+	Name       string // on the wire; must not change, since nodes of two releases use it
+	Where      Where
+	Idempotent bool // repeating a call is safe when its outcome is unknown
 	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take.
 	Patience time.Duration
 }
@@ -49,7 +49,7 @@ type Call interface {
 	Run(ctx context.Context, here any) error
 	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
-	Carrier
+	Codec
 	// Split makes a call for each of some shards, for a verb of all shards, and Merge merges their answers into this call's. Parts returns
 	// the calls of the last Split.
 	Split(shards []uint32) []Call
@@ -58,7 +58,7 @@ type Call interface {
 }
 
 // Verb is a kind of call, with a request and an answer. Both are encoded by the names of their fields. The interfaces that Req implements
-// say more: see Placed, Signed and the others.
+// say more: see Sharded, Authored and the others.
 type Verb[Req, Resp any] struct {
 	rule  Rule
 	run   func(ctx context.Context, here any, req *Req) (Resp, error)
@@ -67,7 +67,7 @@ type Verb[Req, Resp any] struct {
 
 // New defines a verb, and adds it to the table of its package.
 func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here any, req *Req) (Resp, error)) *Verb[Req, Resp] {
-	if _, ok := any(new(Req)).(Placed); rule.Where == Shard && !ok {
+	if _, ok := any(new(Req)).(Sharded); rule.Where == Shard && !ok {
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
 	}
 	v := &Verb[Req, Resp]{rule: rule, run: run}
@@ -77,7 +77,7 @@ func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here
 
 // Merged makes the verb one of all shards: each gets the same request, and merge merges their answers.
 func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error)) *Verb[Req, Resp] {
-	if _, ok := any(new(Req)).(Spread); !ok {
+	if _, ok := any(new(Req)).(AnyShard); !ok {
 		panic(fmt.Sprintf("%s: its request is not one to any shard", v.rule.Name))
 	}
 	v.rule.Where, v.merge = AllShards, merge
@@ -96,5 +96,5 @@ func (v *Verb[Req, Resp]) Call(ctx context.Context, by Runner, req Req) (Resp, e
 
 // Make returns a call for a runner.
 func (v *Verb[Req, Resp]) Make(req Req) *CallOf[Req, Resp] {
-	return &CallOf[Req, Resp]{verb: v, Carried: Carried[Req, Resp]{Req: req}}
+	return &CallOf[Req, Resp]{verb: v, Payload: Payload[Req, Resp]{Req: req}}
 }

@@ -13,8 +13,8 @@ type onShard struct {
 	Rest  time.Duration
 }
 
-func (o *onShard) Place() uint32         { return o.Shard }
-func (o *onShard) Put(shard uint32)      { o.Shard = shard }
+func (o *onShard) TargetShard() uint32   { return o.Shard }
+func (o *onShard) SetShard(shard uint32) { o.Shard = shard }
 func (o *onShard) Waits() *time.Duration { return &o.Rest }
 
 // each runs calls on a number that stands for a node.
@@ -31,7 +31,7 @@ func panics(do func()) (did bool) {
 func TestCall(t *testing.T) {
 	var table Table
 	errHalf := errors.New("half")
-	add := New(&table, Rule{Name: "add", Again: true}, func(_ context.Context, here any, q *onShard) (uint32, error) {
+	add := New(&table, Rule{Name: "add", Idempotent: true}, func(_ context.Context, here any, q *onShard) (uint32, error) {
 		if q.Shard == 9 {
 			return 4, errHalf
 		}
@@ -44,7 +44,7 @@ func TestCall(t *testing.T) {
 		t.Errorf("what was done before an error: %d, %v", got, err)
 	}
 	c := add.Make(onShard{Shard: 7, Rest: time.Second})
-	if c.Shard() != 7 || *c.Wait() != time.Second || !c.Rule().Again || c.Rule().Where != Shard {
+	if c.Shard() != 7 || *c.Wait() != time.Second || !c.Rule().Idempotent || c.Rule().Where != Shard {
 		t.Errorf("shard %d, waits %v, %+v", c.Shard(), c.Wait(), c.Rule())
 	}
 	empty, ok := table.Call("add")
@@ -100,11 +100,11 @@ func TestWrongDescriptions(t *testing.T) {
 
 // The answer of an earlier attempt does not remain next to the error of a later one.
 func TestEarlierAnswersAreForgotten(t *testing.T) {
-	c := &Carried[int, string]{Req: 1, Resp: "early"}
+	c := &Payload[int, string]{Req: 1, Resp: "early"}
 	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
 		t.Errorf("%q is left, %v", c.Resp, err)
 	}
-	b, err := (&Carried[int, string]{Resp: "late"}).EncodeReply([]byte{0x01})
+	b, err := (&Payload[int, string]{Resp: "late"}).EncodeReply([]byte{0x01})
 	if err != nil {
 		t.Fatal(err)
 	}

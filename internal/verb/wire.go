@@ -68,43 +68,43 @@ func (a *reply[R]) Unpack() {
 	}
 }
 
-// Carrier encodes and decodes a call's request and its answer. An error travels next to the answer, in a form opaque to the carrier; it is
+// Codec encodes and decodes a call's request and its answer. An error travels next to the answer, in a form opaque to the carrier; it is
 // null if there is none.
-type Carrier interface {
+type Codec interface {
 	EncodeRequest() ([]byte, error)
 	DecodeRequest(b []byte) error
 	EncodeReply(fault []byte) ([]byte, error)
 	DecodeReply(b []byte) (fault []byte, err error)
 }
 
-// Carried is a request and its answer.
-type Carried[Req, Resp any] struct {
+// Payload is a request and its answer.
+type Payload[Req, Resp any] struct {
 	Req  Req
 	Resp Resp
 }
 
 // Request implements Call.
-func (c *Carried[Req, Resp]) Request() any { return &c.Req }
+func (c *Payload[Req, Resp]) Request() any { return &c.Req }
 
 // Answer implements Call.
-func (c *Carried[Req, Resp]) Answer() any { return &c.Resp }
+func (c *Payload[Req, Resp]) Answer() any { return &c.Resp }
 
-// EncodeRequest implements Carrier. It clears the answer of an earlier attempt.
-func (c *Carried[Req, Resp]) EncodeRequest() ([]byte, error) {
+// EncodeRequest implements Codec. It clears the answer of an earlier attempt.
+func (c *Payload[Req, Resp]) EncodeRequest() ([]byte, error) {
 	c.Resp = *new(Resp)
 	return Encode(&c.Req)
 }
 
-// DecodeRequest implements Carrier.
-func (c *Carried[Req, Resp]) DecodeRequest(b []byte) error { return Decode(b, &c.Req) }
+// DecodeRequest implements Codec.
+func (c *Payload[Req, Resp]) DecodeRequest(b []byte) error { return Decode(b, &c.Req) }
 
-// EncodeReply implements Carrier.
-func (c *Carried[Req, Resp]) EncodeReply(fault []byte) ([]byte, error) {
+// EncodeReply implements Codec.
+func (c *Payload[Req, Resp]) EncodeReply(fault []byte) ([]byte, error) {
 	return Encode(&reply[Resp]{Out: &c.Resp, Fault: fault})
 }
 
-// DecodeReply implements Carrier.
-func (c *Carried[Req, Resp]) DecodeReply(b []byte) ([]byte, error) {
+// DecodeReply implements Codec.
+func (c *Payload[Req, Resp]) DecodeReply(b []byte) ([]byte, error) {
 	var a reply[Resp]
 	if err := Decode(b, &a); err != nil {
 		return nil, err
