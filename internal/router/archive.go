@@ -56,8 +56,8 @@ func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node
 	}
 	c := m.call(systemShard, a)
 	err := r.ask(ctx, c, systemShard, node.Number)
-	if tryAgain(&m.Rule, err) {
-		err = task.Unavailable(searchRest, "node %q gives no answer: %v", node.Name, err)
+	if retryElsewhere(&m.Rule, err) {
+		err = task.Unavailable(noLeaderRetry, "node %q gives no answer: %v", node.Name, err)
 	}
 	return c.Resp, err
 }

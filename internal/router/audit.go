@@ -10,15 +10,15 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// noted returns the author to record for an operator's call: none while a shard may be led by a node that would not know how to expire the
+// auditAuthor returns the author to record for an operator's call: none while a shard may be led by a node that would not know how to expire the
 // entries. The copy of the map may be out of date, but levels only rise.
-func (r *Router) noted(by task.Author) (task.Author, error) {
+func (r *Router) auditAuthor(by task.Author) (task.Author, error) {
 	if by.IsZero() {
 		return by, nil
 	}
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return by, task.Unavailable(searchRest, "this node does not know yet at which feature level the cluster works")
+		return by, task.Unavailable(noLeaderRetry, "this node does not know yet at which feature level the cluster works")
 	case level < cluster.PoliciesLevel:
 		return task.Author{}, nil
 	}

@@ -27,8 +27,8 @@ type awaitArgs struct {
 const (
 	// awaitTime is how long one shared watch waits at the other node before it is renewed: the node might have lost us.
 	awaitTime = time.Minute
-	// awaitRest is the pause after a watch that failed.
-	awaitRest = time.Second
+	// awaitPause is the pause after a watch that failed.
+	awaitPause = time.Second
 	// Each time that a watch is ready again within readyGap, twice as many are woken, up to maxWake: otherwise a thousand tasks would take
 	// a thousand round trips.
 	readyGap = 10 * time.Millisecond
@@ -152,7 +152,7 @@ func (a *awaits) run(r *Router, s *sharedAwait) {
 			return
 		}
 		began := time.Now()
-		ready, err := far(ctx, r, await, s.args.Shard, s.args)
+		ready, err := callRemote(ctx, r, await, s.args.Shard, s.args)
 		switch {
 		case err == nil && ready:
 			if time.Since(last) < readyGap {
@@ -163,9 +163,9 @@ func (a *awaits) run(r *Router, s *sharedAwait) {
 			last = time.Now()
 			a.wake(s, wake)
 		case err != nil:
-			r.sleep(ctx, awaitRest)
+			r.sleep(ctx, awaitPause)
 		case time.Since(began) < s.args.Wait: // the other node is about to stop
-			r.sleep(ctx, earlyRest)
+			r.sleep(ctx, earlyPause)
 		}
 		cancel()
 	}

@@ -74,17 +74,17 @@ type claimMethod = method[claimArgs, claimAnswer]
 
 func (r *Router) claimBy(ctx context.Context, m *claimMethod, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	if !r.leads(shard) {
-		return r.claimFar(ctx, m, shard, c, wait)
+		return r.claimRemote(ctx, m, shard, c, wait)
 	}
 	deadline := time.Now().Add(wait)
 	got, at, err := r.cfg.Broker.Claim(ctx, shard, c, wait)
 	if err == nil || !isElsewhere(err) {
 		return got, at, err
 	}
-	return r.claimFar(ctx, m, shard, c, max(time.Until(deadline), 0))
+	return r.claimRemote(ctx, m, shard, c, max(time.Until(deadline), 0))
 }
 
-func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (r *Router) claimRemote(ctx context.Context, m *claimMethod, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	own := c.ClaimKey == ""
 	if own {
 		c.ClaimKey = "way/" + rand.Text()
@@ -93,7 +93,7 @@ func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c b
 	waiting, cancel := r.untilDrain(ctx)
 	defer cancel()
 	for {
-		out, err := far(waiting, r, m, shard, claimArgs{shard, c, wait})
+		out, err := callRemote(waiting, r, m, shard, claimArgs{shard, c, wait})
 		early := err != nil && waiting.Err() != nil && ctx.Err() == nil
 		if (own || early) && errors.Is(err, broker.ErrUnknown) { // nobody will ask for it again
 			r.Abandon(shard, c)
@@ -103,11 +103,11 @@ func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c b
 		}
 		// A node that is about to stop ends its waits early.
 		wait = time.Until(deadline)
-		if err != nil || len(out.Out) > 0 || wait <= earlyRest || ctx.Err() != nil || r.isDraining() {
+		if err != nil || len(out.Out) > 0 || wait <= earlyPause || ctx.Err() != nil || r.isDraining() {
 			return out.Out, out.At, err
 		}
-		r.sleep(ctx, earlyRest)
-		wait -= earlyRest
+		r.sleep(ctx, earlyPause)
+		wait -= earlyPause
 	}
 }
 
@@ -192,8 +192,8 @@ const (
 	// abandonMin and abandonMax bound how long to try: as long as the lease, after which the tasks are free.
 	abandonMin = 10 * time.Second
 	abandonMax = 10 * time.Minute
-	// abandonRest is the pause between two attempts, in addition to the search for the leader that each involves.
-	abandonRest = time.Second
+	// abandonPause is the pause between two attempts, in addition to the search for the leader that each involves.
+	abandonPause = time.Second
 )
 
 // Abandon gives back, in the background, what a claim of unknown outcome may have got. The claim must have a key that will not be used
@@ -221,7 +221,7 @@ func (r *Router) Abandon(shard uint32, c broker.ClaimCall) {
 				}
 				return
 			}
-			r.sleep(ctx, abandonRest)
+			r.sleep(ctx, abandonPause)
 		}
 		r.log.Info("a claim whose answer was lost waits for the end of its leases", "shard", shard)
 	})

@@ -56,8 +56,8 @@ func (g *claimWatcher) take(p *watchFrame) error {
 			g.count(-1)
 		}
 	}
-	if g.count(len(p.Add)) > maxFarClaims+maxFrameClaims {
-		return fmt.Errorf("more than %d claims are to be watched for one node", maxFarClaims)
+	if g.count(len(p.Add)) > maxRemoteClaims+maxFrameClaims {
+		return fmt.Errorf("more than %d claims are to be watched for one node", maxRemoteClaims)
 	}
 	for _, h := range p.Add {
 		if g.here.Remove(h.ID, h.Token) { // posted twice

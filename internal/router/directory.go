@@ -211,7 +211,7 @@ func (r *Router) Leader(ctx context.Context, shard uint32) (node, term, index ui
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
 	defer cancel()
-	if a, err := far(ctx, r, whoLeads, shard, shard); err == nil {
+	if a, err := callRemote(ctx, r, whoLeads, shard, shard); err == nil {
 		return a.Node, a.Term, a.Index
 	}
 	return uint64(r.leaders.of(shard)), 0, 0

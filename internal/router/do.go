@@ -24,7 +24,7 @@ func (r *Router) Do(ctx context.Context, c verb.Call) error {
 		}
 		c.Request().(verb.AnyShard).SetShard(home)
 	}
-	return r.stranded(r.atLeader(ctx, c))
+	return r.translateMoved(r.atLeader(ctx, c))
 }
 
 // admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
@@ -32,7 +32,7 @@ func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
 	request := c.Request()
 	if l, ok := request.(verb.LevelGated); ok {
 		if field := l.NewField(); field != "" {
-			if err := r.knows(field); err != nil {
+			if err := r.requireLevel(field); err != nil {
 				return err
 			}
 		}
@@ -44,12 +44,12 @@ func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
 		}
 	}
 	if s, ok := request.(verb.Authored); ok {
-		if *s.Author(), err = r.noted(*s.Author()); err != nil {
+		if *s.Author(), err = r.auditAuthor(*s.Author()); err != nil {
 			return err
 		}
 	}
 	if h, ok := request.(verb.ByName); ok {
-		home, err := r.homeOf(ctx, h)
+		home, err := r.shardByName(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -65,10 +65,10 @@ func (r *Router) atLeader(ctx context.Context, c verb.Call) error {
 	}
 	began := time.Now()
 	err := r.here(ctx, c)
-	if err == nil || !tryAgain(c.Rule(), err) {
+	if err == nil || !retryElsewhere(c.Rule(), err) {
 		return err
 	}
-	waited(c, began)
+	shortenWait(c, began)
 	return r.seek(ctx, c)
 }
 

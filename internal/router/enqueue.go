@@ -38,14 +38,14 @@ var enqueue = serve(&method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "e
 // Enqueue enqueues tasks in the shard where they belong according to the caller's copy of the map. Tasks that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if slices.ContainsFunc(specs, hasNewField) && r.knows("") != nil {
+	if slices.ContainsFunc(specs, hasNewField) && r.requireLevel("") != nil {
 		return r.enqueueOthers(ctx, shard, ns, specs)
 	}
-	if slices.ContainsFunc(specs, joins) {
+	if slices.ContainsFunc(specs, isNewMember) {
 		return r.enqueueMembers(ctx, shard, ns, specs)
 	}
 	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are
-		by, err := r.noted(*specs[0].Restored)
+		by, err := r.auditAuthor(*specs[0].Restored)
 		if err != nil {
 			return nil, broker.Stamp{}, err
 		}
@@ -57,7 +57,7 @@ func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
 	out, err := call(ctx, r, enqueue, shard, enqueueArgs{shard, ns, specs})
-	if err != nil && r.learned(err) {
+	if err != nil && r.learnMoved(err) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
 	if err == nil && anyMoved(out.Out) { // a queue was spread a moment ago
@@ -68,7 +68,7 @@ func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 
 // enqueueBySlot enqueues the tasks that were not taken yet.
 func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before enqueueAnswer) ([]broker.Enqueued, broker.Stamp, error) {
-	s := &slotted{r: r, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
+	s := &slotEnqueue{r: r, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
 	s.run(ctx)
 	return s.out, s.at, nil
 }
@@ -98,9 +98,9 @@ func anyMoved(out []broker.Enqueued) bool {
 	return false
 }
 
-// slotted is an enqueue whose tasks are routed slot by slot: each to the shards that may know it from before its slot moved, then to the
+// slotEnqueue is an enqueue whose tasks are routed slot by slot: each to the shards that may know it from before its slot moved, then to the
 // one that takes it. A shard that neither knows a task nor takes it has certainly not created it.
-type slotted struct {
+type slotEnqueue struct {
 	r     *Router
 	ns    string
 	shard uint32 // that the caller named
@@ -112,7 +112,7 @@ type slotted struct {
 }
 
 // run enqueues the tasks that no shard has taken yet.
-func (s *slotted) run(ctx context.Context) {
+func (s *slotEnqueue) run(ctx context.Context) {
 	todo := make([]int, 0, len(s.specs))
 	if s.out == nil {
 		s.out = make([]broker.Enqueued, len(s.specs))
@@ -129,7 +129,7 @@ func (s *slotted) run(ctx context.Context) {
 	}
 	since, pause := time.Now(), pauseMin
 	for len(todo) > 0 {
-		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+wordTime || s.r.ctx.Err() != nil {
+		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+replyTime || s.r.ctx.Err() != nil {
 			return // each has its error
 		}
 		for name := range s.queues(todo) {
@@ -145,7 +145,7 @@ func (s *slotted) run(ctx context.Context) {
 }
 
 // queues returns the queues of some tasks.
-func (s *slotted) queues(tasks []int) map[string]bool {
+func (s *slotEnqueue) queues(tasks []int) map[string]bool {
 	names := map[string]bool{}
 	for _, i := range tasks {
 		names[s.specs[i].Queue] = true
@@ -155,7 +155,7 @@ func (s *slotted) queues(tasks []int) map[string]bool {
 
 // pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of their route took: the
 // map was out of date, or their slots are moving.
-func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
+func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
 	routes := make(map[int][]uint32, len(todo))
 	for _, i := range todo {
 		q, err := s.r.Directory().Place(ctx, s.ns, s.specs[i].Queue)
@@ -194,7 +194,7 @@ func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
 }
 
 // route returns the shards to ask for a task, in this order.
-func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
+func (s *slotEnqueue) route(q cluster.Queue, spec *task.Spec) []uint32 {
 	slot, ok := spec.Slot()
 	if !ok {
 		if q.In(s.shard) {
@@ -211,13 +211,13 @@ func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
 }
 
 // ask enqueues tasks in one shard. An error of the call becomes the error of each.
-func (s *slotted) ask(ctx context.Context, shard uint32, tasks []int) {
+func (s *slotEnqueue) ask(ctx context.Context, shard uint32, tasks []int) {
 	specs := make([]task.Spec, len(tasks))
 	for n, i := range tasks {
 		specs[n] = s.specs[i]
 	}
 	got, err := call(ctx, s.r, enqueue, shard, enqueueArgs{shard, s.ns, specs})
-	if err != nil && s.r.learned(err) {
+	if err != nil && s.r.learnMoved(err) {
 		err = broker.ErrSlotMoved
 	}
 	s.mu.Lock()

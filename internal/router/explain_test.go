@@ -113,7 +113,7 @@ func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
 			if err != nil || e.Reasons[0].Code != task.WhyNoLeader || e.Reasons[0].Since != broker.TimeOf(dark) {
 				t.Errorf("explained by %+v, %v; dark since %v", e, err, dark)
 			}
-			if took := time.Since(began); took > darkTime+100*time.Millisecond {
+			if took := time.Since(began); took > leaderlessTime+100*time.Millisecond {
 				t.Errorf("explained after %s", took)
 			}
 			if _, _, err := m.Task(ctx, ns, ids[0], 0); !errors.Is(err, task.ErrUnavailable) {

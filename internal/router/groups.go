@@ -59,7 +59,7 @@ var (
 // MakeGroup creates a group in the shard of its first task, and returns when its members have been created or are in transit. The group
 // must have its defaults filled in and be checked.
 func (r *Router) MakeGroup(ctx context.Context, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
-	if err := r.knows("group"); err != nil {
+	if err := r.requireLevel("group"); err != nil {
 		return broker.GroupMade{}, broker.Stamp{}, err
 	}
 	first := task.Spec{Queue: task.DefaultQueue}
@@ -152,7 +152,7 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
 		switch {
 		case j.Message != nil:
-			out[i].Err = task.Unavailable(searchRest, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
+			out[i].Err = task.Unavailable(noLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
 			if v, _, err := r.Task(ctx, ns, j.ID, 0); err == nil {
 				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
@@ -180,8 +180,8 @@ func (r *Router) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 	return r.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
 }
 
-// joins reports whether a task is to become a member of a group that has not given it a reference yet.
-func joins(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
+// isNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
+func isNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
 
 // enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes.
 func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
@@ -189,7 +189,7 @@ func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, sp
 	var others []int
 	groups := map[task.ID][]int{}
 	for i := range specs {
-		if joins(specs[i]) {
+		if isNewMember(specs[i]) {
 			groups[specs[i].Member.Group] = append(groups[specs[i].Member.Group], i)
 		} else {
 			others = append(others, i)
@@ -245,10 +245,10 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 		}
 	}
 	var calls sync.WaitGroup
-	calls.Go(func() { r.carryTasks(ctx, ns, messages, tasks, out) })
-	calls.Go(func() { r.carryNotifications(ctx, ns, messages, news, out) })
+	calls.Go(func() { r.deliverTasks(ctx, ns, messages, tasks, out) })
+	calls.Go(func() { r.deliverNotifications(ctx, ns, messages, news, out) })
 	for home, some := range notices {
-		calls.Go(func() { r.carryNotices(ctx, ns, home, messages, some, out) })
+		calls.Go(func() { r.deliverNotices(ctx, ns, home, messages, some, out) })
 	}
 	calls.Go(func() {
 		for _, i := range orders {
@@ -259,8 +259,8 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 	return out
 }
 
-// carryTasks delivers the messages that are tasks, and stores the result of each.
-func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+// deliverTasks delivers the messages that are tasks, and stores the result of each.
+func (r *Router) deliverTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
@@ -273,8 +273,8 @@ func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.O
 	}
 }
 
-// carryNotifications delivers notifications for webhooks.
-func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+// deliverNotifications delivers notifications for webhooks.
+func (r *Router) deliverNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
@@ -288,8 +288,8 @@ func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*
 	}
 }
 
-// carryNotices delivers notices about members to the groups of a shard.
-func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+// deliverNotices delivers notices about members to the groups of a shard.
+func (r *Router) deliverNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	q := broker.GroupNotices{OnShard: broker.OnShard{Shard: home, Namespace: ns}}
 	for _, i := range those {
 		q.Notices = append(q.Notices, messages[i].Notice)

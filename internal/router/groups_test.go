@@ -286,7 +286,7 @@ func TestMembersAmongOthers(t *testing.T) {
 				t.Errorf("%s, at %+v, %v; want %s", got, stamp, err, c.want)
 			}
 			for i := range out {
-				if (out[i].Err != nil) != (i == 2) || out[i].Err == nil && (out[i].ID.Shard() == 1) == joins(c.specs[i]) {
+				if (out[i].Err != nil) != (i == 2) || out[i].Err == nil && (out[i].ID.Shard() == 1) == isNewMember(c.specs[i]) {
 					t.Errorf("%s: task %d is %+v", c.want, i, out[i])
 				}
 			}

@@ -23,12 +23,12 @@ func newField(s *task.Spec) string {
 
 func hasNewField(s task.Spec) bool { return newField(&s) != "" }
 
-// knows returns an error if a shard may be led by a node that does not know a field. The copy of the map may be out of date, but levels
+// requireLevel returns an error if a shard may be led by a node that does not know a field. The copy of the map may be out of date, but levels
 // only rise.
-func (r *Router) knows(field string) error {
+func (r *Router) requireLevel(field string) error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return task.Unavailable(searchRest, "%s: this node does not know yet at which feature level the cluster works", field)
+		return task.Unavailable(noLeaderRetry, "%s: this node does not know yet at which feature level the cluster works", field)
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Field: field, Message: task.Invalid(field,
 			"the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level).Message}
@@ -43,7 +43,7 @@ func (r *Router) enqueueOthers(ctx context.Context, shard uint32, ns string, spe
 	var index []int
 	for i, s := range specs {
 		if field := newField(&s); field != "" {
-			out[i].Err = r.knows(field)
+			out[i].Err = r.requireLevel(field)
 		}
 		if out[i].Err == nil {
 			others, index = append(others, s), append(index, i)

@@ -34,9 +34,9 @@ const (
 	openTime = 5 * time.Second
 )
 
-// link is the stream to one node. Its fields except node are guarded by farClaims.mu.
+// link is the stream to one node. Its fields except node are guarded by remoteClaims.mu.
 type link struct {
-	f     *farClaims
+	f     *remoteClaims
 	node  uint32
 	ctx   context.Context
 	end   context.CancelFunc
@@ -46,7 +46,7 @@ type link struct {
 	idle  time.Duration
 }
 
-func newLink(f *farClaims, node uint32) *link {
+func newLink(f *remoteClaims, node uint32) *link {
 	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[task.ID]bool{}}
 	l.ctx, l.end = context.WithCancel(f.r.ctx)
 	return l
@@ -125,7 +125,7 @@ func (l *link) receive(s Stream) {
 }
 
 // frame returns the next frame to send; nil: none.
-func (f *farClaims) frame(l *link) *watchFrame {
+func (f *remoteClaims) frame(l *link) *watchFrame {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(l.gone) == 0 && len(l.added) == 0 {

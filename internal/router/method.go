@@ -45,21 +45,21 @@ func serve[A, R any](m *method[A, R]) *method[A, R] {
 }
 
 // call returns a call of the method.
-func (m *method[A, R]) call(shard uint32, args A) *ownCall[A, R] {
-	return &ownCall[A, R]{m: m, shard: shard, Payload: verb.Payload[A, R]{Req: args}}
+func (m *method[A, R]) call(shard uint32, args A) *methodCall[A, R] {
+	return &methodCall[A, R]{m: m, shard: shard, Payload: verb.Payload[A, R]{Req: args}}
 }
 
-// ownCall is a call of a method.
-type ownCall[A, R any] struct {
+// methodCall is a call of a method.
+type methodCall[A, R any] struct {
 	m     *method[A, R]
 	shard uint32
 	verb.Payload[A, R]
 }
 
-func (c *ownCall[A, R]) Rule() *verb.Rule { return &c.m.Rule }
-func (c *ownCall[A, R]) Shard() uint32    { return c.shard }
+func (c *methodCall[A, R]) Rule() *verb.Rule { return &c.m.Rule }
+func (c *methodCall[A, R]) Shard() uint32    { return c.shard }
 
-func (c *ownCall[A, R]) Wait() *time.Duration {
+func (c *methodCall[A, R]) Wait() *time.Duration {
 	if c.m.wait == nil {
 		return nil
 	}
@@ -68,17 +68,17 @@ func (c *ownCall[A, R]) Wait() *time.Duration {
 
 // Methods are not split: those that ask all shards do so themselves.
 
-func (c *ownCall[A, R]) Parts() []verb.Call         { return nil }
-func (c *ownCall[A, R]) Split([]uint32) []verb.Call { return nil }
-func (c *ownCall[A, R]) Merge() error               { return nil }
+func (c *methodCall[A, R]) Parts() []verb.Call         { return nil }
+func (c *methodCall[A, R]) Split([]uint32) []verb.Call { return nil }
+func (c *methodCall[A, R]) Merge() error               { return nil }
 
 // Run runs the call on a router.
-func (c *ownCall[A, R]) Run(ctx context.Context, here any) (err error) {
+func (c *methodCall[A, R]) Run(ctx context.Context, here any) (err error) {
 	c.Resp, err = c.m.run(ctx, here.(*Router), c.Req)
 	return err
 }
 
-func (c *ownCall[A, R]) runAtServer(ctx context.Context, r *Router) (err error) {
+func (c *methodCall[A, R]) runAtServer(ctx context.Context, r *Router) (err error) {
 	run := c.m.run
 	if c.m.atServer != nil {
 		run = c.m.atServer
@@ -87,14 +87,14 @@ func (c *ownCall[A, R]) runAtServer(ctx context.Context, r *Router) (err error) 
 	return err
 }
 
-// own is a call that a router runs itself.
-type own interface {
+// routerCall is a call that a router runs itself.
+type routerCall interface {
 	runAtServer(ctx context.Context, r *Router) error
 }
 
 // here runs a call on this node.
 func (r *Router) here(ctx context.Context, c verb.Call) error {
-	if _, ok := c.(own); ok {
+	if _, ok := c.(routerCall); ok {
 		return c.Run(ctx, r)
 	}
 	if c.Rule().Where == verb.System {
@@ -115,7 +115,7 @@ func (r *Router) safely(ctx context.Context, c verb.Call, run func(context.Conte
 
 // hereForOthers runs a call that another node has sent.
 func (r *Router) hereForOthers(ctx context.Context, c verb.Call) error {
-	if own, ok := c.(own); ok {
+	if own, ok := c.(routerCall); ok {
 		return own.runAtServer(ctx, r)
 	}
 	return r.here(ctx, c)
@@ -140,7 +140,7 @@ func (r *Router) callNamed(name string) verb.Call {
 // Serve runs a call that another node's router sent with Peers.Call, on this node and no other: a served call is never forwarded. Errors of
 // the call itself are in the answer.
 func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte, error) {
-	ctx, name, request, err := ofScope(ctx, name, request)
+	ctx, name, request, err := unwrapScope(ctx, name, request)
 	if err != nil {
 		return verb.Encode(&refused{Fault: &fault{NotRun: "what it is limited to can't be read"}})
 	}
@@ -170,14 +170,14 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	if err != nil {
 		return fmt.Errorf("%s for node %d: %w", name, node, err)
 	}
-	sent, request, err := withScope(ctx, name, request)
+	sent, request, err := wrapScope(ctx, name, request)
 	if err != nil {
 		return fmt.Errorf("%s for node %d: %w", name, node, err)
 	}
-	away, leave := r.aways.begin(ctx, destination{shard, node})
+	away, leave := r.remoteCalls.begin(ctx, destination{shard, node})
 	defer leave()
 	answer, err := r.cfg.Peers.Call(away, node, sent, request)
-	if cause := context.Cause(away); errors.Is(cause, errLeftBehind) && err != nil {
+	if cause := context.Cause(away); errors.Is(cause, errNewLeader) && err != nil {
 		err = cause
 	}
 	switch {
@@ -199,8 +199,8 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	return f.err(shard, node)
 }
 
-// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. idempotent says that repeating
-// a call is safe when its outcome is unknown. Every node must add the method before it is called.
+// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. again says that repeating a
+// call is safe when its outcome is unknown. Every node must add the method before it is called.
 func OnShard[A, R any](r *Router, name string, idempotent bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
 	type sharded struct {
 		Shard uint32

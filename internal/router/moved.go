@@ -31,12 +31,23 @@ func (e *moved) Error() string {
 	return fmt.Sprintf("queue %q lies in shards %v by now", e.Name, e.queue().Shards())
 }
 
-// learned updates the map with where a queue is now, if that is what an error says.
-func (r *Router) learned(err error) bool {
+// learnMoved updates the map with where a queue is now, if that is what an error says.
+func (r *Router) learnMoved(err error) bool {
 	var m *moved
 	if !errors.As(err, &m) {
 		return false
 	}
 	r.cfg.Map.Learned(m.queue())
 	return true
+}
+
+// translateMoved returns the API's error for a task whose queue has moved to other shards: the task can't follow.
+func (r *Router) translateMoved(err error) error {
+	var m *moved
+	if !errors.As(err, &m) {
+		return err
+	}
+	r.cfg.Map.Learned(m.queue())
+	return &task.Error{Code: task.CodeWrongState,
+		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", m.Name)}
 }

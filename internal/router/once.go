@@ -79,7 +79,7 @@ func (r *Router) onceBySlot(ctx context.Context, c broker.OnceCall, away broker.
 				return out, err
 			}
 		}
-		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+wordTime || r.ctx.Err() != nil {
+		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+replyTime || r.ctx.Err() != nil {
 			return out, broker.ErrSlotMoved
 		}
 		if err := r.refresh(ctx, c.Hold.Namespace, away.Queue); err != nil {
@@ -104,7 +104,7 @@ func (r *Router) onceThere(ctx context.Context, shard uint32, c broker.OnceCall)
 			out, err = r.onceIn(ctx, shard, c)
 		}
 	}
-	if err != nil && r.learned(err) {
+	if err != nil && r.learnMoved(err) {
 		err = broker.ErrSlotMoved
 	}
 	return out, err

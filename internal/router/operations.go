@@ -18,7 +18,7 @@ import (
 func (r *Router) mayOperate() error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return task.Unavailable(searchRest, "operations: this node does not know yet at which feature level the cluster works")
+		return task.Unavailable(noLeaderRetry, "operations: this node does not know yet at which feature level the cluster works")
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
 			"operations: the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}
@@ -84,10 +84,10 @@ func (r *Router) Operation(ctx context.Context, ns string, id task.ID, wait time
 			return out.View, out.At, err
 		}
 		// A node that is about to stop ends its waits early.
-		if wait = time.Until(deadline); wait <= earlyRest || ctx.Err() != nil || r.isDraining() {
+		if wait = time.Until(deadline); wait <= earlyPause || ctx.Err() != nil || r.isDraining() {
 			return out.View, out.At, nil
 		}
-		r.sleep(ctx, earlyRest)
-		wait -= earlyRest
+		r.sleep(ctx, earlyPause)
+		wait -= earlyPause
 	}
 }

@@ -35,7 +35,7 @@ func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.Vie
 	}
 	var out peekAnswer
 	if slices.Contains(replicas, r.cfg.Node) {
-		if out, err = peekTask.run(ctx, r, a); err == nil || !tryAgain(&peekTask.Rule, err) {
+		if out, err = peekTask.run(ctx, r, a); err == nil || !retryElsewhere(&peekTask.Rule, err) {
 			return out.View, out.At, out.Age, err
 		}
 	}
@@ -45,9 +45,9 @@ func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.Vie
 		}
 		c := peekTask.call(id.Shard(), a)
 		err = r.ask(ctx, c, id.Shard(), node)
-		if out = c.Resp; err == nil || !tryAgain(&peekTask.Rule, err) {
+		if out = c.Resp; err == nil || !retryElsewhere(&peekTask.Rule, err) {
 			return out.View, out.At, out.Age, err
 		}
 	}
-	return nil, at, 0, task.Unavailable(searchRest, "shard %d: none of its replicas answers: %v", id.Shard(), err)
+	return nil, at, 0, task.Unavailable(noLeaderRetry, "shard %d: none of its replicas answers: %v", id.Shard(), err)
 }

@@ -11,13 +11,13 @@ import (
 // up.
 
 const (
-	// awayLook is how often calls that others have not answered yet are checked.
-	awayLook = 250 * time.Millisecond
-	// awayGrace is how long a node that no longer leads may take to say so.
-	awayGrace = 500 * time.Millisecond
+	// remoteCheckEvery is how often calls that others have not answered yet are checked.
+	remoteCheckEvery = 250 * time.Millisecond
+	// deposedGrace is how long a node that no longer leads may take to say so.
+	deposedGrace = 500 * time.Millisecond
 )
 
-var errLeftBehind = errors.New("another node leads the shard meanwhile")
+var errNewLeader = errors.New("another node leads the shard meanwhile")
 
 // remoteCalls holds the calls that other nodes have not answered yet.
 type remoteCalls struct {
@@ -78,13 +78,13 @@ func (a *remoteCalls) leave(to destination, g *remoteCall) {
 
 // watch checks the calls as long as there are any.
 func (a *remoteCalls) watch() {
-	for more := true; more; more = a.look() {
-		a.r.sleep(a.r.ctx, awayLook)
+	for more := true; more; more = a.check() {
+		a.r.sleep(a.r.ctx, remoteCheckEvery)
 	}
 }
 
-// look cancels the calls to nodes that were left behind.
-func (a *remoteCalls) look() (more bool) {
+// check cancels the calls to nodes that were left behind.
+func (a *remoteCalls) check() (more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -94,8 +94,8 @@ func (a *remoteCalls) look() (more bool) {
 			g.since = time.Time{}
 		case g.since.IsZero():
 			g.since = now
-		case now.Sub(g.since) >= awayGrace:
-			g.end(errLeftBehind)
+		case now.Sub(g.since) >= deposedGrace:
+			g.end(errNewLeader)
 			delete(a.by, to)
 		}
 	}

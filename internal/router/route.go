@@ -20,8 +20,8 @@ const (
 	// routeTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller that is told to retry
 	// would only add to the load.
 	routeTime = 10 * time.Second
-	// darkTime is how long it looks if another call has looked for routeTime in vain since a leader was last seen.
-	darkTime = 500 * time.Millisecond
+	// leaderlessTime is how long it looks if another call has looked for routeTime in vain since a leader was last seen.
+	leaderlessTime = 500 * time.Millisecond
 	// briefTime is how long a call with other shards to turn to looks.
 	briefTime = 200 * time.Millisecond
 	// pauseMin and pauseMax bound the pause after all replicas were asked.
@@ -29,17 +29,17 @@ const (
 	pauseMax = 250 * time.Millisecond
 	// servedFor is how long a node must have kept a call to have been the shard's leader meanwhile: then the search starts over.
 	servedFor = time.Second
-	// wordTime is how much of a caller's time must be left to tell it that there is no leader.
-	wordTime = 50 * time.Millisecond
-	// searchRest is when a caller whose call found no leader may retry.
-	searchRest = 500 * time.Millisecond
+	// replyTime is how much of a caller's time must be left to tell it that there is no leader.
+	replyTime = 50 * time.Millisecond
+	// noLeaderRetry is when a caller whose call found no leader may retry.
+	noLeaderRetry = 500 * time.Millisecond
 )
 
 // leaders remembers which nodes last led the shards. It has at most as many entries as there are shard numbers.
 type leaders struct {
-	mu   sync.RWMutex
-	last map[uint32]uint32
-	dark map[uint32]time.Time // shards whose leader a call did not find, and since when
+	mu         sync.RWMutex
+	last       map[uint32]uint32
+	leaderless map[uint32]time.Time // shards whose leader a call did not find, and since when
 }
 
 func (l *leaders) of(shard uint32) uint32 {
@@ -48,28 +48,28 @@ func (l *leaders) of(shard uint32) uint32 {
 	return l.last[shard]
 }
 
-// darkSince returns since when, at the latest, calls have not found a leader; zero: none has failed to since one was seen.
-func (l *leaders) darkSince(shard uint32) time.Time {
+// leaderlessSince returns since when, at the latest, calls have not found a leader; zero: none has failed to since one was seen.
+func (l *leaders) leaderlessSince(shard uint32) time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.dark[shard]
+	return l.leaderless[shard]
 }
 
-func (l *leaders) isDark(shard uint32) bool { return !l.darkSince(shard).IsZero() }
+func (l *leaders) isLeaderless(shard uint32) bool { return !l.leaderlessSince(shard).IsZero() }
 
 // saw records that a node leads a shard.
 func (l *leaders) saw(shard, node uint32) {
-	if l.of(shard) != node || l.isDark(shard) {
+	if l.of(shard) != node || l.isLeaderless(shard) {
 		l.note(shard, node, time.Time{})
 	}
 }
 
 // heard records who leads a shard according to another node; 0: unknown.
-func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.darkSince(shard)) }
+func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.leaderlessSince(shard)) }
 
 // lost records that a call has found no leader.
 func (l *leaders) lost(shard uint32, since time.Time) {
-	if before := l.darkSince(shard); !before.IsZero() {
+	if before := l.leaderlessSince(shard); !before.IsZero() {
 		since = before
 	}
 	l.note(shard, 0, since)
@@ -82,9 +82,9 @@ func (l *leaders) note(shard, node uint32, dark time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == nil {
-		l.last, l.dark = map[uint32]uint32{}, map[uint32]time.Time{}
+		l.last, l.leaderless = map[uint32]uint32{}, map[uint32]time.Time{}
 	}
-	l.last[shard], l.dark[shard] = node, dark
+	l.last[shard], l.leaderless[shard] = node, dark
 }
 
 // leads reports whether this node leads a shard, as far as it knows.
@@ -112,38 +112,38 @@ func (r *Router) LeaderElsewhere(shard uint32) (node uint64) {
 // call runs a method of the router where its shard is led. For this node's own broker it takes a shortcut that allocates nothing.
 func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	if !r.leads(shard) {
-		return far(ctx, r, m, shard, args)
+		return callRemote(ctx, r, m, shard, args)
 	}
 	var began time.Time
 	if m.wait != nil {
 		began = time.Now()
 	}
 	out, err := m.run(ctx, r, args)
-	if err == nil || !tryAgain(&m.Rule, err) {
+	if err == nil || !retryElsewhere(&m.Rule, err) {
 		return out, err
 	}
 	c := m.call(shard, args)
-	waited(c, began)
+	shortenWait(c, began)
 	err = r.seek(ctx, c)
 	return c.Resp, err
 }
 
-// far runs a call on a shard that this node does not lead.
-func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
+// callRemote runs a call on a shard that this node does not lead.
+func callRemote[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	c := m.call(shard, args)
 	err := r.seek(ctx, c)
 	return c.Resp, err
 }
 
-// waited reduces a call's wait by the time since a moment.
-func waited(c verb.Call, since time.Time) {
+// shortenWait reduces a call's wait by the time since a moment.
+func shortenWait(c verb.Call, since time.Time) {
 	if wait := c.Wait(); wait != nil {
 		*wait = max(*wait-time.Since(since), 0)
 	}
 }
 
-// tryAgain reports whether a call that returned err should be tried elsewhere.
-func tryAgain(rule *verb.Rule, err error) bool {
+// retryElsewhere reports whether a call that returned err should be tried elsewhere.
+func retryElsewhere(rule *verb.Rule, err error) bool {
 	var not *notRun
 	return isElsewhere(err) || errors.As(err, &not) || rule.Idempotent && errors.Is(err, broker.ErrUnknown)
 }
@@ -175,7 +175,7 @@ func (r *Router) seek(ctx context.Context, c verb.Call) error {
 		} else {
 			err = r.ask(ctx, c, shard, node)
 		}
-		if err == nil || !tryAgain(rule, err) {
+		if err == nil || !retryElsewhere(rule, err) {
 			if err == nil || !errors.Is(err, broker.ErrUnknown) {
 				r.leaders.saw(shard, node)
 			}
@@ -192,12 +192,12 @@ type search struct {
 	since    time.Time
 	pause    time.Duration
 	patience time.Duration
-	hint     uint32   // the leader according to the last node asked
-	tried    []uint32 // since the last pause
-	said     []word   // the last answer of each node
+	hint     uint32       // the leader according to the last node asked
+	tried    []uint32     // since the last pause
+	answers  []nodeAnswer // the last answer of each node
 }
 
-type word struct {
+type nodeAnswer struct {
 	node uint32
 	text string
 }
@@ -211,25 +211,25 @@ func (r *Router) newSearch(shard uint32, patience time.Duration) *search {
 func (s *search) next(ctx context.Context) (uint32, error) {
 	for {
 		if ctx.Err() != nil || s.r.ctx.Err() != nil {
-			return 0, s.inVain(ctx)
+			return 0, s.noLeaderError(ctx)
 		}
 		if node := s.choose(); node != 0 {
 			s.tried = append(s.tried, node)
 			return node, nil
 		}
 		most := s.patience
-		if s.r.leaders.isDark(s.shard) {
-			most = min(most, darkTime)
+		if s.r.leaders.isLeaderless(s.shard) {
+			most = min(most, leaderlessTime)
 		}
 		left := most - time.Since(s.since)
 		if left <= 0 {
 			if s.patience == routeTime {
 				s.r.leaders.lost(s.shard, s.since)
 			}
-			return 0, s.inVain(ctx)
+			return 0, s.noLeaderError(ctx)
 		}
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+wordTime {
-			return 0, s.inVain(ctx) // while there is time to say so
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+replyTime {
+			return 0, s.noLeaderError(ctx) // while there is time to say so
 		}
 		s.r.sleep(ctx, min(s.pause/2+rand.N(s.pause/2), left))
 		s.pause = min(2*s.pause, pauseMax)
@@ -277,35 +277,35 @@ func (s *search) heard(node uint32, err error, after time.Duration) {
 	if s.r.leaders.of(s.shard) == node {
 		s.r.leaders.heard(s.shard, s.hint)
 	}
-	s.said = slices.DeleteFunc(s.said, func(w word) bool { return w.node == node })
-	s.said = append(s.said, word{node, task.Cut(text, maxWord)})
+	s.answers = slices.DeleteFunc(s.answers, func(w nodeAnswer) bool { return w.node == node })
+	s.answers = append(s.answers, nodeAnswer{node, task.Cut(text, maxAnswerText)})
 }
 
-// maxWord bounds the text about one node's answer.
-const maxWord = 200
+// maxAnswerText bounds the text about one node's answer.
+const maxAnswerText = 200
 
-// inVain returns the error that lists which nodes were asked and what they answered.
-func (s *search) inVain(ctx context.Context) error {
+// noLeaderError returns the error that lists which nodes were asked and what they answered.
+func (s *search) noLeaderError(ctx context.Context) error {
 	since := s.since
-	if dark := s.r.leaders.darkSince(s.shard); !dark.IsZero() {
+	if dark := s.r.leaders.leaderlessSince(s.shard); !dark.IsZero() {
 		since = dark
 	}
-	return &noLeader{s.words(ctx), since}
+	return &noLeader{s.refusal(ctx), since}
 }
 
-func (s *search) words(ctx context.Context) *task.Error {
+func (s *search) refusal(ctx context.Context) *task.Error {
 	shard := fmt.Sprintf("shard %d", s.shard)
 	if s.shard == systemShard {
 		shard = "the system shard"
 	}
-	if len(s.said) == 0 {
-		return task.Unavailable(searchRest, "%s has no leader that is known, and nobody could be asked%s", shard, s.cut(ctx))
+	if len(s.answers) == 0 {
+		return task.Unavailable(noLeaderRetry, "%s has no leader that is known, and nobody could be asked%s", shard, s.whyEnded(ctx))
 	}
-	words := make([]string, len(s.said))
-	for i, w := range s.said {
+	words := make([]string, len(s.answers))
+	for i, w := range s.answers {
 		words[i] = s.r.nodeName(w.node) + " " + w.text
 	}
-	return task.Unavailable(searchRest, "%s has no leader that answers%s: %s", shard, s.cut(ctx), strings.Join(words, "; "))
+	return task.Unavailable(noLeaderRetry, "%s has no leader that answers%s: %s", shard, s.whyEnded(ctx), strings.Join(words, "; "))
 }
 
 // nodeName names a node in a message.
@@ -327,10 +327,10 @@ func cause(err error) string {
 // timeLeft reports whether a caller can wait for another round.
 func timeLeft(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
-	return !ok || time.Until(end) > pauseMax+wordTime
+	return !ok || time.Until(end) > pauseMax+replyTime
 }
 
-func (s *search) cut(ctx context.Context) string {
+func (s *search) whyEnded(ctx context.Context) string {
 	switch {
 	case s.r.ctx.Err() != nil:
 		return ", and this node stops"

@@ -138,13 +138,13 @@ type Config struct {
 
 // Router sends calls to the leaders of their shards. Its methods may be called from any goroutine.
 type Router struct {
-	cfg     Config
-	log     *slog.Logger
-	leaders leaders
-	claims  servedClaims
-	awaits  awaits
-	far     farClaims
-	aways   remoteCalls
+	cfg          Config
+	log          *slog.Logger
+	leaders      leaders
+	claims       servedClaims
+	awaits       awaits
+	remoteClaims remoteClaims
+	remoteCalls  remoteCalls
 
 	methods sync.Map // name → func() verb.Call: those of OnShard
 
@@ -166,7 +166,7 @@ func New(cfg Config) *Router {
 	}
 	r := &Router{cfg: cfg, log: cfg.Logger, abandoned: make(chan struct{}, maxAbandoned)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.far.r, r.aways.r = r, r
+	r.remoteClaims.r, r.remoteCalls.r = r, r
 	stay, leave := context.WithCancel(r.ctx)
 	r.stay = stay
 	r.work.Go(func() {

@@ -32,9 +32,9 @@ var (
 	})
 )
 
-// homeOf finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards themselves
+// shardByName finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards themselves
 // are asked.
-func (r *Router) homeOf(ctx context.Context, of verb.ByName) (uint32, error) {
+func (r *Router) shardByName(ctx context.Context, of verb.ByName) (uint32, error) {
 	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
 	ns, name := of.ObjectName()
 	home, err := call(ctx, r, findSchedule, systemShard, homeArgs{Namespace: ns, Name: name})
@@ -63,17 +63,17 @@ func onSchedule(shard uint32, ns, name string) broker.OnSchedule {
 // PutSchedule creates or replaces a schedule, or returns what that would do. The schedule must have its defaults filled in and be checked.
 func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
 	if put.IfETag != "" {
-		if err := r.knows(task.FieldIfETag); err != nil {
+		if err := r.requireLevel(task.FieldIfETag); err != nil {
 			return broker.SchedulePutDone{}, broker.Stamp{}, err
 		}
 	}
 	name := put.Schedule.Name
-	home, err := r.homeOf(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	home, err := r.shardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
 	if err != nil && !errors.Is(err, task.ErrNotFound) {
 		return broker.SchedulePutDone{}, broker.Stamp{}, err
 	}
 	if put.DryRun {
-		return r.dryPut(ctx, ns, home, put)
+		return r.dryRunPut(ctx, ns, home, put)
 	}
 	if home == 0 { // where its tasks will be
 		q, err := r.Directory().Place(ctx, ns, put.Schedule.Task.Queue)
@@ -83,14 +83,14 @@ func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put
 		spec := put.Schedule.TickSpec()
 		home = q.Home(&spec)
 	}
-	out, err := scheduleRace(ctx, r, ns, name, home, func(h cluster.ScheduleHome) (broker.ScheduleIsPut, error) {
+	out, err := withScheduleVersion(ctx, r, ns, name, home, func(h cluster.ScheduleHome) (broker.ScheduleIsPut, error) {
 		put.Version = h.Version
 		return broker.PutSchedule.Call(ctx, r, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: h.Shard, Namespace: ns}, Authored: broker.Authored{By: by}, Put: put})
 	})
 	return out.Done, out.At, err
 }
 
-func (r *Router) dryPut(ctx context.Context, ns string, home uint32, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+func (r *Router) dryRunPut(ctx context.Context, ns string, home uint32, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
 	if home == 0 {
 		shards := r.cfg.Map.Shards()
 		if len(shards) == 0 {
@@ -102,8 +102,8 @@ func (r *Router) dryPut(ctx context.Context, ns string, home uint32, put broker.
 	return out.Done, out.At, err
 }
 
-// scheduleRace registers a schedule's name and makes a call with the new version, again if another call was faster.
-func scheduleRace[T any](ctx context.Context, r *Router, ns, name string, wanted uint32, run func(cluster.ScheduleHome) (T, error)) (out T, err error) {
+// withScheduleVersion registers a schedule's name and makes a call with the new version, again if another call was faster.
+func withScheduleVersion[T any](ctx context.Context, r *Router, ns, name string, wanted uint32, run func(cluster.ScheduleHome) (T, error)) (out T, err error) {
 	for range maxChanges {
 		home, err := call(ctx, r, nameSchedule, systemShard, homeArgs{Namespace: ns, Name: name, Shard: wanted})
 		if err != nil {
@@ -119,12 +119,12 @@ func scheduleRace[T any](ctx context.Context, r *Router, ns, name string, wanted
 
 // DeleteSchedule removes a schedule.
 func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error) {
-	wanted, err := r.homeOf(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	wanted, err := r.shardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
 	if err != nil {
 		return broker.Stamp{}, err
 	}
 	var home cluster.ScheduleHome
-	out, err := scheduleRace(ctx, r, ns, name, wanted, func(h cluster.ScheduleHome) (broker.ScheduleDeleted, error) {
+	out, err := withScheduleVersion(ctx, r, ns, name, wanted, func(h cluster.ScheduleHome) (broker.ScheduleDeleted, error) {
 		home = h
 		return broker.DeleteSchedule.Call(ctx, r, broker.ScheduleDeletion{OnSchedule: onSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
 	})

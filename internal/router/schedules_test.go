@@ -99,7 +99,7 @@ func TestSchedulesAreFound(t *testing.T) {
 	} {
 		onSchedules(t, c.script, func(s *scheduleScript, m *member) {
 			ctx := task.WithScope(context.Background(), task.Scope{Queues: []string{"others"}})
-			home, err := m.homeOf(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, "s")})
+			home, err := m.shardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, "s")})
 			if home != c.want || !errors.Is(err, c.err) || s.was() != "" {
 				t.Errorf("home %d, in %v: found in %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
 			}

@@ -19,8 +19,8 @@ type scopedCall struct {
 	Request []byte
 }
 
-// withScope wraps a call for another node, if it is limited.
-func withScope(ctx context.Context, name string, request []byte) (string, []byte, error) {
+// wrapScope wraps a call for another node, if it is limited.
+func wrapScope(ctx context.Context, name string, request []byte) (string, []byte, error) {
 	scope := task.ScopeOf(ctx)
 	if scope.All() {
 		return name, request, nil
@@ -29,8 +29,8 @@ func withScope(ctx context.Context, name string, request []byte) (string, []byte
 	return scopedMethod, request, err
 }
 
-// ofScope is the inverse of withScope.
-func ofScope(ctx context.Context, name string, request []byte) (context.Context, string, []byte, error) {
+// unwrapScope is the inverse of wrapScope.
+func unwrapScope(ctx context.Context, name string, request []byte) (context.Context, string, []byte, error) {
 	if name != scopedMethod {
 		return ctx, name, request, nil
 	}

@@ -116,13 +116,13 @@ func (r *Router) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 			return out.View, out.At, err
 		}
 		// A node that is about to stop ends its waits early.
-		if wait = time.Until(deadline); wait <= earlyRest || ctx.Err() != nil || r.isDraining() {
+		if wait = time.Until(deadline); wait <= earlyPause || ctx.Err() != nil || r.isDraining() {
 			return out.View, out.At, nil
 		}
-		r.sleep(ctx, earlyRest)
-		wait -= earlyRest
+		r.sleep(ctx, earlyPause)
+		wait -= earlyPause
 	}
 }
 
-// earlyRest is the pause after a wait that another node ended early.
-const earlyRest = 100 * time.Millisecond
+// earlyPause is the pause after a wait that another node ended early.
+const earlyPause = 100 * time.Millisecond

@@ -20,8 +20,8 @@ type claimWatch struct {
 	here LocalWatch
 	lost func(broker.Lost)
 
-	// Guarded by farClaims.mu.
-	far    map[task.ID]bool
+	// Guarded by remoteClaims.mu.
+	remote map[task.ID]bool
 	closed bool
 }
 
@@ -32,29 +32,29 @@ func (r *Router) WatchClaims(lost func(broker.Lost)) interface {
 	Remove(id task.ID, t task.Token)
 	Close()
 } {
-	w := &claimWatch{r: r, lost: lost, far: map[task.ID]bool{}}
-	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claimed []broker.Hold) { r.far.add(w, claimed...) })
+	w := &claimWatch{r: r, lost: lost, remote: map[task.ID]bool{}}
+	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claimed []broker.Hold) { r.remoteClaims.add(w, claimed...) })
 	return w
 }
 
 // Add watches a claim.
 func (w *claimWatch) Add(h broker.Hold) {
 	if !w.r.leads(h.ID.Shard()) || !w.here.Add(h) {
-		w.r.far.add(w, h)
+		w.r.remoteClaims.add(w, h)
 	}
 }
 
 // Remove stops watching a claim.
 func (w *claimWatch) Remove(id task.ID, t task.Token) {
 	if !w.here.Remove(id, t) {
-		w.r.far.remove(w, id, t)
+		w.r.remoteClaims.remove(w, id, t)
 	}
 }
 
 // Close stops watching all claims.
 func (w *claimWatch) Close() {
 	w.here.Close()
-	w.r.far.drop(w)
+	w.r.remoteClaims.drop(w)
 }
 
 func (w *claimWatch) tell(l broker.Lost) {
@@ -65,33 +65,33 @@ func (w *claimWatch) tell(l broker.Lost) {
 }
 
 const (
-	// postEvery is how often to check whether claims are posted where they belong: a holder must learn of a loss within a second.
-	postEvery = 100 * time.Millisecond
-	// maxFarClaims bounds the claims that are watched at other nodes. The holders of others learn of losses when they settle or extend.
-	maxFarClaims = 200_000
+	// assignEvery is how often to check whether claims are posted where they belong: a holder must learn of a loss within a second.
+	assignEvery = 100 * time.Millisecond
+	// maxRemoteClaims bounds the claims that are watched at other nodes. The holders of others learn of losses when they settle or extend.
+	maxRemoteClaims = 200_000
 	// linkIdle is how long a stream without claims is kept.
 	linkIdle = time.Minute
 )
 
-// farClaims holds the claims of shards that other nodes lead.
-type farClaims struct {
+// remoteClaims holds the claims of shards that other nodes lead.
+type remoteClaims struct {
 	r *Router
 
 	mu      sync.Mutex
-	claims  map[task.ID]farClaim
-	posts   map[uint32]*post // by shard
-	links   map[uint32]*link // by node
-	running bool             // the goroutine that posts claims
-	full    time.Time        // when it was last logged that there are too many
+	claims  map[task.ID]remoteClaim
+	byShard map[uint32]*shardClaims // by shard
+	links   map[uint32]*link        // by node
+	running bool                    // the goroutine that posts claims
+	full    time.Time               // when it was last logged that there are too many
 }
 
-type farClaim struct {
+type remoteClaim struct {
 	w    *claimWatch
 	hold broker.Hold
 }
 
-// post is where the claims of a shard are watched.
-type post struct {
+// shardClaims is where the claims of a shard are watched.
+type shardClaims struct {
 	shard  uint32
 	node   uint32 // 0: at none
 	failed uint32 // the node that was last tried in vain, not to be tried first
@@ -99,17 +99,17 @@ type post struct {
 	claims map[task.ID]bool
 }
 
-func (f *farClaims) add(w *claimWatch, claimed ...broker.Hold) {
+func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w.closed {
 		return
 	}
 	for _, h := range claimed {
-		if len(f.claims) >= maxFarClaims {
+		if len(f.claims) >= maxRemoteClaims {
 			if time.Since(f.full) > time.Minute {
 				f.full = time.Now()
-				f.r.log.Warn("too many claims of other nodes' shards are held here: losses of some are told late", "most", maxFarClaims)
+				f.r.log.Warn("too many claims of other nodes' shards are held here: losses of some are told late", "most", maxRemoteClaims)
 			}
 			return
 		}
@@ -121,44 +121,44 @@ func (f *farClaims) add(w *claimWatch, claimed ...broker.Hold) {
 	}
 }
 
-func (f *farClaims) put(w *claimWatch, h broker.Hold) {
+func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	if f.claims == nil {
-		f.claims, f.posts, f.links = map[task.ID]farClaim{}, map[uint32]*post{}, map[uint32]*link{}
+		f.claims, f.byShard, f.links = map[task.ID]remoteClaim{}, map[uint32]*shardClaims{}, map[uint32]*link{}
 	}
 	f.take(h.ID) // an earlier claim of the same task
 	shard := h.ID.Shard()
-	p := f.posts[shard]
+	p := f.byShard[shard]
 	if p == nil {
-		p = &post{shard: shard, claims: map[task.ID]bool{}, turn: rand.N(1 << 10)}
-		f.posts[shard] = p
+		p = &shardClaims{shard: shard, claims: map[task.ID]bool{}, turn: rand.N(1 << 10)}
+		f.byShard[shard] = p
 	}
-	f.claims[h.ID] = farClaim{w, h}
-	p.claims[h.ID], w.far[h.ID] = true, true
+	f.claims[h.ID] = remoteClaim{w, h}
+	p.claims[h.ID], w.remote[h.ID] = true, true
 	if l := f.links[p.node]; l != nil {
 		l.add(h.ID)
 	}
 }
 
 // take removes a claim and tells the node where it was posted.
-func (f *farClaims) take(id task.ID) (farClaim, bool) {
+func (f *remoteClaims) take(id task.ID) (remoteClaim, bool) {
 	c, ok := f.claims[id]
 	if !ok {
 		return c, false
 	}
-	p := f.posts[id.Shard()]
+	p := f.byShard[id.Shard()]
 	delete(f.claims, id)
 	delete(p.claims, id)
-	delete(c.w.far, id)
+	delete(c.w.remote, id)
 	if l := f.links[p.node]; l != nil {
 		l.remove(c.hold)
 	}
 	if len(p.claims) == 0 {
-		delete(f.posts, p.shard)
+		delete(f.byShard, p.shard)
 	}
 	return c, true
 }
 
-func (f *farClaims) remove(w *claimWatch, id task.ID, t task.Token) {
+func (f *remoteClaims) remove(w *claimWatch, id task.ID, t task.Token) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c, ok := f.claims[id]; ok && c.w == w && c.hold.Token == t {
@@ -167,18 +167,18 @@ func (f *farClaims) remove(w *claimWatch, id task.ID, t task.Token) {
 }
 
 // drop ends a watch.
-func (f *farClaims) drop(w *claimWatch) {
+func (f *remoteClaims) drop(w *claimWatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w.closed = true
-	for id := range w.far {
+	for id := range w.remote {
 		f.take(id)
 	}
 }
 
 // run posts claims where they belong until there are none, and no streams.
-func (f *farClaims) run() {
-	tick := time.NewTicker(postEvery)
+func (f *remoteClaims) run() {
+	tick := time.NewTicker(assignEvery)
 	defer tick.Stop()
 	for f.turn() {
 		select {
@@ -189,7 +189,7 @@ func (f *farClaims) run() {
 }
 
 // turn checks all posts once; false if there is nothing to check.
-func (f *farClaims) turn() bool {
+func (f *remoteClaims) turn() bool {
 	home, goOn := f.assign()
 	for _, c := range home {
 		if !c.w.here.Add(c.hold) {
@@ -200,17 +200,17 @@ func (f *farClaims) turn() bool {
 }
 
 // assign assigns each post a node, and returns the claims that belong to this one.
-func (f *farClaims) assign() (home []farClaim, goOn bool) {
+func (f *remoteClaims) assign() (home []remoteClaim, goOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.r.ctx.Err() != nil || len(f.posts) == 0 && len(f.links) == 0 {
+	if f.r.ctx.Err() != nil || len(f.byShard) == 0 && len(f.links) == 0 {
 		for _, l := range f.links {
 			l.end()
 		}
 		f.running = false
 		return nil, false
 	}
-	for _, p := range f.posts {
+	for _, p := range f.byShard {
 		node := f.r.nodeFor(p)
 		switch {
 		case node == p.node || node == 0:
@@ -225,7 +225,7 @@ func (f *farClaims) assign() (home []farClaim, goOn bool) {
 	}
 	for _, l := range f.links {
 		if !f.used(l.node) {
-			l.idle += postEvery
+			l.idle += assignEvery
 		} else {
 			l.idle = 0
 		}
@@ -236,8 +236,8 @@ func (f *farClaims) assign() (home []farClaim, goOn bool) {
 	return home, true
 }
 
-func (f *farClaims) used(node uint32) bool {
-	for _, p := range f.posts {
+func (f *remoteClaims) used(node uint32) bool {
+	for _, p := range f.byShard {
 		if p.node == node {
 			return true
 		}
@@ -246,7 +246,7 @@ func (f *farClaims) used(node uint32) bool {
 }
 
 // nodeFor chooses where the claims of a shard belong; 0: unchanged.
-func (r *Router) nodeFor(p *post) uint32 {
+func (r *Router) nodeFor(p *shardClaims) uint32 {
 	leader := r.leaderOf(p.shard)
 	if leader != 0 && leader != p.failed {
 		return leader
@@ -267,7 +267,7 @@ func (r *Router) nodeFor(p *post) uint32 {
 }
 
 // move posts the claims of a shard at another node.
-func (f *farClaims) move(p *post, node uint32) {
+func (f *remoteClaims) move(p *shardClaims, node uint32) {
 	if old := f.links[p.node]; old != nil {
 		for id := range p.claims {
 			old.remove(f.claims[id].hold)
@@ -286,13 +286,13 @@ func (f *farClaims) move(p *post, node uint32) {
 }
 
 // broken records that a stream has ended: its claims have to be posted again.
-func (f *farClaims) broken(l *link) {
+func (f *remoteClaims) broken(l *link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.links[l.node] == l {
 		delete(f.links, l.node)
 	}
-	for _, p := range f.posts {
+	for _, p := range f.byShard {
 		if p.node == l.node {
 			p.node, p.failed = 0, l.node
 		}
@@ -300,7 +300,7 @@ func (f *farClaims) broken(l *link) {
 }
 
 // told handles notices from a stream.
-func (f *farClaims) told(l *link, n *notices) {
+func (f *remoteClaims) told(l *link, n *notices) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.links[l.node] != l {
@@ -308,13 +308,13 @@ func (f *farClaims) told(l *link, n *notices) {
 	}
 	for _, lost := range n.Lost {
 		c, ok := f.claims[lost.ID]
-		if p := f.posts[lost.ID.Shard()]; ok && c.hold.Token == lost.Token && p.node == l.node {
+		if p := f.byShard[lost.ID.Shard()]; ok && c.hold.Token == lost.Token && p.node == l.node {
 			f.take(lost.ID)
 			c.w.tell(lost)
 		}
 	}
 	for _, m := range n.Moved {
-		if p := f.posts[m.Shard]; p != nil && p.node == l.node {
+		if p := f.byShard[m.Shard]; p != nil && p.node == l.node {
 			p.node, p.failed = 0, l.node
 			if f.r.leaders.of(m.Shard) == l.node || m.Node != 0 {
 				f.r.leaders.heard(m.Shard, m.Node)

@@ -183,15 +183,15 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 		}
 		pass(time.Second)
 		synctest.Wait()
-		if n := f.nodes[1].watched(); n != 10 || len(m.far.claims) != 10 || len(w.Lost()) != 0 {
-			t.Errorf("%d watched there, %d here, %d told", n, len(m.far.claims), len(w.Lost()))
+		if n := f.nodes[1].watched(); n != 10 || len(m.remoteClaims.claims) != 10 || len(w.Lost()) != 0 {
+			t.Errorf("%d watched there, %d here, %d told", n, len(m.remoteClaims.claims), len(w.Lost()))
 		}
 		w.Close()
 		w.Add(holds[45]) // too late
 		pass(time.Second)
 		synctest.Wait()
-		if n := f.nodes[1].watched(); n != 0 || len(m.far.claims)+len(m.far.posts) != 0 {
-			t.Errorf("after Close: %d watched there, %d here, %d posts", n, len(m.far.claims), len(m.far.posts))
+		if n := f.nodes[1].watched(); n != 0 || len(m.remoteClaims.claims)+len(m.remoteClaims.byShard) != 0 {
+			t.Errorf("after Close: %d watched there, %d here, %d posts", n, len(m.remoteClaims.claims), len(m.remoteClaims.byShard))
 		}
 		pass(linkIdle / 2) // the stream waits for other claims
 		again, _ := m.hold(1)
@@ -207,8 +207,8 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 		again.Close()
 		pass(2 * linkIdle)
 		synctest.Wait()
-		if len(m.far.links) != 0 || m.far.running || len(f.streams) != 0 {
-			t.Errorf("%d links, %d streams, running %v: without claims", len(m.far.links), len(f.streams), m.far.running)
+		if len(m.remoteClaims.links) != 0 || m.remoteClaims.running || len(f.streams) != 0 {
+			t.Errorf("%d links, %d streams, running %v: without claims", len(m.remoteClaims.links), len(f.streams), m.remoteClaims.running)
 		}
 		// And again, from the start.
 		w, holds = m.hold(1)
@@ -284,8 +284,8 @@ func TestABrokenStreamIsOneNodes(t *testing.T) {
 		w.Add(other) // at node 3
 		pass(time.Second)
 		synctest.Wait()
-		m.far.broken(m.far.links[1])
-		if far := m.far.posts; far[1].node != 0 || far[1].failed != 1 || far[2].node != 3 {
+		m.remoteClaims.broken(m.remoteClaims.links[1])
+		if far := m.remoteClaims.byShard; far[1].node != 0 || far[1].failed != 1 || far[2].node != 3 {
 			t.Errorf("when the stream to node 1 broke, posts are %+v and %+v", far[1], far[2])
 		}
 	})
@@ -295,12 +295,12 @@ func TestABrokenStreamIsOneNodes(t *testing.T) {
 func TestFramesOfALink(t *testing.T) {
 	r := New(Config{Node: 1, Map: instantMap{}, Broker: &instant{leader: 1}})
 	defer r.Close()
-	f := &r.far
-	f.claims = map[task.ID]farClaim{}
+	f := &r.remoteClaims
+	f.claims = map[task.ID]remoteClaim{}
 	l := newLink(f, 2)
 	hold := func(n int) broker.Hold { return broker.Hold{ID: task.NewID(1, 1, uint64(n))} }
 	add := func(n int) {
-		f.claims[hold(n).ID] = farClaim{hold: hold(n)}
+		f.claims[hold(n).ID] = remoteClaim{hold: hold(n)}
 		l.add(hold(n).ID)
 	}
 	if f.frame(l) != nil {
@@ -344,16 +344,16 @@ func TestTooManyFarClaims(t *testing.T) {
 		var log bytes.Buffer
 		r := New(Config{Node: 1, Map: instantMap{}, Broker: &instant{leader: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer r.Close()
-		f := &r.far
-		f.claims, f.posts, f.links, f.running = make(map[task.ID]farClaim, maxFarClaims), map[uint32]*post{}, map[uint32]*link{}, true
-		for n := range maxFarClaims - 1 {
-			f.claims[task.NewID(2, 1, uint64(n))] = farClaim{}
+		f := &r.remoteClaims
+		f.claims, f.byShard, f.links, f.running = make(map[task.ID]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
+		for n := range maxRemoteClaims - 1 {
+			f.claims[task.NewID(2, 1, uint64(n))] = remoteClaim{}
 		}
-		w := &claimWatch{r: r, far: map[task.ID]bool{}}
+		w := &claimWatch{r: r, remote: map[task.ID]bool{}}
 		add := func(n, said int) {
 			t.Helper()
 			f.add(w, broker.Hold{ID: task.NewID(3, 1, uint64(n))})
-			if len(f.claims) != maxFarClaims || strings.Count(log.String(), "too many claims") != said {
+			if len(f.claims) != maxRemoteClaims || strings.Count(log.String(), "too many claims") != said {
 				t.Errorf("%d claims, and the log says %q, want it %d times", len(f.claims), log.String(), said)
 			}
 		}
@@ -416,7 +416,7 @@ func TestWatchedClaimsAreCounted(t *testing.T) {
 			t.Errorf("frame %d: %d are held, moved %v, %v; want %d", i, g.held, g.moved, err, c.want)
 		}
 	}
-	here.takes, g.held = true, maxFarClaims+maxFrameClaims-1
+	here.takes, g.held = true, maxRemoteClaims+maxFrameClaims-1
 	if err := g.take(&watchFrame{Add: []broker.Hold{hold(7)}}); err != nil {
 		t.Errorf("as many as may be: %v", err)
 	}

@@ -97,7 +97,7 @@ func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []
 	if len(r.cfg.Map.Nodes()) == 0 {
 		missing = []string{unlisted}
 	}
-	silent, away := r.split(ctx, missing)
+	silent, away := r.splitMissing(ctx, missing)
 	out := registry.Sum(answers, len(queues))
 	for i := range out {
 		out[i].Silent, out[i].Away = silent, away
@@ -110,9 +110,9 @@ var awayNodes = serve(&method[nothing, []string]{Rule: verb.Rule{Name: "away-nod
 	return out, broker.Refusal(systemShard, err)
 }})
 
-// split divides the nodes that did not answer into those that run, as far as is known, and those that have not been heard from for a while.
+// splitMissing divides the nodes that did not answer into those that run, as far as is known, and those that have not been heard from for a while.
 // When a node is away, its workers come back through others.
-func (r *Router) split(ctx context.Context, missing []string) (silent, away []string) {
+func (r *Router) splitMissing(ctx context.Context, missing []string) (silent, away []string) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
@@ -177,7 +177,7 @@ var (
 
 // QuietWorker has a worker take no new tasks: see cluster.Control.
 func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error) {
-	by, err := r.noted(by)
+	by, err := r.auditAuthor(by)
 	if err != nil {
 		return cluster.QuietWorker{}, err
 	}
@@ -186,7 +186,7 @@ func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.W
 
 // ResumeWorker lets a worker take tasks again, and reports whether it was quiet.
 func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error) {
-	if by, err = r.noted(by); err != nil {
+	if by, err = r.auditAuthor(by); err != nil {
 		return false, err
 	}
 	return call(ctx, r, resumeWorker, systemShard, quietArgs{Worker: name, By: by})
