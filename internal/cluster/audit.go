@@ -199,12 +199,12 @@ func (c *Control) Check(ctx context.Context) ([]string, error) {
 	return view(ctx, c, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
 }
 
-// auditRest is how long a leader waits before it removes old entries: its clock may be wrong, and the removal can't be undone.
-const auditRest = time.Hour
+// auditGrace is how long a leader waits before it removes old entries: its clock may be wrong, and the removal can't be undone.
+const auditGrace = time.Hour
 
 // expireAudit removes entries that have been kept long enough.
 func (c *Control) expireAudit(ctx context.Context) error {
-	if o := c.current(); o == nil || time.Since(o.began) < auditRest {
+	if o := c.current(); o == nil || time.Since(o.began) < auditGrace {
 		return nil
 	}
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {

@@ -78,7 +78,7 @@ func TestOldAuditGoes(t *testing.T) {
 		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
 		w.openAt(PoliciesLevel, 1)
-		pass(auditRest - time.Minute)
+		pass(auditGrace - time.Minute)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("a leader that has just come has left %q", got)
 		}
@@ -113,7 +113,7 @@ func TestAuditRetention(t *testing.T) {
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
 			t.Errorf("a copy says %v", copied.AuditKeep())
 		}
-		pass(auditRest + 2*retireRest)
+		pass(auditGrace + 2*retireRest)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}

@@ -2,15 +2,15 @@ package cluster
 
 import "slices"
 
-// placed is a shard with all that balance considers.
-type placed struct {
+// shardState is a shard with all that balance considers.
+type shardState struct {
 	Shard
 	Status
 }
 
 // balance returns the next step that evens out the load of the nodes, when all shards are at rest. It leaves out nodes that drain or are
 // silent.
-func balance(members []Member, shards []placed) Step {
+func balance(members []Member, shards []shardState) Step {
 	if step := spread(members, shards); step.Kind != NoStep {
 		return step
 	}
@@ -18,7 +18,7 @@ func balance(members []Member, shards []placed) Step {
 }
 
 // spread moves a replica from the node with the most to the one with the fewest that can take it, if the difference is at least two.
-func spread(members []Member, shards []placed) Step {
+func spread(members []Member, shards []shardState) Step {
 	var best Step
 	gap := 1
 	for _, from := range members {
@@ -38,7 +38,7 @@ func spread(members []Member, shards []placed) Step {
 }
 
 // moveOne moves a replica of a shard that has none on the other node, preferably one that doesn't lead.
-func moveOne(from, to Member, shards []placed) (step Step, ok bool) {
+func moveOne(from, to Member, shards []shardState) (step Step, ok bool) {
 	for _, s := range shards {
 		r, held := s.On(from.Number)
 		_, holds := s.On(to.Number)
@@ -55,7 +55,7 @@ func moveOne(from, to Member, shards []placed) (step Step, ok bool) {
 
 // shareLeaders transfers the leadership of one shard, so that eventually no node leads two shards more than another that has a voter. It
 // may take several transfers to get from the node with the most to the one with the fewest: the last of them comes first.
-func shareLeaders(members []Member, shards []placed) Step {
+func shareLeaders(members []Member, shards []shardState) Step {
 	leads := map[uint32]int{} // by node, for those that can lead something
 	moves := map[uint32][]Step{}
 	for _, s := range shards {

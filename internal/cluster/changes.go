@@ -52,8 +52,8 @@ type Delta struct {
 const (
 	// maxWait bounds how long a poll of another node may wait for news: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
-	// ringSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
-	ringSize = 1000
+	// changeLogSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
+	changeLogSize = 1000
 )
 
 // change is a change made in a round: of a queue, of a worker's quiet state, of tokens or namespaces, or, if none is set, of nodes, shards
@@ -64,8 +64,8 @@ type change struct {
 	access bool
 }
 
-// ring remembers the latest changes of queues and quiet workers, and when the rest last changed.
-type ring struct {
+// changeLog remembers the latest changes of queues and quiet workers, and when the rest last changed.
+type changeLog struct {
 	known    bool   // base is known
 	base     uint64 // all changes after this are remembered
 	newest   uint64
@@ -80,7 +80,7 @@ type namedChange[N any] struct {
 	name N
 }
 
-func (r *ring) add(at uint64, ch change) {
+func (r *changeLog) add(at uint64, ch change) {
 	r.newest = max(r.newest, at)
 	switch {
 	case ch.queue != QueueName{}:
@@ -95,10 +95,10 @@ func (r *ring) add(at uint64, ch change) {
 }
 
 // addChange adds to a list of changes. It halves a full list, so that adding a change need not move all the others.
-func addChange[N any](r *ring, list []namedChange[N], at uint64, name N) []namedChange[N] {
+func addChange[N any](r *changeLog, list []namedChange[N], at uint64, name N) []namedChange[N] {
 	list = append(list, namedChange[N]{at, name})
-	if len(list) >= 2*ringSize {
-		list = slices.Clone(list[len(list)-ringSize:])
+	if len(list) >= 2*changeLogSize {
+		list = slices.Clone(list[len(list)-changeLogSize:])
 		r.forget(list[0].at)
 	}
 	return list
@@ -114,11 +114,11 @@ func since[N comparable](list []namedChange[N], after uint64) map[N]bool {
 }
 
 // forget notes that changes of the round at this index may be gone.
-func (r *ring) forget(at uint64) { r.base, r.known = max(r.base, at), true }
+func (r *changeLog) forget(at uint64) { r.base, r.known = max(r.base, at), true }
 
 // learn sets the base of a term that has just begun, given the newest change that a view found after the term began. All changes of the
 // term itself are remembered.
-func (r *ring) learn(newest uint64) {
+func (r *changeLog) learn(newest uint64) {
 	if r.known {
 		return
 	}
@@ -151,8 +151,8 @@ type lack struct {
 // Changes returns what a node's copy, complete up to after (0: it is empty), lacks, waiting up to wait for news. It stores the node's
 // report, and counts as a sign of life. A node that was removed gets wrong_state.
 func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait time.Duration) (Delta, error) {
-	c.stillThere(report.Node)
-	c.follows(report.Node, after)
+	c.noteAlive(report.Node)
+	c.noteCopyVersion(report.Node, after)
 	if err := c.learn(ctx); err != nil {
 		return Delta{}, err
 	}
@@ -171,7 +171,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	if !what.leads || !what.known {
 		return Delta{}, task.Unavailable(followPause, "system shard: its leader is new")
 	}
-	c.used(report.Uses)
+	c.noteTokenUses(report.Uses)
 	c.noteReport(report)
 	d.Waited = waited
 	return d, nil
@@ -181,7 +181,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 func (c *Control) learn(ctx context.Context) error {
 	c.mu.Lock()
 	o := c.leading
-	known := o != nil && o.ring.known
+	known := o != nil && o.changeLog.known
 	c.mu.Unlock()
 	if known {
 		return nil
@@ -193,7 +193,7 @@ func (c *Control) learn(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o != nil && c.leading == o {
-		o.ring.learn(newest)
+		o.changeLog.learn(newest)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (c *Control) await(ctx context.Context, after uint64, wait time.Duration) {
 	defer cancel()
 	for {
 		c.mu.Lock()
-		news, idle := c.news, c.leading != nil && c.leading.ring.newest == after
+		news, idle := c.news, c.leading != nil && c.leading.changeLog.newest == after
 		c.mu.Unlock()
 		if !idle {
 			return
@@ -224,7 +224,7 @@ func (c *Control) lacks(after uint64) lack {
 	if c.leading == nil {
 		return lack{}
 	}
-	r := &c.leading.ring
+	r := &c.leading.changeLog
 	l := lack{version: r.newest, leads: true, known: r.known}
 	if after == 0 || after < r.base || after > r.newest {
 		l.all, l.mp, l.access = true, true, true
@@ -327,8 +327,8 @@ func (c *Control) noteReport(r Report) {
 	c.starts[r.Node].heard(r.Up, now)
 }
 
-// stillThere records a sign of life of a node that has reported before.
-func (c *Control) stillThere(number uint32) {
+// noteAlive records a sign of life of a node that has reported before.
+func (c *Control) noteAlive(number uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h, ok := c.heard[number]; ok {

@@ -147,18 +147,18 @@ func TestChangesAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		from := poll(t, c, 0, 0).Version
-		for i := range 3 * ringSize {
+		for i := range 3 * changeLogSize {
 			_, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(int64(i+1)))
 			must(t, err)
 		}
-		if n := len(c.leading.ring.queues); n > 2*ringSize {
+		if n := len(c.leading.changeLog.queues); n > 2*changeLogSize {
 			t.Errorf("%d changes are remembered", n)
 		}
 		if got := poll(t, c, from, 0); !got.All {
-			t.Errorf("a copy that is %d behind gets %s", 3*ringSize, got.brief())
+			t.Errorf("a copy that is %d behind gets %s", 3*changeLogSize, got.brief())
 		}
 		last := w.state.Applied().Index
-		if got := poll(t, c, last-ringSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*ringSize) {
+		if got := poll(t, c, last-changeLogSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*changeLogSize) {
 			t.Errorf("one that is a little behind gets %s", got)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 // confirmTime is how long a call waits for the nodes to learn of a change. It bounds the time that a revocation takes.
 const confirmTime = time.Second
 
-// follows records up to which version a node says that its copy is complete.
-func (c *Control) follows(node uint32, version uint64) {
+// noteCopyVersion records up to which version a node says that its copy is complete.
+func (c *Control) noteCopyVersion(node uint32, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.copies[node] = version
@@ -56,8 +56,8 @@ func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string,
 	}
 }
 
-// used records the uses of tokens that a node reported.
-func (c *Control) used(uses []auth.Use) {
+// noteTokenUses records the uses of tokens that a node reported.
+func (c *Control) noteTokenUses(uses []auth.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, u := range uses {

@@ -93,9 +93,9 @@ type Control struct {
 	since   time.Time     // when it became leader after a gap
 	heard   map[uint32]nodeReport
 	starts  map[uint32]*starts // of nodes, as far as this one noticed; they outlast its leadership
-	seen    map[uint32]sight
+	seen    map[uint32]observation
 
-	lookWanted chan chan struct{} // requests to the Reconciler, which may be in a long sleep
+	passWanted chan chan struct{} // requests to the Reconciler, which may be in a long sleep
 
 	moves chan struct{} // capacity 1: slots of a queue are moving
 
@@ -117,11 +117,11 @@ type leading struct {
 
 	unfinished map[QueueName]bool // queues whose parts need further work; true: slots are moving
 
-	seenAt  time.Time      // when old shard states were last forgotten; it belongs to the Dispatcher
-	queues  *queueCounts   // nil: not counted. It belongs to the shard's loop
-	pending []change       // of the round in flight
-	happens []events.Event // of the round in flight
-	ring    ring
+	seenAt    time.Time      // when old shard states were last forgotten; it belongs to the Dispatcher
+	queues    *queueCounts   // nil: not counted. It belongs to the shard's loop
+	pending   []change       // of the round in flight
+	events    []events.Event // of the round in flight
+	changeLog changeLog
 }
 
 // nodeReport is a node's last report.
@@ -130,8 +130,8 @@ type nodeReport struct {
 	At time.Time
 }
 
-// sight is the state of a shard when it was last asked.
-type sight struct {
+// observation is the state of a shard when it was last asked.
+type observation struct {
 	status  Status
 	problem string    // "": none
 	step    string    // what is being done about it
@@ -146,8 +146,8 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), lookWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}, seen: map[uint32]observation{},
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), passWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's background work.
@@ -210,8 +210,8 @@ func (c *Control) Committed(at uint64) {
 	if c.leading == nil {
 		return
 	}
-	happened := c.leading.happens
-	c.leading.happens = nil
+	happened := c.leading.events
+	c.leading.events = nil
 	if interest := c.events.Passed(at); interest != events.None {
 		c.events.Add(at, interest, happened)
 	}
@@ -219,7 +219,7 @@ func (c *Control) Committed(at uint64) {
 		return
 	}
 	for _, ch := range c.leading.pending {
-		c.leading.ring.add(at, ch)
+		c.leading.changeLog.add(at, ch)
 	}
 	c.leading.pending = nil
 	c.wake()

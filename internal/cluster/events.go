@@ -23,29 +23,29 @@ func (c *Control) Events(ctx context.Context, q events.Query) (events.Page, erro
 	return page, task.Unavailable(followPause, "system shard: its leader is new")
 }
 
-// happens records an event of a queue in the round in flight, for those who read events.
-func (c *Control) happens(tx *store.Tx, kind events.Kind, q Queue, reason string) {
+// addEvent records an event of a queue in the round in flight, for those who read events.
+func (c *Control) addEvent(tx *store.Tx, kind events.Kind, q Queue, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leading == nil {
 		return
 	}
-	c.leading.happens = append(c.leading.happens, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
+	c.leading.events = append(c.leading.events, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
 }
 
 func wallOf(tx *store.Tx) time.Time { return tx.Now().Time() }
 
-// happensTo records what changed in a queue's configuration.
-func (c *Control) happensTo(tx *store.Tx, q Queue, exists bool, was task.QueueConfig) {
+// addQueueEvent records what changed in a queue's configuration.
+func (c *Control) addQueueEvent(tx *store.Tx, q Queue, exists bool, was task.QueueConfig) {
 	now := &q.Config
 	switch {
 	case !exists:
-		c.happens(tx, events.QueueCreated, q, "")
+		c.addEvent(tx, events.QueueCreated, q, "")
 	case now.Paused && !was.Paused || len(now.Holds) > len(was.Holds):
-		c.happens(tx, events.QueuePaused, q, now.PausedReason)
+		c.addEvent(tx, events.QueuePaused, q, now.PausedReason)
 	case !now.Paused && was.Paused || len(now.Holds) < len(was.Holds):
-		c.happens(tx, events.QueueResumed, q, "")
+		c.addEvent(tx, events.QueueResumed, q, "")
 	default:
-		c.happens(tx, events.QueueChanged, q, "")
+		c.addEvent(tx, events.QueueChanged, q, "")
 	}
 }

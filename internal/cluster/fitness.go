@@ -8,10 +8,10 @@ const (
 	// startsWindow is how long a start counts, maxStarts how many are remembered per node.
 	startsWindow = 10 * time.Minute
 	maxStarts    = 8
-	// firstProof is how long a node must have run after its second start within the window before it gets leadership; each further start
-	// doubles that, up to maxProof.
-	firstProof = 30 * time.Second
-	maxProof   = 5 * time.Minute
+	// minProbation is how long a node must have run after its second start within the window before it gets leadership; each further start
+	// doubles that, up to maxProbation.
+	minProbation = 30 * time.Second
+	maxProbation = 5 * time.Minute
 )
 
 // starts holds the starts of a node's process that the leader of the system shard has noticed.
@@ -43,13 +43,13 @@ func (s *starts) lately(now time.Time) (n int) {
 	return n
 }
 
-// proof returns how long the process must have run before its node gets leadership; 0: it need not prove anything, or has.
-func (s *starts) proof(now time.Time) time.Duration {
+// probation returns how long the process must have run before its node gets leadership; 0: it need not prove anything, or has.
+func (s *starts) probation(now time.Time) time.Duration {
 	n := s.lately(now)
 	if n < 2 {
 		return 0
 	}
-	need := min(firstProof<<(n-2), maxProof)
+	need := min(minProbation<<(n-2), maxProbation)
 	if now.Sub(s.at[len(s.at)-1]) >= need {
 		return 0
 	}
@@ -69,13 +69,13 @@ type fitness struct {
 // fitnessOf returns the fitness of a node. The caller holds Control.mu.
 func (c *Control) fitnessOf(number uint32, now time.Time) fitness {
 	r := c.heard[number].Report
-	return fitness{barred: r.Barred || r.DiskShort || c.proofOf(number, now) > 0, full: r.DiskShort}
+	return fitness{barred: r.Barred || r.DiskShort || c.probationOf(number, now) > 0, full: r.DiskShort}
 }
 
-// proofOf returns how long a node that keeps restarting must have run; 0: it does not keep restarting. The caller holds Control.mu.
-func (c *Control) proofOf(number uint32, now time.Time) time.Duration {
+// probationOf returns how long a node that keeps restarting must have run; 0: it does not keep restarting. The caller holds Control.mu.
+func (c *Control) probationOf(number uint32, now time.Time) time.Duration {
 	if s := c.starts[number]; s != nil {
-		return s.proof(now)
+		return s.probation(now)
 	}
 	return 0
 }

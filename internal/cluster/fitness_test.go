@@ -6,7 +6,7 @@ import (
 )
 
 // A node that keeps restarting gets leadership later, the more often it did so within ten minutes: not after a single start, and never
-// later than maxProof.
+// later than maxProbation.
 func TestNodesThatStartAgainAndAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -32,15 +32,15 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		for range 5 {
 			run(2 * time.Second)
 		}
-		if got := run(6 * time.Minute); got != maxProof {
-			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProof)
+		if got := run(6 * time.Minute); got != maxProbation {
+			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProbation)
 		}
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Starts != 7 || o.Nodes[1].Proof != 0 {
 			t.Errorf("it has run for long enough, and seven starts still count; the overview has %+v, %v", o.Nodes[1], err)
 		}
 		run(0)
 		c.noteReport(Report{Node: 2, Up: 1})
-		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Proof != maxProof {
+		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Proof != maxProbation {
 			t.Errorf("it has just started again, and the overview has %+v, %v", o.Nodes[1], err)
 		}
 		run(startsWindow)

@@ -42,8 +42,8 @@ const (
 	idlePeriod = 10 * time.Minute
 	// againAfter is the time to the next pass after something was done.
 	againAfter = 50 * time.Millisecond
-	// lookRest is the shortest time between two passes, whoever pokes.
-	lookRest = 20 * time.Millisecond
+	// passPause is the shortest time between two passes, whoever pokes.
+	passPause = 20 * time.Millisecond
 	// statusTimeout bounds the wait for a shard's leader, stepTimeout that for a step.
 	statusTimeout = 2 * time.Second
 	stepTimeout   = 5 * time.Second
@@ -88,14 +88,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 		wait := r.cfg.Period
 		if r.cfg.Control.leads() {
 			var err error
-			if wait, err = r.look(ctx); err != nil && ctx.Err() == nil {
+			if wait, err = r.reconcile(ctx); err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Debug("placement can't be read", "error", err)
 			}
 		}
 		r.answer()
 		// A step writes, and a write requests a pass: a step that is refused immediately must not be retried in a tight loop.
-		sleep(ctx, lookRest)
-		r.pause(ctx, wait-lookRest)
+		sleep(ctx, passPause)
+		r.pause(ctx, wait-passPause)
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *Reconciler) answer() {
 func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
 	var wanted chan chan struct{}
 	if wait > r.cfg.Period {
-		wanted = r.cfg.Control.lookWanted
+		wanted = r.cfg.Control.passWanted
 	}
 	t := time.NewTimer(max(wait, 0))
 	defer t.Stop()
@@ -123,96 +123,96 @@ func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// look is one shard in one pass.
-type look struct {
-	m       *Map  // the map as read
-	row     Shard // the shard's row in it
-	asked   time.Time
-	status  Status
-	err     error // of the request for the status
-	verdict Verdict
+// shardPass is one shard in one pass.
+type shardPass struct {
+	m        *Map  // the map as read
+	row      Shard // the shard's row in it
+	asked    time.Time
+	status   Status
+	err      error // of the request for the status
+	decision Decision
 }
 
-// look reads the rows, asks all shards, and takes at most one step for each. It returns how long the next pass may wait.
-func (r *Reconciler) look(ctx context.Context) (wait time.Duration, err error) {
+// reconcile reads the rows, asks all shards, and takes at most one step for each. It returns how long the next pass may wait.
+func (r *Reconciler) reconcile(ctx context.Context) (wait time.Duration, err error) {
 	m, err := r.cfg.Control.Map(ctx)
 	if err != nil {
 		return r.cfg.Period, err
 	}
-	looks := make([]look, len(m.Shards))
-	each(len(looks), func(i int) {
+	passes := make([]shardPass, len(m.Shards))
+	each(len(passes), func(i int) {
 		ask, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
-		looks[i].m, looks[i].row, looks[i].asked = m, m.Shards[i], time.Now()
+		passes[i].m, passes[i].row, passes[i].asked = m, m.Shards[i], time.Now()
 		status, err := r.cfg.Groups.Status(ask, m.Shards[i].ID)
-		if looks[i].err = err; err == nil {
-			looks[i].status = status
+		if passes[i].err = err; err == nil {
+			passes[i].status = status
 		}
 	})
-	r.decide(m, looks)
+	r.decide(m, passes)
 	switch {
-	case r.act(ctx, looks):
+	case r.act(ctx, passes):
 		return min(r.cfg.Period, againAfter), nil
-	case len(m.Members()) == 1 && !slices.ContainsFunc(looks, look.unsettled):
+	case len(m.Members()) == 1 && !slices.ContainsFunc(passes, shardPass.unsettled):
 		return max(r.cfg.Period, idlePeriod), nil
 	}
 	return r.cfg.Period, nil
 }
 
 // unsettled reports whether something is being done, awaited or unknown.
-func (l look) unsettled() bool {
-	return l.verdict.Step.Kind != NoStep || l.verdict.Busy != "" || l.verdict.Blocked != ""
+func (l shardPass) unsettled() bool {
+	return l.decision.Step.Kind != NoStep || l.decision.Busy != "" || l.decision.Blocked != ""
 }
 
 // decide plans the steps. Each plan sees what the previous steps do to the rows, so that not all shards choose the same node.
-func (r *Reconciler) decide(m *Map, looks []look) {
+func (r *Reconciler) decide(m *Map, passes []shardPass) {
 	members := r.cfg.Control.members(m)
-	for i := range looks {
-		if j := memberIndex(members, NodeOf(looks[i].status.Leader)); j >= 0 {
+	for i := range passes {
+		if j := memberIndex(members, NodeOf(passes[i].status.Leader)); j >= 0 {
 			members[j].Leaders++
 		}
 	}
 	quiet := true
-	rest := make([]placed, 0, len(looks))
-	for i := range looks {
-		l := &looks[i]
+	rest := make([]shardState, 0, len(passes))
+	for i := range passes {
+		l := &passes[i]
 		if l.err != nil {
-			l.verdict.Busy = "nobody answers for it"
+			l.decision.Busy = "nobody answers for it"
 			r.cfg.Logger.Debug("a shard can't be asked", "shard", l.row.ID, "error", l.err)
 		} else {
-			l.verdict = Next(Scene{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status, ReplaceAfter: r.cfg.ReplaceAfter})
+			l.decision = Next(PlanInput{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status, ReplaceAfter: r.cfg.ReplaceAfter})
 		}
-		if step := l.verdict.Step; step.Kind == AddReplica {
+		if step := l.decision.Step; step.Kind == AddReplica {
 			members[memberIndex(members, step.Node)].Replicas++
 		}
-		quiet = quiet && l.verdict.Step.Kind == NoStep && l.verdict.Busy == ""
-		rest = append(rest, placed{l.row, l.status})
+		quiet = quiet && l.decision.Step.Kind == NoStep && l.decision.Busy == ""
+		rest = append(rest, shardState{l.row, l.status})
 	}
 	if !quiet {
 		return
 	}
 	step := balance(members, rest)
-	for i := range looks {
-		if step.Kind != NoStep && looks[i].row.ID == step.Shard {
-			looks[i].verdict.Step = step
+	for i := range passes {
+		if step.Kind != NoStep && passes[i].row.ID == step.Shard {
+			passes[i].decision.Step = step
 		}
 	}
 }
 
 // act takes the steps, and records the state of each shard.
-func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
-	errs := make([]error, len(looks))
-	each(len(looks), func(i int) {
-		if looks[i].verdict.Step.Kind != NoStep {
-			errs[i] = r.take(ctx, looks[i])
+func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
+	errs := make([]error, len(passes))
+	each(len(passes), func(i int) {
+		if passes[i].decision.Step.Kind != NoStep {
+			errs[i] = r.take(ctx, passes[i])
 		}
 	})
-	for i, l := range looks {
-		s := sight{status: l.status, problem: l.verdict.Blocked, at: l.asked}
+	for i, l := range passes {
+		s := observation{status: l.status, problem: l.decision.Blocked, at: l.asked}
 		if s.problem == "" {
-			s.problem = l.verdict.Busy
+			s.problem = l.decision.Busy
 		}
-		if step := l.verdict.Step; step.Kind != NoStep {
+		if step := l.decision.Step; step.Kind != NoStep {
 			s.step = step.told(l.m)
 			acted = acted || errs[i] == nil
 			r.logStep(step, s.step, errs[i])
@@ -220,7 +220,7 @@ func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 		if err := errs[i]; err != nil && !errors.Is(err, errStale) {
 			s.problem = s.step + ": not done yet, it is tried again" // the log has the error
 		}
-		r.cfg.Control.saw(l.row.ID, s)
+		r.cfg.Control.observed(l.row.ID, s)
 	}
 	return acted
 }
@@ -238,10 +238,10 @@ func (r *Reconciler) logStep(step Step, told string, err error) {
 }
 
 // take takes one step.
-func (r *Reconciler) take(ctx context.Context, l look) error {
+func (r *Reconciler) take(ctx context.Context, l shardPass) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	step := l.verdict.Step
+	step := l.decision.Step
 	switch step.Kind {
 	case AddLearner:
 		return r.cfg.Groups.AddLearner(ctx, step.Shard, step.Replica)

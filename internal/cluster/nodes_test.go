@@ -52,7 +52,7 @@ func stateOf(t *testing.T, c *Control, number uint32) Node {
 
 // saw lets the leader see a shard with these voters, all of which answer except the dead.
 func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
-	c.saw(shard, sight{status: statusOf(voters, nil, dead...), at: time.Now()})
+	c.observed(shard, observation{status: statusOf(voters, nil, dead...), at: time.Now()})
 }
 
 func TestFound(t *testing.T) {

@@ -286,8 +286,8 @@ func (c *Control) changeDone(shard uint32) {
 	}
 }
 
-// saw records the state of a shard.
-func (c *Control) saw(shard uint32, s sight) {
+// observed records the state of a shard.
+func (c *Control) observed(shard uint32, s observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leading != nil {
@@ -295,11 +295,11 @@ func (c *Control) saw(shard uint32, s sight) {
 	}
 }
 
-// lookNow has the Reconciler make a pass, if none would come soon.
-func (c *Control) lookNow(ctx context.Context) {
+// reconcileNow has the Reconciler make a pass, if none would come soon.
+func (c *Control) reconcileNow(ctx context.Context) {
 	looked := make(chan struct{})
 	select {
-	case c.lookWanted <- looked:
+	case c.passWanted <- looked:
 	default:
 		return
 	}

@@ -150,8 +150,8 @@ func (m Member) eligible() bool { return m.State == Active && m.alive() }
 // mayLead reports whether a node may get leadership.
 func (m Member) mayLead() bool { return m.eligible() && !m.Barred }
 
-// Scene is everything that the plan for a shard depends on.
-type Scene struct {
+// PlanInput is everything that the plan for a shard depends on.
+type PlanInput struct {
 	Settings Settings
 	Members  []Member // in the order of their numbers
 	Shard    Shard
@@ -160,8 +160,8 @@ type Scene struct {
 	ReplaceAfter time.Duration
 }
 
-// Verdict is the decision about a shard.
-type Verdict struct {
+// Decision is the decision about a shard.
+type Decision struct {
 	Step    Step   // Kind NoStep: nothing now
 	Busy    string // what it waits for; "": the shard is at rest
 	Blocked string // why something that should be done can't be; "": nothing
@@ -175,21 +175,21 @@ const (
 
 // Next returns the next step for a shard. It never leaves a shard without a majority of voters that answer, if it has one, and at rest the
 // number of voters is odd.
-func Next(s Scene) Verdict {
+func Next(s PlanInput) Decision {
 	if s.ReplaceAfter == 0 {
 		s.ReplaceAfter = defaultReplaceAfter
 	}
 	st := s.Status
 	switch {
 	case st.Leader == 0:
-		return Verdict{Busy: "it has no leader"}
+		return Decision{Busy: "it has no leader"}
 	case len(st.VotersOutgoing) > 0:
-		return Verdict{Busy: "its voters are being changed"}
+		return Decision{Busy: "its voters are being changed"}
 	case !st.commits(st.Voters):
-		return Verdict{Busy: fmt.Sprintf("of its %d voters only %d answer", len(st.Voters), st.live(st.Voters))}
+		return Decision{Busy: fmt.Sprintf("of its %d voters only %d answer", len(st.Voters), st.live(st.Voters))}
 	}
 	p := newPlanner(s)
-	for _, rule := range []func() Verdict{p.tidy, p.giveUp, p.keep, p.add, p.join, p.lead, p.vote} {
+	for _, rule := range []func() Decision{p.tidy, p.dropSilent, p.keepLeaving, p.add, p.addLearner, p.lead, p.vote} {
 		v := rule()
 		if v.Step.Kind != NoStep {
 			v.Step.Shard = s.Shard.ID
@@ -208,14 +208,14 @@ func Next(s Scene) Verdict {
 //	unwanted   stays until it is replaced: its node drains, or has been silent for too long
 //	leaving    leaves as soon as the shard's voters are complete without it
 type planner struct {
-	Scene
+	PlanInput
 	good, unwanted, leaving []uint64
 	forced                  []uint64 // in the membership or the row, but of a removed node, or without a row
-	spare                   int      // index of the member that would get a new replica; -1: none
+	addTarget               int      // index of the member that would get a new replica; -1: none
 }
 
-func newPlanner(s Scene) *planner {
-	p := &planner{Scene: s, spare: place(s.Members, s.Shard)}
+func newPlanner(s PlanInput) *planner {
+	p := &planner{PlanInput: s, addTarget: place(s.Members, s.Shard)}
 	for _, r := range s.Shard.Replicas {
 		m, known := p.member(r.Node)
 		switch {
@@ -286,73 +286,73 @@ func lessLoaded(a, b Member) bool {
 func (p *planner) staying() []uint64 { return slices.Concat(p.good, p.unwanted) }
 
 // tidy removes leftovers: learners that should not exist, and rows of replicas that are not members.
-func (p *planner) tidy() Verdict {
+func (p *planner) tidy() Decision {
 	for _, id := range slices.Concat(p.forced, p.leaving) {
 		switch {
 		case slices.Contains(p.Status.Learners, id):
-			return Verdict{Step: Step{Kind: RemoveLearner, Replica: id}}
+			return Decision{Step: Step{Kind: RemoveLearner, Replica: id}}
 		case !p.Status.votes(id):
-			return Verdict{Step: Step{Kind: DropReplica, Replica: id}}
+			return Decision{Step: Step{Kind: DropReplica, Replica: id}}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
-// giveUp drops a replica that doesn't vote and whose node is silent: soon if another node can have it, otherwise late.
-func (p *planner) giveUp() Verdict {
+// dropSilent drops a replica that doesn't vote and whose node is silent: soon if another node can have it, otherwise late.
+func (p *planner) dropSilent() Decision {
 	for _, id := range p.staying() {
 		if p.Status.votes(id) {
 			continue
 		}
 		silent := p.memberOf(id).Silent
-		if silent >= p.ReplaceAfter || silent >= learnerPatience && p.spare >= 0 {
-			return Verdict{Step: Step{Kind: LeaveReplica, Replica: id}}
+		if silent >= p.ReplaceAfter || silent >= learnerPatience && p.addTarget >= 0 {
+			return Decision{Step: Step{Kind: LeaveReplica, Replica: id}}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
-// keep retains a leaving voter if it is needed and no other node can take its place: the node that should have is gone, or other replicas
+// keepLeaving retains a leaving voter if it is needed and no other node can take its place: the node that should have is gone, or other replicas
 // need the nodes more.
-func (p *planner) keep() Verdict {
-	if p.spare >= 0 || len(p.good) >= p.Settings.Replication {
-		return Verdict{}
+func (p *planner) keepLeaving() Decision {
+	if p.addTarget >= 0 || len(p.good) >= p.Settings.Replication {
+		return Decision{}
 	}
 	needed := p.voters()
 	for _, id := range p.leaving {
 		if p.Status.votes(id) && slices.Contains(needed, id) {
-			return Verdict{Step: Step{Kind: KeepReplica, Replica: id}}
+			return Decision{Step: Step{Kind: KeepReplica, Replica: id}}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
 // add adds a replica on another node if there are too few good ones.
-func (p *planner) add() Verdict {
+func (p *planner) add() Decision {
 	switch {
-	case len(p.good) >= p.Settings.Replication || p.spare < 0:
-		return Verdict{}
+	case len(p.good) >= p.Settings.Replication || p.addTarget < 0:
+		return Decision{}
 	case len(p.Shard.Replicas) >= maxReplicas:
-		return Verdict{Blocked: fmt.Sprintf("it has %d replicas that come or go, the most that are allowed", len(p.Shard.Replicas))}
+		return Decision{Blocked: fmt.Sprintf("it has %d replicas that come or go, the most that are allowed", len(p.Shard.Replicas))}
 	}
-	return Verdict{Step: Step{Kind: AddReplica, Node: p.Members[p.spare].Number}}
+	return Decision{Step: Step{Kind: AddReplica, Node: p.Members[p.addTarget].Number}}
 }
 
-// join makes a replica that is only in the row a learner, once its node is alive.
-func (p *planner) join() Verdict {
+// addLearner makes a replica that is only in the row a learner, once its node is alive.
+func (p *planner) addLearner() Decision {
 	for _, id := range p.staying() {
 		if !p.Status.has(id) && p.memberOf(id).alive() {
-			return Verdict{Step: Step{Kind: AddLearner, Replica: id}}
+			return Decision{Step: Step{Kind: AddLearner, Replica: id}}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
 // lead transfers leadership off a node that drains or has a full disk, or to the preferred node.
-func (p *planner) lead() Verdict {
+func (p *planner) lead() Decision {
 	at := p.memberOf(p.Status.Leader)
 	if r, ok := p.Shard.On(p.Shard.Preferred); ok && p.Shard.Preferred != at.Number && p.canLead(r.ID) {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: r.ID, Why: "an operator wants node " + p.memberOf(r.ID).Name + " to lead it"}}
+		return Decision{Step: Step{Kind: TransferLeader, Replica: r.ID, Why: "an operator wants node " + p.memberOf(r.ID).Name + " to lead it"}}
 	}
 	why := ""
 	switch {
@@ -361,12 +361,12 @@ func (p *planner) lead() Verdict {
 	case at.Full:
 		why = "the disk of node " + at.Name + " has no room for new tasks"
 	default:
-		return Verdict{}
+		return Decision{}
 	}
-	if to := p.heir(p.good); to != 0 {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}
+	if to := p.bestLeader(p.good); to != 0 {
+		return Decision{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
 // canLead reports whether a replica votes, is up to date, answers, and is on a node that is meant to have it.
@@ -374,8 +374,8 @@ func (p *planner) canLead(id uint64) bool {
 	return p.Status.fit(id) && slices.Contains(p.good, id) && p.memberOf(id).mayLead()
 }
 
-// heir returns the best leader among some replicas other than the current one; 0: none.
-func (p *planner) heir(among []uint64) (best uint64) {
+// bestLeader returns the best leader among some replicas other than the current one; 0: none.
+func (p *planner) bestLeader(among []uint64) (best uint64) {
 	for _, id := range among {
 		if id == p.Status.Leader || !p.canLead(id) {
 			continue
@@ -388,22 +388,22 @@ func (p *planner) heir(among []uint64) (best uint64) {
 }
 
 // rest returns what is wrong with a shard for which there is nothing to do.
-func (p *planner) rest() Verdict {
+func (p *planner) rest() Decision {
 	for _, id := range p.staying() {
 		if !p.Status.has(id) {
-			return Verdict{Busy: fmt.Sprintf("waits for node %s to take its replica", p.memberOf(id).Name)}
+			return Decision{Busy: fmt.Sprintf("waits for node %s to take its replica", p.memberOf(id).Name)}
 		}
 	}
 	for _, id := range p.unwanted {
 		if m := p.memberOf(id); m.State == Draining {
-			return Verdict{Blocked: fmt.Sprintf("its replica on node %s, which drains, has no other node to go to", m.Name)}
+			return Decision{Blocked: fmt.Sprintf("its replica on node %s, which drains, has no other node to go to", m.Name)}
 		} else if p.Status.votes(id) {
-			return Verdict{Blocked: fmt.Sprintf("node %s is silent for over %v, and there is no other node for its replica",
+			return Decision{Blocked: fmt.Sprintf("node %s is silent for over %v, and there is no other node for its replica",
 				m.Name, p.ReplaceAfter)}
 		}
 	}
 	if p.voting(p.forced) > 0 {
-		return Verdict{Blocked: "a node that was removed still votes, and no other node can take its place yet"}
+		return Decision{Blocked: "a node that was removed still votes, and no other node can take its place yet"}
 	}
-	return Verdict{}
+	return Decision{}
 }

@@ -119,8 +119,8 @@ func confOf(t *testing.T, text string) Status {
 	return s
 }
 
-// told renders a verdict in words.
-func (v Verdict) told() string {
+// told renders a decision in words.
+func (v Decision) told() string {
 	switch {
 	case v.Step.Kind != NoStep:
 		return strings.TrimPrefix(v.Step.String(), "shard 7: ")
@@ -253,7 +253,7 @@ func TestNext(t *testing.T) {
 		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
 	} {
-		s := Scene{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+		s := PlanInput{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
 		if got := Next(s).told(); got != c.want {
 			t.Errorf("%s: nodes %q, row %q, membership %q:\n got %s\nwant %s", c.name, c.nodes, c.row, c.conf, got, c.want)
 		}
@@ -267,7 +267,7 @@ func TestReplicasAreBounded(t *testing.T) {
 		row += fmt.Sprintf(" 50.%d-", n)
 		conf += fmt.Sprintf(" 50.%d", n)
 	}
-	s := Scene{Settings: Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
+	s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
 	if got := Next(s).told(); !strings.Contains(got, "16 replicas that come or go") {
 		t.Error(got)
 	}
@@ -295,10 +295,10 @@ func TestBalance(t *testing.T) {
 		{"not for a difference of one", "1+2 2+2 3+2 4+1", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3"}, "nothing"},
 		{"nor from a node that holds the same", "1+4 2+2", []string{"1 2/1* 2", "1 2/1 2*"}, "nothing"},
 	} {
-		var shards []placed
+		var shards []shardState
 		for i, text := range c.shards {
 			row, conf, _ := strings.Cut(text, "/")
-			s := placed{shardOf(t, row), confOf(t, conf)}
+			s := shardState{shardOf(t, row), confOf(t, conf)}
 			s.ID = uint32(i + 1)
 			shards = append(shards, s)
 		}
@@ -317,27 +317,27 @@ func TestWhyLeadershipMoves(t *testing.T) {
 		"its replica on node n1 is to stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 		"its replica on node n1 is to stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 	} {
-		s := Scene{Settings: Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
+		s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
 			t.Errorf("%v: %s, because %q, want %q", c, v.told(), v.Step.Why, want)
 		}
 	}
-	s := placed{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
+	s := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
 	other := s
 	other.ID = 8
-	if step := balance(membersOf(t, "1 2 3"), []placed{s, other}); step.Kind != TransferLeader || step.Why != "nodes are to lead about as many shards each" {
+	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader || step.Why != "nodes are to lead about as many shards each" {
 		t.Errorf("to share leaders: %v, because %q", step, step.Why)
 	}
 }
 
 // If there are too many replicas, those of dead nodes leave first, then those of draining ones; among each, those that should not vote.
 func TestWhoseReplicaGoesFirst(t *testing.T) {
-	p := &planner{Scene: Scene{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
+	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
 	last := -1
 	for _, word := range []string{"1", "2", "3"} {
 		for _, voters := range [][]uint64{nil, voting} {
-			worth := p.worth(replicaOf(t, word), voters)
+			worth := p.removalRank(replicaOf(t, word), voters)
 			if worth <= last {
 				t.Errorf("the replica of node %s, which votes: %v, is worth %d, and one that goes first %d", word, voters != nil, worth, last)
 			}

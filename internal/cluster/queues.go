@@ -150,7 +150,7 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	if err := deed.onQueue(tx, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
-	c.happensTo(tx, q, exists, before)
+	c.addQueueEvent(tx, q, exists, before)
 	return q, nil
 }
 
@@ -360,7 +360,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		if err := (Deed{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
 			return struct{}{}, err
 		}
-		c.happens(tx, events.QueueDeleted, now, "")
+		c.addEvent(tx, events.QueueDeleted, now, "")
 		return struct{}{}, nil
 	})
 	return err

@@ -47,7 +47,7 @@ func (s *saga) tick() bool {
 		}
 	}
 	s.pass()
-	wait, err := s.loop.look(bg)
+	wait, err := s.loop.reconcile(bg)
 	must(s.t, err)
 	s.obey(mapOf(s.t, c))
 	if s.budget < 0 {

@@ -59,7 +59,7 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		c.setQueue(tx, q, false)
 		c.recount()
 		c.tendTo(q)
-		c.happens(tx, events.QueueChanged, q, "")
+		c.addEvent(tx, events.QueueChanged, q, "")
 		return q, Deed{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {

@@ -59,7 +59,7 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	c.lookNow(ctx)
+	c.reconcileNow(ctx)
 	o := Overview{Settings: m.Settings}
 	for _, s := range m.Shards {
 		o.Shards = append(o.Shards, c.shardOverview(m, s))
@@ -99,7 +99,7 @@ func (c *Control) nodeOverview(n Node) NodeOverview {
 	defer c.mu.Unlock()
 	h, ok := c.heard[n.Number]
 	now := time.Now()
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report, Starts: c.startsOf(n.Number, now), Proof: c.proofOf(n.Number, now)}
+	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report, Starts: c.startsOf(n.Number, now), Proof: c.probationOf(n.Number, now)}
 }
 
 func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {

@@ -9,7 +9,7 @@ import (
 // vote makes the voters what they should be, in one change: learners that are ready are promoted, and those that they replace leave. No
 // voter leaves before there is another in its place, not even that of a removed node, as long as a member could take it: with fewer voters
 // an acknowledged write would be on fewer disks.
-func (p *planner) vote() Verdict {
+func (p *planner) vote() Decision {
 	want := p.voters()
 	if v := p.surplus(want); v.Step.Kind != NoStep {
 		return v
@@ -23,33 +23,33 @@ func (p *planner) vote() Verdict {
 		}
 		want = append(slices.Clone(want), p.Status.Leader)
 		if same(want, p.Status.Voters) {
-			return Verdict{Busy: "waits for a voter that can lead in its leader's place"}
+			return Decision{Busy: "waits for a voter that can lead in its leader's place"}
 		}
 	}
 	if !p.Status.commits(want) {
-		return Verdict{Blocked: fmt.Sprintf("of the %d replicas that should vote only %d answer", len(want), p.Status.live(want))}
+		return Decision{Blocked: fmt.Sprintf("of the %d replicas that should vote only %d answer", len(want), p.Status.live(want))}
 	}
-	return Verdict{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
+	return Decision{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
 }
 
 // handOver transfers leadership to another voter before the leader itself stops voting. It is not settled if none of the wanted voters
 // votes yet: they have to join first, while the leader still votes.
-func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
+func (p *planner) handOver(want []uint64) (v Decision, settled bool) {
 	why := "its replica on node " + p.memberOf(p.Status.Leader).Name + " is to stop voting"
-	if to := p.heir(want); to != 0 {
-		return Verdict{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}, true
+	if to := p.bestLeader(want); to != 0 {
+		return Decision{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}, true
 	}
 	for _, id := range want {
 		if p.Status.fit(id) { // on a node that should not lead, but none is better
-			return Verdict{Step: Step{Kind: TransferLeader, Replica: id, Why: why}}, true
+			return Decision{Step: Step{Kind: TransferLeader, Replica: id, Why: why}}, true
 		}
 	}
 	for _, id := range want {
 		if p.Status.votes(id) && p.Status.answers(id) {
-			return Verdict{Busy: fmt.Sprintf("waits for the replica on node %s to catch up and lead", p.memberOf(id).Name)}, true
+			return Decision{Busy: fmt.Sprintf("waits for the replica on node %s to catch up and lead", p.memberOf(id).Name)}, true
 		}
 	}
-	return Verdict{}, false
+	return Decision{}, false
 }
 
 // target returns how many voters there should be: as many as the replication asks for or nodes can hold, and odd. An unwanted replica
@@ -131,26 +131,26 @@ func (p *planner) compareVoters(a, b uint64) int {
 }
 
 // surplus marks a replica as leaving if there are more than asked for, and the voters are complete without it. Unwanted ones leave first.
-func (p *planner) surplus(voters []uint64) Verdict {
+func (p *planner) surplus(voters []uint64) Decision {
 	excess := len(p.staying()) - p.Settings.Replication
 	if excess <= 0 {
-		return Verdict{}
+		return Decision{}
 	}
 	order := p.staying()
 	slices.SortStableFunc(order, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(p.worth(a, voters), p.worth(b, voters)), cmp.Compare(p.memberOf(b).Replicas, p.memberOf(a).Replicas))
+		return cmp.Or(cmp.Compare(p.removalRank(a, voters), p.removalRank(b, voters)), cmp.Compare(p.memberOf(b).Replicas, p.memberOf(a).Replicas))
 	})
 	for _, id := range order[:excess] {
 		if !slices.Contains(voters, id) {
-			return Verdict{Step: Step{Kind: LeaveReplica, Replica: id}}
+			return Decision{Step: Step{Kind: LeaveReplica, Replica: id}}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
-// worth ranks replicas by which should leave first: those of dead nodes, of draining ones, then others; among each, those that should not
+// removalRank ranks replicas by which should leave first: those of dead nodes, of draining ones, then others; among each, those that should not
 // vote.
-func (p *planner) worth(id uint64, voters []uint64) int {
+func (p *planner) removalRank(id uint64, voters []uint64) int {
 	worth := 4
 	if m := p.memberOf(id); m.Silent >= p.ReplaceAfter {
 		worth = 0
@@ -164,14 +164,14 @@ func (p *planner) worth(id uint64, voters []uint64) int {
 }
 
 // waiting reports whether the voters would be others if a learner had caught up.
-func (p *planner) waiting(voters []uint64) Verdict {
+func (p *planner) waiting(voters []uint64) Decision {
 	replaces := p.voting(p.leaving)+p.voting(p.unwanted)+p.voting(p.forced) > 0
 	for _, id := range p.good {
 		if slices.Contains(p.Status.Learners, id) && !p.Status.ready(id) && (replaces || len(voters) < p.target()) {
-			return Verdict{Busy: fmt.Sprintf("the replica on node %s catches up", p.memberOf(id).Name)}
+			return Decision{Busy: fmt.Sprintf("the replica on node %s catches up", p.memberOf(id).Name)}
 		}
 	}
-	return Verdict{}
+	return Decision{}
 }
 
 // change returns the change from the current voters to others.
