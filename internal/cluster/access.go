@@ -126,7 +126,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		case exists && old.Hash == t.Hash:
 			return TokenDone{old, tx.Index()}, nil
 		case exists:
-			again, err := a.again(tx.Now(), task.TokenAdded, &old)
+			again, err := a.isRepeat(tx.Now(), task.TokenAdded, &old)
 			if err == nil && !again {
 				err = conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
 			}
@@ -242,7 +242,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 		if t.Certificate != "" {
 			return TokenDone{}, wrongState("token %q has no secret: it is for who shows the certificate %q", t.Name, t.Certificate)
 		}
-		if again, err := a.again(tx.Now(), task.TokenRotated, &t); err != nil {
+		if again, err := a.isRepeat(tx.Now(), task.TokenRotated, &t); err != nil {
 			return TokenDone{}, err
 		} else if again {
 			return c.renew(tx, &a, task.TokenRotated, t)

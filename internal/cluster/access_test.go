@@ -129,7 +129,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
 		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
-			pass(againWithin * 6 / 10)
+			pass(repeatWindow * 6 / 10)
 			if _, err := c.RotateToken(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
 				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
 			}
@@ -200,7 +200,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		if _, err := c.PutQueue(bg, Deed{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a queue in a namespace that is not there: %v", err)
 		}
 		if _, err := c.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
@@ -211,7 +211,7 @@ func TestNamespaces(t *testing.T) {
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{
-			"queues": {func() error { _, err := c.PutQueue(bg, Deed{}, "team", "mail", unchanged); return err },
+			"queues": {func() error { _, err := c.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); return err },
 				func() error { return c.DropQueue(bg, task.Author{}, "team", "mail") }},
 			"tokens": {func() error { _, err := c.AddToken(bg, newToken("team", "ci")); return err },
 				func() error { _, err := c.RevokeToken(bg, newToken("team", "ci")); return err }},
@@ -268,7 +268,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 			t.Errorf("heard of what is required: %+v", last)
 		}
 		before := len(heard)
-		_, err = c.PutQueue(bg, Deed{}, "default", "mail", unchanged)
+		_, err = c.PutQueue(bg, AuditedAction{}, "default", "mail", unchanged)
 		must(t, err)
 		pass(3 * time.Second)
 		if len(heard) != before {

@@ -12,8 +12,8 @@ import (
 // What operators do to queues and to the cluster is recorded in the round that changes the rows: see package audit. What changes nothing
 // leaves no entry, nor does a change without an author.
 
-// Deed is an action and its author, who may be nobody.
-type Deed struct {
+// AuditedAction is an action and its author, who may be nobody.
+type AuditedAction struct {
 	By     task.Author
 	Action task.Action
 }
@@ -38,7 +38,7 @@ func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	return err
 }
 
-func (d Deed) onQueue(tx *store.Tx, q Queue, before, after any) error {
+func (d AuditedAction) onQueue(tx *store.Tx, q Queue, before, after any) error {
 	return record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue, Name: q.Name}, Queue: q.Name}, before, after)
 }
 

@@ -39,7 +39,7 @@ func TestAuditOfQueues(t *testing.T) {
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
-			_, err := s.control.PutQueue(ctx, Deed{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
+			_, err := s.control.PutQueue(ctx, AuditedAction{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
 				c.Settings.MaxLength = length
 				return nil
 			})

@@ -28,8 +28,8 @@ func TestRowsThatCantBeRead(t *testing.T) {
 			return err
 		},
 		"place":         func(c *Control) error { _, err := c.Place(bg, ns, "q"); return err },
-		"put":           func(c *Control) error { _, err := c.PutQueue(bg, Deed{}, ns, "q", setLength(5)); return err },
-		"put limited":   func(c *Control) error { _, err := c.PutQueue(bg, Deed{}, ns, "q", strictly); return err },
+		"put":           func(c *Control) error { _, err := c.PutQueue(bg, AuditedAction{}, ns, "q", setLength(5)); return err },
+		"put limited":   func(c *Control) error { _, err := c.PutQueue(bg, AuditedAction{}, ns, "q", strictly); return err },
 		"copy":          func(c *Control) error { return c.copyAll(bg) },
 		"drop":          func(c *Control) error { return c.DropQueue(bg, boss, ns, "q") },
 		"add token":     func(c *Control) error { _, err := c.AddToken(bg, newToken(ns, "new")); return err },
@@ -128,7 +128,7 @@ func (c *Control) cross(ready int64) error {
 func (w *world) furnish(t *testing.T) *Control {
 	c := w.openAt(PoliciesLevel, 1)
 	for _, make := range []func() error{
-		func() error { _, err := c.PutQueue(bg, Deed{}, "default", "q", unchanged); return err },
+		func() error { _, err := c.PutQueue(bg, AuditedAction{}, "default", "q", unchanged); return err },
 		func() error { _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"}); return err },
 		func() error { _, err := c.AddToken(bg, newToken("team", "ci")); return err },
 		func() error { _, err := c.NameSchedule(bg, "default", "s", 1); return err },

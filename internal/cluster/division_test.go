@@ -39,7 +39,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		c := w.openAt(PoliciesLevel, 3)
 		_, err := c.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
-		first, err := c.PutQueue(bg, Deed{}, "team", "a", unchanged)
+		first, err := c.PutQueue(bg, AuditedAction{}, "team", "a", unchanged)
 		must(t, err)
 		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
 			t.Errorf("the shard of the only queue may have %d of 100", got)
@@ -47,7 +47,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
 		other := first
 		for i := 0; other.Shard == first.Shard; i++ {
-			other, err = c.PutQueue(bg, Deed{}, "team", fmt.Sprint("b", i), unchanged)
+			other, err = c.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 		}
 		got := w.shares("team", 3)
@@ -68,7 +68,7 @@ func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			_, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 		}
 		pass(time.Minute) // no namespace has a quota, and nothing is checked
@@ -116,7 +116,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 3)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			_, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 			for shard := range uint32(3) {
 				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
@@ -204,7 +204,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 			w.cut(uint32(rng.IntN(shards))+1, []error{nil, errors.New("cut off")}[rng.IntN(2)])
 		case 2:
 			queues++
-			_, _ = leader.control.PutQueue(bg, Deed{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
+			_, _ = leader.control.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
 		case 3, 12, 13:
 			lossy.late()
 		case 4, 5:

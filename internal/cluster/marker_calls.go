@@ -115,7 +115,7 @@ func (c *Control) AddMarker(ctx context.Context, a MarkerCall) (Marker, error) {
 		kept := markerPlaces(tx, m.Namespace)
 		for _, p := range kept {
 			if p.id == m.ID {
-				return m.again(tx, p)
+				return m.answerRepeat(tx, p)
 			}
 		}
 		if m.At == 0 {
@@ -140,8 +140,8 @@ func (c *Control) AddMarker(ctx context.Context, a MarkerCall) (Marker, error) {
 	})
 }
 
-// again answers a repeat.
-func (m *Marker) again(r store.Reader, p markerPlace) (Marker, error) {
+// answerRepeat answers a repeat.
+func (m *Marker) answerRepeat(r store.Reader, p markerPlace) (Marker, error) {
 	old, _, err := getRow[Marker](r, p.key(m.Namespace))
 	if err == nil && !old.same(m) {
 		err = conflict("request_id %q: it was given to another marker", m.ID)

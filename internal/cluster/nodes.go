@@ -350,15 +350,15 @@ func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
 
 // Drain moves replicas and leadership off a node, as far as others can take them.
 func (c *Control) Drain(ctx context.Context, by task.Author, name string) error {
-	return c.setNodeState(ctx, Deed{by, task.NodeDrained}, name, Draining)
+	return c.setNodeState(ctx, AuditedAction{by, task.NodeDrained}, name, Draining)
 }
 
 // Undrain lets a node take replicas again.
 func (c *Control) Undrain(ctx context.Context, by task.Author, name string) error {
-	return c.setNodeState(ctx, Deed{by, task.NodeUndrained}, name, Active)
+	return c.setNodeState(ctx, AuditedAction{by, task.NodeUndrained}, name, Active)
 }
 
-func (c *Control) setNodeState(ctx context.Context, deed Deed, name string, state NodeState) error {
+func (c *Control) setNodeState(ctx context.Context, action AuditedAction, name string, state NodeState) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
@@ -370,7 +370,7 @@ func (c *Control) setNodeState(ctx context.Context, deed Deed, name string, stat
 		was := factsOfNode(n)
 		n.State = state
 		c.setNode(tx, n)
-		return onNode(tx, deed.By, deed.Action, name, was, factsOfNode(n))
+		return onNode(tx, action.By, action.Action, name, was, factsOfNode(n))
 	})
 }
 

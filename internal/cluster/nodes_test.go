@@ -514,7 +514,7 @@ func TestCallsOfNodesAreChecked(t *testing.T) {
 		if _, err := c.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
 			t.Error("a version that is too long is taken")
 		}
-		_, err := MoveReplica.Call(bg, c, ReplicaOrder{Shard: 1, From: "n1", To: "n7"})
+		_, err := MoveReplica.Call(bg, c, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
 		is(t, err, task.ErrNotFound, `"n7"`)
 	})
 }

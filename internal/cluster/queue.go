@@ -15,7 +15,7 @@ type Queue struct {
 	Shard     uint32 // the shard with all of it, if it has no parts
 	Parts     []Part // if the queue is or was spread over shards. Never changed in place
 	Moved     uint64 // version that began the last move of slots; 0: none was ever moved
-	Own       bool   // no other queue may be in the shards that take its tasks: see Onto
+	Own       bool   // no other queue may be in the shards that take its tasks: see SpreadTarget
 	Config    task.QueueConfig
 }
 

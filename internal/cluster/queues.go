@@ -93,16 +93,16 @@ func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 			return Queue{}, err
 		}
 	}
-	return c.PutQueue(ctx, Deed{}, ns, name, unchanged)
+	return c.PutQueue(ctx, AuditedAction{}, ns, name, unchanged)
 }
 
 func unchanged(*task.QueueConfig) error { return nil }
 
 // PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
-// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. The deed is
+// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. The action is
 // recorded, as the creation of a queue if there was none.
-func (c *Control) PutQueue(ctx context.Context, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, deed, ns, name, change) })
+func (c *Control) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
 	}
@@ -114,7 +114,7 @@ func (c *Control) PutQueue(ctx context.Context, deed Deed, ns, name string, chan
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
 // using it keeps it, and the new version tells whoever is deleting it.
-func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (c *Control) changed(tx *store.Tx, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
@@ -141,13 +141,13 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
 		c.count(ns, +1)
-		deed.Action = task.QueueCreated
+		action.Action = task.QueueCreated
 	}
 	c.setQueue(tx, q, false)
 	if !exists {
 		was = nil
 	}
-	if err := deed.onQueue(tx, q, was, factsOf(q)); err != nil {
+	if err := action.onQueue(tx, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
 	c.addQueueEvent(tx, q, exists, before)
@@ -290,7 +290,7 @@ func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
 // queue is created if it was deleted meanwhile.
 func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
-		q, err := c.changed(tx, Deed{}, ns, name, unchanged)
+		q, err := c.changed(tx, AuditedAction{}, ns, name, unchanged)
 		if p := q.part(shard); err == nil && p != nil && p.Retiring {
 			q.Parts = slices.Clone(q.Parts)
 			q.part(shard).Retiring = false
@@ -357,7 +357,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		if now.Own {
 			c.recount()
 		}
-		if err := (Deed{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
+		if err := (AuditedAction{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
 			return struct{}{}, err
 		}
 		c.addEvent(tx, events.QueueDeleted, now, "")

@@ -11,8 +11,8 @@ import (
 // spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
 const spreadLevel = 2
 
-// Onto selects the shards that a queue is spread over.
-type Onto struct {
+// SpreadTarget selects the shards that a queue is spread over.
+type SpreadTarget struct {
 	Shards []uint32 // these; none: as many as Parts, preferring those that have the queue, then those with the fewest slots of other queues
 	Parts  int
 	// Own reserves these shards: no other queue is in them, and none is created there, until the queue is spread without Own or deleted.
@@ -61,31 +61,31 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 }
 
 // chooseShards returns the shards that a queue will be spread over.
-func chooseShards(r store.Reader, q Queue, settings Settings, onto Onto) ([]uint32, error) {
+func chooseShards(r store.Reader, q Queue, settings Settings, target SpreadTarget) ([]uint32, error) {
 	if settings.Level < spreadLevel {
 		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
 			q.Name, spreadLevel, settings.Level)
 	}
-	if err := onto.check(settings.DataShards); err != nil {
+	if err := target.check(settings.DataShards); err != nil {
 		return nil, err
 	}
 	t, err := queuesBeside(r, q)
 	if err != nil {
 		return nil, err
 	}
-	shards := onto.Shards
+	shards := target.Shards
 	if len(shards) == 0 {
-		shards, err = t.fewest(q, settings.DataShards, onto)
+		shards, err = t.fewest(q, settings.DataShards, target)
 	} else {
-		err = t.allow(q, onto)
+		err = t.allow(q, target)
 	}
-	if err == nil && onto.Own && len(t.owners.free(settings.DataShards)) == len(shards) {
+	if err == nil && target.Own && len(t.owners.free(settings.DataShards)) == len(shards) {
 		err = wrongState("queue %q: no data shard would be left for other queues: see `pawl cluster add-shards`", q.Name)
 	}
 	return shards, err
 }
 
-func (o Onto) check(dataShards int) error {
+func (o SpreadTarget) check(dataShards int) error {
 	if len(o.Shards) == 0 {
 		if most := min(dataShards, task.SlotCount); o.Parts < 1 || o.Parts > most {
 			return task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl cluster add-shards`", o.Parts, most)
@@ -107,12 +107,12 @@ func (o Onto) check(dataShards int) error {
 }
 
 // allow returns an error for shards that the queue can't share with the queues in them.
-func (t otherQueues) allow(q Queue, onto Onto) error {
-	for _, id := range onto.Shards {
+func (t otherQueues) allow(q Queue, target SpreadTarget) error {
+	for _, id := range target.Shards {
 		if owner, owned := t.owners[id]; owned {
 			return wrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
 		}
-		if other, there := t.others[id]; there && onto.Own {
+		if other, there := t.others[id]; there && target.Own {
 			return wrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue spread` and `pawl cluster add-shards`",
 				q.Name, id, other.Name)
 		}
@@ -121,12 +121,12 @@ func (t otherQueues) allow(q Queue, onto Onto) error {
 }
 
 // fewest chooses the shards with the least of other queues.
-func (t otherQueues) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error) {
+func (t otherQueues) fewest(q Queue, dataShards int, target SpreadTarget) ([]uint32, error) {
 	shards := t.owners.free(dataShards)
-	if onto.Own {
+	if target.Own {
 		shards = slices.DeleteFunc(shards, func(id uint32) bool { _, shared := t.others[id]; return shared })
 	}
-	if len(shards) < onto.Parts {
+	if len(shards) < target.Parts {
 		return nil, wrongState("queue %q: %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
 	}
 	slices.SortStableFunc(shards, func(a, b uint32) int {
@@ -134,5 +134,5 @@ func (t otherQueues) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error
 		_, hasB := q.SlotsIn(b)
 		return cmp.Or(cmp.Compare(hasB, hasA), cmp.Compare(t.slots[a], t.slots[b]))
 	})
-	return shards[:onto.Parts], nil
+	return shards[:target.Parts], nil
 }

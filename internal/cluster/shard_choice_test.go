@@ -15,12 +15,12 @@ func TestOwnShards(t *testing.T) {
 		c := w.openAt(spreadLevel, 4)
 		put := func(c *Control, name string) Queue {
 			t.Helper()
-			q, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			q, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 			return q
 		}
-		spread := func(c *Control, name string, onto Onto) (Queue, error) {
-			return c.Spread(bg, nobody, "default", name, onto)
+		spread := func(c *Control, name string, target SpreadTarget) (Queue, error) {
+			return c.Spread(bg, nobody, "default", name, target)
 		}
 		hot := put(c, "hot")
 		other := put(c, "other")
@@ -28,11 +28,11 @@ func TestOwnShards(t *testing.T) {
 			other = put(c, fmt.Sprint("other", i))
 		}
 
-		_, err := spread(c, "hot", Onto{Shards: []uint32{other.Shard}, Own: true})
+		_, err := spread(c, "hot", SpreadTarget{Shards: []uint32{other.Shard}, Own: true})
 		is(t, err, task.ErrWrongState, fmt.Sprintf("shard %d can't be its own", other.Shard), other.Name)
-		_, err = spread(c, "hot", Onto{Parts: 4, Own: true})
+		_, err = spread(c, "hot", SpreadTarget{Parts: 4, Own: true})
 		is(t, err, task.ErrWrongState, "data shards can take it")
-		hot, err = spread(c, "hot", Onto{Parts: 2, Own: true})
+		hot, err = spread(c, "hot", SpreadTarget{Parts: 2, Own: true})
 		must(t, err)
 		if hot.In(other.Shard) || !hot.Own || len(hot.Shards()) != 2 {
 			t.Fatalf("with shards of its own: %+v", hot)
@@ -46,19 +46,19 @@ func TestOwnShards(t *testing.T) {
 				t.Fatalf("%s lies in shard %d, which is another queue's own", q.Name, q.Shard)
 			}
 		}
-		_, err = spread(again, "other", Onto{Shards: hot.Shards()[:1]})
+		_, err = spread(again, "other", SpreadTarget{Shards: hot.Shards()[:1]})
 		is(t, err, task.ErrWrongState, fmt.Sprintf("shard %d is queue %q's own", hot.Shards()[0], "hot"))
-		q, err := spread(again, "other", Onto{Parts: 2})
+		q, err := spread(again, "other", SpreadTarget{Parts: 2})
 		must(t, err)
 		if slices.ContainsFunc(q.Shards(), hot.In) {
 			t.Errorf("shared out over %v, of which are another queue's own", q.Shards())
 		}
-		_, err = spread(again, "other", Onto{Parts: 3})
+		_, err = spread(again, "other", SpreadTarget{Parts: 3})
 		is(t, err, task.ErrWrongState, "2 of 4 data shards")
 
-		hot, err = spread(again, "hot", Onto{Parts: 2})
+		hot, err = spread(again, "hot", SpreadTarget{Parts: 2})
 		must(t, err)
-		_, err = spread(again, "other", Onto{Parts: 4})
+		_, err = spread(again, "other", SpreadTarget{Parts: 4})
 		must(t, err)
 		if hot.Own {
 			t.Error("the shards are still the queue's own")
@@ -71,19 +71,19 @@ func TestOwnShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 2)
-		_, err := c.PutQueue(bg, Deed{}, "default", "hot", unchanged)
+		_, err := c.PutQueue(bg, AuditedAction{}, "default", "hot", unchanged)
 		must(t, err)
-		_, err = c.Spread(bg, nobody, "default", "hot", Onto{Parts: 2, Own: true})
+		_, err = c.Spread(bg, nobody, "default", "hot", SpreadTarget{Parts: 2, Own: true})
 		is(t, err, task.ErrWrongState, "no data shard would be left for other queues")
-		_, err = c.Spread(bg, nobody, "default", "hot", Onto{Parts: 1, Own: true})
+		_, err = c.Spread(bg, nobody, "default", "hot", SpreadTarget{Parts: 1, Own: true})
 		must(t, err)
-		q, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
+		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 
 		must(t, c.DropQueue(bg, nobody, "default", "hot"))
 		home := map[uint32]bool{q.Shard: true}
 		for i := range 100 {
-			q, err := c.PutQueue(bg, Deed{}, "default", fmt.Sprint("b", i), unchanged)
+			q, err := c.PutQueue(bg, AuditedAction{}, "default", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 			home[q.Shard] = true
 		}

@@ -79,22 +79,22 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 func TestSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 4)
-		_, err := c.Spread(bg, nobody, "default", "a", Onto{Parts: 2})
+		_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrNotFound, `queue "a"`)
-		q, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(100))
+		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
 		must(t, err)
 		home := q.Shard
 		for _, bad := range [][]uint32{{0}, {5}, {1, 1}, make([]uint32, 65)} {
-			_, err := c.Spread(bg, nobody, "default", "a", Onto{Shards: bad})
+			_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: bad})
 			is(t, err, task.ErrInvalidArgument, "shards")
 		}
 		for _, bad := range []int{-1, 0, 5} {
-			_, err := c.Spread(bg, nobody, "default", "a", Onto{Parts: bad})
+			_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: bad})
 			is(t, err, task.ErrInvalidArgument, "parts", "between 1 and 4")
 		}
 
 		w.keys[home] = store.TimeOf(time.Now().Add(time.Hour))
-		q, err = c.Spread(bg, nobody, "default", "a", Onto{Parts: 3})
+		q, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
 		must(t, err)
 		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
 			t.Fatalf("over three shards: %+v", q.Parts)
@@ -131,7 +131,7 @@ func TestSpread(t *testing.T) {
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
-		q, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
+		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
 		hold := func(slots task.SlotSet) {
@@ -140,7 +140,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 			w.unique = map[uint32]task.SlotSet{home: slots}
 		}
 		hold(1 << 7)
-		_, err = c.Spread(bg, nobody, "default", "a", Onto{Shards: []uint32{to}})
+		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
 		pass(24 * time.Hour)
 		q, err = c.Queue(bg, "default", "a")
@@ -166,9 +166,9 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	for level, longer := range map[int]bool{spreadLevel: false, PoliciesLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(level, 2)
-			q, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(100))
+			q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
 			must(t, err)
-			q, err = c.Spread(bg, nobody, "default", "a", Onto{Parts: 2})
+			q, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 			must(t, err)
 			left := onceSlots{q.Shard, q.part(q.Shard).Left}
 			route := func() int {
@@ -202,11 +202,11 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)
-		q, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
+		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		from, to := q.Shard, 3-q.Shard
 		w.setFull("a", true)
-		_, err = c.Spread(bg, nobody, "default", "a", Onto{Shards: []uint32{to}})
+		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
 		pass(time.Hour)
 		if q, _ := c.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
@@ -234,9 +234,9 @@ func TestSpreadRetires(t *testing.T) {
 func TestSpreadNeedsItsLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
-		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
+		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
-		_, err = c.Spread(bg, nobody, "default", "a", Onto{Parts: 2})
+		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
 	})
 }
@@ -248,7 +248,7 @@ func TestSpreadSaga(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rnd := rand.New(rand.NewPCG(seed, 3))
 			c := w.openAt(spreadLevel, 5)
-			_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
+			_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 			must(t, err)
 			for range 60 {
 				switch rnd.IntN(6) {
@@ -261,13 +261,13 @@ func TestSpreadSaga(t *testing.T) {
 				case 2:
 					w.heal()
 				case 3:
-					_, _ = c.PutQueue(bg, Deed{}, "default", "a", setLength(rnd.Int64N(1000)))
+					_, _ = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(rnd.Int64N(1000)))
 				case 4:
 					pass(time.Duration(rnd.IntN(400)) * time.Second)
 				default:
 					shards := dataShards(5)
 					rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-					_, _ = c.Spread(bg, nobody, "default", "a", Onto{Shards: shards[:1+rnd.IntN(5)]})
+					_, _ = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
 				}
 			}
 			w.heal()

@@ -15,7 +15,7 @@ var Verbs verb.Table
 // Do implements verb.Runner for a system shard that is led here.
 func (c *Control) Do(ctx context.Context, call verb.Call) error { return call.Run(ctx, c) }
 
-// onSystem defines a verb. Verbs that must not be repeated pass false for idempotent: on the second attempt the object would be gone.
+// onSystem defines a verb. Verbs that must not be repeated pass false for again: on the second attempt the object would be gone.
 func onSystem[Req, Resp any](name string, idempotent bool, do func(*Control, context.Context, Req) (Resp, error)) verb.SystemVerb[Req, Resp] {
 	return verb.NewSystem(&Verbs, name, idempotent, func(ctx context.Context, here any, q Req) (Resp, error) { return do(here.(*Control), ctx, q) })
 }
@@ -42,8 +42,8 @@ type TokenChanged struct {
 	Behind []string
 }
 
-// NamespaceOrder is a call on an existing namespace.
-type NamespaceOrder struct {
+// NamespaceChange is a call on an existing namespace.
+type NamespaceChange struct {
 	By     task.Author
 	Name   string
 	Quotas task.QuotaChange
@@ -57,10 +57,10 @@ var (
 	ListTokens  = onSystem("tokens", true, (*Control).Tokens)
 
 	AddNamespace    = onSystem("add-namespace", true, confirm((*Control).AddNamespace))
-	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceOrder) (uint64, error) {
+	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
 		return c.RemoveNamespace(ctx, q.By, q.Name)
 	}))
-	SetQuotas = onSystem("set-quotas", true, confirm(func(c *Control, ctx context.Context, q NamespaceOrder) (uint64, error) {
+	SetQuotas = onSystem("set-quotas", true, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
 		return c.SetQuotas(ctx, q.By, q.Name, q.Quotas)
 	}))
 	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]NamespaceInfo, error) { return c.Namespaces(ctx) })
@@ -141,38 +141,38 @@ func tellShards(do func(*Control, context.Context, WebhookCall) (WebhookView, er
 	}
 }
 
-// NodeOrder is an operator's call on a node. Flag undoes a drain, or forces a removal.
-type NodeOrder struct {
+// NodeCall is an operator's call on a node. Flag undoes a drain, or forces a removal.
+type NodeCall struct {
 	Node string
 	Flag bool
 	By   task.Author
 }
 
-// ReplicaOrder says which replica moves where, or, without From, which node should lead.
-type ReplicaOrder struct {
+// ReplicaCall says which replica moves where, or, without From, which node should lead.
+type ReplicaCall struct {
 	Shard    uint32
 	From, To string
 	By       task.Author
 }
 
-// Order is a call with no arguments but its author.
-type Order struct{ By task.Author }
+// AuthorCall is a call with no arguments but its author.
+type AuthorCall struct{ By task.Author }
 
 // Nodes and replicas.
 var (
 	GetOverview = onSystem("overview", true, func(c *Control, ctx context.Context, _ Nothing) (Overview, error) { return c.Overview(ctx) })
-	DrainNode   = onSystem("drain", true, onlyErr(func(c *Control, ctx context.Context, q NodeOrder) error {
+	DrainNode   = onSystem("drain", true, onlyErr(func(c *Control, ctx context.Context, q NodeCall) error {
 		if q.Flag {
 			return c.Undrain(ctx, q.By, q.Node)
 		}
 		return c.Drain(ctx, q.By, q.Node)
 	}))
-	RemoveNode  = onSystem("remove", true, onlyErr(func(c *Control, ctx context.Context, q NodeOrder) error { return c.Remove(ctx, q.By, q.Node, q.Flag) }))
-	MoveReplica = onSystem("move", true, onlyErr(func(c *Control, ctx context.Context, q ReplicaOrder) error {
+	RemoveNode  = onSystem("remove", true, onlyErr(func(c *Control, ctx context.Context, q NodeCall) error { return c.Remove(ctx, q.By, q.Node, q.Flag) }))
+	MoveReplica = onSystem("move", true, onlyErr(func(c *Control, ctx context.Context, q ReplicaCall) error {
 		if q.From == "" {
 			return c.Transfer(ctx, q.By, q.Shard, q.To)
 		}
 		return c.Move(ctx, q.By, q.Shard, q.From, q.To)
 	}))
-	RaiseLevel = onSystem("raise-level", true, func(c *Control, ctx context.Context, q Order) (int, error) { return c.RaiseLevel(ctx, q.By) })
+	RaiseLevel = onSystem("raise-level", true, func(c *Control, ctx context.Context, q AuthorCall) (int, error) { return c.RaiseLevel(ctx, q.By) })
 )

@@ -228,11 +228,11 @@ func (c scopedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue
 	return c.Cluster.Queue(ctx, ns, name)
 }
 
-func (c scopedQueues) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (c scopedQueues) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	if err := mayUse(ctx, name); err != nil {
 		return cluster.Queue{}, err
 	}
-	return c.Cluster.PutQueue(ctx, deed, ns, name, change)
+	return c.Cluster.PutQueue(ctx, action, ns, name, change)
 }
 
 func (c scopedQueues) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
@@ -242,11 +242,11 @@ func (c scopedQueues) DropQueue(ctx context.Context, by task.Author, ns, name st
 	return c.Cluster.DropQueue(ctx, by, ns, name)
 }
 
-func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
+func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
 	if err := mayUse(ctx, name); err != nil {
 		return cluster.Queue{}, err
 	}
-	return c.Cluster.Spread(ctx, by, ns, name, onto)
+	return c.Cluster.Spread(ctx, by, ns, name, target)
 }
 
 // Queues reads those that the call may see.

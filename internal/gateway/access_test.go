@@ -530,12 +530,12 @@ func TestQueuesBeyondAToken(t *testing.T) {
 		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
 		"read":  func(ctx context.Context, q string) error { _, _, err := c.Queue(ctx, "n", q); return err },
 		"put": func(ctx context.Context, q string) error {
-			_, err := c.PutQueue(ctx, cluster.Deed{}, "n", q, func(*task.QueueConfig) error { return nil })
+			_, err := c.PutQueue(ctx, cluster.AuditedAction{}, "n", q, func(*task.QueueConfig) error { return nil })
 			return err
 		},
 		"drop": func(ctx context.Context, q string) error { return c.DropQueue(ctx, task.Author{}, "n", q) },
 		"spread": func(ctx context.Context, q string) error {
-			_, err := c.Spread(ctx, task.Author{}, "n", q, cluster.Onto{Parts: 1})
+			_, err := c.Spread(ctx, task.Author{}, "n", q, cluster.SpreadTarget{Parts: 1})
 			return err
 		},
 	} {

@@ -144,9 +144,9 @@ type deeds struct {
 	done []task.Action
 }
 
-func (d *deeds) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
-	d.done = append(d.done, deed.Action)
-	return d.Cluster.PutQueue(ctx, deed, ns, name, change)
+func (d *deeds) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	d.done = append(d.done, action.Action)
+	return d.Cluster.PutQueue(ctx, action, ns, name, change)
 }
 
 // What is done to a queue is noted as what it is, and a queue is parted into no more parts than there can be.

@@ -107,7 +107,7 @@ func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*p
 		return nil, err
 	}
 	err := g.change(ctx, "node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(by task.Author) error {
-		_, err := cluster.DrainNode.Call(ctx, g.verbs, cluster.NodeOrder{Node: r.GetNode(), Flag: r.GetUndo(), By: by})
+		_, err := cluster.DrainNode.Call(ctx, g.verbs, cluster.NodeCall{Node: r.GetNode(), Flag: r.GetUndo(), By: by})
 		return err
 	})
 	return &pawlv1.DrainNodeResponse{}, err
@@ -119,7 +119,7 @@ func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (
 		return nil, err
 	}
 	err := g.change(ctx, "node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(by task.Author) error {
-		_, err := cluster.RemoveNode.Call(ctx, g.verbs, cluster.NodeOrder{Node: r.GetNode(), Flag: r.GetForce(), By: by})
+		_, err := cluster.RemoveNode.Call(ctx, g.verbs, cluster.NodeCall{Node: r.GetNode(), Flag: r.GetForce(), By: by})
 		return err
 	})
 	return &pawlv1.RemoveNodeResponse{}, err
@@ -134,7 +134,7 @@ func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest)
 		return nil, err
 	}
 	err := g.change(ctx, "replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(by task.Author) error {
-		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaOrder{Shard: r.GetShard(), From: r.GetFrom(), To: r.GetTo(), By: by})
+		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaCall{Shard: r.GetShard(), From: r.GetFrom(), To: r.GetTo(), By: by})
 		return err
 	})
 	return &pawlv1.MoveReplicaResponse{}, err
@@ -148,7 +148,7 @@ func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRe
 		}
 	}
 	err := g.change(ctx, "leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(by task.Author) error {
-		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaOrder{Shard: r.GetShard(), To: r.GetTo(), By: by})
+		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaCall{Shard: r.GetShard(), To: r.GetTo(), By: by})
 		return err
 	})
 	return &pawlv1.TransferLeaderResponse{}, err
@@ -193,7 +193,7 @@ func (g clusters) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditReten
 func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	var level int
 	err := g.change(ctx, "feature level raise", nil, func(by task.Author) (err error) {
-		level, err = cluster.RaiseLevel.Call(ctx, g.verbs, cluster.Order{By: by})
+		level, err = cluster.RaiseLevel.Call(ctx, g.verbs, cluster.AuthorCall{By: by})
 		return err
 	})
 	if err != nil {

@@ -101,22 +101,22 @@ func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return
 
 // answer has a table answer what this remembers.
 func (a *fakeAdmin) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeOrder) (out cluster.Nothing, err error) {
+	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeCall) (out cluster.Nothing, err error) {
 		if q.Flag {
 			return out, a.ask("undrain %s", q.Node)
 		}
 		return out, a.ask("drain %s", q.Node)
 	})
-	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeOrder) (cluster.Nothing, error) {
+	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeCall) (cluster.Nothing, error) {
 		return cluster.Nothing{}, a.ask("remove %s %t", q.Node, q.Flag)
 	})
-	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaOrder) (out cluster.Nothing, err error) {
+	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaCall) (out cluster.Nothing, err error) {
 		if q.From == "" {
 			return out, a.ask("transfer %d %q", q.Shard, q.To)
 		}
 		return out, a.ask("move %d %s %s", q.Shard, q.From, q.To)
 	})
-	verbtest.OnSystem(to, cluster.RaiseLevel, func(context.Context, cluster.Order) (int, error) { return 2, a.ask("level") })
+	verbtest.OnSystem(to, cluster.RaiseLevel, func(context.Context, cluster.AuthorCall) (int, error) { return 2, a.ask("level") })
 }
 
 func (a *fakeAdmin) AddShards(_ context.Context, _ task.Author, total int) error {

@@ -19,25 +19,25 @@ func (f *fake) Shards() []uint32 {
 }
 
 func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
-	return f.PutQueue(context.Background(), cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+	return f.PutQueue(context.Background(), cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 // Spread gives all slots to the shards, in runs, at once.
-func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, onto cluster.Onto) (cluster.Queue, error) {
+func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
 	if err := f.faults.ask(); err != nil {
 		return cluster.Queue{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.queues[name]
-	shards := onto.Shards
+	shards := target.Shards
 	if len(shards) == 0 {
-		if onto.Parts > len(f.shards) {
-			return q, task.Invalid("parts", "%d is not between 1 and %d", onto.Parts, len(f.shards))
+		if target.Parts > len(f.shards) {
+			return q, task.Invalid("parts", "%d is not between 1 and %d", target.Parts, len(f.shards))
 		}
-		shards = f.shards[:onto.Parts]
+		shards = f.shards[:target.Parts]
 	}
-	q.Own = onto.Own
+	q.Own = target.Own
 	old := q.Shards()
 	q.Parts = []cluster.Part{}
 	for i, shard := range shards {
@@ -79,7 +79,7 @@ func (f *fake) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queue
 	return queues[:min(of.Limit, len(queues))], cmp.Or(f.cluster, f.faults.ask())
 }
 
-func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (f *fake) PutQueue(_ context.Context, _ cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]

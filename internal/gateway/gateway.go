@@ -155,9 +155,9 @@ type Cluster interface {
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
 	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
-	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
-	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)
+	Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error)
 }
 
 // Admin are the calls for the operators of a cluster that take more than a verb of the system shard. Package cluster says what each

@@ -62,7 +62,7 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.configure(ctx, cluster.Deed{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
+	p, err := g.configure(ctx, cluster.AuditedAction{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
@@ -74,11 +74,11 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 }
 
 // configure changes a queue's configuration and reads the queue.
-func (g *Gateway) configure(ctx context.Context, deed cluster.Deed, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *Gateway) configure(ctx context.Context, action cluster.AuditedAction, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.PutQueue(ctx, deed, namespaceOf(ctx), name, change)
+	q, err := g.cluster.PutQueue(ctx, action, namespaceOf(ctx), name, change)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 	}
 	of.At = time.Now().UTC().Truncate(time.Microsecond)
 	of.Reason, of.By = by.Reason, by.Name
-	deed := cluster.Deed{By: by, Action: task.QueuePaused}
+	action := cluster.AuditedAction{By: by, Action: task.QueuePaused}
 	if !paused {
-		deed.Action = task.QueueResumed
+		action.Action = task.QueueResumed
 	}
-	p, err := g.configure(ctx, deed, name, func(c *task.QueueConfig) error {
+	p, err := g.configure(ctx, action, name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", name)
 		}
@@ -178,7 +178,7 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), cluster.Onto{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), cluster.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}

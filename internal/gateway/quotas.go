@@ -47,7 +47,7 @@ func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest
 		return nil, err
 	}
 	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), func(by task.Author) ([]string, error) {
-		return cluster.SetQuotas.Call(ctx, g.verbs, cluster.NamespaceOrder{By: by, Name: r.GetName(), Quotas: to})
+		return cluster.SetQuotas.Call(ctx, g.verbs, cluster.NamespaceChange{By: by, Name: r.GetName(), Quotas: to})
 	})
 	if err != nil {
 		return nil, err

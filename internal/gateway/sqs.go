@@ -122,7 +122,7 @@ func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.Qu
 	if err != nil {
 		return err
 	}
-	_, err = g.cluster.PutQueue(ctx, cluster.Deed{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
+	_, err = g.cluster.PutQueue(ctx, cluster.AuditedAction{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
 	return err
 }
 

@@ -337,7 +337,7 @@ func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceR
 // RemoveNamespace removes a namespace in which there is nothing.
 func (g accessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
 	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
-		return cluster.RemoveNamespace.Call(ctx, g.verbs, cluster.NamespaceOrder{By: by, Name: r.GetName()})
+		return cluster.RemoveNamespace.Call(ctx, g.verbs, cluster.NamespaceChange{By: by, Name: r.GetName()})
 	})
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }

@@ -83,12 +83,12 @@ func (f *fakeTokens) AddNamespace(_ context.Context, c cluster.NamespaceCall) ([
 	return nil, nil
 }
 
-func (f *fakeTokens) SetQuotas(_ context.Context, q cluster.NamespaceOrder) ([]string, error) {
+func (f *fakeTokens) SetQuotas(_ context.Context, q cluster.NamespaceChange) ([]string, error) {
 	f.quotas = f.quotas.Change(q.Quotas)
 	return []string{"n2"}, nil
 }
 
-func (f *fakeTokens) RemoveNamespace(context.Context, cluster.NamespaceOrder) ([]string, error) {
+func (f *fakeTokens) RemoveNamespace(context.Context, cluster.NamespaceChange) ([]string, error) {
 	return []string{"n2"}, nil
 }
 

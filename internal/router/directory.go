@@ -28,7 +28,7 @@ type queueArgs struct {
 	Version   uint64
 	Config    task.QueueConfig
 	Shard     uint32
-	Onto      cluster.Onto
+	Onto      cluster.SpreadTarget
 	By        task.Author
 	Action    task.Action
 }
@@ -52,14 +52,14 @@ var (
 		return c.Queues(ctx, a.Namespace, a.List)
 	})
 	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.PutQueue(ctx, cluster.Deed{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
+		return c.PutQueue(ctx, cluster.AuditedAction{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
 	})
 	dropQueue = onSystem("drop-queue", false, func(ctx context.Context, c Control, a queueArgs) (nothing, error) {
 		return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
 		if a.Shard == 0 { // the request is from a node of feature level 1, which takes every queue to be in one shard
-			return c.PutQueue(ctx, cluster.Deed{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+			return c.PutQueue(ctx, cluster.AuditedAction{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
 		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
@@ -120,13 +120,13 @@ const maxChanges = 10
 
 // PutQueue changes the configuration of a queue, which is created if need be. change runs here, on what was just read, and the result is
 // written unless another change was faster; so it may run more than once.
-func (d Directory) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (d Directory) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Queue(ctx, ns, name)
 		if err != nil {
 			return cluster.Queue{}, err
 		}
-		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: deed.By, Action: deed.Action}
+		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: action.By, Action: action.Action}
 		if !exists {
 			a.Config.Settings = task.DefaultSettings()
 		}
@@ -146,8 +146,8 @@ func (d Directory) PutQueue(ctx context.Context, deed cluster.Deed, ns, name str
 }
 
 // Spread spreads a queue over shards: see cluster.Control.
-func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
-	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: onto, By: by})
+func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
+	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: target, By: by})
 	if err == nil {
 		d.r.cfg.Map.Learned(q)
 	}

@@ -96,7 +96,7 @@ func (c fakeControl) Queue(_ context.Context, _, name string) (q cluster.Queue, 
 }
 
 func (c fakeControl) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
-	return c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+	return c.PutQueue(ctx, cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
@@ -112,7 +112,7 @@ func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) 
 	return queues[:min(of.Limit, len(queues))], err
 }
 
-func (c fakeControl) PutQueue(ctx context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
+func (c fakeControl) PutQueue(ctx context.Context, _ cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err != nil {
 			return
@@ -146,22 +146,22 @@ func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string)
 }
 
 func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error) {
-	q, err := c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+	q, err := c.PutQueue(ctx, cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
 	if err == nil {
 		c.m.f.with(func() { c.m.f.ensured = append(c.m.f.ensured, shard) })
 	}
 	return q, err
 }
 
-func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, onto cluster.Onto) (q cluster.Queue, err error) {
+func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, target cluster.SpreadTarget) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err == nil {
 			q = c.m.f.queues[name]
 			q.Namespace, q.Name = ns, name
 			q.Config.Version++
-			for i, shard := range onto.Shards {
+			for i, shard := range target.Shards {
 				var slots task.SlotSet
-				for slot := i; slot < task.SlotCount; slot += len(onto.Shards) {
+				for slot := i; slot < task.SlotCount; slot += len(target.Shards) {
 					slots |= 1 << slot
 				}
 				q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})

@@ -76,12 +76,12 @@ type Control interface {
 	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
 	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
 	// PutQueue returns the error of change unchanged if it is a *task.Error.
-	PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
 	// EnsureQueue makes sure that a shard has its copy of a queue, if it has a part of the queue.
 	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)
 	// Spread spreads a queue over shards.
-	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)
+	Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error)
 	// HasShard reports whether a data shard exists.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 	// NameSchedule registers a schedule's name, with the wanted shard unless it has one.

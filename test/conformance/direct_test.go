@@ -459,7 +459,7 @@ func (d *direct) Queues(ctx context.Context, p part) (names []string, next strin
 
 // configure changes a queue's configuration and reads the queue.
 func (d *direct) configure(ctx context.Context, action task.Action, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
-	if _, err := d.queues.PutQueue(ctx, cluster.Deed{By: directly, Action: action}, namespace, name, change); err != nil {
+	if _, err := d.queues.PutQueue(ctx, cluster.AuditedAction{By: directly, Action: action}, namespace, name, change); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, name)

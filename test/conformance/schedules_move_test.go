@@ -86,7 +86,7 @@ func (m *ticking) moveQueue(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.house.router.Directory().Spread(ctx, directly, namespace, "hot", cluster.Onto{Shards: onto}); err == nil {
+		if _, err := m.house.router.Directory().Spread(ctx, directly, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		nap(ctx, rnd, 10*time.Second)

@@ -169,7 +169,7 @@ func (m *moving) move(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.Onto{Shards: onto}); err == nil {
+		if _, err := m.h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		select {
@@ -225,7 +225,7 @@ func TestSlotsComeBack(t *testing.T) {
 		must(t, err)
 		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it was not yet
 		move := func(to uint32) cluster.Queue {
-			q, err := now.Spread(ctx, task.Author{}, namespace, "hot", cluster.Onto{Shards: []uint32{to}})
+			q, err := now.Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{to}})
 			must(t, err)
 			return q
 		}

@@ -307,7 +307,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		}
 		first := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP)
 		there := 3 - q.Shard
-		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.Onto{Shards: []uint32{there}})
+		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{there}})
 		must(t, err)
 		time.Sleep(24 * time.Hour) // beyond all that is asked for a request's sake
 		if again := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); again != first {

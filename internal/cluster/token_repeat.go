@@ -15,11 +15,11 @@ import (
 // it, as if nothing had been answered: the lost secret becomes invalid, and the one before the rotation stays valid for as long as was
 // promised (decisions/0032).
 
-// againWithin is how long a request may be repeated, counted from its first answer.
-const againWithin = 10 * time.Minute
+// repeatWindow is how long a request may be repeated, counted from its first answer.
+const repeatWindow = 10 * time.Minute
 
-// said returns a digest of what a call asks for, so that a request id stands for one request only.
-func (a *TokenCall) said(verb task.Action) string {
+// digest returns a digest of what a call asks for, so that a request id stands for one request only.
+func (a *TokenCall) digest(verb task.Action) string {
 	b, err := json.Marshal(struct {
 		Verb          task.Action
 		Token         auth.TokenName
@@ -39,21 +39,21 @@ func (a *TokenCall) request(verb task.Action, first store.Time) *auth.Request {
 	if a.Request == (task.ID{}) {
 		return nil
 	}
-	return &auth.Request{ID: a.Request.String(), By: a.Author.Name, Said: a.said(verb), First: first, Asked: store.TimeOf(a.Asked)}
+	return &auth.Request{ID: a.Request.String(), By: a.Author.Name, Said: a.digest(verb), First: first, Asked: store.TimeOf(a.Asked)}
 }
 
-// again reports whether the call repeats the one that set the token's secret. A request id that stands for another request is refused, and
+// isRepeat reports whether the call repeats the one that set the token's secret. A request id that stands for another request is refused, and
 // so is a repeat that is too late or was overtaken by a later one: it must not invalidate a secret that somebody received meanwhile.
-func (a *TokenCall) again(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
+func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
 	last := t.Request
 	if last == nil || a.Request == (task.ID{}) || last.ID != a.Request.String() {
 		return false, nil
 	}
 	switch {
-	case last.By != a.Author.Name || last.Said != a.said(verb):
+	case last.By != a.Author.Name || last.Said != a.digest(verb):
 		return false, conflict("request_id %q: it was given to another request for token %q", last.ID, t.Name)
-	case now > last.First.Add(againWithin):
-		return false, conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, againWithin, t.Name)
+	case now > last.First.Add(repeatWindow):
+		return false, conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, repeatWindow, t.Name)
 	case store.TimeOf(a.Asked) < last.Asked:
 		return false, conflict("request_id %q: a later repeat of it was answered, with another secret of token %q", last.ID, t.Name)
 	}
