@@ -103,10 +103,10 @@ type Control struct {
 	awaited chan struct{}     // closed when a node reports that; nil: nobody waits for it
 	uses    map[auth.TokenName]store.Time
 
-	post         chan struct{} // capacity 1: something is to be sent to webhooks, or may be now
-	hooked       chan struct{} // capacity 1: the first webhook may exist now, or this node became leader
-	told         told
-	hooksDropped atomic.Uint64 // notices that were given up
+	dispatch      chan struct{} // capacity 1: something is to be sent to webhooks, or may be now
+	firstHook     chan struct{} // capacity 1: the first webhook may exist now, or this node became leader
+	watchVersions watchVersions
+	hooksDropped  atomic.Uint64 // notices that were given up
 }
 
 // leading is what a leader remembers. It is guarded by Control.mu, except queues and seenAt.
@@ -147,7 +147,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}, seen: map[uint32]observation{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), passWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1), moves: make(chan struct{}, 1), passWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's background work.
@@ -180,8 +180,8 @@ func (c *Control) Elected() {
 	c.leading = &leading{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
 	c.events.Open()
-	c.pokePost()
-	c.pokeHooks()
+	c.pokeDispatcher()
+	c.pokeWatcher()
 	c.work.Go(func() { c.repair(ctx) })
 	c.work.Go(func() { c.tend(ctx) })
 	c.work.Go(func() { c.divideAll(ctx) })

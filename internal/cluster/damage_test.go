@@ -153,7 +153,7 @@ func (w *world) damage(t *testing.T, key []byte) (first []byte) {
 		if _, ok := tx.Get(key); ok {
 			keys = [][]byte{key}
 		} else {
-			tx.Scan(key, behind(key), func(k, _ []byte) bool { keys = append(keys, slices.Clone(k)); return true })
+			tx.Scan(key, prefixEnd(key), func(k, _ []byte) bool { keys = append(keys, slices.Clone(k)); return true })
 		}
 		for _, k := range keys {
 			tx.Set(k, []byte{99})

@@ -28,12 +28,12 @@ type DispatcherConfig struct {
 }
 
 const (
-	// dispatchRest is the shortest time between two checks for what is due.
-	dispatchRest = 50 * time.Millisecond
-	// lookEvery is the default period.
-	lookEvery = 10 * time.Second
-	// idleLook is when to check again if nothing waits. Whatever makes something wait asks for a check itself.
-	idleLook = 10 * time.Minute
+	// dispatchPause is the shortest time between two checks for what is due.
+	dispatchPause = 50 * time.Millisecond
+	// checkEvery is the default period.
+	checkEvery = 10 * time.Second
+	// idleCheck is when to check again if nothing waits. Whatever makes something wait asks for a check itself.
+	idleCheck = 10 * time.Minute
 	// maxTests bounds concurrent tests. A namespace may use half of them.
 	maxTests = 8
 	// settleTries is how often to try to record the outcome of an attempt. After that it counts as not made.
@@ -61,7 +61,7 @@ type hookName struct{ ns, name string }
 // NewDispatcher returns a Dispatcher that is not running yet.
 func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 	if cfg.Period == 0 {
-		cfg.Period = lookEvery
+		cfg.Period = checkEvery
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -94,25 +94,25 @@ func (p *Dispatcher) Run(ctx context.Context) {
 	defer p.work.Wait()
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
-		wait := idleLook
+		wait := idleCheck
 		if p.cfg.Control.leads() {
-			wait = p.lookForDue(ctx)
+			wait = p.checkDue(ctx)
 		} else {
 			p.oldest.Store(0)
 		}
-		sleep(ctx, dispatchRest)
-		t := time.NewTimer(max(wait-dispatchRest, 0))
+		sleep(ctx, dispatchPause)
+		t := time.NewTimer(max(wait-dispatchPause, 0))
 		select {
 		case <-ctx.Done():
-		case <-p.cfg.Control.post:
+		case <-p.cfg.Control.dispatch:
 		case <-t.C:
 		}
 		t.Stop()
 	}
 }
 
-// lookForDue serves the webhooks that have something due, and returns when to look again.
-func (p *Dispatcher) lookForDue(ctx context.Context) (wait time.Duration) {
+// checkDue serves the webhooks that have something due, and returns when to look again.
+func (p *Dispatcher) checkDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Control.dueHooks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -122,15 +122,15 @@ func (p *Dispatcher) lookForDue(ctx context.Context) (wait time.Duration) {
 	}
 	p.oldest.Store(int64(due.oldest))
 	if len(due.hooks) == 0 {
-		return idleLook
+		return idleCheck
 	}
 	wait = p.cfg.Period
 	for _, d := range due.hooks {
 		if d.at > due.now {
-			wait = min(wait, max(d.at.Sub(due.now), dispatchRest))
+			wait = min(wait, max(d.at.Sub(due.now), dispatchPause))
 			continue
 		}
-		p.seeTo(ctx, d.hookName)
+		p.serve(ctx, d.hookName)
 	}
 	return wait
 }
@@ -166,7 +166,7 @@ func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
 			}
 			oldest := oldestPending(r, h.Namespace, h.Name)
 			at := oldest.Add(maxNoticeAge + time.Second) // when it expires
-			if !h.still() {
+			if !h.suspended() {
 				at = min(at, max(firstDue(r, h), s.RestUntil))
 				if due.oldest == 0 || oldest < due.oldest {
 					due.oldest = oldest
@@ -187,8 +187,8 @@ func firstDue(r store.Reader, h *Webhook) (at store.Time) {
 	return at
 }
 
-// seeTo sends what is due for a webhook, in a goroutine of its own, unless one is already doing so.
-func (p *Dispatcher) seeTo(ctx context.Context, of hookName) {
+// serve sends what is due for a webhook, in a goroutine of its own, unless one is already doing so.
+func (p *Dispatcher) serve(ctx context.Context, of hookName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy[of] {
@@ -200,25 +200,25 @@ func (p *Dispatcher) seeTo(ctx context.Context, of hookName) {
 			p.mu.Lock()
 			delete(p.busy, of)
 			p.mu.Unlock()
-			p.cfg.Control.pokePost()
+			p.cfg.Control.pokeDispatcher()
 		}()
 		for ctx.Err() == nil {
 			a, err := p.cfg.Control.nextAttempt(ctx, of.ns, of.name)
 			if err != nil || a == nil {
 				return // the next check sees what is due
 			}
-			p.try(ctx, a)
+			p.send(ctx, a)
 		}
 	})
 }
 
-// try makes an attempt, and records its outcome.
-func (p *Dispatcher) try(ctx context.Context, a *attempt) {
-	o := p.cfg.Send(ctx, a.letter())
+// send makes an attempt, and records its outcome.
+func (p *Dispatcher) send(ctx context.Context, a *attempt) {
+	o := p.cfg.Send(ctx, a.request())
 	if ctx.Err() != nil && !o.Delivered() {
 		return // cut off: the next leader tries again
 	}
-	p.told(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
+	p.logOutcome(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
 	for try := range settleTries {
 		if err := p.cfg.Control.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Control.leads() || try == settleTries-1 {
 			return
@@ -227,7 +227,7 @@ func (p *Dispatcher) try(ctx context.Context, a *attempt) {
 	}
 }
 
-func (p *Dispatcher) told(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
+func (p *Dispatcher) logOutcome(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
 	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.News.Kind), "queue", n.News.Queue, "attempt", n.Attempts, "status", o.Status,
 		"took", o.Took)
 	if o.Delivered() {
@@ -260,11 +260,11 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 	now, at := h.now, h.now.Time()
 	n := &notice{News: task.Notification{Kind: task.NotifyTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
 	a := &attempt{hook: h.Webhook, secrets: h.secrets(now), id: testID(now, &h.Webhook), notice: *n}
-	o := p.cfg.Send(ctx, a.letter())
+	o := p.cfg.Send(ctx, a.request())
 	if err := ctx.Err(); err != nil {
 		return Delivery{}, err
 	}
-	p.told(ns, name, n, a.id, o)
+	p.logOutcome(ns, name, n, a.id, o)
 	d := deliveryOf(a.id, n, now, Delivered, o)
 	if !o.Delivered() {
 		d.Outcome = FailedFor
@@ -275,7 +275,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 			err = remember(tx, &h, d)
 		}
 		if err == nil && ok && o.Delivered() {
-			err = revive(tx, &h)
+			err = resumeAfterTest(tx, &h)
 		}
 		if err != nil || !ok {
 			return struct{}{}, err
@@ -283,7 +283,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		return struct{}{}, record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
 			&testFacts{d.Outcome, d.Status})
 	})
-	c.pokePost()
+	c.pokeDispatcher()
 	d.Error = o.Error
 	return d, err
 }

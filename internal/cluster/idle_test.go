@@ -120,7 +120,7 @@ func TestNoWebhooksAskNothing(t *testing.T) {
 			t.Errorf("%d rounds in an idle hour", n)
 		}
 		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver}})
-		pass(lookEvery + 2*time.Second)
+		pass(checkEvery + 2*time.Second)
 		if _, n := in.count("https://a"); n != 1 {
 			t.Errorf("%d notices of a queue over its threshold, want 1", n)
 		}

@@ -60,7 +60,7 @@ func mayHaveMarkers(r store.Reader) error {
 // markerPlaces returns the places of a namespace's markers, oldest first.
 func markerPlaces(r store.Reader, ns string) (all []markerPlace) {
 	lo := accessKey(markerTable, ns, "")
-	r.Scan(lo, behind(lo), func(k, _ []byte) bool {
+	r.Scan(lo, prefixEnd(lo), func(k, _ []byte) bool {
 		if p, ok := placeOfMarker(k); ok {
 			all = append(all, p)
 		}
@@ -299,5 +299,5 @@ func (q *MarkerQuery) end() []byte {
 	if q.Until != 0 {
 		return markerPlace{at: q.Until}.key(q.Namespace)
 	}
-	return behind(accessKey(markerTable, q.Namespace, ""))
+	return prefixEnd(accessKey(markerTable, q.Namespace, ""))
 }

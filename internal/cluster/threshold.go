@@ -19,7 +19,7 @@ type Depth struct {
 const (
 	// A queue that was over a threshold is under it again at this fraction of it, so that a queue at the threshold does not cause notices
 	// all the time.
-	underPart = 0.8
+	underFraction = 0.8
 	// crossEvery is how often at most a webhook is notified that a queue is over, or that it is under: of a queue that oscillates, it
 	// learns the state when the minute is over.
 	crossEvery = time.Minute
@@ -29,28 +29,28 @@ const (
 	crossingsAtOnce = 200
 )
 
-// level is a queue that is over a threshold of a webhook, or was within the last minute. It is a row, so that the next leader neither
+// crossingState is a queue that is over a threshold of a webhook, or was within the last minute. It is a row, so that the next leader neither
 // repeats a notice nor forgets that it was sent.
-type level struct {
+type crossingState struct {
 	Since     store.Time `json:"since"`           // since when the queue is over
 	Under     bool       `json:"under,omitempty"` // it is under again
 	OverTold  store.Time `json:"over_told,omitempty"`
 	UnderTold store.Time `json:"under_told,omitempty"`
 }
 
-// told points to when the webhook was last notified that a queue is over, or that it is under.
-func (l *level) told(over bool) *store.Time {
+// toldAt points to when the webhook was last notified that a queue is over, or that it is under.
+func (l *crossingState) toldAt(over bool) *store.Time {
 	if over {
 		return &l.OverTold
 	}
 	return &l.UnderTold
 }
 
-// soon reports whether that was within the last minute.
-func soon(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
+// recently reports whether that was within the last minute.
+func recently(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
 
 func overKey(ns, name, queue string) []byte {
-	return append(hookRest(overTable, ns, name), queue...)
+	return append(hookPrefix(overTable, ns, name), queue...)
 }
 
 // exceeds reports whether a queue is over a threshold of the webhook.
@@ -60,7 +60,7 @@ func (h *Webhook) exceeds(d Depth) bool {
 
 // under reports whether a queue that was over no longer is.
 func (h *Webhook) under(d Depth) bool {
-	return (h.DepthOver == 0 || float64(d.Ready) <= underPart*float64(h.DepthOver)) && (h.WaitOver == 0 || float64(d.Wait) <= underPart*float64(h.WaitOver))
+	return (h.DepthOver == 0 || float64(d.Ready) <= underFraction*float64(h.DepthOver)) && (h.WaitOver == 0 || float64(d.Wait) <= underFraction*float64(h.WaitOver))
 }
 
 func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0 }
@@ -73,13 +73,13 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 	for last := time.Now(); ; {
 		wait := p.cfg.Period
 		if !p.cfg.Control.mayHaveHooks(ctx) {
-			wait = idleLook
+			wait = idleCheck
 		}
 		timer.Reset(time.Until(last.Add(wait)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.cfg.Control.hooked:
+		case <-p.cfg.Control.firstHook:
 			continue
 		case last = <-timer.C:
 		}
@@ -89,7 +89,7 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 		if unconfirmed, err := p.cfg.Control.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
 			p.log.Warn("not all shards know what webhooks want to hear of", "shards", unconfirmed, "error", err)
 		}
-		if err := p.lookAtThresholds(ctx); err != nil && ctx.Err() == nil {
+		if err := p.checkThresholds(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("thresholds of webhooks can't be looked at", "error", err)
 		}
 		if err := p.cfg.Control.forgetSeen(ctx); err != nil && ctx.Err() == nil {
@@ -110,16 +110,16 @@ func (c *Control) mayHaveHooks(ctx context.Context) bool {
 	return any || err != nil
 }
 
-// pokeHooks signals that the first webhook may exist.
-func (c *Control) pokeHooks() {
+// pokeWatcher signals that the first webhook may exist.
+func (c *Control) pokeWatcher() {
 	select {
-	case c.hooked <- struct{}{}:
+	case c.firstHook <- struct{}{}:
 	default:
 	}
 }
 
-// lookAtThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
-func (p *Dispatcher) lookAtThresholds(ctx context.Context) error {
+// checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
+func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	c := p.cfg.Control
 	hooks, err := view(ctx, c, func(r store.Reader) ([]Webhook, error) {
 		all, err := scanRows[Webhook](r, hookTable)
@@ -205,7 +205,7 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 		c.droppedFor(ns, dropped, "too many wait for it already")
 	}
 	if len(all) > 0 {
-		c.pokePost()
+		c.pokeDispatcher()
 	}
 	return nil
 }
@@ -214,10 +214,10 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 // queue that no longer exists is under.
 func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing, err error) {
 	was := map[string]bool{} // over
-	lo := hookRest(overTable, h.Namespace, h.Name)
-	r.Scan(lo, behind(lo), func(k, v []byte) bool {
-		var l level
-		if l, err = decodeRow[level](k, v); err != nil {
+	lo := hookPrefix(overTable, h.Namespace, h.Name)
+	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
+		var l crossingState
+		if l, err = decodeRow[crossingState](k, v); err != nil {
 			return false
 		}
 		was[string(k[len(lo):])] = !l.Under
@@ -258,16 +258,16 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 		return false, err
 	}
 	key := overKey(ns, x.hook, x.Queue)
-	l, known, err := getRow[level](tx, key)
+	l, known, err := getRow[crossingState](tx, key)
 	switch over := known && !l.Under; {
 	case err != nil:
 		return false, err
 	case over == x.over:
-		if known && l.Under && !soon(l.OverTold, tx.Now()) && !soon(l.UnderTold, tx.Now()) {
+		if known && l.Under && !recently(l.OverTold, tx.Now()) && !recently(l.UnderTold, tx.Now()) {
 			tx.Delete(key)
 		}
 		return false, nil
-	case soon(*l.told(x.over), tx.Now()):
+	case recently(*l.toldAt(x.over), tx.Now()):
 		return false, nil
 	}
 	kind := task.NotifyQueueUnder
@@ -276,14 +276,14 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	}
 	wants := h.wants(kind, x.Queue)
 	if wants {
-		*l.told(x.over) = tx.Now()
+		*l.toldAt(x.over) = tx.Now()
 	}
 	tx.Set(key, encodeRow(l))
 	if !wants {
 		return false, nil
 	}
 	now := tx.Now().Time()
-	return takeIn(tx, &h, task.Notification{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
+	return addNotice(tx, &h, task.Notification{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
 		Level: &task.NotificationLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: l.Since.Time()}})
 }
 
@@ -303,7 +303,7 @@ func (c *Control) forgetSeen(ctx context.Context) error {
 	limit := store.TimeOf(time.Now().Add(-seenFor))
 	old, err := view(ctx, c, func(r store.Reader) (keys [][]byte, err error) {
 		r.Scan([]byte{seenTable}, []byte{seenTable + 1}, func(k, v []byte) bool {
-			if s, bad := decodeRow[seen](k, v); bad != nil {
+			if s, bad := decodeRow[lastTaken](k, v); bad != nil {
 				err = bad
 			} else if s.At < limit {
 				keys = append(keys, slices.Clone(k))
@@ -318,7 +318,7 @@ func (c *Control) forgetSeen(ctx context.Context) error {
 	}
 	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		for _, k := range old {
-			if s, ok, err := getRow[seen](tx, k); err != nil {
+			if s, ok, err := getRow[lastTaken](tx, k); err != nil {
 				return struct{}{}, err
 			} else if ok && s.At < limit {
 				tx.Delete(k)

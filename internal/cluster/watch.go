@@ -51,15 +51,15 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	return all, err
 }
 
-// told holds which versions of watches the shards are known to have, as long as this node leads.
-type told struct {
+// watchVersions holds which versions of watches the shards are known to have, as long as this node leads.
+type watchVersions struct {
 	mu      sync.Mutex
 	of      *leading
 	version map[uint32]map[string]uint64
 }
 
 // lacks returns the watches that a shard is not known to have.
-func (t *told) lacks(o *leading, shard uint32, all map[string]task.Watch) map[string]task.Watch {
+func (t *watchVersions) lacks(o *leading, shard uint32, all map[string]task.Watch) map[string]task.Watch {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of != o {
@@ -74,7 +74,7 @@ func (t *told) lacks(o *leading, shard uint32, all map[string]task.Watch) map[st
 	return lack
 }
 
-func (t *told) has(o *leading, shard uint32, some map[string]task.Watch) {
+func (t *watchVersions) has(o *leading, shard uint32, some map[string]task.Watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of != o {
@@ -111,7 +111,7 @@ func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err err
 	errs := make([]error, len(is.shards))
 	each(len(is.shards), func(i int) {
 		shard := is.shards[i]
-		lack := c.told.lacks(o, shard, is.watches)
+		lack := c.watchVersions.lacks(o, shard, is.watches)
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(lack)), watchesAtOnce) {
 			some := map[string]task.Watch{}
 			for _, ns := range names {
@@ -120,7 +120,7 @@ func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err err
 			if errs[i] = c.cfg.Shards.CopyWatches(ctx, shard, some); errs[i] != nil {
 				return
 			}
-			c.told.has(o, shard, some)
+			c.watchVersions.has(o, shard, some)
 		}
 	})
 	for i, err := range errs {

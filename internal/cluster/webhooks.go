@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Webhooks are rows of the system shard: the settings of each, the state of its deliveries, and the notices to be sent (post.go). The data
+// Webhooks are rows of the system shard: the settings of each, the state of its deliveries, and the notices to be sent (delivery.go). The data
 // shards collect events according to their copies of what all webhooks of a namespace together subscribe to (watch.go).
 
 const (
@@ -125,14 +125,14 @@ type WebhookDone struct {
 
 func hookKey(ns, name string) []byte { return accessKey(hookTable, ns, name) }
 
-// hookRest returns the prefix of the keys of a webhook's rows in a table that has several per webhook.
-func hookRest(table byte, ns, name string) []byte { return append(accessKey(table, ns, name), 0) }
+// hookPrefix returns the prefix of the keys of a webhook's rows in a table that has several per webhook.
+func hookPrefix(table byte, ns, name string) []byte { return append(accessKey(table, ns, name), 0) }
 
 // disabled reports whether the receiver wants no more.
 func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
 
-// still reports whether nothing is sent to the webhook until it is resumed.
-func (h *Webhook) still() bool { return h.Paused || h.disabled() }
+// suspended reports whether nothing is sent to the webhook until it is resumed.
+func (h *Webhook) suspended() bool { return h.Paused || h.disabled() }
 
 // wants reports whether the webhook subscribes to a kind in a queue.
 func (h *Webhook) wants(k task.NotificationKind, queue string) bool {
@@ -215,7 +215,7 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 //
 // Errors: conflict if the name is taken; wrong_state below the feature level.
 func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	defer c.pokeHooks()
+	defer c.pokeWatcher()
 	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
 		if err := mayHaveWebhooks(tx); err != nil {
 			return WebhookView{}, err
@@ -333,7 +333,7 @@ func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 			return false, err
 		}
 		if !h.hasThreshold() {
-			removeRows(tx, hookRest(overTable, h.Namespace, h.Name))
+			removeRows(tx, hookPrefix(overTable, h.Namespace, h.Name))
 		}
 		return true, nil
 	})
@@ -379,7 +379,7 @@ func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView,
 // ResumeWebhook ends a pause, or re-enables a disabled webhook. Pending notices are tried immediately.
 func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	v, err := c.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
-		if !h.still() {
+		if !h.suspended() {
 			return false, nil
 		}
 		h.Paused, h.PausedReason, h.PausedBy, h.PausedAt = false, "", "", 0
@@ -390,10 +390,10 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		}
 		s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
 		setWebhookStatus(tx, h.Namespace, h.Name, s)
-		bringForward(tx, h.Namespace, h.Name)
+		makeDue(tx, h.Namespace, h.Name)
 		return true, nil
 	})
-	c.pokePost()
+	c.pokeDispatcher()
 	return v, err
 }
 
@@ -411,7 +411,7 @@ func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
 		if err := onHook(tx, a.By, task.WebhookRemoved, &h, factsOfHook(&h), nil); err != nil {
 			return struct{}{}, err
 		}
-		forgetPost(tx, h.Namespace, h.Name, s)
+		removeNotices(tx, h.Namespace, h.Name, s)
 		tx.Delete(hookKey(h.Namespace, h.Name))
 		watchChanged(tx, h.Namespace)
 		return struct{}{}, nil
@@ -437,7 +437,7 @@ func (c *Control) Webhooks(ctx context.Context, ns string) ([]WebhookView, error
 // scanHooks reads the webhooks of a namespace.
 func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
 	lo := accessKey(hookTable, ns, "")
-	r.Scan(lo, behind(lo), func(k, v []byte) bool {
+	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
 		var h Webhook
 		if h, err = decodeRow[Webhook](k, v); err != nil {
 			return false
@@ -448,8 +448,8 @@ func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
 	return all, err
 }
 
-// behind returns the first key after all that have a prefix, which must not end with 0xff.
-func behind(prefix []byte) []byte {
+// prefixEnd returns the first key after all that have a prefix, which must not end with 0xff.
+func prefixEnd(prefix []byte) []byte {
 	hi := slices.Clone(prefix)
 	hi[len(hi)-1]++
 	return hi
@@ -474,7 +474,7 @@ func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 		return v, err
 	}
 	v.PendingSince = oldestPending(r, h.Namespace, h.Name)
-	if v.Failures > 0 && !h.still() {
+	if v.Failures > 0 && !h.suspended() {
 		v.NextAttempt = max(firstDue(r, &h), v.RestUntil)
 	}
 	return v, nil

@@ -33,16 +33,16 @@ const (
 	// counts.
 	maxAttempts  = 30
 	maxNoticeAge = 26 * time.Hour
-	// firstRest, maxRest and restFactor define the pause between two attempts to send a notice.
-	firstRest  = 5 * time.Second
-	maxRest    = time.Hour
-	restFactor = 3
-	// maxHookRest bounds the pause of a webhook whose attempts fail, whatever the notice.
-	maxHookRest = 5 * time.Minute
+	// minBackoff, maxBackoff and backoffFactor define the pause between two attempts to send a notice.
+	minBackoff    = 5 * time.Second
+	maxBackoff    = time.Hour
+	backoffFactor = 3
+	// maxHookBackoff bounds the pause of a webhook whose attempts fail, whatever the notice.
+	maxHookBackoff = 5 * time.Minute
 	// hookDown is how many failures in a row mean that the receiver is down, so that pending notices are tried once it is back.
 	hookDown = 3
-	// bringAtOnce bounds how many of them one entry makes due.
-	bringAtOnce = 200
+	// maxMadeDue bounds how many of them one entry makes due.
+	maxMadeDue = 200
 	// maxRecent is how many deliveries are remembered.
 	maxRecent = 20
 	// maxRecentError bounds the error remembered of a failed delivery, in bytes.
@@ -104,8 +104,8 @@ type noticeID [16]byte
 func (id noticeID) created() store.Time { return store.Time(binary.BigEndian.Uint64(id[:8])) } // #nosec G115 -- as it was written
 func (id noticeID) String() string      { return "msg_" + hex.EncodeToString(id[:]) }
 
-// chance returns a number from 0 to 1 for a step of the notice, the same on every attempt.
-func (id noticeID) chance(step int) float64 {
+// jitter returns a number from 0 to 1 for a step of the notice, the same on every attempt.
+func (id noticeID) jitter(step int) float64 {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(id[:], uint64(step))) // #nosec G115 -- a few
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
@@ -121,14 +121,14 @@ func statusKey(ns, name string) []byte { return accessKey(webhookStatusTable, ns
 func recentKey(ns, name string) []byte { return accessKey(recentTable, ns, name) }
 
 func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
-	k := binary.BigEndian.AppendUint64(hookRest(pendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
+	k := binary.BigEndian.AppendUint64(hookPrefix(pendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
 	return append(k, id[:]...)
 }
 
 // untriedKey is the key of the row that holds the key of the untried notice of a kind and queue, without the prefix common to all keys of
 // its webhook.
 func untriedKey(ns, name string, n *task.Notification) []byte {
-	k := append(hookRest(untriedTable, ns, name), n.Kind...)
+	k := append(hookPrefix(untriedTable, ns, name), n.Kind...)
 	return append(append(k, 0), n.Queue...)
 }
 
@@ -149,8 +149,8 @@ func setWebhookStatus(tx *store.Tx, ns, name string, s WebhookStatus) {
 
 // scanPending calls fn for the pending notices of a webhook, until it returns false.
 func scanPending(r store.Reader, ns, name string, fn func(k, v []byte) bool) {
-	lo := hookRest(pendingTable, ns, name)
-	r.Scan(lo, behind(lo), fn)
+	lo := hookPrefix(pendingTable, ns, name)
+	r.Scan(lo, prefixEnd(lo), fn)
 }
 
 // oldestPending returns when the oldest pending notice of a webhook was created; 0: there is none.
@@ -171,8 +171,8 @@ func countPending(tx *store.Tx, s *WebhookStatus, n int64) {
 	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
 }
 
-// mayWait reports whether there is room for one more notice for a webhook.
-func mayWait(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
+// roomForNotice reports whether there is room for one more notice for a webhook.
+func roomForNotice(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 	all := getNumber(r, pendingsKey)
 	switch {
 	case s.Pending >= maxPending || all >= maxAllPending:
@@ -187,7 +187,7 @@ func mayWait(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 // pendingOf returns the number of pending notices of a namespace's webhooks.
 func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	lo := statusKey(ns, "")
-	r.Scan(lo, behind(lo), func(k, v []byte) bool {
+	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
 		var s WebhookStatus
 		s, err = decodeRow[WebhookStatus](k, v)
 		n += s.Pending
@@ -196,11 +196,11 @@ func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	return n, err
 }
 
-// takeIn adds a notice for a webhook, or merges it into a pending one that was not yet tried. dropped is set if there is no room.
-func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err error) {
+// addNotice adds a notice for a webhook, or merges it into a pending one that was not yet tried. dropped is set if there is no room.
+func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err error) {
 	untried := untriedKey(h.Namespace, h.Name, &n)
 	if rest, ok := tx.Get(untried); ok {
-		key := append(hookRest(pendingTable, h.Namespace, h.Name), rest...)
+		key := append(hookPrefix(pendingTable, h.Namespace, h.Name), rest...)
 		waits, ok, err := getRow[notice](tx, key)
 		if err != nil {
 			return false, err
@@ -215,7 +215,7 @@ func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err er
 	if err != nil {
 		return false, err
 	}
-	room, err := mayWait(tx, h.Namespace, &s)
+	room, err := roomForNotice(tx, h.Namespace, &s)
 	if err != nil {
 		return false, err
 	}
@@ -234,8 +234,8 @@ func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err er
 	return false, nil
 }
 
-// seen is the last notification of a kind and queue that a shard has sent.
-type seen struct {
+// lastTaken is the last notification of a kind and queue that a shard has sent.
+type lastTaken struct {
 	Seq int64      `json:"seq"`
 	At  store.Time `json:"at"`
 }
@@ -254,19 +254,19 @@ func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task
 			return nil, err
 		}
 		for _, n := range news {
-			was, _, err := getRow[seen](tx, seenKey(n))
+			was, _, err := getRow[lastTaken](tx, seenKey(n))
 			if err != nil {
 				return nil, err
 			}
 			if n.Namespace != ns || n.Seq <= was.Seq {
 				continue
 			}
-			tx.Set(seenKey(n), encodeRow(seen{n.Seq, tx.Now()}))
+			tx.Set(seenKey(n), encodeRow(lastTaken{n.Seq, tx.Now()}))
 			for i := range hooks {
 				if !hooks[i].wants(n.Kind, n.Queue) {
 					continue
 				}
-				full, err := takeIn(tx, &hooks[i], *n)
+				full, err := addNotice(tx, &hooks[i], *n)
 				if err != nil {
 					return nil, err
 				}
@@ -280,7 +280,7 @@ func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task
 	if err == nil {
 		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
 	}
-	c.pokePost() // even after an error: if the outcome is unknown, there may be something to send
+	c.pokeDispatcher() // even after an error: if the outcome is unknown, there may be something to send
 	return err
 }
 
@@ -296,10 +296,10 @@ func (c *Control) droppedFor(ns string, names []string, why string) {
 	c.hooksDropped.Add(uint64(len(names)))
 }
 
-// pokePost has the Dispatcher check what is to be sent.
-func (c *Control) pokePost() {
+// pokeDispatcher has the Dispatcher check what is to be sent.
+func (c *Control) pokeDispatcher() {
 	select {
-	case c.post <- struct{}{}:
+	case c.dispatch <- struct{}{}:
 	default:
 	}
 }
@@ -313,8 +313,8 @@ type attempt struct {
 	notice  notice
 }
 
-// letter returns the request of an attempt.
-func (a *attempt) letter() webhook.Request {
+// request returns the request of an attempt.
+func (a *attempt) request() webhook.Request {
 	return webhook.Request{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
 }
 
@@ -343,7 +343,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 		for range gone {
 			t.gone = append(t.gone, name)
 		}
-		if !h.still() && s.RestUntil <= tx.Now() {
+		if !h.suspended() && s.RestUntil <= tx.Now() {
 			t.next, err = begin(tx, h)
 		}
 		return t, err
@@ -365,7 +365,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 		if _, id := dueOf(k); tooOld(id, tx.Now()) {
 			keys = append(keys, slices.Clone(k))
 		}
-		return len(keys) < bringAtOnce
+		return len(keys) < maxMadeDue
 	})
 	if len(keys) == 0 {
 		return 0, nil
@@ -442,12 +442,12 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		d := deliveryOf(a.id, &a.notice, tx.Now(), Delivered, o)
 		tx.Delete(a.key)
 		down := s.Failures >= hookDown
-		chance := a.id.chance(a.notice.Attempts)
+		chance := a.id.jitter(a.notice.Attempts)
 		switch s.count(tx.Now(), o, chance); {
 		case o.Delivered():
 			countPending(tx, &s, -1)
 			if down {
-				bringForward(tx, h.Namespace, h.Name)
+				makeDue(tx, h.Namespace, h.Name)
 			}
 		case a.notice.Attempts >= maxAttempts || tooOld(a.id, tx.Now()):
 			d.Outcome = Dropped
@@ -457,7 +457,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 			s.DroppedAt = tx.Now()
 		default:
 			d.Outcome = Retrying
-			due := tx.Now().Add(max(restAfter(a.notice.Attempts, maxRest, chance), o.RetryAfter))
+			due := tx.Now().Add(max(backoff(a.notice.Attempts, maxBackoff, chance), o.RetryAfter))
 			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
 		}
 		if of.disabled = o.Gone && !h.disabled(); err == nil && of.disabled {
@@ -478,11 +478,11 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 	return err
 }
 
-// restAfter returns the pause after a number of attempts, at most most. A quarter of it is random, so that attempts that failed together
+// backoff returns the pause after a number of attempts, at most most. A quarter of it is random, so that attempts that failed together
 // are not retried together.
-func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
+func backoff(attempts int, most time.Duration, chance float64) time.Duration {
 	rest := float64(most)
-	if grown := float64(firstRest) * math.Pow(restFactor, float64(attempts-1)); grown < rest {
+	if grown := float64(minBackoff) * math.Pow(backoffFactor, float64(attempts-1)); grown < rest {
 		rest = grown
 	}
 	return time.Duration(rest * (0.75 + 0.25*chance))
@@ -502,7 +502,7 @@ func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64)
 	s.Failed++
 	s.Failures++
 	s.FailedAt, s.LastStatus, s.LastError = now, o.Status, o.Error
-	s.RestUntil = now.Add(max(restAfter(s.Failures, maxHookRest, chance), o.RetryAfter))
+	s.RestUntil = now.Add(max(backoff(s.Failures, maxHookBackoff, chance), o.RetryAfter))
 }
 
 // disable stops the deliveries of a webhook whose receiver says that it is gone, until the webhook is resumed.
@@ -514,15 +514,15 @@ func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	return err
 }
 
-// bringForward makes the pending notices of a webhook due now.
-func bringForward(tx *store.Tx, ns, name string) {
+// makeDue makes the pending notices of a webhook due now.
+func makeDue(tx *store.Tx, ns, name string) {
 	type row struct{ key, value []byte }
 	var rows []row
 	scanPending(tx, ns, name, func(k, v []byte) bool {
 		if due, _ := dueOf(k); due > tx.Now() {
 			rows = append(rows, row{slices.Clone(k), slices.Clone(v)})
 		}
-		return len(rows) < bringAtOnce
+		return len(rows) < maxMadeDue
 	})
 	for _, r := range rows {
 		_, id := dueOf(r.key)
@@ -558,7 +558,7 @@ func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, 
 		}
 		recent, _, err := getRow[[]Delivery](r, recentKey(ns, name))
 		for i := range recent {
-			if recent[i].Outcome == Retrying && h.still() {
+			if recent[i].Outcome == Retrying && h.suspended() {
 				recent[i].Outcome = Held
 			}
 		}
@@ -566,22 +566,22 @@ func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, 
 	})
 }
 
-// revive makes the pending notices of a failing webhook due now: its receiver has accepted a test.
-func revive(tx *store.Tx, h *Webhook) error {
+// resumeAfterTest makes the pending notices of a failing webhook due now: its receiver has accepted a test.
+func resumeAfterTest(tx *store.Tx, h *Webhook) error {
 	s, err := webhookStatus(tx, h.Namespace, h.Name)
 	if err != nil || s.Failures == 0 {
 		return err
 	}
 	s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
 	setWebhookStatus(tx, h.Namespace, h.Name, s)
-	bringForward(tx, h.Namespace, h.Name)
+	makeDue(tx, h.Namespace, h.Name)
 	return nil
 }
 
-// forgetPost removes all rows of a webhook except its own.
-func forgetPost(tx *store.Tx, ns, name string, s WebhookStatus) {
+// removeNotices removes all rows of a webhook except its own.
+func removeNotices(tx *store.Tx, ns, name string, s WebhookStatus) {
 	for _, tab := range []byte{pendingTable, untriedTable, overTable} {
-		removeRows(tx, hookRest(tab, ns, name))
+		removeRows(tx, hookPrefix(tab, ns, name))
 	}
 	countPending(tx, &s, -s.Pending)
 	tx.Delete(statusKey(ns, name))
@@ -591,7 +591,7 @@ func forgetPost(tx *store.Tx, ns, name string, s WebhookStatus) {
 // removeRows removes all rows whose keys have a prefix.
 func removeRows(tx *store.Tx, prefix []byte) {
 	var keys [][]byte
-	tx.Scan(prefix, behind(prefix), func(k, _ []byte) bool {
+	tx.Scan(prefix, prefixEnd(prefix), func(k, _ []byte) bool {
 		keys = append(keys, slices.Clone(k))
 		return true
 	})

@@ -180,7 +180,7 @@ func TestPost(t *testing.T) {
 			t.Errorf("while it fails: %+v", v)
 		}
 		in.answers(nil)
-		pass(maxHookRest)
+		pass(maxHookBackoff)
 		if a, b := in.count("https://mail"); a != 23 || b > 14 {
 			t.Errorf("when it is back it was told of %d by %d notices", a, b)
 		}
@@ -223,7 +223,7 @@ func TestPost(t *testing.T) {
 		}
 		times := in.timesOf(last[0].ID)
 		for i := 1; i < len(times); i++ {
-			if gap := times[i].Sub(times[i-1]); gap < 3*time.Second || gap > maxRest+maxHookRest {
+			if gap := times[i].Sub(times[i-1]); gap < 3*time.Second || gap > maxBackoff+maxHookBackoff {
 				t.Errorf("attempt %d came after %v", i, gap)
 			}
 		}
@@ -253,7 +253,7 @@ func TestRetriesAreSpread(t *testing.T) {
 			}
 			all[name] = in.timesOf(last[0].ID)
 		}
-		for i, most := range []time.Duration{firstRest, 3 * firstRest, 9 * firstRest, 27 * firstRest, 81 * firstRest, 243 * firstRest} {
+		for i, most := range []time.Duration{minBackoff, 3 * minBackoff, 9 * minBackoff, 27 * minBackoff, 81 * minBackoff, 243 * minBackoff} {
 			pauses := map[time.Duration]bool{}
 			for _, name := range names {
 				pause := all[name][i+1].Sub(all[name][i])
@@ -271,7 +271,7 @@ func TestRetriesAreSpread(t *testing.T) {
 			return time.Duration(s.RestUntil) * time.Microsecond
 		}
 		for n := range 20 {
-			if a, b := rest(n, 0), rest(n, 1); b > maxHookRest || a != b*3/4 {
+			if a, b := rest(n, 0), rest(n, 1); b > maxHookBackoff || a != b*3/4 {
 				t.Errorf("after %d failures a webhook rests for %v to %v", n+1, a, b)
 			}
 		}
@@ -398,14 +398,14 @@ func TestShardsAreTold(t *testing.T) {
 		w.mu.Lock()
 		w.fails = map[uint32]error{}
 		w.mu.Unlock()
-		pass(2 * lookEvery)
+		pass(2 * checkEvery)
 		if !wants(2) {
 			t.Error("shard 2 never hears of it")
 		}
 		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
 		}
-		pass(2 * lookEvery)
+		pass(2 * checkEvery)
 		if wants(1) || wants(2) {
 			t.Error("the shards still believe that it is there")
 		}
@@ -504,7 +504,7 @@ func TestCrossings(t *testing.T) {
 			mu.Lock()
 			depths, missing = d, m
 			mu.Unlock()
-			pass(lookEvery + time.Second)
+			pass(checkEvery + time.Second)
 		}
 		w.leader.post(in, func() ([]Depth, bool) {
 			mu.Lock()
@@ -544,7 +544,7 @@ func TestCrossings(t *testing.T) {
 		next := w.newReplica()
 		next.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "r", Ready: 30}}, false })
 		next.lead()
-		pass(3 * lookEvery)
+		pass(3 * checkEvery)
 		expect("another leader", 0)
 	})
 }
@@ -559,7 +559,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}})
 		told := map[task.NotificationKind][]time.Time{}
 		look := func() {
-			pass(lookEvery)
+			pass(checkEvery)
 			last, err := c.Deliveries(t.Context(), "default", "a")
 			if err != nil {
 				t.Fatal(err)
@@ -600,7 +600,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
 			}
 		}
-		if rows := rowsOf(w.state, hookRest(overTable, "default", "a")); rows != 0 {
+		if rows := rowsOf(w.state, hookPrefix(overTable, "default", "a")); rows != 0 {
 			t.Errorf("%d rows are left of a queue that is under", rows)
 		}
 	})
@@ -608,7 +608,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 
 // rowsOf counts the rows whose keys have a prefix.
 func rowsOf(r store.Reader, prefix []byte) (n int) {
-	r.Scan(prefix, behind(prefix), func(_, _ []byte) bool {
+	r.Scan(prefix, prefixEnd(prefix), func(_, _ []byte) bool {
 		n++
 		return true
 	})
@@ -638,7 +638,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 		hook(t, c, Webhook{Name: "a"})
 		looked := func() bool {
 			select {
-			case <-c.post:
+			case <-c.dispatch:
 				return true
 			default:
 				return false
@@ -714,10 +714,10 @@ func TestCrossingsThatAreNotTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
-		for len(c.post) > 0 {
-			<-c.post
+		for len(c.dispatch) > 0 {
+			<-c.dispatch
 		}
-		if must(t, c.cross(5)); len(c.post) != 0 {
+		if must(t, c.cross(5)); len(c.dispatch) != 0 {
 			t.Error("nothing was crossed, and somebody is to send something")
 		}
 		for _, ready := range []int64{100, 0, 100, 0} {
