@@ -314,7 +314,7 @@ func TestTokenUses(t *testing.T) {
 			t.Errorf("told: %v, want %v", used(), at)
 		}
 		index := w.state.Applied().Index
-		pass(2 * retireRest)
+		pass(2 * retireEvery)
 		if wrote := w.state.Applied().Index - index; wrote != 1 || used() != at {
 			t.Errorf("%d writes, used %v, want 1 and %v", wrote, used(), at)
 		}

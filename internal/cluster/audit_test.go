@@ -82,7 +82,7 @@ func TestOldAuditGoes(t *testing.T) {
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("a leader that has just come has left %q", got)
 		}
-		pass(2 * retireRest)
+		pass(2 * retireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 90 days there is %q", got)
 		}
@@ -113,17 +113,17 @@ func TestAuditRetention(t *testing.T) {
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
 			t.Errorf("a copy says %v", copied.AuditKeep())
 		}
-		pass(auditGrace + 2*retireRest)
+		pass(auditGrace + 2*retireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}
 		w.sleep(46 * time.Hour)
-		pass(2 * retireRest)
+		pass(2 * retireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("before 2 days are over there is %q", got)
 		}
 		w.sleep(time.Hour)
-		pass(2 * retireRest)
+		pass(2 * retireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 2 days there is %q", got)
 		}

@@ -79,8 +79,8 @@ type Control struct {
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
 
-	dividing chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
-	divided  chan struct{} // capacity 1: some namespace has quotas
+	dividing    chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
+	quotasExist chan struct{} // capacity 1: some namespace has quotas
 
 	events  events.Ring
 	lastMap atomic.Pointer[Map] // the last one read; nil: none
@@ -147,7 +147,7 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}, seen: map[uint32]observation{},
-		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1), moves: make(chan struct{}, 1), passWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
+		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1), moves: make(chan struct{}, 1), passWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), quotasExist: make(chan struct{}, 1)}
 }
 
 // Close ends the Control's background work.
@@ -183,7 +183,7 @@ func (c *Control) Elected() {
 	c.pokeDispatcher()
 	c.pokeWatcher()
 	c.work.Go(func() { c.repair(ctx) })
-	c.work.Go(func() { c.tend(ctx) })
+	c.work.Go(func() { c.advanceMoves(ctx) })
 	c.work.Go(func() { c.divideAll(ctx) })
 }
 

@@ -56,10 +56,10 @@ type division struct {
 }
 
 const (
-	// divideRest is the pause between two checks of how namespaces use their shares.
-	divideRest = time.Second
-	// askTime bounds the wait for a shard's answer about its share.
-	askTime = 2 * time.Second
+	// dividePause is the pause between two checks of how namespaces use their shares.
+	dividePause = time.Second
+	// askTimeout bounds the wait for a shard's answer about its share.
+	askTimeout = 2 * time.Second
 )
 
 // divide divides a namespace's quotas again. joining is a shard that is about to get its first queue of the namespace; 0: none.
@@ -77,26 +77,26 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 		return err
 	}
 	select {
-	case c.divided <- struct{}{}: // there is work for divideAll
+	case c.quotasExist <- struct{}{}: // there is work for divideAll
 	default:
 	}
-	errs := c.ask(ctx, d)
+	errs := c.askShards(ctx, d)
 	for i := range d.parts {
 		p := &d.parts[i]
 		p.joining = p.Shard == joining
-		p.hear()
+		p.updateMost()
 	}
 	want := d.shareOut()
-	first := d.atOnce(want)
-	lower, err := c.tell(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+	first := d.safeShares(want)
+	lower, err := c.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
 		return first[i], !p.settled() || least(first[i], p.space.Share.Amounts) != p.space.Share.Amounts
 	})
 	if err != nil {
 		return err
 	}
 	room := d.room()
-	raise, err := c.tell(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
-		to := raised(p, want[i], &room)
+	raise, err := c.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+		to := raisedShare(p, want[i], &room)
 		return to, p.settled() && to != p.space.Share.Amounts
 	})
 	if err != nil {
@@ -143,11 +143,11 @@ func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *di
 	return d
 }
 
-// ask asks the shards for their state.
-func (c *Control) ask(ctx context.Context, d *division) []error {
+// askShards asks the shards for their state.
+func (c *Control) askShards(ctx context.Context, d *division) []error {
 	errs := make([]error, len(d.parts))
 	each(len(d.parts), func(i int) {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
 		spaces, err := c.cfg.Shards.Spaces(ctx, p.Shard, []string{d.ns})
@@ -159,8 +159,8 @@ func (c *Control) ask(ctx context.Context, d *division) []error {
 	return errs
 }
 
-// hear updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it.
-func (p *shardPart) hear() {
+// updateMost updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it.
+func (p *shardPart) updateMost() {
 	if !p.known {
 		return
 	}
@@ -170,8 +170,8 @@ func (p *shardPart) hear() {
 	p.Most = most(p.Most, p.space.Use)
 }
 
-// tell sends a new share to those shards for which of returns one. What each may use from then on is written first.
-func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
+// sendShares sends a new share to those shards for which of returns one. What each may use from then on is written first.
+func (c *Control) sendShares(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
 	told := make([]*task.Share, len(d.parts))
 	some := false
 	for i := range d.parts {
@@ -184,11 +184,11 @@ func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i
 			p.Most, p.Told = most(p.Most, to), most(p.Told, to)
 		}
 	}
-	if !some && slices.Equal(d.row.Parts, d.written()) {
+	if !some && slices.Equal(d.row.Parts, d.storedParts()) {
 		return nil, nil
 	}
 	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		row := divisionRow{d.written()}
+		row := divisionRow{d.storedParts()}
 		for i := range d.parts {
 			if told[i] != nil {
 				row.Parts[i].Version = tx.Index()
@@ -203,27 +203,27 @@ func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i
 	if err != nil {
 		return nil, err
 	}
-	d.row = divisionRow{d.written()}
+	d.row = divisionRow{d.storedParts()}
 	errs := make([]error, len(d.parts))
 	each(len(d.parts), func(i int) {
 		if told[i] == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
 		p.Version, told[i].Version = version, version
 		space, err := c.cfg.Shards.PutShare(ctx, p.Shard, d.ns, *told[i])
 		if errs[i] = err; err == nil {
 			p.space = space
-			p.hear()
+			p.updateMost()
 		}
 	})
 	return errs, nil
 }
 
-// written returns the parts as the row stores them.
-func (d *division) written() []divisionPart {
+// storedParts returns the parts as the row stores them.
+func (d *division) storedParts() []divisionPart {
 	parts := make([]divisionPart, len(d.parts))
 	for i := range d.parts {
 		parts[i] = d.parts[i].divisionPart
@@ -244,14 +244,14 @@ func (d *division) room() task.Amounts {
 	return left
 }
 
-// atOnce returns what shards may be told before anything is confirmed: for each no more than it may use already; and for those that have
+// safeShares returns what shards may be told before anything is confirmed: for each no more than it may use already; and for those that have
 // confirmed nothing yet, no more than the others leave, since a lowered share may not arrive.
-func (d *division) atOnce(want []task.Amounts) []task.Amounts {
+func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
 		for f, v := range left.Each() {
 			if *v != task.NoLimit {
-				*v -= min(d.parts[i].could(f), *v)
+				*v -= min(d.parts[i].upperBound(f), *v)
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func (d *division) atOnce(want []task.Amounts) []task.Amounts {
 	for i := range to {
 		p := &d.parts[i]
 		for f, v := range to[i].Each() {
-			could, left := p.could(f), left.Each()[f]
+			could, left := p.upperBound(f), left.Each()[f]
 			switch {
 			case *p.Most.Each()[f] != task.NoLimit:
 				*v = min(*v, could)
@@ -272,16 +272,16 @@ func (d *division) atOnce(want []task.Amounts) []task.Amounts {
 	return to
 }
 
-// could returns how much of one quota the shard may use by all that it was told.
-func (p *divisionPart) could(f int) int64 {
+// upperBound returns how much of one quota the shard may use by all that it was told.
+func (p *divisionPart) upperBound(f int) int64 {
 	if most := *p.Most.Each()[f]; most != task.NoLimit {
 		return most
 	}
 	return *p.Told.Each()[f]
 }
 
-// raised returns a shard's share, increased towards what it wants as far as there is room.
-func raised(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
+// raisedShare returns a shard's share, increased towards what it wants as far as there is room.
+func raisedShare(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
 	to := p.space.Share.Amounts
 	for f, v := range to.Each() {
 		left, asked := room.Each()[f], *want.Each()[f]
@@ -345,21 +345,21 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 // namespace has quotas, it waits for the first that does.
 func (c *Control) divideAll(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
-	for sleep(ctx, divideRest); ctx.Err() == nil; sleep(ctx, divideRest) {
+	for sleep(ctx, dividePause); ctx.Err() == nil; sleep(ctx, dividePause) {
 		all, err := c.divisions(ctx)
 		if err != nil {
 			continue
 		}
 		if len(all) == 0 {
 			select {
-			case <-c.divided:
+			case <-c.quotasExist:
 			case <-ctx.Done():
 			}
 			continue
 		}
 		c.askAll(ctx, all)
 		for _, d := range all {
-			if !d.pressed(seen) {
+			if !d.needsDivision(seen) {
 				continue
 			}
 			if err := c.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
@@ -408,7 +408,7 @@ func (c *Control) askAll(ctx context.Context, all []*division) {
 		names[i] = d.ns
 	}
 	each(len(all[0].parts), func(at int) {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		spaces, err := c.cfg.Shards.Spaces(ctx, all[0].parts[at].Shard, names)
 		for i := range spaces {
@@ -419,9 +419,9 @@ func (c *Control) askAll(ctx context.Context, all []*division) {
 	})
 }
 
-// pressed reports whether to divide again: a shard does not use what it was told, or another division would help one that is out of room,
+// needsDivision reports whether to divide again: a shard does not use what it was told, or another division would help one that is out of room,
 // or nearly so.
-func (d *division) pressed(seen map[spaceName][3]uint64) bool {
+func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 	settled := true
 	refused := make([][3]bool, len(d.parts))
 	for i := range d.parts {
@@ -434,7 +434,7 @@ func (d *division) pressed(seen map[spaceName][3]uint64) bool {
 			}
 			seen[at] = p.space.Refused
 		}
-		p.hear()
+		p.updateMost()
 	}
 	if !settled {
 		return true

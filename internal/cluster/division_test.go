@@ -164,7 +164,7 @@ func TestNothingIsToldTwice(t *testing.T) {
 	} {
 		row := divisionRow{[]divisionPart{{Shard: 1, Version: 4, Most: c.first, Told: c.told}, {Shard: 2, Most: task.Unlimited}}}
 		d := newDivision("team", task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
-		if got := d.atOnce([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
+		if got := d.safeShares([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
 			t.Errorf("%s: told are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
 		}
 	}
@@ -432,7 +432,7 @@ func TestWhoIsPressed(t *testing.T) {
 			p.space.Share.Amounts.Running = n
 			p.Most, p.known = p.space.Share.Amounts, c.know
 		}
-		if got := d.pressed(map[spaceName][3]uint64{}); got != c.want {
+		if got := d.needsDivision(map[spaceName][3]uint64{}); got != c.want {
 			t.Errorf("%s: pressed %v", c.name, got)
 		}
 	}

@@ -25,7 +25,7 @@ func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) 
 // removed for good, and every shard has only the replica that this node holds. A missing shard starts out empty. queues are the copies in
 // the data shards, each with the shard that has it.
 func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Queue) error {
-	if err := reunite(tx, queues); err != nil {
+	if err := reconcileQueues(tx, queues); err != nil {
 		return err
 	}
 	m, err := readMap(tx)

@@ -65,14 +65,14 @@ func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 		for n := range holders {
 			give(n, part(budget, used[n], max(sum, 1)))
 		}
-		return rest(shares, left, func(n int) bool { return used[n] > shares[n] })
+		return distributeRest(shares, left, func(n int) bool { return used[n] > shares[n] })
 	}
 	spare := budget - sum
 	for n := range holders {
 		give(n, used[n]+spare/2/int64(len(holders)))
 		give(n, part(spare/2, used[n]+1, sum+int64(len(holders))))
 	}
-	return rest(shares, left, func(n int) bool { return used[n] > 0 })
+	return distributeRest(shares, left, func(n int) bool { return used[n] > 0 })
 }
 
 // byDemand gives each shard as much of its fair share as it can use: no shard with unmet demand gets less than another. What no shard wants
@@ -95,7 +95,7 @@ func (d *division) byDemand(holders []int, budget int64) []int64 {
 			for n := range shares {
 				shares[n] += even
 			}
-			return rest(shares, left-even*int64(len(holders)), func(n int) bool { return slices.Contains(hungry, n) })
+			return distributeRest(shares, left-even*int64(len(holders)), func(n int) bool { return slices.Contains(hungry, n) })
 		}
 		for _, n := range hungry {
 			s := &d.parts[holders[n]].space
@@ -106,10 +106,10 @@ func (d *division) byDemand(holders []int, budget int64) []int64 {
 	return shares
 }
 
-// rest hands out what does not divide evenly, one each, first to those who want it. Shards take turns: if there is less than one each,
+// distributeRest hands out what does not divide evenly, one each, first to those who want it. Shards take turns: if there is less than one each,
 // every shard has its time.
-func rest(shares []int64, left int64, wants func(n int) bool) []int64 {
-	from := int(turn() % uint64(len(shares))) // #nosec G115 -- below the number of shards
+func distributeRest(shares []int64, left int64, wants func(n int) bool) []int64 {
+	from := int(turnNumber() % uint64(len(shares))) // #nosec G115 -- below the number of shards
 	for _, all := range []bool{false, true} {
 		for step := range shares {
 			if n := (from + step) % len(shares); left > 0 && (all || wants(n)) {
@@ -125,7 +125,7 @@ func rest(shares []int64, left int64, wants func(n int) bool) []int64 {
 // turnTime is how long a shard's turn lasts.
 const turnTime = 5 * time.Second
 
-func turn() uint64 { return uint64(time.Now().UnixNano() / int64(turnTime)) } // #nosec G115 -- after 1970
+func turnNumber() uint64 { return uint64(time.Now().UnixNano() / int64(turnTime)) } // #nosec G115 -- after 1970
 
 // part returns whole·some/all without intermediate overflow.
 func part(whole, some, all int64) int64 {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// tendRest is how often interrupted moves are resumed, retireRest how often shards are retired. The latter is longer than any call
+	// movePause is how often interrupted moves are resumed, retireEvery how often shards are retired. The latter is longer than any call
 	// takes, so that no copy sent before a shard was marked arrives after it has dropped its own.
-	tendRest   = time.Second
-	retireRest = time.Minute
+	movePause   = time.Second
+	retireEvery = time.Minute
 	// requestWindow is at least how long a request may be repeated (see the engine), clockSlack how much the clocks of shards may differ.
 	requestWindow = 11 * time.Minute
 	clockSlack    = time.Minute
@@ -24,7 +24,7 @@ const (
 
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
 // unavailable the move may have begun, and continues in the background.
-func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
+func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, onto SpreadTarget) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
@@ -37,7 +37,7 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, t
 		if err != nil {
 			return q, err
 		}
-		shards, err := chooseShards(tx, q, settings, target)
+		shards, err := chooseShards(tx, q, settings, onto)
 		if err != nil {
 			return q, err
 		}
@@ -49,23 +49,23 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, t
 		if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
 			return q, wrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
 		}
-		if !moves && q.Own == target.Own {
+		if !moves && q.Own == onto.Own {
 			return q, nil
 		}
-		q.Own = target.Own
+		q.Own = onto.Own
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
 		}
 		c.setQueue(tx, q, false)
 		c.recount()
-		c.tendTo(q)
+		c.trackMoves(q)
 		c.addEvent(tx, events.QueueChanged, q, "")
 		return q, AuditedAction{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {
 		moving := q
 		if q, err = c.openSlots(ctx, q); err == nil {
-			c.tendTo(q)
+			c.trackMoves(q)
 		}
 		if errors.Is(err, errRevised) { // by another call, which may have taken the step
 			q, err = c.reread(ctx, moving)
@@ -133,8 +133,8 @@ func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) 
 	})
 }
 
-// tendTo has the leader tend a queue if it is unfinished.
-func (c *Control) tendTo(q Queue) {
+// trackMoves has the leader tend a queue if it is unfinished.
+func (c *Control) trackMoves(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -151,16 +151,16 @@ func (c *Control) tendTo(q Queue) {
 	}
 }
 
-// tend takes the next steps for unfinished queues, until ctx is done.
-func (c *Control) tend(ctx context.Context) {
+// advanceMoves takes the next steps for unfinished queues, until ctx is done.
+func (c *Control) advanceMoves(ctx context.Context) {
 	var retired time.Time
-	for c.tendLater(ctx, retired); ctx.Err() == nil; c.tendLater(ctx, retired) {
-		retire := time.Since(retired) >= retireRest
+	for c.waitToAdvance(ctx, retired); ctx.Err() == nil; c.waitToAdvance(ctx, retired) {
+		retire := time.Since(retired) >= retireEvery
 		if retire {
 			retired = time.Now()
 		}
-		for _, name := range c.toTend(retire) {
-			if err := c.tendOne(ctx, name, retire); err != nil && ctx.Err() == nil {
+		for _, name := range c.unfinishedQueues(retire) {
+			if err := c.advanceQueue(ctx, name, retire); err != nil && ctx.Err() == nil {
 				c.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
 			}
 		}
@@ -176,25 +176,25 @@ func (c *Control) tend(ctx context.Context) {
 	}
 }
 
-// tendLater waits until it is time to tend queues: every tendRest while slots are moving, otherwise when it is time to retire. A move that
-// has just begun gets a tendRest too: the call that began it takes the next step itself.
-func (c *Control) tendLater(ctx context.Context, retired time.Time) {
-	sleep(ctx, tendRest)
-	if len(c.toTend(false)) > 0 {
+// waitToAdvance waits until it is time to tend queues: every movePause while slots are moving, otherwise when it is time to retire. A move that
+// has just begun gets a movePause too: the call that began it takes the next step itself.
+func (c *Control) waitToAdvance(ctx context.Context, retired time.Time) {
+	sleep(ctx, movePause)
+	if len(c.unfinishedQueues(false)) > 0 {
 		return
 	}
-	timer := time.NewTimer(max(time.Until(retired.Add(retireRest)), 0))
+	timer := time.NewTimer(max(time.Until(retired.Add(retireEvery)), 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-c.moves:
-		sleep(ctx, tendRest)
+		sleep(ctx, movePause)
 	case <-timer.C:
 	}
 }
 
-// toTend returns the queues whose slots are moving, or all that are unfinished.
-func (c *Control) toTend(all bool) (names []QueueName) {
+// unfinishedQueues returns the queues whose slots are moving, or all that are unfinished.
+func (c *Control) unfinishedQueues(all bool) (names []QueueName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leading == nil {
@@ -208,8 +208,8 @@ func (c *Control) toTend(all bool) (names []QueueName) {
 	return names
 }
 
-// tendOne takes the next step for a queue, if it is time.
-func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) error {
+// advanceQueue takes the next step for a queue, if it is time.
+func (c *Control) advanceQueue(ctx context.Context, name QueueName, retire bool) error {
 	q, err := view(ctx, c, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
 		if !ok || dropping {
@@ -229,7 +229,7 @@ func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) erro
 		}
 	}
 	if err == nil {
-		c.tendTo(q)
+		c.trackMoves(q)
 	}
 	return err
 }

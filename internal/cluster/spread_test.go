@@ -109,7 +109,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("a new request goes to %v, but shard %d had the slot", route, home)
 		}
 
-		pass(requestWindow + retireRest + tendRest)
+		pass(requestWindow + retireEvery + movePause)
 		q, err = c.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
@@ -121,8 +121,8 @@ func TestSpread(t *testing.T) {
 		if route := q.Route(slot, true); len(route) != 1 {
 			t.Errorf("when all keys have ended, tasks with keys go to %v", route)
 		}
-		if len(c.toTend(true)) > 0 {
-			t.Errorf("%v are still looked after", c.toTend(true))
+		if len(c.unfinishedQueues(true)) > 0 {
+			t.Errorf("%v are still looked after", c.unfinishedQueues(true))
 		}
 	})
 }
@@ -154,7 +154,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 			t.Errorf("to wait for a unique key changed the queue %d times", q.Config.Version-version)
 		}
 		hold(0)
-		pass(4 * retireRest)
+		pass(4 * retireEvery)
 		if q, _ = c.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
 			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
 		}
@@ -190,7 +190,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 			if got := route() == 2; got != longer {
 				t.Errorf("level %d: the old shard is asked at the end of its last once key: %t", level, got)
 			}
-			pass(clockSlack + retireRest + tendRest)
+			pass(clockSlack + retireEvery + movePause)
 			if route() != 1 {
 				t.Errorf("level %d: the old shard is asked when all have ended", level)
 			}
@@ -216,11 +216,11 @@ func TestSpreadRetires(t *testing.T) {
 		w.onDrop = func() { ensure(t, c, from, "a") }
 		w.mu.Unlock()
 		w.setFull("a", false)
-		pass(retireRest)
+		pass(retireEvery)
 		if q, _ := c.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
 			t.Fatalf("used while it left: %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
 		}
-		pass(3 * retireRest)
+		pass(3 * retireEvery)
 		if q, _ := c.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
 			t.Errorf("nothing is left, but the queue has %+v, and the shard %+v", q.Parts, w.copyOf(from, "a"))
 		}

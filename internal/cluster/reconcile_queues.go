@@ -12,8 +12,8 @@ import (
 // copies of it, or newer: slots may have moved in between, or the queue may have been deleted. Even so, no shard's tasks may become
 // unreachable, and no two shards may take tasks of one slot.
 
-// reunite reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
-func reunite(tx *store.Tx, copies []Queue) error {
+// reconcileQueues reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
+func reconcileQueues(tx *store.Tx, copies []Queue) error {
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func reunite(tx *store.Tx, copies []Queue) error {
 	for name, row := range rows {
 		held := byName[name]
 		slices.SortFunc(held, func(a, b Queue) int { return cmp.Compare(a.Shard, b.Shard) })
-		q, changed := reunited(row, held, settings.Level, tx.Now())
+		q, changed := reconciledQueue(row, held, settings.Level, tx.Now())
 		if changed {
 			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 		}
@@ -46,8 +46,8 @@ func reunite(tx *store.Tx, copies []Queue) error {
 	return nil
 }
 
-// reunited returns the row of a queue that fits what the shards hold. row is nil if there is none.
-func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
+// reconciledQueue returns the row of a queue that fits what the shards hold. row is nil if there is none.
+func reconciledQueue(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {

@@ -38,7 +38,7 @@ func TestReunited(t *testing.T) {
 		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, 2, []uint32{1, 2, 3}, 6, 10},
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, 2, []uint32{1, 2}, 6, 10},
 	} {
-		q, changed := reunited(c.row, c.held, c.level, 77)
+		q, changed := reconciledQueue(c.row, c.held, c.level, 77)
 		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 {
 			t.Errorf("%s: %v, %+v", name, changed, q)
 		}
