@@ -42,7 +42,7 @@ func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string)
 func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string, span time.Duration) (cluster.QuietWorker, error) {
 	now := time.Now()
 	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
-	f.registry.Tell(1, false, []registry.Word{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
+	f.registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
 	return row, f.faults.ask()
 }
 
@@ -51,6 +51,6 @@ func (f fakeWorkers) ResumeWorker(_ context.Context, _ task.Author, name cluster
 	for _, w := range f.registry.List(registry.Query{Namespace: name.Namespace, ID: name.ID, Limit: 1}).Workers {
 		was = w.Quiet != nil
 	}
-	f.registry.Tell(1, false, []registry.Word{{Namespace: name.Namespace, ID: name.ID}})
+	f.registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: name.Namespace, ID: name.ID}})
 	return was, f.faults.ask()
 }

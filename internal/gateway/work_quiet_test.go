@@ -122,9 +122,9 @@ func TestWorkComesBackQuiet(t *testing.T) {
 	}{{0, 7, true, true}, {7, 7, false, true}, {6, 7, true, true}, {6, 0, true, false}, {0, 0, false, false}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.registry.Tell(9, true, nil)
+			f.registry.SetQuiet(9, true, nil)
 			if c.rowAt != 0 {
-				f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: "i-1", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
+				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i-1", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
 			}
 			h := hello("q")
 			h.Instance, h.QuietVersion = "i-1", c.knows
@@ -276,7 +276,7 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 			put(t, g, ctx, "q", 1, "1")
 			me := g.registry.Begin(registry.Hello{Namespace: "default", Name: "w"})
 			hush := func() {
-				f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
+				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
 			}
 			turn := func() { c.turns(f, hush, leave) }
 			if g.broker = (turning{f, turn}); c.quiet {
@@ -451,9 +451,9 @@ func TestLostWorkersResume(t *testing.T) {
 func TestWordsEndClaims(t *testing.T) {
 	for _, quiet := range []bool{true, false} {
 		f := newFake()
-		f.registry.Tell(9, true, nil)
+		f.registry.SetQuiet(9, true, nil)
 		if quiet {
-			f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: "i", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
+			f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
 		}
 		h := &hush{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
 		ctx, done := h.claiming(t.Context())

@@ -14,7 +14,7 @@ func TestLimitsStay(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10}, "tasks of one": {oneRuns, 1000},
 		"lost workers": {maxLost, 1000}, "tasks of a lost one": {maxLostRuns, 100}, "types of a lost one": {maxLostTypes, 100}, "who ended": {maxLeft, 10_000},
-		"claims": {maxLent, 100_000}, "callers in a tally": {maxTallied, 20_000}, "sets of types": {maxTypeSets, 1000}, "types in sets": {maxTypesOfSets, 20_000}, "groups": {maxGroups, 20_000},
+		"claims": {maxHeld, 100_000}, "callers in a tally": {maxTallied, 20_000}, "sets of types": {maxTypeSets, 1000}, "types in sets": {maxTypesOfSets, 20_000}, "groups": {maxGroups, 20_000},
 	} {
 		if c.is != c.was {
 			t.Errorf("the limit of %s is %d, it was %d", name, c.is, c.was)
@@ -41,8 +41,8 @@ func TestRoomForClaimers(t *testing.T) {
 		for by := range all.all() {
 			all.remove(by)
 		}
-		if all.remove(claimerKey{namespace: "none"}); all.many != 0 || len(all.of) != 0 {
-			t.Errorf("when all have gone %d are counted in %d namespaces", all.many, len(all.of))
+		if all.remove(claimerKey{namespace: "none"}); all.size != 0 || len(all.of) != 0 {
+			t.Errorf("when all have gone %d are counted in %d namespaces", all.size, len(all.of))
 		}
 	}
 }
@@ -66,18 +66,18 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 	one, two := run(1, time.Hour), run(2, time.Hour)
 	count := func(what string, want, of int) {
 		t.Helper()
-		if n := r.lentOf["default"]; n != want || len(r.lentTo) != want || len(r.lentOf) != of {
-			t.Errorf("%s: %d of %d tasks are those of the namespace, want %d; of %d namespaces", what, n, len(r.lentTo), want, len(r.lentOf))
+		if n := r.heldOf["default"]; n != want || len(r.heldBy) != want || len(r.heldOf) != of {
+			t.Errorf("%s: %d of %d tasks are those of the namespace, want %d; of %d namespaces", what, n, len(r.heldBy), want, len(r.heldOf))
 		}
 	}
 	a.Took([]Run{one, two}, a.since)
 	b.Took([]Run{one}, b.since)
 	count("taken twice", 2, 1)
-	a.untold()
+	a.unlist()
 	if count("the second has its own", 1, 1); r.holder(one.Task) != b {
 		t.Error("the task of the second is that of the first, which has gone")
 	}
-	b.untold()
+	b.unlist()
 	count("both have gone", 0, 0)
 	r.Join(helloOf("s", "mail"), "S", 0, nil).Took([]Run{one}, b.since)
 	count("of a stream", 0, 0)
@@ -102,8 +102,8 @@ func TestClaimsThatAreNotKnown(t *testing.T) {
 		t.Errorf("it holds %+v, which has ended", run)
 	}
 	r.LeaseOver(unknown, task.Token{}, task.StaleExpired)
-	if len(r.dropped) != 0 {
-		t.Errorf("of a lease that nobody asked about it is heard: %+v", r.dropped)
+	if len(r.expired) != 0 {
+		t.Errorf("of a lease that nobody asked about it is heard: %+v", r.expired)
 	}
 }
 
@@ -112,23 +112,23 @@ func TestDoubtsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		w := r.Begin(helloOf("w", "mail"))
-		r.doubted(doubt{w, run(0, 0), time.Now()})
+		r.addUnclear(unclearClaim{w, run(0, 0), time.Now()})
 		r.unwatched(time.Now())
-		for i := range maxLent + 10 {
-			r.doubted(doubt{w, run(uint64(i)+1, 0), time.Now()})
+		for i := range maxHeld + 10 {
+			r.addUnclear(unclearClaim{w, run(uint64(i)+1, 0), time.Now()})
 		}
-		if n := len(r.doubts) + len(r.fresh); n != maxLent {
-			t.Errorf("%d are kept, want %d", n, maxLent)
+		if n := len(r.unclear) + len(r.toWatch); n != maxHeld {
+			t.Errorf("%d are kept, want %d", n, maxHeld)
 		}
-		r.fresh = nil
+		r.toWatch = nil
 		r.LeaseOver(run(0, 0).Task, run(0, 0).Token, task.StaleCompleted)
-		if len(r.doubts) != 0 {
+		if len(r.unclear) != 0 {
 			t.Error("one is kept that is heard of")
 		}
-		r.doubted(doubt{w, run(0, 0), time.Now()})
+		r.addUnclear(unclearClaim{w, run(0, 0), time.Now()})
 		for i, want := range []int{1, 0} {
-			if r.unwatched(time.Now().Add(unclearFor + time.Duration(i))); len(r.doubts) != want {
-				t.Errorf("%v and %dns after the lease %d are kept, want %d", unclearFor, i, len(r.doubts), want)
+			if r.unwatched(time.Now().Add(unclearFor + time.Duration(i))); len(r.unclear) != want {
+				t.Errorf("%v and %dns after the lease %d are kept, want %d", unclearFor, i, len(r.unclear), want)
 			}
 		}
 	})
@@ -204,13 +204,13 @@ func TestWhatPasses(t *testing.T) {
 		"a word":              {func(r *Registry) { r.quiet[one] = Quiet{} }, true},
 		"who has left":        {func(r *Registry) { r.left[one] = time.Now() }, true},
 		"who is lost":         {func(r *Registry) { r.lost.add(&Worker{key: one}) }, true},
-		"new doubts":          {func(r *Registry) { r.fresh = make([]doubt, 1) }, true},
-		"doubts":              {func(r *Registry) { r.doubts[task.ID{}] = doubt{} }, true},
-		"old and new doubts":  {func(r *Registry) { r.doubts[task.ID{}], r.fresh = doubt{}, make([]doubt, 1) }, true},
-		"doubts and verdicts": {func(r *Registry) { r.doubts[task.ID{}], r.dropped = doubt{}, make([]doubt, 1) }, true},
+		"new doubts":          {func(r *Registry) { r.toWatch = make([]unclearClaim, 1) }, true},
+		"doubts":              {func(r *Registry) { r.unclear[task.ID{}] = unclearClaim{} }, true},
+		"old and new doubts":  {func(r *Registry) { r.unclear[task.ID{}], r.toWatch = unclearClaim{}, make([]unclearClaim, 1) }, true},
+		"doubts and verdicts": {func(r *Registry) { r.unclear[task.ID{}], r.expired = unclearClaim{}, make([]unclearClaim, 1) }, true},
 	} {
 		r := New()
-		if c.say(r); r.passes() != c.passes {
+		if c.say(r); r.hasTimed() != c.passes {
 			t.Errorf("%s: time passes: %v", what, !c.passes)
 		}
 	}
@@ -229,15 +229,15 @@ func TestSweepsAreRare(t *testing.T) {
 		r := New()
 		r.Begin(helloOf("w", "mail")).Done()
 		time.Sleep(KeptFor)
-		if r.sweep(); r.claimers.many != 1 {
+		if r.sweep(); r.claimers.size != 1 {
 			t.Errorf("after %v it is forgotten", KeptFor)
 		}
 		time.Sleep(time.Second - 1)
-		if r.sweep(); r.claimers.many != 1 {
+		if r.sweep(); r.claimers.size != 1 {
 			t.Error("it is swept twice in a second")
 		}
 		time.Sleep(time.Nanosecond)
-		if r.sweep(); r.claimers.many != 0 {
+		if r.sweep(); r.claimers.size != 0 {
 			t.Error("a second later it is not swept")
 		}
 	})

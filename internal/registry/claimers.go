@@ -9,14 +9,14 @@ const maxClaimers = 10_000
 // when they are full, a worker of a namespace with fewer displaces one of the namespace with the most.
 type claimers struct {
 	of   map[string]map[claimerKey]*Worker // by namespace; no inner map is empty
-	many int
+	size int
 }
 
 func newClaimers() *claimers { return &claimers{of: map[string]map[claimerKey]*Worker{}} }
 
 func (c *claimers) get(by claimerKey) *Worker { return c.of[by.namespace][by] }
 
-func (c *claimers) full() bool { return c.many >= maxClaimers }
+func (c *claimers) full() bool { return c.size >= maxClaimers }
 
 // add adds a worker that is not yet known, and returns the one left without a place: w itself, one that it displaced, or nil.
 func (c *claimers) add(by claimerKey, w *Worker) (out *Worker) {
@@ -29,7 +29,7 @@ func (c *claimers) add(by claimerKey, w *Worker) (out *Worker) {
 		c.of[by.namespace] = map[claimerKey]*Worker{}
 	}
 	c.of[by.namespace][by] = w
-	c.many++
+	c.size++
 	return out
 }
 
@@ -58,7 +58,7 @@ func (c *claimers) remove(by claimerKey) {
 		return
 	}
 	delete(of, by)
-	c.many--
+	c.size--
 	if len(of) == 0 {
 		delete(c.of, by.namespace)
 	}

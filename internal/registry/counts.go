@@ -43,7 +43,7 @@ func (w *Worker) count(all map[string]*Counts) {
 	}
 	busy, slots := w.load()
 	c.Busy += busy
-	if w.rests() {
+	if w.takesNone() {
 		c.Quiet++
 		return
 	}

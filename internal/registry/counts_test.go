@@ -14,7 +14,7 @@ func TestCounts(t *testing.T) {
 		r.Join(helloOf("b", "mail"), "B", 0, nil).Slots(5)
 		quiet := r.Join(helloOf("c", "mail"), "C", 0, nil)
 		quiet.Slots(7)
-		quiet.hush(&Quiet{Version: 1})
+		quiet.setQuiet(&Quiet{Version: 1})
 		other := helloOf("d", "mail")
 		other.Namespace = "other"
 		r.Join(other, "D", 0, nil)

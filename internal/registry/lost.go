@@ -76,7 +76,7 @@ func (l *lostWorkers) add(w *Worker) {
 	l.of[w.key.namespace] = append(l.of[w.key.namespace], w)
 	l.size += w.weight
 	for len(l.byKey) > maxLost || l.size > maxLostBytes {
-		l.remove(l.oldestOfMost().key).untold()
+		l.remove(l.oldestOfMost().key).unlist()
 	}
 }
 
@@ -111,8 +111,8 @@ func (l *lostWorkers) remove(k key) *Worker {
 // gone records that the stream of a worker has ended. It is called with Registry.mu held.
 func (r *Registry) gone(w *Worker, closed bool, now time.Time) {
 	w.mu.Lock()
-	w.proper = closed || w.drains
-	properly := w.proper && len(w.running)+len(w.expired) == 0
+	w.leftProperly = closed || w.drains
+	properly := w.leftProperly && len(w.running)+len(w.expired) == 0
 	if !properly {
 		for _, run := range w.expired {
 			w.running[run.Task] = run
@@ -127,7 +127,7 @@ func (r *Registry) gone(w *Worker, closed bool, now time.Time) {
 	case len(r.left) < maxLeft:
 		r.left[w.key] = now
 	}
-	r.rouse()
+	r.wakeRun()
 }
 
 // lose marks the worker as lost, and bounds what is kept of it. It is called with mu held.
@@ -146,14 +146,14 @@ func (w *Worker) lose(why Lost) {
 		w.weight += 250 + len(run.Type) + len(run.Queue)
 	}
 	if w.stream { // how a task ended may still be reported, by a single call
-		w.r.lent(w, w.runs())
+		w.r.addHeld(w, w.runs())
 	}
 }
 
 // trim keeps those tasks of a lost worker that began first, and counts the others.
 func (w *Worker) trim() {
 	kept := firstRuns(w.runs(), maxLostRuns)
-	w.cut += len(w.running) - len(kept)
+	w.notKept += len(w.running) - len(kept)
 	w.running = make(map[task.ID]Run, len(kept))
 	for _, run := range kept {
 		run.Type, run.Queue = strings.Clone(run.Type), strings.Clone(run.Queue) // they may share memory with something larger
@@ -169,45 +169,45 @@ func (w *Worker) runs() []Run {
 	return runs
 }
 
-// found removes a worker that has come back from the lost ones, and returns it; nil: it was not lost. It is called with Registry.mu held.
-func (r *Registry) found(k key, stream bool) *Worker {
+// takeBack removes a worker that has come back from the lost ones, and returns it; nil: it was not lost. It is called with Registry.mu held.
+func (r *Registry) takeBack(k key, stream bool) *Worker {
 	if w := r.lost.byKey[k]; w == nil || w.stream != stream { // an id that a worker chose may equal that of one without a stream
 		return nil
 	}
 	w := r.lost.remove(k)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost, w.shown, w.cut, w.noPlace = nil, false, 0, false
+	w.lost, w.shown, w.notKept, w.unlisted = nil, false, 0, false
 	return w
 }
 
-// doubt is a claim of a worker that claims by single calls, whose lease is over.
-type doubt struct {
+// unclearClaim is a claim of a worker that claims by single calls, whose lease is over.
+type unclearClaim struct {
 	w   *Worker
 	run Run
 	at  time.Time
 }
 
-// doubted records a claim whose outcome has yet to be found out.
-func (r *Registry) doubted(d doubt) {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
-	if len(r.doubts)+len(r.fresh) < maxLent {
-		r.fresh = append(r.fresh, d)
+// addUnclear records a claim whose outcome has yet to be found out.
+func (r *Registry) addUnclear(d unclearClaim) {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	if len(r.unclear)+len(r.toWatch) < maxHeld {
+		r.toWatch = append(r.toWatch, d)
 	}
 }
 
 // LeaseOver reports how a claim for which Links.Watch was called has ended. It does not block.
 func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
-	d, known := r.doubts[id]
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	d, known := r.unclear[id]
 	if !known || d.run.Token != t {
 		return
 	}
-	delete(r.doubts, id)
+	delete(r.unclear, id)
 	if reason == task.StaleExpired {
-		r.dropped = append(r.dropped, d)
+		r.expired = append(r.expired, d)
 	}
 }
 
@@ -217,12 +217,12 @@ func (r *Registry) review(ctx context.Context, to Links) {
 	for _, d := range r.unwatched(now) {
 		to.Watch(d.w.key.namespace, d.run.Task, d.run.Token)
 	}
-	r.lentMu.Lock()
-	dropped := r.dropped
-	r.dropped = nil
-	r.lentMu.Unlock()
+	r.heldMu.Lock()
+	dropped := r.expired
+	r.expired = nil
+	r.heldMu.Unlock()
 	for _, d := range dropped {
-		r.letDrop(d)
+		r.leaseExpired(d)
 	}
 	missed := r.missed(now)
 	if len(missed) == 0 {
@@ -237,23 +237,23 @@ func (r *Registry) review(ctx context.Context, to Links) {
 }
 
 // unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long.
-func (r *Registry) unwatched(now time.Time) (fresh []doubt) {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
-	fresh, r.fresh = r.fresh, nil
+func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim) {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	fresh, r.toWatch = r.toWatch, nil
 	for _, d := range fresh {
-		r.doubts[d.run.Task] = d
+		r.unclear[d.run.Task] = d
 	}
-	for id, d := range r.doubts {
+	for id, d := range r.unclear {
 		if now.Sub(d.at) > unclearFor {
-			delete(r.doubts, id)
+			delete(r.unclear, id)
 		}
 	}
 	return fresh
 }
 
-// letDrop handles a claim whose lease a claimer let expire. The claimer is lost unless it has made a call since.
-func (r *Registry) letDrop(d doubt) {
+// leaseExpired handles a claim whose lease a claimer let expire. The claimer is lost unless it has made a call since.
+func (r *Registry) leaseExpired(d unclearClaim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := d.w
@@ -293,10 +293,10 @@ func (r *Registry) missed(now time.Time) (missed []Absence) {
 	for k, w := range r.lost.byKey {
 		w.mu.Lock()
 		since := w.lost.At
-		ended := w.proper && len(w.running)+w.cut == 0 // single calls have reported how its last tasks ended
+		ended := w.leftProperly && len(w.running)+w.notKept == 0 // single calls have reported how its last tasks ended
 		w.mu.Unlock()
 		if ended || now.Sub(since) >= LostFor {
-			r.lost.remove(k).untold()
+			r.lost.remove(k).unlist()
 			continue
 		}
 		missed = append(missed, Absence{Namespace: k.namespace, ID: k.id, Name: w.hello.Name, Address: w.hello.Address, Stream: w.stream, Since: since})
@@ -315,7 +315,7 @@ func (r *Registry) judge(a *Absence, seen bool, now time.Time) {
 	w.shown = w.shown || same && now.Sub(a.Since) >= lostGrace
 	w.mu.Unlock()
 	if same && seen {
-		r.lost.remove(w.key).untold()
+		r.lost.remove(w.key).unlist()
 	}
 }
 

@@ -48,8 +48,8 @@ func linked(t *testing.T, n int) *registries {
 func inside[T any](r *Registry, look func() T) T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
 	return look()
 }
 
@@ -134,7 +134,7 @@ func TestLostStream(t *testing.T) {
 		rs.expect("an hour later", "")
 		time.Sleep(2 * leftFor)
 		synctest.Wait()
-		if inside(r, func() int { return len(r.lost.byKey) + len(r.lost.of) + r.lost.size + len(r.lentTo) }) != 0 || r.passes() {
+		if inside(r, func() int { return len(r.lost.byKey) + len(r.lost.of) + r.lost.size + len(r.heldBy) }) != 0 || r.hasTimed() {
 			t.Error("something of it is kept")
 		}
 	})
@@ -244,7 +244,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		again := here.Join(helloOf("w", "mail"), "W", 0, nil)
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("at the same node", "w 0")
-		if n := inside(here, func() int { return len(here.lentTo) }); n != 0 {
+		if n := inside(here, func() int { return len(here.heldBy) }); n != 0 {
 			t.Errorf("%d tasks are still those of the worker that was lost", n)
 		}
 		again.Extended(one.Task, one.Token, time.Now().Add(time.Hour))
@@ -400,7 +400,7 @@ func TestLostClaimer(t *testing.T) {
 					return
 				}
 				rs.expect("long after", "")
-				if n := inside(r, func() int { return len(r.doubts) + len(r.lentTo) + len(r.dropped) + len(r.fresh) + r.claimers.many }); n != 0 {
+				if n := inside(r, func() int { return len(r.unclear) + len(r.heldBy) + len(r.expired) + len(r.toWatch) + r.claimers.size }); n != 0 {
 					t.Errorf("%d doubts, tasks and claimers are kept", n)
 				}
 			})

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Word makes a worker quiet, or with nil lets it take tasks again.
-type Word struct {
+// QuietChange makes a worker quiet, or with nil lets it take tasks again.
+type QuietChange struct {
 	Namespace, ID string
 	Quiet         *Quiet
 }
 
-// Tell sets which workers are quiet: all of them, or those whose state has changed. version is how new the caller's knowledge is. It does
+// SetQuiet sets which workers are quiet: all of them, or those whose state has changed. version is how new the caller's knowledge is. It does
 // not block.
-func (r *Registry) Tell(version uint64, all bool, words []Word) {
+func (r *Registry) SetQuiet(version uint64, all bool, words []QuietChange) {
 	now := time.Now()
 	r.mu.Lock()
 	r.version = version
@@ -28,9 +28,9 @@ func (r *Registry) Tell(version uint64, all bool, words []Word) {
 			r.quiet[k] = *word.Quiet
 		}
 	}
-	tell := r.toTell(words, all, now)
+	tell := r.quietChanges(words, all, now)
 	r.mu.Unlock()
-	r.rouse()
+	r.wakeRun()
 	tell()
 }
 
@@ -39,7 +39,7 @@ func (r *Registry) sweep() {
 	now := time.Now()
 	r.mu.Lock()
 	r.sweepLocked(now)
-	tell := r.toTell(nil, true, now)
+	tell := r.quietChanges(nil, true, now)
 	r.mu.Unlock()
 	tell()
 }
@@ -49,7 +49,7 @@ func (r *Registry) Run(ctx context.Context, to Links) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
 	for {
-		if !r.passes() {
+		if !r.hasTimed() {
 			select {
 			case <-ctx.Done():
 				return
@@ -68,14 +68,14 @@ func (r *Registry) Run(ctx context.Context, to Links) {
 	}
 }
 
-// passes reports whether anything is known that expires.
-func (r *Registry) passes() bool {
+// hasTimed reports whether anything is known that expires.
+func (r *Registry) hasTimed() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	r.lentMu.Lock()
-	unclear := len(r.doubts) + len(r.fresh) + len(r.dropped)
-	r.lentMu.Unlock()
-	if unclear > 0 || r.claimers.many > 0 || len(r.quiet) > 0 || len(r.lost.byKey) > 0 || len(r.left) > 0 {
+	r.heldMu.Lock()
+	unclear := len(r.unclear) + len(r.toWatch) + len(r.expired)
+	r.heldMu.Unlock()
+	if unclear > 0 || r.claimers.size > 0 || len(r.quiet) > 0 || len(r.lost.byKey) > 0 || len(r.left) > 0 {
 		return true
 	}
 	for _, w := range r.streams {
@@ -89,8 +89,8 @@ func (r *Registry) passes() bool {
 	return false
 }
 
-// rouse has Run check whether there is something to sweep.
-func (r *Registry) rouse() {
+// wakeRun has Run check whether there is something to sweep.
+func (r *Registry) wakeRun() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -119,28 +119,28 @@ func (r *Registry) sweepLocked(now time.Time) {
 	}
 }
 
-// wordTo returns what a worker is to be told now; nil: nothing.
-func (r *Registry) wordTo(k key, now time.Time) *Quiet {
+// quietOf returns what a worker is to be told now; nil: nothing.
+func (r *Registry) quietOf(k key, now time.Time) *Quiet {
 	if q, ok := r.quiet[k]; ok && now.Before(q.Until) {
 		return &q
 	}
 	return nil
 }
 
-// toTell finds the workers whose state differs from what they were told; the function that it returns tells them, and must be called
+// quietChanges finds the workers whose state differs from what they were told; the function that it returns tells them, and must be called
 // without the lock. A stream that brought a word not known here keeps to it until this node knows as much.
-func (r *Registry) toTell(words []Word, all bool, now time.Time) func() {
+func (r *Registry) quietChanges(words []QuietChange, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {
 		w.mu.Lock()
 		old := w.quiet
 		w.mu.Unlock()
-		word := r.wordTo(w.key, now)
+		word := r.quietOf(w.key, now)
 		if word == nil && old == nil || word == nil && !named && old.Version > r.version && now.Before(old.Until) {
 			return
 		}
 		if word == nil || old == nil || *word != *old {
-			hear = append(hear, func() { w.hush(word) })
+			hear = append(hear, func() { w.setQuiet(word) })
 		}
 	}
 	if all {

@@ -15,9 +15,9 @@ import (
 const (
 	// KeptFor is how long a worker that claims by single calls is listed after its last call.
 	KeptFor = 5 * time.Minute
-	// maxLent bounds the tasks recorded as held by them, maxLentOf those of a namespace.
-	maxLent   = 100_000
-	maxLentOf = maxLent / 2
+	// maxHeld bounds the tasks recorded as held by them, maxHeldOf those of a namespace.
+	maxHeld   = 100_000
+	maxHeldOf = maxHeld / 2
 	// sweepEvery is how often workers that have gone and quiet that has expired are removed.
 	sweepEvery = 10 * time.Second
 )
@@ -36,13 +36,13 @@ type Registry struct {
 	remembers time.Time
 	wake      chan struct{} // capacity 1: there may be something to sweep
 
-	lentMu sync.Mutex
-	lentTo map[task.ID]*Worker // what claimers hold: the caller that reports how a task ended knows only its token
-	lentOf map[string]int      // their number, by namespace
-	// Claims of claimers whose leases have ended: fresh have yet to be asked about, doubts were asked about, dropped were let expire.
-	fresh   []doubt
-	doubts  map[task.ID]doubt
-	dropped []doubt
+	heldMu sync.Mutex
+	heldBy map[task.ID]*Worker // what claimers hold: the caller that reports how a task ended knows only its token
+	heldOf map[string]int      // their number, by namespace
+	// Claims of claimers whose leases have ended: toWatch have yet to be asked about, unclear were asked about, expired were not settled in time.
+	toWatch []unclearClaim
+	unclear map[task.ID]unclearClaim
+	expired []unclearClaim
 }
 
 // claimerKey identifies a worker that claims by single calls: two with the same name on one host are one.
@@ -51,7 +51,7 @@ type claimerKey struct{ namespace, name, address string }
 // New returns an empty registry.
 func New() *Registry {
 	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
-		lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, doubts: map[task.ID]doubt{}, wake: make(chan struct{}, 1)}
+		heldBy: map[task.ID]*Worker{}, heldOf: map[string]int{}, unclear: map[task.ID]unclearClaim{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. id is what the worker calls itself on all its streams; "": it has no such name. version is that of the
@@ -61,21 +61,21 @@ func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Wo
 		id = rand.Text()
 	}
 	now := time.Now()
-	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, told: told, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
+	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, onQuiet: told, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if was := r.found(w.key, true); was != nil {
+	if was := r.takeBack(w.key, true); was != nil {
 		w.before = maps.Clone(was.running)
-		was.untold()
+		was.unlist()
 	}
 	r.streams[w.key] = w
-	if q := r.wordTo(w.key, now); q != nil {
+	if q := r.quietOf(w.key, now); q != nil {
 		w.quiet = q
 	} else if version > r.version { // it comes from a node that knows more
 		w.quiet = &Quiet{At: now, Until: now.Add(KeptFor), Version: version}
 	}
 	if w.quiet != nil {
-		r.rouse()
+		r.wakeRun()
 	}
 	return w
 }
@@ -118,18 +118,18 @@ func (r *Registry) claimer(hello *Hello, now time.Time) *Worker {
 		return w
 	}
 	k := key{hello.Namespace, by.id()}
-	if w = r.found(k, false); w == nil {
+	if w = r.takeBack(k, false); w == nil {
 		w = &Worker{r: r, key: k, hello: *hello, since: now, running: map[task.ID]Run{}}
 	}
-	w.quiet = r.wordTo(w.key, now)
+	w.quiet = r.quietOf(w.key, now)
 	if r.claimers.full() {
 		r.sweepLocked(now)
 	}
 	if out := r.claimers.add(by, w); out != nil {
 		r.remembers = now
-		out.untold()
+		out.unlist()
 	}
-	r.rouse()
+	r.wakeRun()
 	return w
 }
 
@@ -147,53 +147,53 @@ func (w *Worker) Done() {
 	w.mu.Unlock()
 }
 
-// lent records what a claimer got. Tasks beyond maxLent or maxLentOf are not recorded.
-func (r *Registry) lent(w *Worker, runs []Run) {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
+// addHeld records what a claimer got. Tasks beyond maxHeld or maxHeldOf are not recorded.
+func (r *Registry) addHeld(w *Worker, runs []Run) {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
 	for i := range runs {
 		r.forget(runs[i].Task)
-		if len(r.lentTo) < maxLent && r.lentOf[w.key.namespace] < maxLentOf {
-			r.lentTo[runs[i].Task] = w
-			r.lentOf[w.key.namespace]++
+		if len(r.heldBy) < maxHeld && r.heldOf[w.key.namespace] < maxHeldOf {
+			r.heldBy[runs[i].Task] = w
+			r.heldOf[w.key.namespace]++
 		}
 	}
 }
 
-// forget removes a task's holder. It is called with lentMu held.
+// forget removes a task's holder. It is called with heldMu held.
 func (r *Registry) forget(id task.ID) {
-	w := r.lentTo[id]
+	w := r.heldBy[id]
 	if w == nil {
 		return
 	}
-	delete(r.lentTo, id)
-	if ns := w.key.namespace; r.lentOf[ns] > 1 {
-		r.lentOf[ns]--
+	delete(r.heldBy, id)
+	if ns := w.key.namespace; r.heldOf[ns] > 1 {
+		r.heldOf[ns]--
 	} else {
-		delete(r.lentOf, ns)
+		delete(r.heldOf, ns)
 	}
 }
 
-// back removes a task that a claimer held.
-func (r *Registry) back(w *Worker, id task.ID) {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
-	if r.lentTo[id] == w {
+// release removes a task that a claimer held.
+func (r *Registry) release(w *Worker, id task.ID) {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	if r.heldBy[id] == w {
 		r.forget(id)
 	}
 }
 
 // holder returns the claimer that got a task through this node; nil: none did.
 func (r *Registry) holder(id task.ID) *Worker {
-	r.lentMu.Lock()
-	defer r.lentMu.Unlock()
-	return r.lentTo[id]
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	return r.heldBy[id]
 }
 
 // Ended records the end of a claim whose holder the caller does not know.
 func (r *Registry) Ended(id task.ID, t task.Token) {
 	if w := r.holder(id); w != nil && w.Ended(id, t) {
-		r.back(w, id)
+		r.release(w, id)
 	}
 }
 

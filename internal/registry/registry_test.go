@@ -141,8 +141,8 @@ func TestClaimers(t *testing.T) {
 		time.Sleep(KeptFor)
 		is(t, "long after", names(r.List(everybody())), "")
 		r.sweep()
-		if r.claimers.many != 0 || len(r.lentTo) != 0 {
-			t.Errorf("%d claimers and %d tasks are kept", r.claimers.many, len(r.lentTo))
+		if r.claimers.size != 0 || len(r.heldBy) != 0 {
+			t.Errorf("%d claimers and %d tasks are kept", r.claimers.size, len(r.heldBy))
 		}
 	})
 }
@@ -154,22 +154,22 @@ func TestClaimersAreBounded(t *testing.T) {
 		for i := range maxClaimers + 100 {
 			r.Begin(helloOf(fmt.Sprint(i), "mail")).Done()
 		}
-		if r.claimers.many != maxClaimers {
-			t.Errorf("%d claimers", r.claimers.many)
+		if r.claimers.size != maxClaimers {
+			t.Errorf("%d claimers", r.claimers.size)
 		}
-		runs := make([]Run, maxLent+100)
+		runs := make([]Run, maxHeld+100)
 		for i := range runs {
 			runs[i] = run(uint64(i), time.Minute)
 		}
 		w := r.Begin(helloOf("1", "mail"))
 		w.Took(runs, time.Now())
-		if len(r.lentTo) != maxLentOf {
-			t.Errorf("%d tasks are known", len(r.lentTo))
+		if len(r.heldBy) != maxHeldOf {
+			t.Errorf("%d tasks are known", len(r.heldBy))
 		}
 		time.Sleep(KeptFor + time.Second)
 		r.Begin(helloOf("new", "mail"))
-		if r.claimers.many != 2 { // and the one in a call
-			t.Errorf("%d claimers when most have gone", r.claimers.many)
+		if r.claimers.size != 2 { // and the one in a call
+			t.Errorf("%d claimers when most have gone", r.claimers.size)
 		}
 	})
 }
@@ -189,34 +189,34 @@ func TestQuiet(t *testing.T) {
 		}
 		a := r.Join(helloOf("a", "mail"), "A", 0, hear("a"))
 		r.Join(helloOf("b", "mail"), "B", 0, hear("b"))
-		word := func(id string, version uint64) Word {
-			return Word{"default", id, &Quiet{Reason: "deploy", Until: time.Now().Add(time.Hour), Version: version}}
+		word := func(id string, version uint64) QuietChange {
+			return QuietChange{"default", id, &Quiet{Reason: "deploy", Until: time.Now().Add(time.Hour), Version: version}}
 		}
-		r.Tell(5, true, []Word{word("A", 4)})
+		r.SetQuiet(5, true, []QuietChange{word("A", 4)})
 		heard("a word", "a")
-		r.Tell(6, false, []Word{word("A", 4)})
+		r.SetQuiet(6, false, []QuietChange{word("A", 4)})
 		heard("the same again")
 		is(t, "one of two", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
 		_, changes := a.Quiet()
 		_, again := a.Quiet()
-		if a.hush(&Quiet{Version: 4}); changes.Err() != nil {
+		if a.setQuiet(&Quiet{Version: 4}); changes.Err() != nil {
 			t.Error("who waits for a change was woken by the same word")
 		}
-		r.Tell(6, false, []Word{{"default", "A", &Quiet{Reason: "repair", Until: time.Now().Add(time.Hour), Version: 6}}})
+		r.SetQuiet(6, false, []QuietChange{{"default", "A", &Quiet{Reason: "repair", Until: time.Now().Add(time.Hour), Version: 6}}})
 		heard("another word", "a")
 		if q, _ := a.Quiet(); q.Reason != "repair" || changes.Err() == nil || again.Err() == nil {
 			t.Errorf("it is to be told %+v; two that waited for it were woken: %v and %v", q, changes.Err() != nil, again.Err() != nil)
 		}
-		r.Tell(6, false, []Word{word("B", 6)})
+		r.SetQuiet(6, false, []QuietChange{word("B", 6)})
 		heard("another worker", "b")
 		r.sweep()
 		is(t, "both", names(r.List(everybody())), "a 0/0 quiet, b 0/0 quiet")
-		r.Tell(7, true, []Word{word("A", 4)})
+		r.SetQuiet(7, true, []QuietChange{word("A", 4)})
 		heard("all words", "a", "b")
 		is(t, "one that is named", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
-		a.hush(nil)
+		a.setQuiet(nil)
 		heard("it may take tasks", "a")
-		a.hush(nil)
+		a.setQuiet(nil)
 		heard("as before")
 		a.Leave(true)
 		a = r.Join(helloOf("a", "mail"), "A", 4, hear("a"))
@@ -225,7 +225,7 @@ func TestQuiet(t *testing.T) {
 		if q == nil || q.Version != 4 {
 			t.Errorf("it is to be told %+v", q)
 		}
-		r.Tell(7, false, []Word{{"default", "A", nil}})
+		r.SetQuiet(7, false, []QuietChange{{"default", "A", nil}})
 		heard("a resume", "a")
 		if q, _ := a.Quiet(); q != nil || changed.Err() == nil {
 			t.Error("who waited for the change was not woken")
@@ -233,24 +233,24 @@ func TestQuiet(t *testing.T) {
 
 		// A claimer is quiet by the id that it has on every node.
 		c := r.Begin(helloOf("c", "mail"))
-		r.Tell(8, false, []Word{word(c.ID(), 8)})
+		r.SetQuiet(8, false, []QuietChange{word(c.ID(), 8)})
 		if q, _ := c.Quiet(); q == nil {
 			t.Error("the claimer is not quiet")
 		}
 		c.Done()
 		other := New()
-		other.Tell(8, true, []Word{word(c.ID(), 8)})
+		other.SetQuiet(8, true, []QuietChange{word(c.ID(), 8)})
 		if q, _ := other.Begin(helloOf("c", "mail")).Quiet(); q == nil {
 			t.Error("the claimer is not quiet on another node")
 		}
 
-		r.Tell(8, true, nil)
+		r.SetQuiet(8, true, nil)
 		if q, _ := c.Quiet(); q != nil {
 			t.Error("the claimer is quiet, though nobody is")
 		}
 
 		// Expired quiet has no effect any more, without further notice.
-		r.Tell(9, true, []Word{word("A", 9)})
+		r.SetQuiet(9, true, []QuietChange{word("A", 9)})
 		heard("all", "a")
 		time.Sleep(2 * time.Hour)
 		r.sweep()
@@ -264,7 +264,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		for i, d := range []time.Duration{time.Minute, time.Hour} {
-			r.Tell(uint64(i), false, []Word{{"default", fmt.Sprint(i), &Quiet{Until: time.Now().Add(d)}}})
+			r.SetQuiet(uint64(i), false, []QuietChange{{"default", fmt.Sprint(i), &Quiet{Until: time.Now().Add(d)}}})
 		}
 		time.Sleep(2 * time.Minute)
 		r.sweep()
@@ -287,7 +287,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 		told := r.Join(helloOf("b", "mail"), "B", 0, nil)
 		time.Sleep(sweepEvery)
 		synctest.Wait()
-		r.Tell(20, true, []Word{{"default", "B", &Quiet{Until: time.Now().Add(time.Minute)}}})
+		r.SetQuiet(20, true, []QuietChange{{"default", "B", &Quiet{Until: time.Now().Add(time.Minute)}}})
 		time.Sleep(time.Minute + 2*sweepEvery)
 		if q, _ := told.Quiet(); q != nil {
 			t.Error("one that was told is quiet for ever")
@@ -300,17 +300,17 @@ func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func(w *Worker) bool { q, _ := w.Quiet(); return q != nil }
 		r := New()
-		r.Tell(10, true, nil)
+		r.SetQuiet(10, true, nil)
 		if !quiet(r.Join(helloOf("a", "mail"), "A", 12, nil)) || quiet(r.Join(helloOf("b", "mail"), "B", 9, nil)) {
 			t.Error("a node that is behind believes the worker, and one that is not does not")
 		}
 		a, c := r.Join(helloOf("a", "mail"), "A", 12, nil), r.Join(helloOf("c", "mail"), "C", 12, nil)
-		r.Tell(11, false, nil)
-		r.Tell(11, true, nil)
+		r.SetQuiet(11, false, nil)
+		r.SetQuiet(11, true, nil)
 		if !quiet(a) {
 			t.Error("it takes tasks before the node knows")
 		}
-		r.Tell(12, false, []Word{{"default", "A", &Quiet{Until: time.Now().Add(time.Hour), Version: 12}}})
+		r.SetQuiet(12, false, []QuietChange{{"default", "A", &Quiet{Until: time.Now().Add(time.Hour), Version: 12}}})
 		r.sweep()
 		if !quiet(a) || quiet(c) {
 			t.Errorf("when it knows: a quiet %v, c quiet %v", quiet(a), quiet(c))
@@ -319,7 +319,7 @@ func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 		// Quiet from a cluster that no longer exists does not last for good.
 		d := r.Join(helloOf("d", "mail"), "D", 1000, nil)
 		e := r.Join(helloOf("e", "mail"), "E", 1000, nil)
-		r.Tell(13, false, []Word{{"default", "E", nil}})
+		r.SetQuiet(13, false, []QuietChange{{"default", "E", nil}})
 		if quiet(e) || !quiet(d) {
 			t.Error("a resume must reach the worker")
 		}

@@ -53,17 +53,17 @@ func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	}
 	known := func(what string, want int) {
 		t.Helper()
-		if n := len(r.lentTo); n != want {
+		if n := len(r.heldBy); n != want {
 			t.Errorf("%s: %d claims are told of, want %d", what, n, want)
 		}
 	}
-	take("greedy", "w", maxLent)
-	known("of one namespace", maxLentOf)
+	take("greedy", "w", maxHeld)
+	known("of one namespace", maxHeldOf)
 	take("modest", "w", 1)
-	known("of two", maxLentOf+1)
-	take("modest", "w", maxLentOf-1)
+	known("of two", maxHeldOf+1)
+	take("modest", "w", maxHeldOf-1)
 	take("third", "w", 1)
-	known("of three", maxLent)
+	known("of three", maxHeld)
 
 	r, last = New(), 0
 	for n := range maxClaimers + 10 {
@@ -74,7 +74,7 @@ func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 		take("modest", fmt.Sprint("w", n), 0)
 	}
 	known("of all but those who lost theirs", maxClaimers-3)
-	if n := r.lentOf["greedy"]; n != maxClaimers-3 {
+	if n := r.heldOf["greedy"]; n != maxClaimers-3 {
 		t.Errorf("%d are counted", n)
 	}
 }

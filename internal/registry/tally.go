@@ -52,7 +52,7 @@ type tallier struct {
 	sets   map[string]int // indexes in Tally.Types (from 1) by types
 	groups map[[2]int]*Group
 	types  int // in all sets
-	told   int // callers listed
+	listed int // callers listed
 	now    time.Time
 	Tally
 }
@@ -102,7 +102,7 @@ func (t *tallier) count(w *Worker) {
 		}
 		t.add(t.group(i, set), w)
 	}
-	if set < 0 || !w.rests() {
+	if set < 0 || !w.takesNone() {
 		return
 	}
 	w.overdue(t.now)
@@ -144,10 +144,10 @@ func (t *tallier) group(queue, set int) *Group {
 func (t *tallier) add(g *Group, w *Worker) {
 	switch {
 	case w.quiet != nil:
-		if w.stream || t.told >= maxTallied {
+		if w.stream || t.listed >= maxTallied {
 			g.Quiet++
 		} else {
-			t.told++
+			t.listed++
 			g.QuietCallers = append(g.QuietCallers, w.key.short())
 		}
 		if g.QuietID == "" || w.key.id < g.QuietID {
@@ -158,16 +158,16 @@ func (t *tallier) add(g *Group, w *Worker) {
 	case w.stream:
 		busy, slots := w.load()
 		g.Connected, g.Busy, g.Slots = g.Connected+1, g.Busy+busy, g.Slots+slots
-	case t.told < maxTallied:
-		t.told++
+	case t.listed < maxTallied:
+		t.listed++
 		g.Callers = append(g.Callers, w.key.short())
 	default:
 		g.MoreCallers++
 	}
 }
 
-// rests reports whether the worker takes no new tasks. It is called with mu held.
-func (w *Worker) rests() bool { return w.quiet != nil || w.drains }
+// takesNone reports whether the worker takes no new tasks. It is called with mu held.
+func (w *Worker) takesNone() bool { return w.quiet != nil || w.drains }
 
 // short returns the first 8 bytes of a claimer's id, which is a hash.
 func (k key) short() uint64 {

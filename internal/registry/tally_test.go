@@ -59,7 +59,7 @@ func TestTally(t *testing.T) {
 		c.Drains()
 		for _, name := range []string{"e", "d"} {
 			quiet := n2.Join(typed(name, nil, "mail"), strings.ToUpper(name), 0, nil)
-			quiet.hush(&Quiet{Version: 1})
+			quiet.setQuiet(&Quiet{Version: 1})
 			quiet.Took([]Run{run(3, time.Hour)}, time.Now())
 		}
 		other := helloOf("f", "mail")
@@ -111,10 +111,10 @@ func TestQuietCallersAreCountedOnce(t *testing.T) {
 		for i, n := range nodes {
 			for _, name := range []string{"a", "b", "c"}[:i+1] { // a comes to all, c to the last only
 				w := n.Begin(helloOf(name, "mail"))
-				w.hush(&Quiet{Version: 1})
+				w.setQuiet(&Quiet{Version: 1})
 				w.Done()
 			}
-			n.Join(helloOf("s", "mail"), fmt.Sprint("S", i), 0, nil).hush(&Quiet{Version: 1})
+			n.Join(helloOf("s", "mail"), fmt.Sprint("S", i), 0, nil).setQuiet(&Quiet{Version: 1})
 		}
 		var tallies []Tally
 		for _, n := range nodes {
@@ -249,7 +249,7 @@ func TestHeldByQuietWorkers(t *testing.T) {
 				w = r.Join(hello, "W", 0, nil)
 			}
 			w.Took(runs, time.Now())
-			w.hush(&Quiet{Version: 1})
+			w.setQuiet(&Quiet{Version: 1})
 			time.Sleep(time.Minute)
 			tally := r.Tally(queueNames("default", "mail", "sms"))
 			got := Sum([]Tally{tally}, 2)
@@ -306,7 +306,7 @@ func TestBoundsOfTally(t *testing.T) {
 		t.Errorf("there are %d groups", len(tl.groups))
 	}
 
-	tl.told = maxTallied - 1
+	tl.listed = maxTallied - 1
 	g := &Group{}
 	for _, id := range []string{"b", "a", "c"} {
 		tl.add(g, &Worker{key: key{"default", strings.Repeat(id, 24)}, hello: Hello{Name: id}, quiet: &Quiet{}})

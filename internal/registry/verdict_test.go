@@ -19,8 +19,8 @@ func TestVerdictAboutOneWhoCameBack(t *testing.T) {
 		second := r.Begin(helloOf("w", "mail"))
 		second.Done()
 		time.Sleep(time.Hour)
-		r.letDrop(doubt{second, two, time.Now()})
-		r.letDrop(doubt{first, one, time.Now()})
+		r.leaseExpired(unclearClaim{second, two, time.Now()})
+		r.leaseExpired(unclearClaim{first, one, time.Now()})
 		if w := r.lost.byKey[first.key]; w != second || len(w.running) != 2 {
 			t.Errorf("lost is the one before: %v, with %d tasks", w == first, len(w.running))
 		}

@@ -56,27 +56,27 @@ type Worker struct {
 	r      *Registry
 	key    key
 	stream bool
-	// told is called, without locks, when Quiet has changed.
-	told func()
+	// onQuiet is called, without locks, when Quiet has changed.
+	onQuiet func()
 
-	mu      sync.Mutex
-	hello   Hello
-	since   time.Time
-	seen    time.Time
-	claimed time.Time // when it last got tasks
-	free    int       // free slots that it has offered
-	calls   int       // calls of a claimer in progress
-	noPlace bool      // a claimer that is no longer listed
-	drains  bool      // it has announced that it takes no more tasks
-	running map[task.ID]Run
-	before  map[task.ID]Run // what it held when an earlier stream of it broke, and has not confirmed to hold still
-	expired []Run           // of a worker with a stream: leases that have ended since it was last heard from
-	lost    *Lost           // nil: it is present
-	shown   bool            // listed as lost
-	proper  bool            // it closed its stream or announced that it drains
-	cut     int             // number of tasks that it held when it was lost, beyond those kept
-	weight  int             // about how many bytes it takes in memory once lost; guarded by Registry.mu
-	quiet   *Quiet
+	mu           sync.Mutex
+	hello        Hello
+	since        time.Time
+	seen         time.Time
+	claimed      time.Time // when it last got tasks
+	free         int       // free slots that it has offered
+	calls        int       // calls of a claimer in progress
+	unlisted     bool      // a claimer that is no longer listed
+	drains       bool      // it has announced that it takes no more tasks
+	running      map[task.ID]Run
+	before       map[task.ID]Run // what it held when an earlier stream of it broke, and has not confirmed to hold still
+	expired      []Run           // of a worker with a stream: leases that have ended since it was last heard from
+	lost         *Lost           // nil: it is present
+	shown        bool            // listed as lost
+	leftProperly bool            // it closed its stream or announced that it drains
+	notKept      int             // number of tasks that it held when it was lost, beyond those kept
+	weight       int             // about how many bytes it takes in memory once lost; guarded by Registry.mu
+	quiet        *Quiet
 	// changed is cancelled, by change, when quiet changes; nil: nobody waits.
 	changed context.Context
 	change  context.CancelFunc
@@ -98,8 +98,8 @@ func (w *Worker) Quiet() (word *Quiet, changed context.Context) {
 	return w.quiet, w.changed
 }
 
-// hush sets or clears the operator's request.
-func (w *Worker) hush(q *Quiet) {
+// setQuiet sets or clears the operator's request.
+func (w *Worker) setQuiet(q *Quiet) {
 	w.mu.Lock()
 	same := w.quiet == q || w.quiet != nil && q != nil && w.quiet.Version == q.Version
 	if w.quiet = q; !same && w.changed != nil {
@@ -107,8 +107,8 @@ func (w *Worker) hush(q *Quiet) {
 		w.changed = nil
 	}
 	w.mu.Unlock()
-	if !same && w.told != nil {
-		w.told()
+	if !same && w.onQuiet != nil {
+		w.onQuiet()
 	}
 }
 
@@ -141,19 +141,19 @@ func (w *Worker) Took(runs []Run, now time.Time) {
 		w.running[run.Task] = run
 	}
 	w.seen, w.claimed = now, now
-	if !w.stream && !w.noPlace {
-		w.r.lent(w, runs)
+	if !w.stream && !w.unlisted {
+		w.r.addHeld(w, runs)
 	}
 	w.mu.Unlock()
 }
 
-// untold stops listing a claimer, and forgets what it holds.
-func (w *Worker) untold() {
+// unlist stops listing a claimer, and forgets what it holds.
+func (w *Worker) unlist() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.noPlace = true
+	w.unlisted = true
 	for id := range w.running {
-		w.r.back(w, id)
+		w.r.release(w, id)
 	}
 }
 
@@ -207,8 +207,8 @@ func (w *Worker) overdue(now time.Time) {
 	for id, run := range w.running {
 		if now.After(run.LeaseUntil.Add(leaseGrace)) {
 			delete(w.running, id)
-			w.r.back(w, id)
-			w.r.doubted(doubt{w, run, now})
+			w.r.release(w, id)
+			w.r.addUnclear(unclearClaim{w, run, now})
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	if w.lost != nil {
 		lost := *w.lost
 		i.Lost, i.Stream, i.Quiet = &lost, false, nil
-		i.RunningNow += w.cut
+		i.RunningNow += w.notKept
 	}
 	if w.calls > 0 {
 		i.SeenAt = now

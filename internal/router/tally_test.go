@@ -136,7 +136,7 @@ func (w *randomWorker) join(f *fleet, number int) {
 		}
 		if w.quiet {
 			for _, n := range f.nodes {
-				n.cfg.Registry.Tell(1, false, []registry.Word{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1, Until: time.Now().Add(time.Hour)}}})
+				n.cfg.Registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1, Until: time.Now().Add(time.Hour)}}})
 			}
 		}
 		if w.drains {

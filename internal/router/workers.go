@@ -195,14 +195,14 @@ func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.
 // TellRegistry returns a function that tells a registry which workers are quiet according to a node's copy: see cluster.Copy.OnQuiet.
 func TellRegistry(to *registry.Registry) func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
 	return func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
-		words := make([]registry.Word, 0, len(quiet)+len(resumed))
+		words := make([]registry.QuietChange, 0, len(quiet)+len(resumed))
 		for _, q := range quiet {
-			words = append(words, registry.Word{Namespace: q.Namespace, ID: q.ID,
+			words = append(words, registry.QuietChange{Namespace: q.Namespace, ID: q.ID,
 				Quiet: &registry.Quiet{By: q.By, Reason: q.Reason, At: q.At, Until: q.Until, Version: q.Version}})
 		}
 		for _, w := range resumed {
-			words = append(words, registry.Word{Namespace: w.Namespace, ID: w.ID})
+			words = append(words, registry.QuietChange{Namespace: w.Namespace, ID: w.ID})
 		}
-		to.Tell(version, all, words)
+		to.SetQuiet(version, all, words)
 	}
 }
