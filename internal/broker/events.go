@@ -27,7 +27,7 @@ func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (ev
 
 // tell adds what a round did to the events, if anybody reads them.
 func (r *replica) tell(round *engine.Round, at shard.Stamp) {
-	interest := r.ring.Passed(at.Index)
+	interest := r.ring.Committed(at.Index)
 	var all []events.Event
 	switch interest {
 	case events.None:

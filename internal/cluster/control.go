@@ -212,7 +212,7 @@ func (c *Control) Committed(at uint64) {
 	}
 	happened := c.leading.events
 	c.leading.events = nil
-	if interest := c.events.Passed(at); interest != events.None {
+	if interest := c.events.Committed(at); interest != events.None {
 		c.events.Add(at, interest, happened)
 	}
 	if len(c.leading.pending) == 0 {

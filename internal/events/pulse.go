@@ -15,16 +15,16 @@ const (
 // pulse serves a reader that only needs to know that something happened, not what. The ring keeps no events for it: it checks each event
 // until one matches, and then none until the reader has been told.
 type pulse struct {
-	filter Filter
-	hit    bool
-	told   uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
-	news   chan struct{} // receives when there is a hit
-	seen   time.Time     // time of its reader's last read
+	filter   Filter
+	hit      bool
+	toldUpTo uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
+	news     chan struct{} // receives when there is a hit
+	seen     time.Time     // time of its reader's last read
 }
 
 // readPulse waits until something has happened since the reader was last told.
 func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
-	p, page, err := r.feel(&q)
+	p, page, err := r.takeHit(&q)
 	if err != nil || page.Reset || page.Changed || q.After == (Place{}) {
 		return page, err
 	}
@@ -37,12 +37,12 @@ func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
 	case <-ctx.Done():
 		return page, ctx.Err()
 	}
-	_, page, err = r.feel(&q)
+	_, page, err = r.takeHit(&q)
 	return page, err
 }
 
-// feel finds a reader's pulse or creates it, and takes its hit.
-func (r *Ring) feel(q *Query) (*pulse, Page, error) {
+// takeHit finds a reader's pulse or creates it, and takes its hit.
+func (r *Ring) takeHit(q *Query) (*pulse, Page, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
@@ -50,16 +50,16 @@ func (r *Ring) feel(q *Query) (*pulse, Page, error) {
 	}
 	now := time.Now()
 	p := r.pulses[q.Pulse]
-	page := Page{Next: Place{r.era, r.passed.Load(), wholeEntry}}
+	page := Page{Next: Place{r.era, r.committed.Load(), wholeEntry}}
 	if p == nil || q.After.Era != r.era {
 		page.Reset = q.After != Place{}
-		p = r.begin(q, now)
+		p = r.addPulse(q, now)
 	}
 	p.seen = now
-	page.Changed = !page.Reset && q.After.Index < p.told
+	page.Changed = !page.Reset && q.After.Index < p.toldUpTo
 	if p.hit {
-		p.hit, p.told, page.Changed = false, page.Next.Index, true
-		r.feeling.Add(1)
+		p.hit, p.toldUpTo, page.Changed = false, page.Next.Index, true
+		r.waitingPulses.Add(1)
 		select {
 		case <-p.news:
 		default:
@@ -68,41 +68,41 @@ func (r *Ring) feel(q *Query) (*pulse, Page, error) {
 	return p, page, nil
 }
 
-// begin creates a pulse. mu is held.
-func (r *Ring) begin(q *Query, now time.Time) *pulse {
-	r.drop(now)
+// addPulse creates a pulse. mu is held.
+func (r *Ring) addPulse(q *Query, now time.Time) *pulse {
+	r.dropPulses(now)
 	if r.pulses == nil {
 		r.pulses = map[uint64]*pulse{}
 	}
 	if old := r.pulses[q.Pulse]; old == nil || old.hit {
-		r.feeling.Add(1)
+		r.waitingPulses.Add(1)
 	}
 	p := &pulse{filter: q.Filter, news: make(chan struct{}, 1)}
 	r.pulses[q.Pulse] = p
 	return p
 }
 
-// drop removes the pulses whose readers have gone. mu is held.
-func (r *Ring) drop(now time.Time) {
+// dropPulses removes the pulses whose readers have gone. mu is held.
+func (r *Ring) dropPulses(now time.Time) {
 	r.dropped = now
 	for id, p := range r.pulses {
 		if now.Sub(p.seen) > pulseKept {
-			r.forget(id, p)
+			r.removePulse(id, p)
 		}
 	}
 }
 
-// forget removes a pulse and wakes its reader. mu is held.
-func (r *Ring) forget(id uint64, p *pulse) {
+// removePulse removes a pulse and wakes its reader. mu is held.
+func (r *Ring) removePulse(id uint64, p *pulse) {
 	delete(r.pulses, id)
 	if !p.hit {
-		r.feeling.Add(-1)
+		r.waitingPulses.Add(-1)
 		p.news <- struct{}{}
 	}
 }
 
-// touch notifies the readers of the pulses whose filters match. mu is held.
-func (r *Ring) touch(events []Event, now time.Time) {
+// notifyPulses notifies the readers of the pulses whose filters match. mu is held.
+func (r *Ring) notifyPulses(events []Event, now time.Time) {
 	for _, p := range r.pulses {
 		if p.hit {
 			continue
@@ -110,13 +110,13 @@ func (r *Ring) touch(events []Event, now time.Time) {
 		for i := range events {
 			if p.filter.matches(&events[i]) {
 				p.hit = true
-				r.feeling.Add(-1)
+				r.waitingPulses.Add(-1)
 				p.news <- struct{}{}
 				break
 			}
 		}
 	}
 	if now.Sub(r.dropped) > pulseKept {
-		r.drop(now)
+		r.dropPulses(now)
 	}
 }

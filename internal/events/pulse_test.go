@@ -76,13 +76,13 @@ func TestPulse(t *testing.T) {
 			t.Errorf("it is told after %v", took)
 		}
 		happen(r, 5, "e")
-		if r.Passed(6) != Look {
+		if r.Committed(6) != Look {
 			t.Error("nobody looks for what the other asked for")
 		}
 		time.Sleep(2 * pulseKept)
 		happen(r, 7, "f")
-		if len(r.pulses) != 0 || r.feeling.Load() != 0 || r.Passed(8) != None {
-			t.Errorf("of readers that have gone %d pulses are left, %d felt", len(r.pulses), r.feeling.Load())
+		if len(r.pulses) != 0 || r.waitingPulses.Load() != 0 || r.Committed(8) != None {
+			t.Errorf("of readers that have gone %d pulses are left, %d felt", len(r.pulses), r.waitingPulses.Load())
 		}
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
@@ -93,8 +93,8 @@ func TestPulse(t *testing.T) {
 		expect("another era while it waits", h.feel(time.Minute), "reset")
 		time.AfterFunc(time.Second, r.Close)
 		expect("the end while it waits", h.feel(time.Minute), "closed")
-		if len(r.pulses) != 0 || r.feeling.Load() != 0 {
-			t.Errorf("of an era that has ended %d pulses are left, %d felt", len(r.pulses), r.feeling.Load())
+		if len(r.pulses) != 0 || r.waitingPulses.Load() != 0 {
+			t.Errorf("of an era that has ended %d pulses are left, %d felt", len(r.pulses), r.waitingPulses.Load())
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestNoBeatIsLost(t *testing.T) {
 		happen(r, i+1, "x")
 	}
 	readers.Wait()
-	if got := r.feeling.Load(); int(got) > len(r.pulses) || got < 0 {
+	if got := r.waitingPulses.Load(); int(got) > len(r.pulses) || got < 0 {
 		t.Errorf("%d pulses are felt of %d", got, len(r.pulses))
 	}
 }

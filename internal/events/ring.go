@@ -18,8 +18,8 @@ const (
 	maxAge   = 15 * time.Minute
 	// keptFor is how long a ring without readers keeps collecting: a reader may come back for what it missed.
 	keptFor = 2 * time.Minute
-	// gather is how long a reader that waited lets more events arrive, so that a busy shard wakes each reader at most fifty times a second.
-	gather = 20 * time.Millisecond
+	// gatherTime is how long a reader that waited lets more events arrive, so that a busy shard wakes each reader at most fifty times a second.
+	gatherTime = 20 * time.Millisecond
 	// pageEvents and pageBytes bound a page, pageLook the events that one read examines.
 	pageEvents = 1000
 	pageBytes  = 1 << 20
@@ -65,12 +65,12 @@ type Page struct {
 // ErrClosed is returned where the ring is not fed.
 var ErrClosed = errors.New("events: the shard is not led here")
 
-// Ring holds the events of one shard while it is led here. Passed and Add must be called from the shard's loop; the rest may be called from
+// Ring holds the events of one shard while it is led here. Committed and Add must be called from the shard's loop; the rest may be called from
 // any goroutine.
 type Ring struct {
-	passed  atomic.Uint64 // index of the last entry
-	armed   atomic.Bool   // there is a reader, or was one lately
-	feeling atomic.Int32  // pulses without a hit
+	committed     atomic.Uint64 // index of the last entry
+	armed         atomic.Bool   // there is a reader, or was one lately
+	waitingPulses atomic.Int32  // pulses without a hit
 
 	mu      sync.Mutex
 	open    bool
@@ -101,8 +101,8 @@ func (r *Ring) Open() {
 		return
 	}
 	r.open, r.era = true, rand.Uint32()|1
-	r.passed.Store(0)
-	r.begins()
+	r.committed.Store(0)
+	r.reset()
 }
 
 // Close ends the era and wakes its readers.
@@ -110,21 +110,21 @@ func (r *Ring) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = false
-	r.begins()
+	r.reset()
 }
 
 // clear drops all events. New ones are kept only if there is a reader.
 func (r *Ring) clear() {
 	r.armed.Store(r.open && r.reading > 0)
 	r.entries, r.bytes = nil, 0
-	r.base = Place{r.era, r.passed.Load(), wholeEntry}
+	r.base = Place{r.era, r.committed.Load(), wholeEntry}
 }
 
-// begins drops the events and the pulses, whose places are those of another era.
-func (r *Ring) begins() {
+// reset drops the events and the pulses, whose places are those of another era.
+func (r *Ring) reset() {
 	r.clear()
 	for id, p := range r.pulses {
-		r.forget(id, p)
+		r.removePulse(id, p)
 	}
 	r.wake()
 }
@@ -146,19 +146,19 @@ const (
 	Keep
 )
 
-// Passed records that an entry was committed, and returns what readers want of it. If that is not None, the caller must call Add.
-func (r *Ring) Passed(index uint64) Interest {
-	r.passed.Store(index)
+// Committed records that an entry was committed, and returns what readers want of it. If that is not None, the caller must call Add.
+func (r *Ring) Committed(index uint64) Interest {
+	r.committed.Store(index)
 	switch {
 	case r.armed.Load():
 		return Keep
-	case r.feeling.Load() > 0:
+	case r.waitingPulses.Load() > 0:
 		return Look
 	}
 	return None
 }
 
-// Add takes ownership of the events of the entry last given to Passed, and sets their indexes and numbers. It keeps them only if the
+// Add takes ownership of the events of the entry last given to Committed, and sets their indexes and numbers. It keeps them only if the
 // interest was Keep.
 func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 	if len(events) == 0 {
@@ -174,7 +174,7 @@ func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 	if !r.open {
 		return
 	}
-	r.touch(events, e.at)
+	r.notifyPulses(events, e.at)
 	if interest != Keep {
 		return
 	}
@@ -207,7 +207,7 @@ func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
 	defer wait.Stop()
 	page := Page{Next: q.After}
 	for {
-		entries, news, reset, err := r.behind(&page)
+		entries, news, reset, err := r.entriesAfter(&page)
 		if err != nil || reset {
 			return page, err
 		}
@@ -217,7 +217,7 @@ func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
 		}
 		select {
 		case <-news:
-			sleep(ctx, gather)
+			sleep(ctx, gatherTime)
 		case <-wait.C:
 			return page, nil
 		case <-ctx.Done():
@@ -236,7 +236,7 @@ func (r *Ring) enter() (leave func(), err error) {
 	r.reading++
 	if !r.armed.Load() {
 		r.armed.Store(true)
-		r.base = Place{r.era, r.passed.Load(), wholeEntry} // read once Passed can no longer return None
+		r.base = Place{r.era, r.committed.Load(), wholeEntry} // read once Committed can no longer return None
 	}
 	return func() {
 		r.mu.Lock()
@@ -246,8 +246,8 @@ func (r *Ring) enter() (leave func(), err error) {
 	}, nil
 }
 
-// behind returns the entries after a page's place. news is closed when there are more; nil: there are some already.
-func (r *Ring) behind(page *Page) (entries []entry, news <-chan struct{}, reset bool, err error) {
+// entriesAfter returns the entries after a page's place. news is closed when there are more; nil: there are some already.
+func (r *Ring) entriesAfter(page *Page) (entries []entry, news <-chan struct{}, reset bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

@@ -19,7 +19,7 @@ var all = Filter{Namespace: "default"}
 
 // happen feeds the ring with events that have these reasons.
 func happen(r *Ring, index uint64, reasons ...string) {
-	interest := r.Passed(index)
+	interest := r.Committed(index)
 	if interest == None {
 		return
 	}
@@ -94,7 +94,7 @@ func TestRing(t *testing.T) {
 		time.Sleep(keptFor + time.Second)
 		happen(r, 12, "g")
 		happen(r, 13, "h")
-		if len(r.entries) != 0 || r.Passed(13) != None {
+		if len(r.entries) != 0 || r.Committed(13) != None {
 			t.Errorf("%d entries are kept for nobody", len(r.entries))
 		}
 		got, _ = read(t, r, all, next)
@@ -127,9 +127,9 @@ func TestRingWaits(t *testing.T) {
 		ask(time.Minute)
 		began := time.Now()
 		happen(r, 1, "a")
-		time.Sleep(gather / 2)
+		time.Sleep(gatherTime / 2)
 		happen(r, 2, "b")
-		if got := <-answers; got != "a b <nil>" || time.Since(began) != gather {
+		if got := <-answers; got != "a b <nil>" || time.Since(began) != gatherTime {
 			t.Errorf("one that waits gets %q after %v", got, time.Since(began))
 		}
 		ask(time.Second)
@@ -324,7 +324,7 @@ func BenchmarkAdd(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				index++
-				if interest := r.Passed(index); interest != None {
+				if interest := r.Committed(index); interest != None {
 					events := make([]Event, 10)
 					for i := range events {
 						events[i] = Event{Kind: TaskClaimed, Namespace: "default", Queue: "q", Type: "job"}

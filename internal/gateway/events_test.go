@@ -70,7 +70,7 @@ func (f *fakeEvents) Events(ctx context.Context, shard uint32, q events.Query) (
 func (f *fakeEvents) happen(shard uint32, queues ...string) {
 	r := f.ring(shard)
 	f.index++
-	interest := r.Passed(f.index)
+	interest := r.Committed(f.index)
 	if interest == events.None {
 		return
 	}

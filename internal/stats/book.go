@@ -56,7 +56,7 @@ type figures struct {
 	// Of this second.
 	dirty             bool
 	counts            Rates
-	waits, runs       spread
+	waits, runs       stepHistogram
 	anyWaits, anyRuns bool
 	rates             [len(rateLevels)]series[Rates]
 	times             [len(timeLevels)]series[times]
@@ -69,7 +69,7 @@ type figures struct {
 // times holds how long tasks waited and ran in a step of time.
 type times struct {
 	_         struct{} `cbor:",toarray"`
-	Wait, Run spread
+	Wait, Run stepHistogram
 }
 
 // typeFigures holds the figures of one type in a queue.
@@ -231,16 +231,16 @@ func (b *Book) flush() {
 			b.spaces[f.Namespace] = space
 		}
 		for _, to := range [...]*figures{f, space} {
-			to.take(f, b.second)
+			to.addSecond(f, b.second)
 		}
-		f.dirty, f.counts, f.waits, f.runs, f.anyWaits, f.anyRuns = false, Rates{}, spread{}, spread{}, false, false
+		f.dirty, f.counts, f.waits, f.runs, f.anyWaits, f.anyRuns = false, Rates{}, stepHistogram{}, stepHistogram{}, false, false
 	}
 	clear(b.dirty)
 	b.dirty = b.dirty[:0]
 }
 
-// take adds the current second of another.
-func (f *figures) take(of *figures, second int64) {
+// addSecond adds the current second of another.
+func (f *figures) addSecond(of *figures, second int64) {
 	f.last = second
 	for i, l := range rateLevels {
 		f.rates[i].now(l.at(second), l.keep).Add(of.counts)

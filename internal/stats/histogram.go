@@ -19,19 +19,19 @@ func bucketOf(d time.Duration) int {
 	return sort.Search(len(Bounds), func(i int) bool { return d <= Bounds[i] })
 }
 
-// spread is a histogram of the events of one step of time.
-type spread struct {
+// stepHistogram is a histogram of the events of one step of time.
+type stepHistogram struct {
 	_   struct{} `cbor:",toarray"`
 	N   [buckets]uint32
 	Sum time.Duration
 }
 
-func (s *spread) observe(bucket int, d time.Duration) {
+func (s *stepHistogram) observe(bucket int, d time.Duration) {
 	s.N[bucket]++
 	s.Sum += d
 }
 
-func (s *spread) add(o *spread) {
+func (s *stepHistogram) add(o *stepHistogram) {
 	for i, n := range o.N {
 		s.N[i] += n
 	}
@@ -49,7 +49,7 @@ func (h *Histogram) observe(bucket int, d time.Duration) {
 	h.Sum += d
 }
 
-func (h *Histogram) addSpread(s *spread) {
+func (h *Histogram) addSpread(s *stepHistogram) {
 	for i, n := range s.N {
 		h.Buckets[i] += uint64(n)
 	}

@@ -80,11 +80,11 @@ func (b *Book) Report(now time.Time, q Queue, w Window) Report {
 		return r
 	}
 	first := r.Last - int64(len(r.Rates)) + 1
-	for _, s := range f.rates[rates].behind(first - 1) {
+	for _, s := range f.rates[rates].after(first - 1) {
 		r.Rates[min(s.At-first, int64(len(r.Rates)-1))] = s.V
 	}
 	t := timeLevels[spans]
-	for _, s := range f.times[spans].behind(t.at(b.second) - int64(time.Duration(w)/t.step)) {
+	for _, s := range f.times[spans].after(t.at(b.second) - int64(time.Duration(w)/t.step)) {
 		r.Wait.addSpread(&s.V.Wait)
 		r.Run.addSpread(&s.V.Run)
 	}
@@ -188,11 +188,11 @@ func (b *Book) Briefs(now time.Time, namespace string, names []string) []Brief {
 		if f == nil {
 			continue
 		}
-		for _, s := range f.rates[0].behind(b.second - briefSpan) {
+		for _, s := range f.rates[0].after(b.second - briefSpan) {
 			out[i].Rates.Add(s.V)
 		}
 		l := timeLevels[0]
-		for _, s := range f.times[0].behind(l.at(b.second) - l.keep) {
+		for _, s := range f.times[0].after(l.at(b.second) - l.keep) {
 			out[i].Wait.addSpread(&s.V.Wait)
 			out[i].Run.addSpread(&s.V.Run)
 		}

@@ -88,7 +88,7 @@ func (f *figures) saved(second int64, space bool) savedFigures {
 
 // kept returns a copy of the steps that are not too old.
 func kept[T any](s *series[T], l level, second int64) []slot[T] {
-	return append([]slot[T](nil), s.behind(l.at(second)-l.keep)...)
+	return append([]slot[T](nil), s.after(l.at(second)-l.keep)...)
 }
 
 // Load loads what another process saved into a book in which nothing has happened yet. Steps that are too old are dropped as time passes.

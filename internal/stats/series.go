@@ -58,8 +58,8 @@ func (s *series[T]) dropAfter(at int64) {
 	}
 }
 
-// behind returns the steps after one.
-func (s *series[T]) behind(at int64) []slot[T] {
+// after returns the steps after one.
+func (s *series[T]) after(at int64) []slot[T] {
 	i := len(s.slots)
 	for i > 0 && s.slots[i-1].At > at {
 		i--

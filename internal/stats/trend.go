@@ -50,7 +50,7 @@ func (b *Book) Trends(now time.Time, namespace string, names []string, w Window)
 		if f == nil {
 			continue
 		}
-		for _, s := range f.rates[rates].behind(first*merged - 1) {
+		for _, s := range f.rates[rates].after(first*merged - 1) {
 			out[i].Steps[min(s.At/merged-first, count-1)].add(flowOf(s.V))
 		}
 	}

@@ -76,7 +76,7 @@ func (c *TypeCount) add(r Rates) {
 func (h *history) total(w Window, second int64) (sum Rates) {
 	i, _ := w.typeLevels()
 	l := typeRateLevels[i]
-	for _, s := range h.rates[i].behind(l.at(second) - int64(time.Duration(w)/l.step)) {
+	for _, s := range h.rates[i].after(l.at(second) - int64(time.Duration(w)/l.step)) {
 		sum.Add(s.V)
 	}
 	return sum
@@ -147,7 +147,7 @@ func (b *TypeBrief) add(queue string, t *typeFigures, w Window, second int64) {
 	}
 	merged, count := w.typeTrend(), int64(len(b.Trend.Steps))
 	first := b.Trend.Last - count + 1
-	for _, s := range t.rates[rateLevelOf(w)].behind(first*merged - 1) {
+	for _, s := range t.rates[rateLevelOf(w)].after(first*merged - 1) {
 		b.Trend.Steps[min(s.At/merged-first, count-1)].add(flowOf(s.V))
 	}
 }

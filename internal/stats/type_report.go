@@ -102,7 +102,7 @@ func rateLevelOf(w Window) int {
 // rateSteps adds the events of a window to its steps, the last of which has the number last.
 func (h *history) rateSteps(w Window, steps []Rates, last int64) {
 	first := last - int64(len(steps)) + 1
-	for _, s := range h.rates[rateLevelOf(w)].behind(first - 1) {
+	for _, s := range h.rates[rateLevelOf(w)].after(first - 1) {
 		steps[min(s.At-first, int64(len(steps)-1))].Add(s.V)
 	}
 }
@@ -111,7 +111,7 @@ func (h *history) rateSteps(w Window, steps []Rates, last int64) {
 func (h *history) timesIn(w Window, second int64, wait, run *LogHistogram) {
 	_, i := w.typeLevels()
 	l := typeTimeLevels[i]
-	for _, s := range h.times[i].behind(l.at(second) - int64(time.Duration(w)/l.step)) {
+	for _, s := range h.times[i].after(l.at(second) - int64(time.Duration(w)/l.step)) {
 		s.V.addTo(wait, run)
 	}
 }
@@ -136,7 +136,7 @@ func slowestOf(list []Slow) []Slow {
 // failingOf returns the failures of a type in the last hour; nil if there are none.
 func failingOf(queue, typ string, t *typeFigures, second int64) []Failing {
 	x := Failing{Queue: queue, Type: typ, Last: t.last}
-	for _, s := range t.fails.behind(failLevel.at(second) - failLevel.keep) {
+	for _, s := range t.fails.after(failLevel.at(second) - failLevel.keep) {
 		x.Failures += uint64(s.V)
 	}
 	if x.Failures == 0 {
@@ -179,13 +179,13 @@ func (h *history) addPeriod(p *Period) {
 	}
 	l := typeTimeLevels[i]
 	first, end := l.at(p.From), l.at(p.From+p.Seconds)
-	for _, s := range h.rates[i+1].behind(first - 1) {
+	for _, s := range h.rates[i+1].after(first - 1) {
 		if s.At < end {
 			p.Rates.Add(s.V)
 		}
 	}
 	var wait LogHistogram
-	for _, s := range h.times[i].behind(first - 1) {
+	for _, s := range h.times[i].after(first - 1) {
 		if s.At < end {
 			s.V.addTo(&wait, &p.Run)
 		}
