@@ -208,7 +208,7 @@ func dropToken(tx *store.Tx, of auth.TokenName) {
 	tx.Delete(usedKey(of))
 }
 
-// putToken writes a token's row, and who wanted that to the audit log.
+// putToken writes a token's row and an audit entry.
 func (c *Control) putToken(tx *store.Tx, by task.Author, action task.Action, before *tokenFacts, t auth.Token) error {
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err

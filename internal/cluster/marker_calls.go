@@ -166,7 +166,7 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 	return kept[:n], nil
 }
 
-// putMarker writes the row of a marker, and who wanted that to the audit log. before is nil for a new one.
+// putMarker writes the row of a marker and an audit entry. before is nil for a new marker.
 func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Marker) error {
 	var was any
 	if before != nil {

@@ -23,7 +23,7 @@ const (
 
 // FirstNode is the node that founds a cluster.
 type FirstNode struct {
-	Name, PeerAddress, APIAddress string // the addresses may be empty until it says Hello
+	Name, PeerAddress, APIAddress string // the addresses may be empty until it calls Hello
 	Version                       string
 	MinLevel, MaxLevel            int
 }

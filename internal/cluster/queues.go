@@ -99,10 +99,10 @@ func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 func unchanged(*task.QueueConfig) error { return nil }
 
 // PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
-// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. The deed is
+// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. action is
 // recorded, as the creation of a queue if there was none.
-func (c *Control) PutQueue(ctx context.Context, deed AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, deed, ns, name, change) })
+func (c *Control) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
 	}
@@ -114,7 +114,7 @@ func (c *Control) PutQueue(ctx context.Context, deed AuditedAction, ns, name str
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
 // using it keeps it, and the new version tells whoever is deleting it.
-func (c *Control) changed(tx *store.Tx, deed AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (c *Control) changed(tx *store.Tx, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
@@ -141,13 +141,13 @@ func (c *Control) changed(tx *store.Tx, deed AuditedAction, ns, name string, cha
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
 		c.count(ns, +1)
-		deed.Action = task.QueueCreated
+		action.Action = task.QueueCreated
 	}
 	c.setQueue(tx, q, false)
 	if !exists {
 		was = nil
 	}
-	if err := deed.onQueue(tx, q, was, factsOf(q)); err != nil {
+	if err := action.onQueue(tx, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
 	c.addQueueEvent(tx, q, exists, before)

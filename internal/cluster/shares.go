@@ -106,8 +106,8 @@ func (d *division) byDemand(holders []int, budget int64) []int64 {
 	return shares
 }
 
-// distributeRest hands out what does not divide evenly, one each, first to those who want it. Shards take turns: if there is less than one each,
-// every shard has its time.
+// distributeRest hands out what does not divide evenly, one each, first to those that want it. Shards take turns: if there is less than one
+// each, every shard has its time.
 func distributeRest(shares []int64, left int64, wants func(n int) bool) []int64 {
 	from := int(turnNumber() % uint64(len(shares))) // #nosec G115 -- below the number of shards
 	for _, all := range []bool{false, true} {

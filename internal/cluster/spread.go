@@ -24,7 +24,7 @@ const (
 
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
 // unavailable the move may have begun, and continues in the background.
-func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, onto SpreadTarget) (Queue, error) {
+func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
@@ -37,7 +37,7 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		if err != nil {
 			return q, err
 		}
-		shards, err := chooseShards(tx, q, settings, onto)
+		shards, err := chooseShards(tx, q, settings, target)
 		if err != nil {
 			return q, err
 		}
@@ -49,10 +49,10 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
 			return q, wrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
 		}
-		if !moves && q.Own == onto.Own {
+		if !moves && q.Own == target.Own {
 			return q, nil
 		}
-		q.Own = onto.Own
+		q.Own = target.Own
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
 		}

@@ -15,7 +15,7 @@ var Verbs verb.Table
 // Do implements verb.Runner for a system shard that is led here.
 func (c *Control) Do(ctx context.Context, call verb.Call) error { return call.Run(ctx, c) }
 
-// onSystem defines a verb. Verbs that must not be repeated pass false for again: on the second attempt the object would be gone.
+// onSystem defines a verb. Verbs that must not be repeated pass false for idempotent: on the second attempt the object would be gone.
 func onSystem[Req, Resp any](name string, idempotent bool, do func(*Control, context.Context, Req) (Resp, error)) verb.SystemVerb[Req, Resp] {
 	return verb.NewSystem(&Verbs, name, idempotent, func(ctx context.Context, here any, q Req) (Resp, error) { return do(here.(*Control), ctx, q) })
 }

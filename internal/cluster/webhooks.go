@@ -267,7 +267,7 @@ func roomForHook(r store.Reader, h Webhook) error {
 	return nil
 }
 
-// putHook writes a webhook's row, and who wanted that to the audit log. before is nil for a new one.
+// putHook writes a webhook's row and an audit entry. before is nil for a new webhook.
 func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
 	var was *hookFacts
 	if before != nil {

@@ -128,7 +128,7 @@ func (r *Registry) quietOf(k key, now time.Time) *Quiet {
 }
 
 // quietChanges finds the workers whose state differs from what they were told; the function that it returns tells them, and must be called
-// without the lock. A stream that brought a word not known here keeps to it until this node knows as much.
+// without the lock. A worker that connected with a Quiet unknown here keeps it until this node's knowledge is as new.
 func (r *Registry) quietChanges(words []QuietChange, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {

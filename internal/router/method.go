@@ -199,8 +199,8 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	return f.err(shard, node)
 }
 
-// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. again says that repeating a
-// call is safe when its outcome is unknown. Every node must add the method before it is called.
+// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. idempotent says that repeating
+// a call is safe when its outcome is unknown. Every node must add the method before it is called.
 func OnShard[A, R any](r *Router, name string, idempotent bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
 	type sharded struct {
 		Shard uint32

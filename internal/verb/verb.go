@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Where says which part of the cluster runs a verb.
+// Where is the part of the cluster that runs a verb.
 type Where uint8
 
 const (
