@@ -104,6 +104,7 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 		if err != nil && ctx.Err() == nil {
 			w.t.Errorf("version %d of %s: %v", n, key, err)
 		}
+		time.Sleep(rand.N(serverPace))
 	}
 }
 
