@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// Config says where an archive lies and how much it keeps.
+// Config configures an Archive.
 type Config struct {
 	Dir      string
-	MaxBytes int64         // of all files; the oldest file goes first; default 1 GiB
+	MaxBytes int64         // of all files; the oldest file is removed first; default 1 GiB
 	MaxAge   time.Duration // of a file's last record; default 90 days
-	FileSize int64         // at which a new file is begun; default MaxBytes/16
+	FileSize int64         // at which a new file begins; default MaxBytes/16
 }
 
-// Archive is a directory of files of JSON lines. Its methods may be called from any goroutine.
+// Archive is a directory of files of JSON lines. Its methods are safe for concurrent use.
 type Archive struct {
 	cfg  Config
 	disk disk
@@ -46,10 +46,10 @@ const (
 	suffix = ".jsonl"
 )
 
-// ErrNoRecord: nothing lies at the place.
+// ErrNoRecord: there is no record at the place.
 var ErrNoRecord = errors.New("no such record in the archive")
 
-// ErrPlace: the text is not what Append, or List as its cursor, gives.
+// ErrPlace: the text is not one that Append returns, or that List returns as a cursor.
 var ErrPlace = errors.New("not a place in the archive")
 
 // Open opens the archive in cfg.Dir, creating the directory if need be.
@@ -61,7 +61,7 @@ func Open(cfg Config) (*Archive, error) {
 	return openOn(d, cfg), nil
 }
 
-// openOn opens the archive on a disk.
+// openOn opens an archive on the given disk.
 func openOn(d disk, cfg Config) *Archive {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultMaxBytes
@@ -86,8 +86,8 @@ func (a *Archive) Close() error {
 	return errors.Join(err, a.disk.Close())
 }
 
-// Append adds records, each a JSON value without newlines, and returns where each lies. On return they are on stable
-// storage. After an error some may be.
+// Append adds records, each a JSON value without newlines, and returns their places. When it returns they are on stable storage.
+// After an error some of them may be.
 func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err 
 		err = a.file.Sync()
 	}
 	if err != nil {
-		// What is in the file now is unknown: leave it, and begin a new one with the next record.
+		// The contents of the file are unknown now: leave it, and begin a new one with the next record.
 		err = errors.Join(err, a.file.Close())
 		a.file = nil
 		return nil, fmt.Errorf("archive: %w", err)
@@ -120,7 +120,7 @@ func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err 
 	return places, nil
 }
 
-// begin makes sure that a file is open with room in it.
+// begin makes sure that a file with room is open.
 func (a *Archive) begin(now time.Time) error {
 	if a.file != nil && a.size < a.cfg.FileSize {
 		return nil
@@ -139,8 +139,8 @@ func (a *Archive) begin(now time.Time) error {
 		return err
 	}
 	name := prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
-	if len(names) > 0 && name <= names[len(names)-1] { // a clock that went back must not put the new before the old
-		name = after(names[len(names)-1])
+	if len(names) > 0 && name <= names[len(names)-1] { // a clock set back must not sort the new file before the old one
+		name = nextName(names[len(names)-1])
 	}
 	f, err := a.disk.Create(name)
 	if err != nil {
@@ -153,14 +153,14 @@ func (a *Archive) begin(now time.Time) error {
 	return nil
 }
 
-// after is the name that comes next if the clock can't give one: "dead-T.jsonl", "dead-T~000001.jsonl", "dead-T~000002.jsonl".
-func after(name string) string {
+// nextName returns the next name if the clock can't provide one: "dead-T.jsonl", "dead-T~000001.jsonl", "dead-T~000002.jsonl".
+func nextName(name string) string {
 	stem, number, _ := strings.Cut(strings.TrimSuffix(name, suffix), "~")
 	n, _ := strconv.Atoi(number)
 	return fmt.Sprintf("%s~%06d%s", stem, n+1, suffix)
 }
 
-// trim removes whole files, the oldest first, that are too old or too many.
+// trim removes whole files, the oldest first, if they are too old or there is too much in all.
 func (a *Archive) trim(names []string, now time.Time) error {
 	var total int64
 	for _, name := range slices.Backward(names) {
@@ -189,7 +189,7 @@ func (a *Archive) files() ([]string, error) {
 	return names, nil
 }
 
-// Read returns the record at a place, as Append gave it.
+// Read returns the record at a place that Append returned.
 func (a *Archive) Read(place string) ([]byte, error) {
 	name, line, ok := parsePlace(place)
 	if !ok {
@@ -205,7 +205,7 @@ func (a *Archive) Read(place string) ([]byte, error) {
 	return lines[line-1], nil
 }
 
-// List calls fn for the records, newest first, until it returns false, and returns where to go on: "" at the end. Cursor
+// List calls fn for the records, newest first, until it returns false, and returns the cursor to continue from, "" at the end. cursor
 // is what an earlier call returned, or "".
 func (a *Archive) List(cursor string, fn func(place string, record []byte) bool) (next string, err error) {
 	names, err := a.files()
@@ -222,7 +222,7 @@ func (a *Archive) List(cursor string, fn func(place string, record []byte) bool)
 		}
 		lines, err := a.lines(name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // trimmed at this moment
+			continue // trimmed meanwhile
 		}
 		if err != nil {
 			return "", fmt.Errorf("archive: %w", err)
@@ -241,7 +241,7 @@ func (a *Archive) List(cursor string, fn func(place string, record []byte) bool)
 	return "", nil
 }
 
-// lines reads a file. A last line without its newline was never answered for: a crash cut it.
+// lines reads a file. A last line without a newline was truncated by a crash, and never acknowledged.
 func (a *Archive) lines(name string) (lines [][]byte, err error) {
 	f, err := a.disk.Open(name)
 	if err != nil {
@@ -260,7 +260,7 @@ func (a *Archive) lines(name string) (lines [][]byte, err error) {
 	}
 }
 
-// placeForm is FILE:LINE, with a name such as begin gives to files.
+// placeForm matches FILE:LINE, with a file name as created by begin.
 var placeForm = regexp.MustCompile(`^(dead-[0-9A-Za-z.~-]{1,64}\.jsonl):([1-9][0-9]{0,17})$`)
 
 func parsePlace(place string) (name string, line int, ok bool) {
@@ -272,7 +272,7 @@ func parsePlace(place string) (name string, line int, ok bool) {
 	return parts[1], line, err == nil
 }
 
-// isOurs says whether a file of this name is one of the archive's.
+// isOurs reports whether a file of this name belongs to the archive.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }

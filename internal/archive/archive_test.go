@@ -65,7 +65,7 @@ func TestRecordsAreFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = open(t, Config{Dir: dir})
-	places = append(places, write(t, a, noon.Add(-time.Hour), "4")...) // the clock went back
+	places = append(places, write(t, a, noon.Add(-time.Hour), "4")...) // the clock was set back
 	for i, place := range places {
 		if got, err := a.Read(place); err != nil || string(got) != fmt.Sprint(i+1) {
 			t.Errorf("Read(%q) = %q, %v", place, got, err)
@@ -86,7 +86,7 @@ func TestRecordsAreFoundAgain(t *testing.T) {
 		if _, err := a.Read(place); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read(%q): %v", place, err)
 		}
-		if place == "" { // as a cursor it is the start
+		if place == "" { // as a cursor it means the start
 			continue
 		}
 		if _, err := a.List(place, nil); !errors.Is(err, ErrPlace) {

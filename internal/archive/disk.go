@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// disk is the directory of an archive. Tests have one in memory that fails and loses power.
+// disk is the directory of an archive. Tests use one in memory that fails and loses power.
 type disk interface {
-	// Create makes a file that is not there yet. Its name survives a power loss once Sync has returned.
+	// Create creates a new file. Its name survives a power loss once Sync has returned.
 	Create(name string) (file, error)
 	Open(name string) (io.ReadCloser, error)
 	List() (names []string, err error)
@@ -26,7 +26,7 @@ type file interface {
 	Sync() error
 }
 
-// osDisk is a directory of the operating system, which nothing leaves by a name with "..".
+// osDisk is a directory of the operating system. Names with ".." can't escape it.
 type osDisk struct{ *os.Root }
 
 func openDisk(dir string) (disk, error) {
@@ -40,7 +40,7 @@ func openDisk(dir string) (disk, error) {
 	return osDisk{root}, nil
 }
 
-// makeDir makes a directory, unless it is there, whose name survives a power loss.
+// makeDir creates a directory if it doesn't exist, so that its name survives a power loss.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -53,7 +53,7 @@ type syncer interface {
 	Close() error
 }
 
-// syncDir syncs a directory that was opened, and closes it.
+// syncDir syncs and closes a directory that was opened.
 func syncDir[F syncer](d F, err error) error {
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // memDisk is a directory in memory.
 type memDisk struct {
 	files   map[string]*memFile
-	durable map[string]*memFile // the names that a power loss leaves
+	durable map[string]*memFile // the names that survive a power loss
 	fails   string              // the operation that fails from now on
 	now     time.Time           // of writes
 }
@@ -42,7 +42,7 @@ func (d *memDisk) do(op string) error {
 	return nil
 }
 
-// losePower leaves the names and the bytes that were synced.
+// losePower keeps the names and bytes that were synced.
 func (d *memDisk) losePower() *memDisk {
 	left := newMemDisk()
 	for name, f := range d.durable {
@@ -74,7 +74,7 @@ func (d *memDisk) Open(name string) (io.ReadCloser, error) {
 	return reader{bytes.NewReader(f.data), d}, nil
 }
 
-// reader is a file that is read.
+// reader is a file open for reading.
 type reader struct {
 	*bytes.Reader
 	disk *memDisk
@@ -114,7 +114,7 @@ func (d *memDisk) Sync() error {
 
 func (d *memDisk) Close() error { return d.do("close directory") }
 
-// Write writes half if it fails.
+// Write writes only half if it fails.
 func (f *memFile) Write(b []byte) (int, error) {
 	err := f.disk.do("write")
 	if err != nil {
@@ -158,10 +158,10 @@ func TestPowerLossLeavesWhatWasAnswered(t *testing.T) {
 	}
 }
 
-// whole is what may be there after an append that failed: the records after it, and of it and those before it whole ones.
+// whole matches what may be there after a failed append: the records after it, and complete ones of it and those before it.
 var whole = regexp.MustCompile(`^6 5( torn)?( 3)?( second)?( first)?$`)
 
-// An append that fails says so, whatever failed. The next one goes past what that left.
+// A failed append returns an error, whatever failed. The next append skips what it left.
 func TestFailedAppend(t *testing.T) {
 	for _, op := range []string{"close", "list", "stat", "remove", "create", "sync directory", "write", "sync"} {
 		d := newMemDisk()
@@ -234,7 +234,7 @@ func TestRecordWithNewlineIsRefused(t *testing.T) {
 	}
 }
 
-// A clock that was years ahead once must not use up the names.
+// A clock that was once years ahead must not use up the names.
 func TestClockGoesBack(t *testing.T) {
 	d := newMemDisk()
 	want := ""
@@ -257,7 +257,7 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// What is kept: as many bytes as fit with one more file, and no file whose last record is too old.
+// Kept are as many bytes as fit along with one more file, and no file whose last record is too old.
 func TestTrimBoundaries(t *testing.T) {
 	for _, c := range []struct {
 		maxBytes int64
@@ -296,7 +296,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A file that is trimmed while a list goes on is passed over, and so is what is not the archive's.
+// A file trimmed while a list is in progress is skipped, and so are files that are not the archive's.
 func TestFilesThatAreNotThere(t *testing.T) {
 	d := newMemDisk()
 	for i, record := range []string{"1", "2", "3"} {
@@ -329,7 +329,7 @@ func TestClosedUnused(t *testing.T) {
 	}
 }
 
-// What the operating system says is passed on.
+// Errors of the operating system are passed on.
 func TestOSDisk(t *testing.T) {
 	dir := t.TempDir()
 	d, err := openDisk(filepath.Join(dir, "new", "archive"))
@@ -360,7 +360,7 @@ func TestOSDisk(t *testing.T) {
 	}
 }
 
-// tallied counts what is done with a directory.
+// tallied counts operations on a directory.
 type tallied struct{ syncs, closes int }
 
 func (d *tallied) Sync() error  { d.syncs++; return errDisk }
@@ -376,7 +376,7 @@ func TestSyncDir(t *testing.T) {
 	}
 }
 
-// A place names a file of the archive and no other, wherever that lies.
+// A place names a file of the archive and no other file, wherever that is.
 func TestPlacesOfOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, Config{Dir: dir})

@@ -1,5 +1,5 @@
-// Package archive keeps dead letters that leave the queue for good: JSON lines in files of mode 0600, synced before the
-// task's rows go, rotated by size, and removed when they are old or too many.
+// Package archive keeps dead letters that are removed from their queue for good: JSON lines in files of mode 0600, synced before the
+// task's rows are deleted, rotated by size, and removed when they are old or too many.
 //
-// It knows files and lines, not tasks: a record is whatever JSON its caller gives.
+// It knows files and lines, not tasks: a record is whatever JSON its caller passes.
 package archive

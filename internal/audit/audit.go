@@ -10,57 +10,57 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Hash is that of an entry.
+// Hash is the hash of an entry.
 type Hash [sha256.Size]byte
 
-// Entry is one action.
+// Entry records one action.
 type Entry struct {
-	Seq       uint64 // its place in its shard, from 1; given by Append
+	Seq       uint64 // its number in its shard, from 1; assigned by Append
 	At        store.Time
 	By        task.Author
 	Action    task.Action
 	Namespace string // "": of the cluster
 	Target    task.Target
-	Queue     string // of the target, if it has one
-	Before    []byte // what was changed, as it was: a JSON object by dotted names; nil: there was nothing
-	After     []byte // the same, as it is
-	Tasks     int64  // that a call on many has changed
-	// Call names a call on many tasks, which takes several rounds: what the next of them does is added to the same entry.
+	Queue     string // the target's, if it has one
+	Before    []byte // the values that changed, as they were: a JSON object by dotted names; nil: there was nothing
+	After     []byte // the same, after the change
+	Tasks     int64  // changed by a call on many
+	// Call identifies a call on many tasks, which takes several rounds: later rounds add to the same entry.
 	Call uint64
 	Prev Hash // of the entry before
 	Hash Hash // of this one
 }
 
 const (
-	// DefaultKeep is how long entries are kept unless the cluster says otherwise, which may be between MinKeep and MaxKeep.
+	// DefaultKeep is how long entries are kept unless the cluster configures a time between MinKeep and MaxKeep.
 	DefaultKeep = 90 * 24 * time.Hour
 	MinKeep     = 24 * time.Hour
 	MaxKeep     = 10 * 365 * 24 * time.Hour
-	// lookAgain is how often a record is looked at that has entries, whatever their age: how long they are kept may have been changed.
-	lookAgain = 24 * time.Hour
-	// maxEntries and maxBytes bound what a shard keeps: beyond, the oldest go early.
+	// recheckAfter bounds the time until the next check of a log with entries, whatever their age: the time to keep them may change.
+	recheckAfter = 24 * time.Hour
+	// maxEntries and maxBytes bound what a shard keeps: beyond them, the oldest entries are removed early.
 	maxEntries = 1_000_000
 	maxBytes   = 256 << 20
-	// appendCut and expireCut bound the entries that one round removes.
-	appendCut = 16
-	expireCut = 1000
+	// appendTrim and expireTrim bound the entries that one round removes.
+	appendTrim = 16
+	expireTrim = 1000
 )
 
-// bounds are what is kept.
+// bounds limit what is kept.
 type bounds struct {
 	keep    time.Duration
 	entries uint64
 	bytes   uint64
 }
 
-// Log is the record of one shard, as a round sees it.
+// Log is the audit log of one shard, as a round sees it.
 type Log struct {
 	tx *store.Tx
 	bounds
 	head head
 }
 
-// Open is the record in the state of tx's shard, of which entries are kept for so long; 0: DefaultKeep.
+// Open opens the log in the state of tx's shard. Entries are kept for the time keep; 0: DefaultKeep.
 func Open(tx *store.Tx, keep time.Duration) (*Log, error) {
 	if keep == 0 {
 		keep = DefaultKeep
@@ -69,7 +69,7 @@ func Open(tx *store.Tx, keep time.Duration) (*Log, error) {
 	return &Log{tx: tx, bounds: bounds{keep, maxEntries, maxBytes}, head: h}, err
 }
 
-// CheckKeep refuses a time that is too short, or too long, to keep entries for.
+// CheckKeep refuses a time to keep entries that is out of bounds.
 func CheckKeep(field string, keep time.Duration) error {
 	if keep < MinKeep || keep > MaxKeep {
 		return task.Invalid(field, "%v is not between %v (1 day) and %v (10 years)", keep, MinKeep, MaxKeep)
@@ -77,8 +77,8 @@ func CheckKeep(field string, keep time.Duration) error {
 	return nil
 }
 
-// Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire is to be
-// called at that time; it was not known before.
+// Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire must be called at that
+// time, and no call was planned before.
 func (l *Log) Append(e Entry) (due store.Time) {
 	if e.Call != 0 && l.amend(&e) {
 		return 0
@@ -89,17 +89,17 @@ func (l *Log) Append(e Entry) (due store.Time) {
 	}
 	l.head.Newest = e.Seq
 	l.write(&e, 0)
-	l.cut(appendCut, 0)
+	l.trim(appendTrim, 0)
 	if l.head.Due == 0 {
-		due = e.At.Add(min(l.keep, lookAgain))
+		due = e.At.Add(min(l.keep, recheckAfter))
 		l.head.Due = due
 	}
 	l.writeHead()
 	return due
 }
 
-// amend adds what a call on many tasks has done to its entry, if that is the newest. Nothing stands on the newest entry yet, so
-// the chain stays what it is.
+// amend adds another round of a call on many tasks to the call's entry, if that is the newest. No entry includes the hash of the
+// newest one yet, so the chain stays intact.
 func (l *Log) amend(e *Entry) bool {
 	last, size, err := readEntry(l.tx, l.head.Newest)
 	if err != nil || last.Call != e.Call || last.By != e.By || last.Action != e.Action || last.Target != e.Target {
@@ -111,7 +111,7 @@ func (l *Log) amend(e *Entry) bool {
 	return true
 }
 
-// write writes an entry in place of one of so many bytes.
+// write writes an entry, replacing one of size bytes.
 func (l *Log) write(e *Entry, size int) {
 	row := e.encode()
 	l.head.Bytes += uint64(len(row)) - uint64(size)
@@ -121,10 +121,10 @@ func (l *Log) write(e *Entry, size int) {
 
 func (l *Log) writeHead() { l.tx.Set(headKey, l.head.encode()) }
 
-// cut removes up to most of the oldest entries that are too many, or not from after a time. What is left begins with the hash of
-// the last that went, which the head keeps too. One that somebody has damaged goes as well: Check told of it as long as it was
-// there, and a shard must not end for it.
-func (l *Log) cut(most int, before store.Time) {
+// trim removes up to most of the oldest entries if there are too many, or if they are not from after the time before. The first
+// remaining entry holds the hash of the last one removed, which the head keeps too. A damaged entry is removed as well: Check
+// reported it while it existed, and a shard must not fail because of it.
+func (l *Log) trim(most int, before store.Time) {
 	for range most {
 		if l.head.count() == 0 {
 			return
@@ -139,15 +139,15 @@ func (l *Log) cut(most int, before store.Time) {
 	}
 }
 
-// Expire removes entries that were kept long enough, up to a bound, and says when it is to be called again, in a day at the latest; 0: there
-// are none left. It is called at the time that it or Append named last.
+// Expire removes entries that were kept long enough, up to a bound, and returns when it must be called again, in a day at the latest; 0: there
+// are no entries left. It must be called at the time that it or Append last returned.
 func (l *Log) Expire() (due store.Time) {
 	before := l.head
-	l.cut(expireCut, l.tx.Now().Add(-l.keep))
+	l.trim(expireTrim, l.tx.Now().Add(-l.keep))
 	l.head.Due = 0
 	if l.head.count() > 0 {
-		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // one that can't be read is due at once
-		l.head.Due = min(max(oldest.At.Add(l.keep), l.tx.Now()+1), l.tx.Now().Add(lookAgain))
+		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // an unreadable one is due immediately
+		l.head.Due = min(max(oldest.At.Add(l.keep), l.tx.Now()+1), l.tx.Now().Add(recheckAfter))
 	}
 	if l.head != before {
 		l.writeHead()
@@ -155,13 +155,13 @@ func (l *Log) Expire() (due store.Time) {
 	return l.head.Due
 }
 
-// Later puts off Expire to a later time.
+// Later postpones Expire to a later time.
 func (l *Log) Later(due store.Time) {
 	l.head.Due = due
 	l.writeHead()
 }
 
-// Due is when Expire is to be called; 0: never.
+// Due returns when Expire must be called; 0: never.
 func Due(from store.Reader) (store.Time, error) {
 	h, err := readHead(from)
 	return h.Due, err
@@ -174,7 +174,7 @@ func hashOf(seq uint64, row []byte) Hash {
 	return Hash(d.Sum(nil))
 }
 
-// Check goes over the chain and tells where it is broken, at most ten times.
+// Check verifies the chain and reports at most ten problems.
 func Check(from store.Reader) (problems []string) {
 	find := func(format string, args ...any) {
 		if len(problems) < 10 {

@@ -34,7 +34,7 @@ func newShard(t *testing.T) *shard {
 	return &shard{t: t, state: s, now: store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 }
 
-// round runs fn in a round that is committed.
+// round runs fn in a committed round.
 func (s *shard) round(fn func(tx *store.Tx)) {
 	s.t.Helper()
 	s.index++
@@ -46,7 +46,7 @@ func (s *shard) round(fn func(tx *store.Tx)) {
 	}
 }
 
-// log runs fn on the record within bounds.
+// log runs fn on the log with the given bounds.
 func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
 	s.t.Helper()
 	s.round(func(tx *store.Tx) {
@@ -89,7 +89,7 @@ func (s *shard) head() head {
 	return h
 }
 
-// Whatever is changed behind the record's back, except at its very beginning and end together, is found.
+// Any change made behind the log's back is detected, except one to its beginning and end together.
 func TestBrokenChains(t *testing.T) {
 	for what, harm := range map[string]func(tx *store.Tx){
 		"an entry in the middle is changed": func(tx *store.Tx) {
@@ -122,7 +122,7 @@ func TestBrokenChains(t *testing.T) {
 		if len(Check(s.state)) == 0 {
 			t.Errorf("%s, and nobody notices", what)
 		}
-		if what != "the head is gone" { // nor does it keep the shard from going on, and old entries from going
+		if what != "the head is gone" { // nor does it keep the shard from working, and old entries from being removed
 			s.some(2)
 			s.now = s.now.Add(DefaultKeep + time.Hour)
 			if due := s.log(usual, (*Log).Expire); due != 0 {
@@ -136,7 +136,7 @@ func TestBrokenChains(t *testing.T) {
 	}
 }
 
-// What is too much, or too old, goes from the old end; the chain goes on.
+// Surplus and old entries are removed, oldest first; the chain stays intact.
 func TestOldEntriesGo(t *testing.T) {
 	s := newShard(t)
 	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
@@ -187,7 +187,7 @@ func TestOldEntriesGo(t *testing.T) {
 	s.sound("large ones")
 }
 
-// How long entries are kept may change at any time: they go, or stay, by what is said within a day of that.
+// The time to keep entries may change at any time: they are removed or kept accordingly within a day.
 func TestKeepChanges(t *testing.T) {
 	s := newShard(t)
 	const day = 24 * time.Hour
@@ -195,7 +195,7 @@ func TestKeepChanges(t *testing.T) {
 	due := s.log(kept(10*day), func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
 	for n, c := range []struct {
 		keep time.Duration
-		next time.Duration // until it is looked at again; 0: there is nothing any more
+		next time.Duration // until the next check; 0: there are no entries left
 	}{{10 * day, day}, {100 * day, day}, {3*day + time.Hour, time.Hour}, {4 * day, 23 * time.Hour}, {4 * day, 0}} {
 		if s.now = due; s.head().Due != due {
 			t.Errorf("look %d: due at %d, want %d", n, s.head().Due, due)
@@ -216,7 +216,7 @@ func TestKeepChanges(t *testing.T) {
 	}
 }
 
-// A call of several rounds grows in one entry, until another comes between.
+// A call of several rounds extends one entry, until another entry follows it.
 func TestCallsGrow(t *testing.T) {
 	s := newShard(t)
 	of := Entry{Action: task.QueuePurged, Call: 7, Tasks: 500, Target: task.Target{Kind: task.OnQueue, Name: "q"}}
@@ -238,7 +238,7 @@ func TestCallsGrow(t *testing.T) {
 	}
 }
 
-// Pages over several shards, with any filter and any limit, are together what a list of all would be.
+// Pages over several shards, with any filter and any limit, together equal the list of all.
 func TestPagesAgainstAModel(t *testing.T) {
 	const shards = 3
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -258,7 +258,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 		}
 	}
 	slices.SortFunc(all, func(a, b Record) int {
-		if b.Place().Behind(a.Place()) {
+		if b.Place().After(a.Place()) {
 			return -1
 		}
 		return 1
@@ -307,7 +307,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 	}
 }
 
-// A page reads no more than it must, however many entries there are.
+// A page reads no more than necessary, however many entries there are.
 func TestPagesAreBounded(t *testing.T) {
 	s := newShard(t)
 	s.round(func(tx *store.Tx) {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxSide bounds the JSON of what was before, and of what is after; maxText a text in it. Both are bytes.
+	// maxSide bounds the JSON of either side of a change, and maxText a text in it. Both are bytes.
 	maxSide = 1 << 10
 	maxText = 128
 )
 
-// Changed compares what something was with what it is, and gives as JSON objects what differs, by dotted names, and nothing if
-// nothing does. Each side is a struct, or a pointer to one, or nil: there is no such thing. Names are those of the fields' json
-// tags; fields without a value are left out. What is beyond maxSide is left out, and counted as "more".
+// Changed compares two versions of a value, and returns the differences as JSON objects by dotted names, or nil if there are none.
+// Each side is a struct, a pointer to one, or nil if it doesn't exist. Names are those of the fields' json tags; zero fields are
+// omitted. Whatever exceeds maxSide is omitted, and counted as "more".
 func Changed(before, after any) (was, is []byte) {
 	b, a := leaves(before), leaves(after)
 	maps.DeleteFunc(b, func(name string, value any) bool {
@@ -34,7 +34,7 @@ func Changed(before, after any) (was, is []byte) {
 	return sideOf(b), sideOf(a)
 }
 
-// sideOf writes an object; nil if it is empty.
+// sideOf encodes an object; nil if it is empty.
 func sideOf(values map[string]any) []byte {
 	if len(values) == 0 {
 		return nil
@@ -53,20 +53,20 @@ func sideOf(values map[string]any) []byte {
 	return out
 }
 
-// fieldOf writes a field with a comma behind it.
+// fieldOf encodes a field, followed by a comma.
 func fieldOf(name string, value any) []byte {
 	n, err := json.Marshal(task.Cut(name, maxText))
 	if err != nil {
-		panic(err) // texts have a form
+		panic(err) // texts can always be encoded
 	}
 	v, err := json.Marshal(value)
 	if err != nil {
-		v = []byte(`"?"`) // a number that is none
+		v = []byte(`"?"`) // NaN or an infinity
 	}
 	return append(append(append(n, ':'), v...), ',')
 }
 
-// leaves are the values in a struct, by dotted names, in comparable forms: texts, numbers and yes or no.
+// leaves returns the values in a struct by dotted names, in comparable forms: texts, numbers and booleans.
 func leaves(v any) map[string]any {
 	out := map[string]any{}
 	if v != nil {
@@ -112,14 +112,14 @@ func gather(out map[string]any, name string, v reflect.Value) {
 	}
 }
 
-// textOf is how values are shown that are more than their numbers.
+// textOf returns the text for types that are shown as such.
 func textOf(v any) (string, bool) {
 	switch v := v.(type) {
 	case time.Duration:
 		return v.String(), true
 	case time.Time:
 		return v.UTC().Format(time.RFC3339Nano), true
-	case *time.Time: // else it would say itself as Go does
+	case *time.Time: // its String method has Go's own format
 		return v.UTC().Format(time.RFC3339Nano), true
 	case store.Time:
 		return v.Time().UTC().Format(time.RFC3339Nano), true

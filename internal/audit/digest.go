@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Digest tells payloads apart, without telling what is in them.
+// Digest returns a text that distinguishes payloads without disclosing them.
 func Digest(payload []byte) string {
 	if len(payload) == 0 {
 		return ""

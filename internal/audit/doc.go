@@ -1,7 +1,7 @@
-// Package audit keeps, in a shard's state, a record of what operators did: entries in the order of their making, each with the
-// hash of the one before, so that one that is changed or missing is found. An entry is written in the round that does what it
-// tells of, so that neither can be lost without the other.
+// Package audit keeps, in a shard's state, a log of what operators did: entries in order, each with the hash of the one before, so
+// that a changed or missing entry is detected. An entry is written in the round of the action that it records, so that neither
+// can be lost without the other.
 //
-// It knows no queues, tasks or nodes: those who change them say what was changed. It has no clock; a round's time is the
-// entry's.
+// It knows no queues, tasks or nodes: its callers describe what was changed. It has no clock; the time of an entry is that of its
+// round.
 package audit

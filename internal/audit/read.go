@@ -11,8 +11,8 @@ import (
 
 // Query selects entries. Fields that are set must all match.
 type Query struct {
-	Namespace string     // needed
-	Own       bool       // entries of the namespace only; else those of the cluster, too
+	Namespace string     // required
+	Own       bool       // only entries of the namespace; otherwise also those of the cluster
 	Since     store.Time // not before
 	Until     store.Time // before; 0: to the newest
 	Actor     string
@@ -21,15 +21,15 @@ type Query struct {
 	Queue     string
 }
 
-// Place is where an entry stands among those of all shards, newest first: by time, then by shard, then by number.
+// Place is the position of an entry in the list of all shards, newest first: by time, then by shard, then by number.
 type Place struct {
 	At    store.Time
 	Shard uint32
 	Seq   uint64
 }
 
-// Behind says whether a place comes later in the list than another.
-func (p Place) Behind(o Place) bool {
+// After reports whether a place comes later in the list than another.
+func (p Place) After(o Place) bool {
 	switch {
 	case p.At != o.At:
 		return p.At < o.At
@@ -40,30 +40,30 @@ func (p Place) Behind(o Place) bool {
 }
 
 const (
-	// maxRead and maxPageBytes bound what one page of a shard reads and holds.
+	// maxRead and maxPageBytes bound what is read and returned for one page of a shard.
 	maxRead      = 10_000
 	maxPageBytes = 1 << 20
 )
 
-// Page is a part of a shard's entries, newest first. It may be empty and have more behind it.
+// Page is a part of a shard's entries, newest first. It may be empty although more follow.
 type Page struct {
 	Entries []Entry
-	// Read is the last entry that was looked at, if there is more behind it; its zero value: there is no more.
+	// Read is the place of the last entry that was read, if more follow; otherwise zero.
 	Read Place
 }
 
-// Read gives up to limit entries of a shard that lie behind a place; nil: from the newest on.
-func Read(from store.Reader, shard uint32, q Query, behind *Place, limit int) (Page, error) {
-	return readUpTo(maxRead, from, shard, q, behind, limit)
+// Read returns up to limit entries of a shard after a place; nil: from the newest.
+func Read(from store.Reader, shard uint32, q Query, after *Place, limit int) (Page, error) {
+	return readUpTo(maxRead, from, shard, q, after, limit)
 }
 
-// readUpTo is Read that looks at no more than so many entries.
-func readUpTo(most int, from store.Reader, shard uint32, q Query, behind *Place, limit int) (p Page, err error) {
+// readUpTo is like Read, but reads at most most entries.
+func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, limit int) (p Page, err error) {
 	h, err := readHead(from)
 	if err != nil || h.count() == 0 {
 		return p, err
 	}
-	hi, err := h.end(from, shard, q.Until, behind)
+	hi, err := h.end(from, shard, q.Until, after)
 	if err != nil {
 		return p, err
 	}
@@ -94,10 +94,10 @@ func readUpTo(most int, from store.Reader, shard uint32, q Query, behind *Place,
 	return p, err
 }
 
-// end is the number behind the newest entry that is meant. Entries lie in the order of time, without gaps, so that it is found by
-// halving.
-func (h *head) end(from store.Reader, shard uint32, until store.Time, behind *Place) (end uint64, err error) {
-	if until == 0 && behind == nil {
+// end returns the number after the newest entry allowed by until and after. Entries are in the order of time, without gaps, so it is found by
+// binary search.
+func (h *head) end(from store.Reader, shard uint32, until store.Time, after *Place) (end uint64, err error) {
+	if until == 0 && after == nil {
 		return h.Newest + 1, nil
 	}
 	n := sort.Search(int(h.count()), func(i int) bool { // #nosec G115 -- at most maxEntries
@@ -106,7 +106,7 @@ func (h *head) end(from store.Reader, shard uint32, until store.Time, behind *Pl
 			err = bad
 			return true
 		}
-		return until != 0 && e.At >= until || behind != nil && !(Place{e.At, shard, e.Seq}).Behind(*behind)
+		return until != 0 && e.At >= until || after != nil && !(Place{e.At, shard, e.Seq}).After(*after)
 	})
 	return h.Oldest + uint64(n), err // #nosec G115 -- not negative
 }
@@ -127,41 +127,41 @@ func (q *Query) matches(e *Entry) bool {
 	return q.Action == "" || q.Action == string(e.Action)
 }
 
-// Record is an entry and the shard in which it lies.
+// Record is an entry with its shard.
 type Record struct {
 	Entry
 	Shard uint32
 }
 
-// Place is where the record stands among those of all shards.
+// Place returns the position of the record in the list of all shards.
 func (r *Record) Place() Place { return Place{r.At, r.Shard, r.Seq} }
 
-// List is a part of the entries of all shards, newest first. It may be empty and have more behind it.
+// List is a part of the entries of all shards, newest first. It may be empty although more follow.
 type List struct {
 	Records []Record
-	More    *Place // behind which the list goes on; nil: it ends here
+	More    *Place // the place to continue after; nil: there are no more
 }
 
-// Merge puts the pages together that several shards have read behind the same place. The list goes as far as all of them were
-// read, but has no more than limit entries of about so many bytes, and at least one if there is any.
+// Merge merges the pages that several shards have read after the same place. The list ends where the shortest page does. It has at
+// most limit entries of about the given number of bytes, but at least one if there is any.
 func Merge(pages map[uint32]Page, limit, bytes int) (l List) {
 	for shard, p := range pages {
 		for _, e := range p.Entries {
 			l.Records = append(l.Records, Record{e, shard})
 		}
-		if stop := p.Read; stop != (Place{}) && (l.More == nil || l.More.Behind(stop)) {
+		if stop := p.Read; stop != (Place{}) && (l.More == nil || l.More.After(stop)) {
 			l.More = &stop
 		}
 	}
 	slices.SortFunc(l.Records, func(a, b Record) int {
-		if b.Place().Behind(a.Place()) {
+		if b.Place().After(a.Place()) {
 			return -1
 		}
 		return 1
 	})
 	for i := range l.Records {
 		r := &l.Records[i]
-		if l.More != nil && r.Place().Behind(*l.More) {
+		if l.More != nil && r.Place().After(*l.More) {
 			l.Records = l.Records[:i]
 			break
 		}
@@ -175,5 +175,5 @@ func Merge(pages map[uint32]Page, limit, bytes int) (l List) {
 	return l
 }
 
-// recordBytes is what an entry takes beside what it tells, about.
+// recordBytes is the approximate size of an entry without its contents.
 const recordBytes = 512

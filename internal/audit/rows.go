@@ -10,10 +10,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The rows of a record, in every shard: table A, of no namespace.
+// The rows of an audit log, in every shard: table A, of no namespace.
 //
 //	A 0 e seq   an entry
-//	A 0 h       the head: from where to where entries lie, and the hashes at both ends
+//	A 0 h       the head: the range of entries, and the hashes at both ends
 const table = 'A'
 
 var headKey = []byte{table, 0, 'h'}
@@ -22,17 +22,17 @@ func entryKey(seq uint64) []byte { return binary.BigEndian.AppendUint64([]byte{t
 
 func seqOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// rowVersion begins a row. What follows is JSON: fields may be added, but never renamed.
+// rowVersion is the first byte of a row. The rest is JSON: fields may be added, but never renamed.
 const rowVersion = 1
 
-// head tells where the entries lie. Its zero value: there has been none.
+// head describes the range of entries. Its zero value: there has been none.
 type head struct {
 	Oldest uint64     `json:"oldest"`
 	Newest uint64     `json:"newest"`
 	Before Hash       `json:"before"` // of the entry before the oldest
-	Hash   Hash       `json:"hash"`   // of the newest, also when that is gone
+	Hash   Hash       `json:"hash"`   // of the newest, even if that has been removed
 	Bytes  uint64     `json:"bytes"`
-	Due    store.Time `json:"due"` // of the deadline at which the oldest go
+	Due    store.Time `json:"due"` // when the oldest entries expire
 }
 
 func (h *head) count() uint64 {
@@ -52,7 +52,7 @@ func readHead(from store.Reader) (h head, err error) {
 	return h, decode("head", row, &h)
 }
 
-// entryRow is the stored form of an entry, short of what its key says.
+// entryRow is the stored form of an entry, without what is in its key.
 type entryRow struct {
 	At        store.Time      `json:"at"`
 	Actor     string          `json:"actor,omitempty"`
@@ -85,7 +85,7 @@ func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
 		Hash: hashOf(seq, row)}, nil
 }
 
-// readEntry reads an entry that must be there, and says how many bytes it has.
+// readEntry reads an existing entry, and returns its size in bytes.
 func readEntry(from store.Reader, seq uint64) (Entry, int, error) {
 	row, ok := from.Get(entryKey(seq))
 	if !ok {
@@ -98,7 +98,7 @@ func readEntry(from store.Reader, seq uint64) (Entry, int, error) {
 func encode(row any) []byte {
 	b, err := json.Marshal(row)
 	if err != nil {
-		panic(err) // what Changed made is JSON, and texts and numbers always have a form
+		panic(err) // Changed produces JSON, and texts and numbers can always be encoded
 	}
 	return append([]byte{rowVersion}, b...)
 }
@@ -113,7 +113,7 @@ func decode(what string, row []byte, into any) error {
 	return nil
 }
 
-// String is the hash in hexadecimal digits: how it is shown and stored.
+// String returns the hash in hexadecimal, as it is shown and stored.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -15,10 +15,10 @@ import (
 var head = Head{Cluster: strings.Repeat("ab", 16), Node: "n1", Program: "0.1.0", Level: 1,
 	Time: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), Shards: []uint32{1, 2, 0}}
 
-// states are those of three shards: a small one, an empty one, one of several blocks.
+// states are the states of three shards: a small one, an empty one, and one of several blocks.
 var states = [][]byte{[]byte("one"), nil, bytes.Repeat([]byte("zero"), dataBlock/2)}
 
-// written is a backup of states.
+// written returns a backup of states.
 func written(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -27,7 +27,7 @@ func written(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	for i, state := range states {
-		for len(state) > 0 { // in pieces that fit no block
+		for len(state) > 0 { // in pieces that don't fit blocks
 			n := min(len(state), 1000)
 			if _, err := w.Write(state[:n]); err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func written(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// read reads a backup whole.
+// read reads a whole backup.
 func read(r io.Reader) (h Head, parts []Part, got [][]byte, err error) {
 	b, err := NewReader(r)
 	if err != nil {
@@ -83,13 +83,13 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A bit that is flipped anywhere is found, and so is a cut anywhere.
+// A bit flipped anywhere is detected, and so is truncation anywhere.
 func TestDamage(t *testing.T) {
 	whole := written(t)
 	refused := func(what string, b []byte) {
 		t.Helper()
 		_, _, _, err := read(bytes.NewReader(b))
-		if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNone) && !errors.Is(err, ErrVersion) {
+		if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNotBackup) && !errors.Is(err, ErrVersion) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestDamage(t *testing.T) {
 	refused("two backups", append(bytes.Clone(whole), whole...))
 }
 
-// blocks are those of a backup, each whole.
+// blocks returns the blocks of a backup.
 func blocks(b []byte) (all [][]byte) {
 	for b = b[len(magic)+1:]; len(b) > 0; {
 		n := frameBytes + int(b[1])<<24 + int(b[2])<<16 + int(b[3])<<8 + int(b[4]) + sumBytes
@@ -121,7 +121,7 @@ func blocks(b []byte) (all [][]byte) {
 	return all
 }
 
-// Blocks that are sound in themselves are found where they don't belong.
+// Blocks that are valid in themselves are detected out of place.
 func TestBlocksOutOfPlace(t *testing.T) {
 	whole := written(t)
 	all := blocks(whole)
@@ -153,7 +153,7 @@ func TestNoBackup(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", ErrNone}, {"pawl", ErrNone}, {"#!/bin/sh\n", ErrNone}, {"pawli\x01" + strings.Repeat("x", 100), ErrNone},
+		{"", ErrNotBackup}, {"pawl", ErrNotBackup}, {"#!/bin/sh\n", ErrNotBackup}, {"pawli\x01" + strings.Repeat("x", 100), ErrNotBackup},
 		{magic + "\x02" + strings.Repeat("x", 100), ErrVersion}, {magic + "\x01", ErrDamaged},
 		{magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
 	} {
@@ -170,7 +170,7 @@ func TestNoBackup(t *testing.T) {
 	}
 }
 
-// What can't be written is told by every call from then on.
+// After a failed write, every further call returns the error.
 func TestWriterError(t *testing.T) {
 	full := errors.New("no space left")
 	w, err := NewWriter(&limited{left: 1000, err: full}, head)
@@ -185,7 +185,7 @@ func TestWriterError(t *testing.T) {
 	}
 }
 
-// limited is a writer that has little room.
+// limited is a writer with little room.
 type limited struct {
 	left int
 	err  error
@@ -198,7 +198,7 @@ func (w *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A part that was not read to its end is not passed over.
+// A part that was not read to its end can't be skipped.
 func TestNextNeedsTheEnd(t *testing.T) {
 	b, err := NewReader(bytes.NewReader(written(t)))
 	if err != nil {
@@ -212,7 +212,7 @@ func TestNextNeedsTheEnd(t *testing.T) {
 	}
 }
 
-// The form is that of all releases.
+// The format is the same in all releases.
 func TestFormat(t *testing.T) {
 	var b bytes.Buffer
 	w, err := NewWriter(&b, Head{Cluster: "c", Node: "n", Program: "p", Level: 1, Time: head.Time, Shards: []uint32{0}})
@@ -232,7 +232,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Whatever is read, what is taken for whole has all its parts.
+// Whatever is read, a backup taken for complete has all its parts.
 func FuzzReader(f *testing.F) {
 	f.Add(written(f)[:2000])
 	f.Add([]byte(magic + "\x01"))

@@ -1,5 +1,5 @@
-// Package backup is the form of a backup: a stream of bytes that holds the states of all shards of a cluster, one after the
-// other, and says for each piece and for the whole whether it is what was written.
+// Package backup defines the format of a backup: a stream of bytes with the states of all shards of a cluster, one after the
+// other, and checksums of each piece and of the whole.
 //
-// It knows nothing of what a shard's state looks like, where it comes from and where it goes.
+// It does not know what a shard's state looks like, where it comes from or where it goes.
 package backup

@@ -13,21 +13,21 @@ import (
 	"slices"
 )
 
-// Reader reads a backup, part by part, and checks each block before it gives anything of it away.
+// Reader reads a backup part by part. It checks every block before it returns any of it.
 type Reader struct {
 	Head Head
 
 	r     io.Reader
 	at    int64     // where the next block begins
-	all   hash.Hash // of all before at
+	all   hash.Hash // of all bytes before at
 	sum   hash.Hash // of the part
-	part  Part      // that is being read: only Bytes is known until it ends
-	ended int       // parts that were read whole
+	part  Part      // the current part: only Bytes is known until it ends
+	ended int       // parts read completely
 	rest  []byte    // of the last block of data
-	err   error     // of the part; io.EOF: it was read whole
+	err   error     // of the part; io.EOF: it was read completely
 }
 
-// NewReader reads the head of a backup. Errors are ErrNone, ErrVersion, ErrDamaged and those of r.
+// NewReader reads the head of a backup. Errors are ErrNotBackup, ErrVersion, ErrDamaged and those of r.
 func NewReader(r io.Reader) (*Reader, error) {
 	b := &Reader{r: r, all: sha256.New(), sum: sha256.New(), err: io.EOF}
 	begin := make([]byte, len(magic)+1)
@@ -35,7 +35,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	case n < len(begin) && !cut(err):
 		return nil, err
 	case n < len(begin) || string(begin[:len(magic)]) != magic:
-		return nil, ErrNone
+		return nil, ErrNotBackup
 	}
 	if v := begin[len(magic)]; v != Version {
 		return nil, fmt.Errorf("%w: it has format %d, this version of pawl knows %d", ErrVersion, v, Version)
@@ -57,8 +57,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return b, nil
 }
 
-// Next goes to the next part, whose state Read gives, and tells of which shard it is. The part before must have been read to
-// its end. After the last part it checks that the backup is whole, and that nothing follows, and returns io.EOF.
+// Next advances to the next part, whose state Read returns, and returns the part's shard. The previous part must have been read to
+// its end. After the last part, Next checks that the backup is complete and that nothing follows, and returns io.EOF.
 func (b *Reader) Next() (shard uint32, err error) {
 	if !errors.Is(b.err, io.EOF) {
 		return 0, fmt.Errorf("part %d was not read to its end", b.ended)
@@ -71,10 +71,10 @@ func (b *Reader) Next() (shard uint32, err error) {
 	return b.Head.Shards[b.ended], nil
 }
 
-// Part is what the backup says of the part that was read to its end last, and what was found to be so.
+// Part returns the backup's description of the part that was last read to its end, which has been verified.
 func (b *Reader) Part() Part { return b.part }
 
-// Read reads the state of a shard. It gives io.EOF only when all of it came undamaged.
+// Read reads the state of a shard. It returns io.EOF only if all of the state arrived undamaged.
 func (b *Reader) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 && b.err == nil {
 		b.rest, b.err = b.data()
@@ -87,7 +87,7 @@ func (b *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// data is the next block of data of a part, or how the part ends.
+// data returns the next block of data of a part, or the error that ends the part.
 func (b *Reader) data() ([]byte, error) {
 	kind, body, err := b.block()
 	switch {
@@ -112,7 +112,7 @@ func (b *Reader) data() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// finish checks the end.
+// finish checks the end of the backup.
 func (b *Reader) finish() error {
 	sum, before := b.all.Sum(nil), b.at
 	kind, body, err := b.block()
@@ -172,7 +172,7 @@ func (b *Reader) fill(p []byte) error {
 	return err
 }
 
-// cut says whether a stream ended.
+// cut reports whether a stream ended.
 func cut(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func (b *Reader) passed(p []byte) {
@@ -187,7 +187,7 @@ func (b *Reader) parse(body []byte, v any) error {
 	return nil
 }
 
-// damaged says what is wrong, and behind which byte.
+// damaged returns an error with the reason and the position.
 func (b *Reader) damaged(format string, args ...any) error {
 	return fmt.Errorf("%w at byte %d: %s", ErrDamaged, b.at, fmt.Sprintf(format, args...))
 }

@@ -9,12 +9,12 @@ import (
 	"io"
 )
 
-// Writer writes a backup. The first error of the stream that it writes to is that of all calls from then on.
+// Writer writes a backup. After the first error of the underlying stream, every call returns it.
 type Writer struct {
 	w     io.Writer
 	head  Head
-	part  Part // that is being written
-	ended int  // parts that are whole
+	part  Part // the current part
+	ended int  // complete parts
 	data  []byte
 	sum   hash.Hash // of the part
 	all   hash.Hash
@@ -22,7 +22,7 @@ type Writer struct {
 	err   error
 }
 
-// NewWriter begins a backup. The parts are written in the order of h.Shards.
+// NewWriter begins a backup. The parts must be written in the order of h.Shards.
 func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	if len(h.Shards) > maxParts {
 		return nil, fmt.Errorf("backup of %d shards, at most %d are allowed", len(h.Shards), maxParts)
@@ -33,7 +33,7 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 	return b, b.err
 }
 
-// Write adds to the state of the shard whose turn it is.
+// Write appends to the state of the current shard.
 func (b *Writer) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 && b.err == nil {
@@ -56,7 +56,7 @@ func (b *Writer) flush() {
 	b.data = b.data[:0]
 }
 
-// EndPart ends the state of the shard whose turn it is, which is that after a log entry.
+// EndPart ends the state of the current shard. index and term identify the last log entry in it.
 func (b *Writer) EndPart(index, term uint64) error {
 	if b.ended == len(b.head.Shards) {
 		panic(fmt.Sprintf("backup: part %d of %d", b.ended+1, len(b.head.Shards)))

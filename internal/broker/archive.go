@@ -14,22 +14,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Archive keeps dead letters that leave for good, as archive.Archive does.
+// Archive stores dead letters that are removed for good, as archive.Archive does.
 type Archive interface {
-	// Append has the records on stable storage when it returns where each lies.
+	// Append returns once the records are on stable storage, with the place of each.
 	Append(records [][]byte, now time.Time) (places []string, err error)
 	Read(place string) ([]byte, error)
 	List(cursor string, fn func(place string, record []byte) bool) (next string, err error)
 }
 
-// Why a dead letter was archived.
+// Reasons for archiving a dead letter.
 const (
 	causeRetention = "retention"
 	causeDiscard   = "discard"
 )
 
-// file writes dead letters to the archive and says in the log where they are. On return they are on stable storage.
-func (b *Broker) file(cause string, views []*View) error {
+// archiveDead writes dead letters to the archive and logs their places. When it returns they are on stable storage.
+func (b *Broker) archiveDead(cause string, views []*View) error {
 	now := time.Now()
 	lines := make([][]byte, len(views))
 	for i, v := range views {
@@ -50,13 +50,13 @@ func (b *Broker) file(cause string, views []*View) error {
 	return nil
 }
 
-// archiveDead archives dead letters whose retention is over, and then removes them.
-func (r *replica) archiveDead(ctx context.Context) {
+// archiveExpired archives dead letters whose retention has ended, then removes them.
+func (r *replica) archiveExpired(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.toFile:
+		case <-r.toArchive:
 		}
 		for _, ns := range r.b.cfg.Namespaces() {
 			for more := true; more && ctx.Err() == nil; {
@@ -71,7 +71,7 @@ func (r *replica) archiveDead(ctx context.Context) {
 	}
 }
 
-// archiveRetry is how long a failed archive rests.
+// archiveRetry is the delay before a failed archive is retried.
 const archiveRetry = time.Minute
 
 func (r *replica) retryArchive(ctx context.Context) {
@@ -79,7 +79,7 @@ func (r *replica) retryArchive(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(archiveRetry):
-			poke(r.toFile)
+			poke(r.toArchive)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 	if err != nil || len(views) == 0 {
 		return false, err
 	}
-	if err := r.b.file(causeRetention, views); err != nil {
+	if err := r.b.archiveDead(causeRetention, views); err != nil {
 		return false, err
 	}
 	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
@@ -104,7 +104,7 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 	return true, err
 }
 
-// BadPlace refuses a text that is no place in an archive.
+// BadPlace returns the error for a text that is not a place in an archive.
 func BadPlace(place string) error {
 	return task.Invalid("places", "%q is not a place in the archive: it has the form FILE:LINE, in a cluster NODE:FILE:LINE, as the list of the archive gives it", place)
 }
@@ -128,8 +128,8 @@ func (b *Broker) ArchivedAt(place string) (*ArchivedTask, error) {
 	return &t, nil
 }
 
-// Archived reads a page of the archive, newest first: of one namespace, and of one queue if it is named. Cursor is next
-// of the page before, "" at the start and the end.
+// Archived returns a page of the archive, newest first, for one namespace and optionally one queue. cursor is the next of the
+// previous page, "" at the start and at the end.
 func (b *Broker) Archived(ns, queue, cursor string, limit int) (tasks []ArchivedTask, places []string, next string, err error) {
 	var bad error
 	next, err = b.cfg.Archive.List(cursor, func(place string, line []byte) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ArchivedTask is a dead letter as it lies in the archive: one line of JSON.
+// ArchivedTask is a dead letter as it is stored in the archive: one line of JSON.
 type ArchivedTask struct {
 	ArchivedAt time.Time         `json:"archived_at"`
 	Cause      string            `json:"cause"`
@@ -20,12 +20,12 @@ type ArchivedTask struct {
 	Key        string            `json:"key,omitempty"`
 	Tags       []string          `json:"tags,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
-	// Payload holds the bytes as they were, in base64.
+	// Payload is the original bytes, in base64.
 	Payload        []byte    `json:"payload,omitempty"`
 	ContentType    string    `json:"content_type,omitempty"`
 	IdempotencyKey string    `json:"idempotency_key,omitempty"`
 	CreatedAt      time.Time `json:"created_at"`
-	// What the task said itself, in place of the defaults of its queue and the server. Records of earlier releases have none of it.
+	// Options set on the task itself, overriding the defaults of its queue and the server. Records of earlier releases lack them.
 	IdempotencyTTL Period         `json:"idempotency_ttl,omitempty"`
 	MaxAttempts    int            `json:"max_attempts,omitempty"`
 	Retry          *ArchivedRetry `json:"retry,omitempty"`
@@ -36,13 +36,13 @@ type ArchivedTask struct {
 
 	Unique *ArchivedUnique `json:"unique,omitempty"`
 	Parent *ArchivedParent `json:"parent,omitempty"`
-	// Then is what would have followed it, as of task.EncodeSpec, in base64.
+	// Then holds the follow-up tasks, encoded by task.EncodeSpec, in base64.
 	Then     [][]byte          `json:"then,omitempty"`
 	EndedAt  time.Time         `json:"ended_at"`
 	Attempts []ArchivedAttempt `json:"attempts"`
 }
 
-// Bytes is about how much of a message the task takes.
+// Bytes returns roughly how much of a message the task takes up.
 func (t *ArchivedTask) Bytes() int {
 	n := len(t.Payload)
 	if t.Parent != nil {
@@ -66,7 +66,7 @@ type ArchivedRetry struct {
 	Jitter  float64 `json:"jitter"`
 }
 
-// ArchivedParent is what an archived task followed, a task or a group, with its result, in base64.
+// ArchivedParent is the task or group that an archived task followed, with its result in base64.
 type ArchivedParent struct {
 	TaskID      string `json:"task_id,omitempty"`
 	GroupID     string `json:"group_id,omitempty"`
@@ -75,13 +75,13 @@ type ArchivedParent struct {
 	Omitted     bool   `json:"result_omitted,omitempty"`
 }
 
-// Period is a duration, in JSON as a text such as "1m30s".
+// Period is a duration, in JSON as text such as "1m30s".
 type Period time.Duration
 
-// MarshalText is for package json.
+// MarshalText implements encoding.TextMarshaler, for package json.
 func (p Period) MarshalText() ([]byte, error) { return []byte(time.Duration(p).String()), nil }
 
-// UnmarshalText is for package json.
+// UnmarshalText implements encoding.TextUnmarshaler, for package json.
 func (p *Period) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	*p = Period(d)

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The audit's words, for callers that don't know it.
+// Types of package audit, for callers that don't import it.
 type (
 	AuditEntry  = audit.Entry
 	AuditList   = audit.List
@@ -21,7 +21,7 @@ type (
 	AuditRecord = audit.Record
 )
 
-// Audit reads a page of a shard's record of what operators did, newest first, behind a place; nil: from the newest.
+// Audit reads a page of a shard's audit log, newest first, after a place; nil starts at the newest.
 func (b *Broker) Audit(ctx context.Context, shardID uint32, q AuditQuery, behind *AuditPlace, limit int) (AuditPage, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -30,17 +30,17 @@ func (b *Broker) Audit(ctx context.Context, shardID uint32, q AuditQuery, behind
 	return read(ctx, r, func(from store.Reader) (AuditPage, error) { return audit.Read(from, shardID, q, behind, limit) })
 }
 
-// MergeAudit puts the pages of several shards together: see audit.Merge.
+// MergeAudit merges the pages of several shards; see audit.Merge.
 func MergeAudit(pages map[uint32]AuditPage, limit, bytes int) AuditList {
 	return audit.Merge(pages, limit, bytes)
 }
 
-// newBulk begins a call on many tasks, whose rounds leave one entry in the audit.
+// newBulk begins a call on many tasks. All of its rounds together leave one audit entry.
 func newBulk(by task.Author, action task.Action, queue string, of any) auditlog.Bulk {
 	return auditlog.Bulk{By: by, Action: action, Call: rand.Uint64(), Queue: queue, Of: of}
 }
 
-// selectionFacts tells of a selection what the audit keeps.
+// selectionFacts is what the audit log records about a selection.
 type selectionFacts struct {
 	State  task.State `json:"state"`
 	IDs    int        `json:"task_ids"` // how many were named
@@ -50,7 +50,7 @@ type selectionFacts struct {
 	Worker string     `json:"worker"`
 	Error  string     `json:"error"`
 	Print  string     `json:"fingerprint"`
-	Text   string     `json:"q"`                 // only how long: it may be out of a payload
+	Text   string     `json:"q"`                 // only its length: the text may come from a payload
 	Paths  []string   `json:"payload,omitempty"` // without their values
 	Max    int64      `json:"max"`
 	Rate   float64    `json:"rate"`

@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The benchmarks run the whole write path on a real disk with its syncs, without the network. BenchmarkBareSync of
-// package shard says what the disk allows.
+// The benchmarks run the whole write path on a real disk with its syncs, but without the network. BenchmarkBareSync of
+// package shard shows what the disk allows.
 
 func benchBroker(b *testing.B) *Broker {
 	dir := b.TempDir()
@@ -94,7 +94,7 @@ func BenchmarkEnqueueBatch1000(b *testing.B) {
 	benchmarkEnqueue(b, br, 1000)
 }
 
-// BenchmarkClaimAck takes tasks out of a full queue, 100 at a time, by four callers.
+// BenchmarkClaimAck drains a full queue, 100 tasks at a time, with four callers.
 func BenchmarkClaimAck(b *testing.B) {
 	br := benchBroker(b)
 	const batch = 100
@@ -125,7 +125,7 @@ func BenchmarkClaimAck(b *testing.B) {
 	b.ReportMetric(float64(done.Load())/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkLook reads whether 100 claims that their holders still have are theirs.
+// BenchmarkLook checks 100 claims that their holders still have.
 func BenchmarkLook(b *testing.B) {
 	br := benchBroker(b)
 	if _, _, err := br.Enqueue(context.Background(), one, ns, benchSpecs(1000)); err != nil {
@@ -144,11 +144,11 @@ func BenchmarkLook(b *testing.B) {
 		for _, t := range got {
 			watch.Add(hold(t))
 		}
-		r.look(context.Background())
+		r.checkWatched(context.Background())
 	}
 }
 
-// BenchmarkQueueStatuses looks at 10,000 queues, of which 1,000 have ready tasks.
+// BenchmarkQueueStatuses reads the status of 10,000 queues, of which 1,000 have ready tasks.
 func BenchmarkQueueStatuses(b *testing.B) {
 	br := benchBroker(b)
 	configs := map[string]task.QueueConfig{}
@@ -171,7 +171,7 @@ func BenchmarkQueueStatuses(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		all, err := br.statusesOf(context.Background(), []uint32{one})
-		if err != nil || len(all) != 10_001 { // and one that all benchmarks have
+		if err != nil || len(all) != 10_001 { // and one that all benchmarks use
 			b.Fatalf("%d queues, %v", len(all), err)
 		}
 	}

@@ -9,30 +9,30 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// BreakersOf names the breaker of a task type in a queue's part; "" names the breakers of all its types.
+// BreakersOf identifies the breaker of a task type in a queue's partition; "" stands for the breakers of all its types.
 type BreakersOf struct {
 	OnQueue
 	Type string
 	Authored
 }
 
-// BreakersClosed says how many were not closed.
+// BreakersClosed reports how many breakers were not closed before.
 type BreakersClosed struct {
 	Closed int
 	Stamped
 }
 
-// CloseBreakers closes breakers by hand. It may run twice without harm: a breaker that has opened again in the meantime is closed
+// CloseBreakers closes breakers by hand. Running it twice is harmless: a breaker that has opened again in the meantime is closed
 // again, as the operator asked.
 var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Idempotent: true}, func(round *engine.Round, q *BreakersOf) (out BreakersClosed, err error) {
 	out.Closed, err = auditlog.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
 	return out, err
 })
 
-// maxBreakersLogged bounds the lines of one round: a change of the settings may close thousands.
+// maxBreakersLogged bounds the log lines of one round: a change of settings may close thousands.
 const maxBreakersLogged = 100
 
-// logBreakers tells which breakers have opened and closed.
+// logBreakers logs the breakers that have opened and closed.
 func (r *replica) logBreakers(changes []breaker.Change) {
 	for i := range changes[:min(len(changes), maxBreakersLogged)] {
 		c := &changes[i]

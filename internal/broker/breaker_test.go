@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// One line when a breaker opens, one when it opens again, one when it closes; none that is said twice, or before it is so.
+// There is one line when a breaker opens, one when it reopens and one when it closes; none is repeated or premature.
 func TestBreakersAreLogged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		s := task.DefaultSettings()
@@ -22,7 +22,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		w.must(copyQueues(context.Background(), w.Broker, one, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
 		line := func(what string, attrs ...string) {
 			t.Helper()
-			synctest.Wait() // who is answered may run on before the line is written
+			synctest.Wait() // a caller that was answered may run on before the line is written
 			log := w.log.String()
 			at := strings.LastIndex(log, what)
 			if at < 0 {
@@ -41,7 +41,7 @@ func TestBreakersAreLogged(t *testing.T) {
 			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: FailDead, Failure: Failure{Message: message}}})
 		}
 		var at events.Place
-		w.told(&at)
+		w.eventsAfter(&at)
 		fail("smtp closed")
 		synctest.Wait()
 		if strings.Contains(w.log.String(), "breaker") {
@@ -63,7 +63,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		}
 		line("breaker closed", "by=operator")
 		var told []string
-		for _, e := range w.told(&at) {
+		for _, e := range w.eventsAfter(&at) {
 			if strings.HasPrefix(e, "breaker.") {
 				told = append(told, e)
 			}

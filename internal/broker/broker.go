@@ -19,37 +19,37 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Config is what a broker is made of.
+// Config configures a Broker.
 type Config struct {
 	Limits  task.Limits
 	Archive Archive
-	// Namespaces lists those that exist.
+	// Namespaces lists the existing namespaces.
 	Namespaces func() []string
-	// AuditKeep says how long entries of the audit are kept; nil: as by default.
+	// AuditKeep returns how long audit entries are kept; nil: the default.
 	AuditKeep func() time.Duration
-	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue lies in others it is an error,
-	// which the caller of the broker gets as it is.
+	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue is in other shards it returns an error,
+	// which is passed on unchanged to the broker's caller.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
-	// SendOutbox brings messages to the shards that they are for, each answered by itself: what the sender of an outbox does.
+	// SendOutbox delivers messages to their shards and returns a result for each. The outbox sender calls it.
 	SendOutbox func(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued
-	// Operate does a step of an operation in a shard, wherever that is led: OperateSome there.
-	Operate func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
-	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.
+	// RunStep runs a step of an operation in a shard, wherever it is led, by calling the verb RunStep there.
+	RunStep func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
+	// HasShard reports whether there is a data shard of this number, according to the system shard: a node's own copy may be behind.
 	HasShard func(ctx context.Context, shard uint32) (bool, error)
-	// Workers tells what the nodes know of the workers that take tasks of some queues, in their order; nil: nothing.
+	// Workers returns what the nodes know about the workers of the given queues, in the same order; nil: nothing.
 	Workers func(ctx context.Context, queues []QueueName) []task.QueueWorkers
-	// Room refuses, with unavailable, when the disk is too full to take more tasks; nil: there is always room.
+	// Room returns unavailable when the disk is too full to take more tasks; nil: there is always room.
 	Room func() error
-	// Tracer begins the traces of ticks; nil: they belong to none.
+	// Tracer starts the traces of ticks; nil: they belong to none.
 	Tracer trace.Tracer
-	// Stats is told what happened in the shards while this node leads them; nil: nobody counts.
+	// Stats records what happens in the shards that this node leads; nil: nothing is recorded.
 	Stats  *stats.Book
 	Logger *slog.Logger
-	// LogHeaders names the headers that the log line of a dead letter has, as ParseLogHeaders gives them.
+	// LogHeaders names the headers included in a dead letter's log line, as returned by ParseLogHeaders.
 	LogHeaders []string
 }
 
-// Broker runs the shards of a node. Its methods may be called from any goroutine.
+// Broker runs the shards of a node. Its methods are safe for concurrent use.
 type Broker struct {
 	cfg         Config
 	draining    chan struct{}
@@ -65,7 +65,7 @@ type Broker struct {
 	stopping context.Context
 }
 
-// New makes a broker without shards.
+// New returns a broker without shards.
 func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -75,7 +75,7 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-// Add starts a replica of a data shard with the broker's hooks, before Start or after it.
+// Add starts a replica of a data shard with the broker's hooks. It may be called before or after Start.
 func (b *Broker) Add(id uint32, start func(shard.Hooks) (*shard.Shard, error)) error {
 	if _, err := b.replica(id); err == nil {
 		return fmt.Errorf("shard %d: it is on this node already", id)
@@ -95,8 +95,8 @@ func (b *Broker) Add(id uint32, start func(shard.Hooks) (*shard.Shard, error)) e
 	return nil
 }
 
-// Remove forgets a data shard. On return nothing of the broker's runs for it, and who waited in it was told *Elsewhere. The
-// shard itself is stopped by whoever started it, before or after.
+// Remove forgets a data shard. When it returns, no goroutine of the broker runs for the shard, and callers that were waiting in it
+// have got *NotLeader. Whoever started the shard stops it, before or after.
 func (b *Broker) Remove(id uint32) {
 	b.mu.Lock()
 	r := b.replicas[id]
@@ -105,11 +105,11 @@ func (b *Broker) Remove(id uint32) {
 	if r != nil {
 		close(r.gone)
 		r.end()
-		r.watches.giveAway(true)
+		r.watches.moveAll(true)
 	}
 }
 
-// Start lets time pass in the shards.
+// Start starts the background work of the replicas: ticks, archiving, outbox, operations, checks of claims.
 func (b *Broker) Start() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,10 +122,10 @@ func (b *Broker) Start() {
 // Drain tells streams and long polls that the node is about to stop.
 func (b *Broker) Drain() { b.drain.Do(func() { close(b.draining) }) }
 
-// Draining is closed once Drain was called.
+// Draining returns a channel that is closed once Drain has been called.
 func (b *Broker) Draining() <-chan struct{} { return b.draining }
 
-// Stop ends the broker's own work. The shards are stopped by whoever started them, after this.
+// Stop ends the broker's own work. Whoever started the shards stops them, after this.
 func (b *Broker) Stop() {
 	b.Drain()
 	b.stop()
@@ -138,7 +138,7 @@ func (b *Broker) Stop() {
 	b.work.Wait()
 }
 
-// Leader tells which node leads a shard of this node: 0 if none is known to, or this node has no such shard.
+// Leader returns the node that leads one of this node's shards, or 0 if no leader is known or this node doesn't have the shard.
 func (b *Broker) Leader(id uint32) (node, term, index uint64) {
 	b.mu.RLock()
 	r := b.replicas[id]
@@ -150,7 +150,7 @@ func (b *Broker) Leader(id uint32) (node, term, index uint64) {
 	return uint64(nodeOf(leader)), term, r.applied.Load()
 }
 
-// nodeOf is the node of a replica: the low half of its Raft id.
+// nodeOf returns the node of a replica: the low half of its Raft id.
 func nodeOf(replica uint64) uint32 { return uint32(replica) }
 
 func (b *Broker) replica(id uint32) (*replica, error) {
@@ -158,12 +158,12 @@ func (b *Broker) replica(id uint32) (*replica, error) {
 	defer b.mu.RUnlock()
 	r := b.replicas[id]
 	if r == nil {
-		return nil, &Elsewhere{Shard: id}
+		return nil, &NotLeader{Shard: id}
 	}
 	return r, nil
 }
 
-// replicaWithRoom is replica for calls that make something: they are refused when the disk is too full for that.
+// replicaWithRoom is like replica, for calls that create something: they are refused when the disk is too full.
 func (b *Broker) replicaWithRoom(id uint32) (*replica, error) {
 	r, err := b.replica(id)
 	if err == nil {
@@ -184,23 +184,23 @@ func change[T any](ctx context.Context, r *replica, fn func(*engine.Round) (T, e
 	return changeOf(ctx, r, "", fn)
 }
 
-// changeOf is change for a namespace: those that call much take turns with those that call little.
+// changeOf is change on behalf of a namespace. Namespaces take turns, so a busy one does not crowd out the others.
 func changeOf[T any](ctx context.Context, r *replica, ns string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
 	out, at, err := shard.UpdateOf(ctx, r.shard, ns, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })
 	return out, at, r.refusal(err)
 }
 
-// read runs a call against the state as it was at some moment of the call.
+// read runs a call against the state at some moment during the call.
 func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, error)) (T, Stamp, error) {
 	out, at, err := shard.View(ctx, r.shard, fn)
 	return out, at, r.refusal(err)
 }
 
-// refusal puts what can go wrong around a round into the words of the API.
+// refusal translates an error of a round for the API.
 func (r *replica) refusal(err error) error { return Refusal(r.id, err) }
 
-// Refusal puts what can go wrong around a round of a shard into words that its callers know: *Elsewhere if the call did not
-// run since another replica must be asked, an error that is ErrUnknown, or a refusal. What is not one of that stays as it is.
+// Refusal translates an error of a shard's round into one that its callers know: *NotLeader if the call did not run because another
+// replica must be asked, an error that is ErrUnknown, or a refusal. Any other error is returned unchanged.
 func Refusal(id uint32, err error) error {
 	if err == nil {
 		return nil
@@ -208,61 +208,61 @@ func Refusal(id uint32, err error) error {
 	if _, ok := task.AsError(err); ok {
 		return err
 	}
-	var elsewhere *shard.NotLeader
+	var notLeader *shard.NotLeader
 	switch {
-	case errors.As(err, &elsewhere):
-		return &Elsewhere{Shard: id, Node: nodeOf(elsewhere.Leader)}
+	case errors.As(err, &notLeader):
+		return &NotLeader{Shard: id, Node: nodeOf(notLeader.Leader)}
 	case errors.Is(err, shard.ErrStopped):
-		return &Elsewhere{Shard: id}
+		return &NotLeader{Shard: id}
 	case errors.Is(err, shard.ErrUnknown):
 		return Unknown("shard %d", id)
 	case errors.Is(err, shard.ErrBusy):
-		return task.Unavailable(busyRest, "shard %d: too many calls wait for it", id)
+		return task.Unavailable(busyRetryAfter, "shard %d: too many calls wait for it", id)
 	}
 	return err
 }
 
-// When callers may do better who are told that an outcome is unknown, or that a shard has too much to do.
+// How long a caller should wait before retrying after an unknown outcome, or when a shard is overloaded.
 const (
-	unknownRest = 200 * time.Millisecond
-	busyRest    = 500 * time.Millisecond
+	unknownRetryAfter = 200 * time.Millisecond
+	busyRetryAfter    = 500 * time.Millisecond
 )
 
-// Elsewhere says that a call certainly did not run: another node leads the shard.
-type Elsewhere struct {
+// NotLeader reports that a call certainly did not run: another node leads the shard.
+type NotLeader struct {
 	Shard uint32
-	Node  uint32 // that leads it, as far as known here; 0: unknown
+	Node  uint32 // the shard's leader as far as known here; 0: unknown
 }
 
-func (e *Elsewhere) Error() string {
+func (e *NotLeader) Error() string {
 	if e.Node == 0 {
 		return fmt.Sprintf("shard %d is not led here, and its leader is not known", e.Shard)
 	}
 	return fmt.Sprintf("shard %d is led by node %d", e.Shard, e.Node)
 }
 
-// ErrSlotMoved refuses a task whose slot lies in another shard: this one has not made it.
+// ErrSlotMoved refuses a task whose slot is in another shard now. This shard has not created the task.
 var ErrSlotMoved = engine.ErrSlotMoved
 
-// ErrUnknown is what a refusal is, in the sense of errors.Is, after which a call may have taken effect or not.
+// ErrUnknown matches, by errors.Is, every refusal after which the call may or may not have taken effect.
 var ErrUnknown = errors.New("outcome unknown")
 
-// Unknown refuses a call that may have taken effect; the words say where its answer was lost.
+// Unknown refuses a call that may have taken effect. The text says where its answer was lost.
 func Unknown(format string, args ...any) error {
-	return &UnknownError{task.Unavailable(unknownRest, "%s: the outcome is not known; repeat the call with the same request_id, key or token", fmt.Sprintf(format, args...))}
+	return &UnknownError{task.Unavailable(unknownRetryAfter, "%s: the outcome is not known; repeat the call with the same request_id, key or token", fmt.Sprintf(format, args...))}
 }
 
-// UnknownError is a refusal that is ErrUnknown.
+// UnknownError is a refusal that matches ErrUnknown.
 type UnknownError struct{ Refusal *task.Error }
 
 func (e *UnknownError) Error() string   { return e.Refusal.Message }
 func (e *UnknownError) Unwrap() []error { return []error{e.Refusal, ErrUnknown} }
 
-// halfway is what ends a call of many rounds: once some of it was done it is wrong to say that it did not run.
-func halfway(err error, done int64) error {
-	var elsewhere *Elsewhere
-	if done > 0 && errors.As(err, &elsewhere) {
-		return task.Unavailable(unknownRest, "%v: the leader changed when %d tasks were done; repeat the call for the rest", elsewhere, done)
+// partlyDone returns the error that ends a call of many rounds: once some of it was done, it must not claim that the call did not run.
+func partlyDone(err error, done int64) error {
+	var notLeader *NotLeader
+	if done > 0 && errors.As(err, &notLeader) {
+		return task.Unavailable(unknownRetryAfter, "%v: the leader changed when %d tasks were done; repeat the call for the rest", notLeader, done)
 	}
 	return err
 }

@@ -32,24 +32,24 @@ type world struct {
 	t    *testing.T
 	dead *fullArchive
 	log  *syncBuffer
-	// spans are what the broker tells of traces.
+	// spans are the broker's traces.
 	spans *tracetest.SpanRecorder
-	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
+	// addShard starts another data shard with one replica. The returned function removes and stops it.
 	addShard func(id uint32) (stop func())
 	patience *time.Timer
 
-	// What is refused of that which the broker asks of the rest of the node; nil: nothing.
+	// Hooks that may refuse the broker's calls to the rest of the node; nil: nothing is refused.
 	onTheWay atomic.Pointer[func(*OutboxMessage) error]
 	onStep   atomic.Pointer[func(shard uint32, c StepCall) error]
 	onRoom   atomic.Pointer[error]
 	onQueue  atomic.Pointer[func(queue string) error]
 
 	behind  atomic.Int64 // nanoseconds by which the wall clock was set back
-	instant atomic.Int64 // the last one in which time was asked for
-	asked   atomic.Int64 // how often in it
+	instant atomic.Int64 // the last one at which time was read
+	asked   atomic.Int64 // how often it was read then
 }
 
-// elapsed passes on the time, and ends a test in which it is asked for again and again in one instant: in fake time that would never
+// elapsed returns the elapsed time, and fails a test that reads it again and again at the same instant: in fake time that would never
 // end.
 func (w *world) elapsed(now time.Duration) time.Duration {
 	if w.instant.Swap(int64(now)) != int64(now) {
@@ -61,7 +61,7 @@ func (w *world) elapsed(now time.Duration) time.Duration {
 	return now
 }
 
-// syncBuffer is a log that tests read while it is written.
+// syncBuffer is a log that tests read while it is being written.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -84,21 +84,21 @@ const (
 	ns  = "default"
 )
 
-// pass lets time go by. It is the fake time of inWorld, so nobody waits for it.
+// pass lets time pass. It is the fake time of inWorld, so nobody has to wait.
 func (w *world) pass(d time.Duration) {
 	w.patience.Stop()
 	time.Sleep(d)
 	w.patience.Reset(longest)
 }
 
-// longest is how long a test may wait for something, in fake time, beside what it lets pass.
+// longest is how long a test may wait for something, in fake time, in addition to the time that it lets pass.
 const longest = 2 * time.Hour
 
-// smallSegment is that of a node in memory. Segments of the Raft log are full of zeros from the start: those of a node on disk cost more than
-// most tests.
+// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the size used on disk, that would
+// cost more than most tests.
 const smallSegment = 256 << 10
 
-// patience ends a test that waits for what never comes. Else it would wait for ever: in fake time the clocks of the shards go on.
+// patience ends a test that waits for something that never comes. Otherwise it would wait forever: the shards' clocks keep fake time going.
 func patience() *time.Timer {
 	return time.AfterFunc(longest, func() {
 		debug.SetTraceback("all")
@@ -106,7 +106,7 @@ func patience() *time.Timer {
 	})
 }
 
-// receive takes what a test waits for.
+// receive receives the value that a test waits for.
 func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -144,7 +144,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 				return copyQueues(ctx, w.Broker, id, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			},
 			Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)).Tracer("pawl"),
-			SendOutbox: w.carry, Operate: w.step,
+			SendOutbox: w.deliver, RunStep: w.step,
 			HasShard: func(_ context.Context, id uint32) (bool, error) { _, err := w.replica(id); return err == nil, nil },
 			Room: func() error {
 				if full := w.onRoom.Load(); full != nil {
@@ -176,11 +176,11 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// two is a second data shard, of those tests that add it. The queues that begin with "far" lie in it.
+// two is a second data shard, for tests that add it. It has the queues whose names begin with "far".
 const two = 2
 
-// carry brings messages to their shards.
-func (w *world) carry(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {
+// deliver delivers messages to their shards.
+func (w *world) deliver(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {
 	out := make([]Enqueued, len(messages))
 	for i, m := range messages {
 		if lost := w.onTheWay.Load(); lost != nil {
@@ -192,7 +192,7 @@ func (w *world) carry(ctx context.Context, ns string, messages []*OutboxMessage)
 		case m.Notice != nil:
 			_, out[i].Err = RecordNotices.Call(ctx, w, GroupNotices{OnShard{m.Notice.Group.Shard(), ns}, []*Notice{m.Notice}})
 		case m.Cancel != task.ID{}:
-			out[i].Err = order(ctx, w.Broker, Cancel, m.Cancel)
+			out[i].Err = operateTask(ctx, w.Broker, Cancel, m.Cancel)
 		default:
 			shard := uint32(one)
 			if strings.HasPrefix(m.Spec.Queue, "far") {
@@ -208,14 +208,14 @@ func (w *world) carry(ctx context.Context, ns string, messages []*OutboxMessage)
 	return out
 }
 
-// step does a step of an operation in its shard.
+// step runs a step of an operation in its shard.
 func (w *world) step(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error) {
 	if fails := w.onStep.Load(); fails != nil {
 		if err := (*fails)(shard, c); err != nil {
 			return StepAnswer{}, err
 		}
 	}
-	out, err := OperateSome.Call(ctx, w, StepOrder{OnShard{shard, ns}, c})
+	out, err := RunStep.Call(ctx, w, StepOrder{OnShard{shard, ns}, c})
 	return out.Step, err
 }
 
@@ -239,8 +239,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// dies makes a task that fails so a dead letter.
-func (w *world) dies(s task.Spec, how Failing) task.ID {
+// deadLetter creates a task that becomes a dead letter by failing in the given way.
+func (w *world) deadLetter(s task.Spec, how Failing) task.ID {
 	w.t.Helper()
 	w.enqueue(s)
 	claimed := <-w.claim(context.Background(), call(s.Queue), 0)
@@ -272,7 +272,7 @@ func call(queues ...string) ClaimCall {
 	return c
 }
 
-// claim runs a claim beside the test and sends its tasks, or nil.
+// claim runs a claim in the background and sends its tasks, or nil.
 func (w *world) claim(ctx context.Context, c ClaimCall, wait time.Duration) <-chan []Claimed {
 	out := make(chan []Claimed, 1)
 	go func() {
@@ -319,7 +319,7 @@ func TestAClaimIsFedInTheRoundOfTheEnqueue(t *testing.T) {
 		_, _, before := w.Leader(one)
 		w.enqueue(task.Spec{Queue: "a"})
 		<-got
-		// One round creates the queue at its first use, one takes the task in and gives it out.
+		// One round creates the queue on first use, and one stores the task and serves the claim.
 		if _, _, after := w.Leader(one); after > before+2 {
 			t.Errorf("%d rounds for an enqueue and its claim", after-before)
 		}
@@ -342,8 +342,8 @@ func TestOnlyListedTypesAreFed(t *testing.T) {
 	})
 }
 
-// Who takes any type and who takes one of them take turns in their order of arrival, too.
-func TestClaimsOfDifferentTypesAreFedInTheirOrder(t *testing.T) {
+// Claims for any type and claims for a single type are served in their order of arrival, too.
+func TestClaimsOfDifferentTypesAreServedInOrder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		jobs := call("a")
 		jobs.Types = []string{"job", "rare"}
@@ -362,7 +362,7 @@ func TestClaimsOfDifferentTypesAreFedInTheirOrder(t *testing.T) {
 	})
 }
 
-// Who awaits a task is told that there is one, and has not taken it.
+// Await returns when there is a task, and does not claim it.
 func TestAwaitClaimsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ended := make(chan error, 1)
@@ -396,14 +396,14 @@ func TestAClaimEndsEmptyInTime(t *testing.T) {
 		if got := <-w.claim(context.Background(), call("a"), 0); got != nil || time.Since(began) > time.Second {
 			t.Errorf("without patience got %v after %s", got, time.Since(began))
 		}
-		w.enqueue(task.Spec{Queue: "a"}) // nobody waits
+		w.enqueue(task.Spec{Queue: "a"}) // nobody is waiting
 		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || time.Since(began) > time.Second {
 			t.Errorf("got %v after %s", got, time.Since(began))
 		}
 	})
 }
 
-// A claim whose caller went away must not keep its task, nor use up an attempt.
+// A claim whose caller is gone must not keep its task, nor use up an attempt.
 func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for range 50 {
@@ -421,7 +421,7 @@ func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 			case len(tasks) == 1 && v.Exec.State != task.Claimed:
 				t.Fatalf("the task was given, and it is %s", v.Exec.State)
 			}
-			err = order(context.Background(), w.Broker, Cancel, ids[0])
+			err = operateTask(context.Background(), w.Broker, Cancel, ids[0])
 			w.must(err)
 		}
 	})
@@ -437,7 +437,7 @@ func TestARepeatedClaimGetsTheSameTasks(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		}
-		// Also when both waited for the task.
+		// The same if both waited for the task.
 		c.ClaimKey = "l"
 		c.Queues[0].Queue = "b"
 		first, second := w.claim(context.Background(), c, time.Minute), w.claim(context.Background(), c, time.Minute)
@@ -470,7 +470,7 @@ func TestTimePasses(t *testing.T) {
 	})
 }
 
-// A lease that was lost while nobody else has the task is no obstacle to a verb that says that it comes late, and to no other.
+// A lost lease is no obstacle to a verb marked as late while nobody else has the task, but it is to any other verb.
 func TestLateVerbs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, c := range []struct {
@@ -492,12 +492,12 @@ func TestLateVerbs(t *testing.T) {
 	})
 }
 
-// While a leader's clock leans back to a wall clock that was set back, a timer fires before the shard's time has reached the deadline it was
-// set for: letting time pass waits again, and does not ask for round after round.
+// While a leader's clock is slewed back to a wall clock that was set back, a timer fires before the shard's time has reached its
+// deadline: passTime then waits again, instead of running round after round.
 func TestTimePassesByTheClockOfRounds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.behind.Store(int64(time.Minute))
-		w.pass(90 * time.Millisecond) // some way into the time between two looks at the clock
+		w.pass(90 * time.Millisecond) // some way into the interval between two checks of the clock
 		began := time.Now()
 		w.enqueue(task.Spec{Queue: "a", Delay: 10 * time.Second})
 		got := <-w.claim(context.Background(), call("a"), time.Minute)
@@ -560,7 +560,7 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 				w.t.Fatalf("%s is not watched", t.ID)
 			}
 		}
-		err := order(context.Background(), w.Broker, Cancel, claimed[0].ID)
+		err := operateTask(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		if l := <-lost; l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
 			t.Errorf("got %+v", l)
@@ -608,7 +608,7 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 	})
 }
 
-// The archive outlives releases: a record that has none of the later fields is read, and what it lacks is not said.
+// The archive outlives releases: a record without the later fields can be read, and those fields are not set.
 func TestOldRecordsAreRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		places, err := w.dead.Append([][]byte{[]byte(`{"archived_at":"2026-01-01T12:00:00Z","cause":"retention","task_id":"01a2072a-8f2c-7001-9e08-31427594d73d","namespace":"default",` +
@@ -624,11 +624,11 @@ func TestOldRecordsAreRead(t *testing.T) {
 	})
 }
 
-// A dead letter whose time is over stays until it lies in the archive.
+// A dead letter whose retention has ended stays until it is in the archive.
 func TestDeadLettersWaitForTheArchive(t *testing.T) {
 	inWorld(t, func(w *world) {
 		hour := time.Hour
-		id := w.dies(task.Spec{Queue: "a", MaxAttempts: 1, Retention: &hour}, Failing{})
+		id := w.deadLetter(task.Spec{Queue: "a", MaxAttempts: 1, Retention: &hour}, Failing{})
 		w.dead.full.Store(true)
 		w.pass(2 * time.Hour)
 		if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Dead {
@@ -651,12 +651,12 @@ func TestDeadLettersWaitForTheArchive(t *testing.T) {
 	})
 }
 
-// Each way to drop a dead letter archives it first, and drops nothing if it can't.
+// Every way to drop a dead letter archives it first, and drops nothing if it can't.
 func TestDiscardWaitsForTheArchive(t *testing.T) {
 	ctx := context.Background()
 	ways := map[string]func(*world, task.ID, task.State) error{
 		"Discard": func(w *world, id task.ID, _ task.State) error {
-			err := order(ctx, w.Broker, Discard, id)
+			err := operateTask(ctx, w.Broker, Discard, id)
 			return err
 		},
 		"DiscardDead": func(w *world, _ task.ID, state task.State) error {
@@ -664,7 +664,7 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 			return err
 		},
 		"an operation": func(w *world, _ task.ID, state task.State) error {
-			_, err := OperateSome.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
+			_, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
 				Filter: Filter{States: []task.State{state}}, Count: 10}})
 			return err
 		},
@@ -673,7 +673,7 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 		for _, state := range []task.State{task.Dead, task.Poisoned} {
 			for way, discard := range ways {
 				what := fmt.Sprintf("%s of a task that is %s", way, state)
-				id := w.dies(task.Spec{Queue: "a"}, Failing{Fall: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
+				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Fall: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
 				w.dead.full.Store(true)
 				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
 					t.Errorf("%s with a full archive: %v", what, err)
@@ -694,12 +694,12 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 	})
 }
 
-// What has not ended, or has for good, is no dead letter, and is not archived when it is discarded.
+// Tasks that have not ended, or have ended otherwise, are not dead letters and are not archived when they are discarded.
 func TestOnlyDeadLettersAreArchived(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ids := w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
-		w.must(order(context.Background(), w.Broker, Discard, ids[0]))
-		out, err := OperateSome.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2, Action: task.Discard,
+		w.must(operateTask(context.Background(), w.Broker, Discard, ids[0]))
+		out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2, Action: task.Discard,
 			Filter: ready("a"), Count: 10}})
 		if err != nil || out.Step.Done != 1 {
 			t.Errorf("the operation: %+v, %v", out.Step, err)
@@ -716,14 +716,14 @@ func TestOnlyDeadLettersAreArchived(t *testing.T) {
 			"an earlier step": {Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard},
 			"a bad cursor":    {Operation: task.NewID(one, 1, 2), Step: 1, Action: task.Discard, Cursor: []byte("x"), Count: 1},
 		} {
-			if out, err := OperateSome.Call(context.Background(), w, StepOrder{OnShard{one, ns}, c}); err == nil {
+			if out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, c}); err == nil {
 				t.Errorf("%s: %+v", what, out)
 			}
 		}
 	})
 }
 
-// A record that can't be read is an error of the page that it is on, wherever it lies there.
+// An unreadable record is an error of the page that it is on, wherever on the page it is.
 func TestDamagedRecordsAreNotPassedOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		whole := []byte(`{"task_id":"01a2072a-8f2c-7001-9e08-31427594d73d","namespace":"default","queue":"a"}`)
@@ -760,7 +760,7 @@ func TestReplayByFilter(t *testing.T) {
 		}
 		all := Selection{Queue: "b", State: task.Dead}
 		for range 3 {
-			w.dies(task.Spec{Queue: "b"}, Failing{Fall: FailDead})
+			w.deadLetter(task.Spec{Queue: "b"}, Failing{Fall: FailDead})
 		}
 		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, all})
 		if err != nil || out.Matched != 3 || out.Done != 3 {
@@ -792,7 +792,7 @@ func TestReplayByFilter(t *testing.T) {
 	})
 }
 
-// Each order on a task does what it says, also where the shard has let go of the task's queue.
+// Each operation on a task takes effect, even if the shard has dropped its copy of the task's queue.
 func TestOrders(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -827,8 +827,8 @@ func TestOrders(t *testing.T) {
 		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Retry, OnTask: OnTask{ns, task.NewID(one, 1, 1)}}); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a task that is not there: %v", err)
 		}
-		var elsewhere *Elsewhere
-		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err, &elsewhere) {
+		var notLeader *NotLeader
+		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err, &notLeader) {
 			t.Errorf("an unknown order: %v", err)
 		}
 		audit, at, err := w.Audit(ctx, one, AuditQuery{Namespace: ns}, nil, 100)
@@ -841,7 +841,7 @@ func TestOrders(t *testing.T) {
 	})
 }
 
-// The tasks of one call name each queue once, and a repeated request the same task.
+// newTasks lists each queue once, and derives the same id from a repeated request.
 func TestNewTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, err := w.replica(one)
@@ -865,7 +865,7 @@ func TestNewTasks(t *testing.T) {
 	})
 }
 
-// Only these calls must not be repeated when nobody knows whether they ran: each time they would do more.
+// Only these calls must not be repeated when their outcome is unknown: each repeat would do more.
 func TestCallsThatMustNotRunTwice(t *testing.T) {
 	var once []string
 	for _, name := range Verbs.Names() {
@@ -879,7 +879,7 @@ func TestCallsThatMustNotRunTwice(t *testing.T) {
 	}
 }
 
-// A tick begins a trace, which is told when the round of its task is committed.
+// A tick starts a trace, which is exported when the round of its task is committed.
 func TestTicksAreTraced(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -903,23 +903,23 @@ func TestTicksAreTraced(t *testing.T) {
 	})
 }
 
-// That another node leads now is no trouble to be warned of; that it leads a shard for which something waits is.
+// It is not worth a warning that another node leads this shard now, but it is if that concerns a shard that something waits for.
 func TestHandoversAreNoTrouble(t *testing.T) {
 	var log syncBuffer
 	r := &replica{id: one, log: slog.New(slog.NewTextHandler(&log, nil))}
-	r.warn("archiving", fmt.Errorf("it failed: %w", &Elsewhere{Shard: one}))
+	r.warn("archiving", fmt.Errorf("it failed: %w", &NotLeader{Shard: one}))
 	if said := log.String(); said != "" {
 		t.Errorf("a handover says %q", said)
 	}
-	r.warn("bringing messages", &Elsewhere{Shard: 2})
+	r.warn("bringing messages", &NotLeader{Shard: 2})
 	r.warn("archiving", errors.New("the disk is full"))
 	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
 		t.Errorf("trouble says %q", said)
 	}
 }
 
-// order does something with a task, as nobody in particular.
-func order(ctx context.Context, b *Broker, verb TaskVerb, id task.ID) error {
+// operateTask performs an operation on a task, without an author.
+func operateTask(ctx context.Context, b *Broker, verb TaskVerb, id task.ID) error {
 	_, err := OperateTask.Call(ctx, b, TaskCommand{Verb: verb, OnTask: OnTask{ns, id}})
 	return err
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Enqueue makes tasks in one shard, which has their queues. The specs are filled and checked. Each task is answered by
-// itself; an error is for all of them.
+// Enqueue creates tasks in one shard, which has their queues. The specs must be complete and checked. Each task has its own
+// result; an error applies to all of them.
 func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs []task.Spec) ([]Enqueued, Stamp, error) {
 	r, err := b.replicaWithRoom(shardID)
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 	return out, at, err
 }
 
-// withQueues runs a call in a shard that has a copy of each of the queues, bringing it there if need be.
+// withQueues runs a call in a shard that needs copies of the given queues. It fetches the missing ones first.
 func withQueues[T any](ctx context.Context, r *replica, ns string, queues []string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
 	out, at, err := changeOf(ctx, r, ns, func(round *engine.Round) (out T, err error) {
 		for _, q := range queues {
@@ -69,7 +69,7 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 	return out, at, err
 }
 
-// newTasks gives ids to the tasks of an enqueue, and lists their queues.
+// newTasks assigns ids to the tasks of an enqueue, and lists their queues.
 func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask, queues []string) {
 	now, _ := r.shard.Now()
 	tasks = make([]engine.NewTask, len(specs))
@@ -92,7 +92,7 @@ func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask
 	return tasks, queues
 }
 
-// requestBits derives the random part of a task's id from its request, so that a repeated request names the same task.
+// requestBits derives the random part of a task's id from its request id, so that a repeated request names the same task.
 func requestBits(ns string, request task.ID) uint64 {
 	var d xxhash.Digest
 	d.ResetWithSeed(binary.BigEndian.Uint64(request[:8]))
@@ -101,7 +101,7 @@ func requestBits(ns string, request task.ID) uint64 {
 	return d.Sum64()
 }
 
-// Settle runs verbs on claims of one shard, that of the tasks' ids, each answered by itself.
+// Settle runs verbs on claims of one shard, that of the tasks' ids. Each has its own result.
 func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]Settled, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -126,23 +126,24 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 	return out, at, err
 }
 
-// pieceBytes is what one call writes before the rest of it goes into another: a round is copied several times on its way, and small ones take less memory.
-// A call may write 16 MiB; a single ack may write 14 MiB, if what follows its task takes its result along, and a task less than 3 MiB.
+// pieceBytes is how much one call may write in a round before the rest moves to another: a round is copied several times on its way, so
+// smaller rounds take less memory. A call may write 16 MiB; a single ack may write 14 MiB, if the tasks that follow take its result along,
+// and a task less than 3 MiB.
 const pieceBytes = 2 << 20
 
-// inPieces does n things, mostly in one call of do, which begins with the thing of a number and goes on while there is room for more.
+// inPieces processes n items, usually in one call of do. do starts at the item from and continues while more reports room.
 func inPieces[T any](n int, do func(from int, more func(*engine.Round) bool) ([]T, Stamp, error)) (out []T, at Stamp, err error) {
 	for len(out) < n {
 		var began *engine.Round
 		before := 0
 		some, stamp, err := do(len(out), func(round *engine.Round) bool {
-			if round != began { // it is run again when its round was dropped
+			if round != began { // a dropped round is run again
 				began, before = round, round.Written()
 			}
 			return round.Written()-before < pieceBytes
 		})
 		if err != nil {
-			return nil, stamp, halfway(err, int64(len(out)))
+			return nil, stamp, partlyDone(err, int64(len(out)))
 		}
 		if at = stamp; out == nil {
 			out = some
@@ -181,7 +182,7 @@ func settle(round *engine.Round, c *Settle) (out Settled) {
 	return out
 }
 
-// Task reads a task, waiting up to wait for its end.
+// Task reads a task, waiting up to wait for it to end.
 func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*View, Stamp, error) {
 	r, err := b.replica(id.Shard())
 	if err != nil {
@@ -204,7 +205,7 @@ func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 	}
 }
 
-// taskOnce reads a task and waits for its end, or for a word that another replica may know more.
+// taskOnce reads a task and waits for its end, or until it must be read again because leadership has changed.
 func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Reader) (*View, error), timeout <-chan time.Time) (v *View, at Stamp, again bool, err error) {
 	changed, forget := r.results.wait(id)
 	defer forget()
@@ -216,7 +217,7 @@ func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Read
 	case <-changed:
 		return nil, at, true, nil
 	case <-r.gone:
-		return nil, at, false, &Elsewhere{Shard: r.id}
+		return nil, at, false, &NotLeader{Shard: r.id}
 	case <-timeout:
 	case <-r.b.draining:
 	case <-ctx.Done():
@@ -226,7 +227,7 @@ func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Read
 	return v, at, false, err
 }
 
-// Peek reads a task from this node's replica, whether it leads or not, and tells how long ago at most it was so.
+// Peek reads a task from this node's replica, whether it leads or not, and returns an upper bound on the age of the answer.
 func (b *Broker) Peek(ctx context.Context, ns string, id task.ID) (*View, Stamp, time.Duration, error) {
 	r, err := b.replica(id.Shard())
 	if err != nil {

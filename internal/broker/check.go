@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Check reads all of a shard's state, as it was at some moment of the call, and tells where its numbers don't agree, which
-// they should. It remembers each row that it wants to find, so it takes memory with the number of tasks.
+// Check reads all of a shard's state, at some moment during the call, and lists the inconsistencies. It remembers every row that it
+// expects to find, so its memory grows with the number of tasks.
 func (b *Broker) Check(ctx context.Context, shardID uint32) (problems []string, at Stamp, err error) {
 	r, err := b.replica(shardID)
 	if err != nil {

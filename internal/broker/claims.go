@@ -12,22 +12,22 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 )
 
-// Claims that find nothing wait in the leader's memory, in their order of arrival. The round that makes a task ready
-// feeds them before it is sealed, and they are answered once it is committed.
+// Claims that find nothing wait in the leader's memory, in order of arrival. The round that makes a task ready serves them before
+// it is sealed, and they are answered once it is committed.
 
-// waiter is one claim that is to be answered.
+// waiter is one claim waiting for its answer.
 type waiter struct {
 	call    engine.ClaimRequest
-	watch   bool // only wants to know that something is ready
+	watch   bool // waits only until a task is ready, and claims nothing
 	types   string
 	arrival uint64
 	parked  bool // owned by the shard's loop
 	state   atomic.Int32
 	out     chan delivery // one place
-	again   chan struct{} // one place: the leader's memory is gone, ask again
+	again   chan struct{} // one place: the leader's memory is gone, claim again
 }
 
-// States of a waiter. Whoever moves it away from waiting owns what follows.
+// States of a waiter. Whoever moves it out of stateWaiting owns what follows.
 const (
 	stateWaiting int32 = iota
 	stateServed
@@ -50,10 +50,10 @@ func newWaiter(c engine.ClaimRequest) *waiter {
 	return &waiter{call: c, types: strings.Join(types, "\x00"), out: make(chan delivery, 1), again: make(chan struct{}, 1)}
 }
 
-// Claim takes tasks of one shard, waiting up to wait for the first. Nothing in time is an empty answer, no error.
+// Claim claims tasks of one shard, waiting up to wait for the first. If there are none in time, the answer is empty, not an error.
 //
-// When ctx ends while claims are on their way they are released at once and use up no attempt, or returned as if it had
-// not: a caller who can't use them settles them with GiveBack.
+// When ctx ends while claims are on their way, they are either released immediately without using up an attempt, or returned as if
+// ctx had not ended: a caller that can't use them settles them with GiveBack.
 func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait time.Duration) ([]Claimed, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 	}
 }
 
-// claimOnce puts a claim into a round and waits for its answer; not done means that it has to be asked again.
+// claimOnce runs a claim in a round and waits for its answer. If done is false, the claim must be repeated.
 func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <-chan time.Time) (d delivery, done bool, err error) {
 	again, at, err := changeOf(ctx, r, w.call.Namespace, func(round *engine.Round) (again []Claimed, err error) {
 		w.call.Entropy = rand.Uint64()
@@ -109,7 +109,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 		return d, true, nil
 	case <-w.again:
 	case <-r.gone:
-		done, err = true, &Elsewhere{Shard: r.id}
+		done, err = true, &NotLeader{Shard: r.id}
 	case <-timeout:
 		done = true
 	case <-r.b.draining:
@@ -124,7 +124,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 	return d, done, err
 }
 
-// giveUp makes sure that a claim whose call failed is not served any more.
+// giveUp makes sure that a claim whose call failed is no longer served.
 func (r *replica) giveUp(w *waiter, err error) error {
 	if !w.state.CompareAndSwap(stateWaiting, stateGone) {
 		r.release((<-w.out).tasks)
@@ -132,7 +132,7 @@ func (r *replica) giveUp(w *waiter, err error) error {
 	return err
 }
 
-// Await waits until a claim of this form would get something from the shard, or ctx ends. It claims nothing.
+// Await waits until such a claim would get a task from the shard, or ctx ends. It claims nothing.
 func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 		case <-w.again:
 			continue
 		case <-r.gone:
-			err = &Elsewhere{Shard: r.id}
+			err = &NotLeader{Shard: r.id}
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -167,41 +167,41 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 	}
 }
 
-// waitingClaims are the parked waiters of a shard. It belongs to the shard's loop.
+// waitingClaims holds the parked waiters of a shard. It is owned by the shard's loop.
 type waitingClaims struct {
 	arrivals uint64
-	queues   map[waitingQueue]map[string]*line // by the types that the waiters take
+	queues   map[queueKey]map[string]*waiterList // by the types that the waiters take
 }
 
-type waitingQueue struct{ ns, name string }
+type queueKey struct{ ns, name string }
 
-// line holds waiters in their order of arrival, among them some that have gone or were served elsewhere.
-type line struct {
+// waiterList holds waiters in order of arrival. Some of them may have gone, or have been served from another queue.
+type waiterList struct {
 	waiters []*waiter
 	pruned  int // length after the last pruning
 }
 
 func (c *waitingClaims) park(w *waiter) {
 	if c.queues == nil {
-		c.queues = map[waitingQueue]map[string]*line{}
+		c.queues = map[queueKey]map[string]*waiterList{}
 	}
 	c.arrivals++
 	w.arrival, w.parked = c.arrivals, true
 	for _, s := range w.call.Queues {
-		q := waitingQueue{w.call.Namespace, s.Queue}
+		q := queueKey{w.call.Namespace, s.Queue}
 		if c.queues[q] == nil {
-			c.queues[q] = map[string]*line{}
+			c.queues[q] = map[string]*waiterList{}
 		}
 		l := c.queues[q][w.types]
 		if l == nil {
-			l = &line{}
+			l = &waiterList{}
 			c.queues[q][w.types] = l
 		}
 		l.add(w)
 	}
 }
 
-func (l *line) add(w *waiter) {
+func (l *waiterList) add(w *waiter) {
 	l.waiters = append(l.waiters, w)
 	if len(l.waiters) > 2*l.pruned+64 {
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return !w.present() })
@@ -211,8 +211,8 @@ func (l *line) add(w *waiter) {
 
 func (w *waiter) present() bool { return w.parked && w.state.Load() == stateWaiting }
 
-// first is the waiter of a line that has waited longest, nil if there is none.
-func (l *line) first() *waiter {
+// first returns the waiter that has waited longest, or nil if there is none.
+func (l *waiterList) first() *waiter {
 	for len(l.waiters) > 0 {
 		if w := l.waiters[0]; w.present() {
 			return w
@@ -223,30 +223,30 @@ func (l *line) first() *waiter {
 	return nil
 }
 
-// next is the waiter for a queue that has waited longest and takes one of the types that may run.
-func (c *waitingClaims) next(round *engine.Round, q waitingQueue) *waiter {
-	lines := c.queues[q]
+// next returns the waiter for a queue that has waited longest and takes one of the types that may run.
+func (c *waitingClaims) next(round *engine.Round, q queueKey) *waiter {
+	lists := c.queues[q]
 	var best *waiter
-	for types, l := range lines {
+	for types, l := range lists {
 		w := l.first()
 		if w == nil {
-			delete(lines, types)
+			delete(lists, types)
 			continue
 		}
 		if (best == nil || w.arrival < best.arrival) && engine.Runnable(round, &w.call) {
 			best = w
 		}
 	}
-	if len(lines) == 0 {
+	if len(lists) == 0 {
 		delete(c.queues, q)
 	}
 	return best
 }
 
-// again tells everyone to ask anew: the leader's memory is gone.
-func (c *waitingClaims) again() {
-	for _, lines := range c.queues {
-		for _, l := range lines {
+// retryAll tells all waiters to claim again: the leader's memory is gone.
+func (c *waitingClaims) retryAll() {
+	for _, lists := range c.queues {
+		for _, l := range lists {
 			for _, w := range l.waiters {
 				if w.parked {
 					w.parked = false
@@ -258,22 +258,22 @@ func (c *waitingClaims) again() {
 	c.queues = nil
 }
 
-// askAgain tells everyone to ask anew, those too whom the round that is dropped had served.
-func (r *replica) askAgain() {
+// retryWaiting tells all waiters to claim again, including those that the dropped round had served.
+func (r *replica) retryWaiting() {
 	for _, s := range r.served {
 		poke(s.w.again)
 	}
 	r.served = nil
-	r.claims.again()
+	r.claims.retryAll()
 }
 
-// feed gives what the round made ready to those who wait for it.
-func (r *replica) feed(round *engine.Round) {
+// serveWaiting hands the tasks that the round made ready to the claims waiting for them.
+func (r *replica) serveWaiting(round *engine.Round) {
 	if len(r.claims.queues) == 0 {
 		return
 	}
 	for i := 0; i < len(round.Woken) || round.WakeBlocked(); i++ {
-		q := waitingQueue{round.Woken[i].Namespace, round.Woken[i].Queue}
+		q := queueKey{round.Woken[i].Namespace, round.Woken[i].Queue}
 		for w := r.claims.next(round, q); w != nil; w = r.claims.next(round, q) {
 			w.parked = false
 			if w.watch {
@@ -287,7 +287,7 @@ func (r *replica) feed(round *engine.Round) {
 	}
 }
 
-// deliver answers the claims of a committed round. Those whose caller has gone are released.
+// deliver answers the claims of a committed round. Claims whose caller has gone are released.
 func (r *replica) deliver(at shard.Stamp) {
 	for _, s := range r.served {
 		if s.w.state.CompareAndSwap(stateWaiting, stateServed) {
@@ -300,7 +300,7 @@ func (r *replica) deliver(at shard.Stamp) {
 	r.served = r.served[:0]
 }
 
-// release gives claims back that nobody received.
+// release gives back claims that nobody received.
 func (r *replica) release(tasks []Claimed) {
 	if len(tasks) == 0 {
 		return
@@ -308,7 +308,7 @@ func (r *replica) release(tasks []Claimed) {
 	r.b.work.Go(func() {
 		_, _, err := change(r.b.stopping, r, func(round *engine.Round) (struct{}, error) {
 			for _, t := range tasks {
-				// Refused only if the claim has ended in another way by now, or somebody else got the same claim.
+				// Refused only if the claim has ended in another way by now, or another caller got the same claim.
 				_, _ = engine.GiveBack(round, Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token})
 			}
 			return struct{}{}, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// count tells the statistics what became of tasks in a round, once it is committed. It runs on the shard's loop.
+// count records a committed round's task events in the statistics. It runs on the shard's loop.
 func (r *replica) count(round *engine.Round) {
 	book := r.b.cfg.Stats
 	if book == nil {
@@ -36,7 +36,7 @@ func (r *replica) count(round *engine.Round) {
 	}
 }
 
-// eventOf is a transition as it is counted.
+// eventOf converts a transition to a statistics event.
 func eventOf(t *engine.Transition, now Time) stats.Event {
 	e := stats.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Readied: t.To.State == task.Ready, Ran: -1}
 	switch {
@@ -67,10 +67,10 @@ func eventOf(t *engine.Transition, now Time) stats.Event {
 	return e
 }
 
-// maxErrorKept bounds what is kept of an error, in bytes.
+// maxErrorKept bounds the part of an error that is kept, in bytes.
 const maxErrorKept = 256
 
-// attemptCounts count attempts by how they end. Where the task ends with its attempt, its state is counted instead.
+// attemptCounts maps the outcome of an attempt to its counter. If the task ends with its attempt, its state is counted instead.
 var attemptCounts = [...]stats.Set{task.OutcomeSucceeded: 1 << stats.Succeeded, task.OutcomeFailed: 1 << stats.Failed, task.OutcomeDead: 1 << stats.Failed,
 	task.OutcomeLeaseLost: 1 << stats.Crashed, task.OutcomeTimedOut: 1 << stats.TimedOut, task.OutcomeLeaderless: 1 << stats.Leaderless,
 	task.OutcomeReleased: 1 << stats.Released, task.OutcomeSnoozed: 1 << stats.Snoozed}
@@ -85,7 +85,7 @@ func discardCounter(reason string) stats.Counter {
 	return stats.Discarded
 }
 
-// countDuplicates counts enqueues that found their task there: they write nothing, so that no round tells of them.
+// countDuplicates counts enqueues that found an existing task. They write nothing, so no round reports them.
 func (b *Broker) countDuplicates(ns string, specs []task.Spec, out []Enqueued) {
 	if b.cfg.Stats == nil {
 		return

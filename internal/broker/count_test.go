@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Each transition counts as what it is.
+// Each transition is counted as what it is.
 func TestWhatCounts(t *testing.T) {
 	now := TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	in := func(s task.State, reason string) *schema.Exec {
@@ -54,7 +54,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// What writes nothing is counted where it is answered.
+// Calls that write nothing are counted where they are answered.
 func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 	inWorld(t, func(w *world) {
 		book := stats.New(time.Now())

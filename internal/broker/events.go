@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Events reads what happened in a shard behind a place, waiting for it.
+// Events reads a shard's events after a position, waiting for new ones.
 func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (events.Page, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -20,19 +20,19 @@ func (b *Broker) Events(ctx context.Context, shardID uint32, q events.Query) (ev
 	page, err := r.ring.Read(ctx, q)
 	if errors.Is(err, events.ErrClosed) {
 		leader, _ := r.shard.Leader()
-		return page, &Elsewhere{Shard: shardID, Node: nodeOf(leader)}
+		return page, &NotLeader{Shard: shardID, Node: nodeOf(leader)}
 	}
 	return page, err
 }
 
-// tell adds what a round did to the events, if anybody reads them.
-func (r *replica) tell(round *engine.Round, at shard.Stamp) {
+// publishEvents adds the events of a round to the ring, if anybody reads them.
+func (r *replica) publishEvents(round *engine.Round, at shard.Stamp) {
 	interest := r.ring.Committed(at.Index)
 	var all []events.Event
 	switch interest {
 	case events.None:
 		return
-	case events.Look: // they are not kept
+	case events.Look: // they are not kept in the ring
 		all = r.scratch[:0]
 	case events.Keep:
 		all = make([]events.Event, 0, len(round.Transitions)+len(round.Breakers))
@@ -57,24 +57,24 @@ func (r *replica) tell(round *engine.Round, at shard.Stamp) {
 	}
 }
 
-// maxScratch is how many events are kept room for.
+// maxScratch bounds the number of events that scratch space is kept for.
 const maxScratch = 1024
 
-// attemptKinds are what the end of an attempt is called that did not end the task by itself.
+// attemptKinds maps outcomes of attempts to kinds of events, for outcomes that don't end the task by themselves.
 var attemptKinds = map[task.Outcome]events.Kind{
 	task.OutcomeFailed: events.TaskFailed, task.OutcomeDead: events.TaskFailed, task.OutcomePoisoned: events.TaskFailed, task.OutcomeTimedOut: events.TaskFailed,
 	task.OutcomeLeaseLost: events.TaskLeaseLost, task.OutcomeReleased: events.TaskReleased, task.OutcomeSnoozed: events.TaskReleased,
 	task.OutcomeLeaderless: events.TaskReleased,
 }
 
-// stateKinds are what it is called that a task came to a state.
+// stateKinds maps states to the kind of event for entering them.
 var stateKinds = map[task.State]events.Kind{
 	task.Claimed: events.TaskClaimed, task.Retrying: events.TaskRetrying, task.Succeeded: events.TaskSucceeded, task.Dead: events.TaskDead,
 	task.Poisoned: events.TaskPoisoned, task.Discarded: events.TaskDiscarded, task.Cancelled: events.TaskCancelled,
 }
 
-// addTransition adds what a step in a task's life is called: how its attempt ended, if one did, and what became of it. That a task's
-// time has come is no event: nobody did it.
+// addTransition adds the events of a transition: the end of its attempt, if one ended, and the task's new state. A task that becomes
+// due is no event: nobody did it.
 func addTransition(all []events.Event, t *engine.Transition) []events.Event {
 	e := events.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Task: t.ID, State: t.To.State, Attempt: t.Attempt(), Worker: t.Worker()}
 	if kind, ok := attemptKinds[t.Outcome]; ok {

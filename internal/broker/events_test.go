@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// told reads what happened behind a place, in words.
-func (w *world) told(at *events.Place) (all []string) {
+// eventsAfter reads the events after a place, in words.
+func (w *world) eventsAfter(at *events.Place) (all []string) {
 	w.t.Helper()
 	page, err := w.Events(context.Background(), one, events.Query{Filter: events.Filter{Namespace: ns}, After: *at})
 	w.must(err)
@@ -47,10 +47,10 @@ func TestEventsOfTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		var at events.Place
-		w.told(&at)
+		w.eventsAfter(&at)
 		happened := func(what string, want ...string) {
 			t.Helper()
-			if got := w.told(&at); !slices.Equal(got, want) {
+			if got := w.eventsAfter(&at); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", what, got, want)
 			}
 		}
@@ -74,7 +74,7 @@ func TestEventsOfTasks(t *testing.T) {
 		happened("when its time has come")
 		fail(FailRetry, strings.Repeat("x", 1000))
 		happened("the last", "task.claimed 2 w1", "task.failed 2 w1 "+events.CutError(strings.Repeat("x", 1000)), "task.dead 2 w1 attempts_exhausted")
-		err := order(ctx, w.Broker, Retry, id)
+		err := operateTask(ctx, w.Broker, Retry, id)
 		w.must(err)
 		happened("a replay", "task.replayed 3")
 		w.settle(Settle{Verb: Release, Hold: claim()})
@@ -89,21 +89,21 @@ func TestEventsOfTasks(t *testing.T) {
 		fail(FailPoison, "not JSON")
 		happened("poison", "task.claimed 2 w1", "task.failed 2 w1 poisoned not JSON", "task.poisoned 2 w1 unreadable")
 		id = enqueue()
-		err = order(ctx, w.Broker, Cancel, id)
+		err = operateTask(ctx, w.Broker, Cancel, id)
 		w.must(err)
 		happened("a cancel", "task.enqueued", "task.cancelled caller")
 		id = enqueue()
-		err = order(ctx, w.Broker, Discard, id)
+		err = operateTask(ctx, w.Broker, Discard, id)
 		w.must(err)
 		happened("a discard", "task.enqueued", "task.discarded operator")
 	})
 }
 
-// A round that is thrown away is no end: who reads goes on.
+// A dropped round is not an end: readers continue.
 func TestEventsOutliveADroppedRound(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var at events.Place
-		w.told(&at)
+		w.eventsAfter(&at)
 		w.enqueue(task.Spec{Queue: "a"})
 		r, err := w.replica(one)
 		w.must(err)
@@ -111,17 +111,17 @@ func TestEventsOutliveADroppedRound(t *testing.T) {
 			t.Error("a call that panics has no error")
 		}
 		w.enqueue(task.Spec{Queue: "a"})
-		if got, want := w.told(&at), []string{"task.enqueued", "task.enqueued"}; !slices.Equal(got, want) {
+		if got, want := w.eventsAfter(&at), []string{"task.enqueued", "task.enqueued"}; !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	})
 }
 
-// Who reads where the shard is not led is told so, also while it waits.
+// A reader is told if the shard is not led here, even while it waits.
 func TestEventsElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var elsewhere *Elsewhere
-		if _, err := w.Events(context.Background(), 9, events.Query{}); !errors.As(err, &elsewhere) {
+		var notLeader *NotLeader
+		if _, err := w.Events(context.Background(), 9, events.Query{}); !errors.As(err, &notLeader) {
 			t.Errorf("of a shard that is not here: %v", err)
 		}
 		stop := w.addShard(2)
@@ -135,7 +135,7 @@ func TestEventsElsewhere(t *testing.T) {
 		stop()
 		select {
 		case err := <-ended:
-			if !errors.As(err, &elsewhere) {
+			if !errors.As(err, &notLeader) {
 				t.Errorf("when the shard goes: %v", err)
 			}
 		case <-time.After(time.Minute):
@@ -144,8 +144,8 @@ func TestEventsElsewhere(t *testing.T) {
 	})
 }
 
-// BenchmarkLife takes tasks through enqueue, claim and ack in batches of 100 by two callers, with readers of events that look for
-// something else, and with digests, which come back each second: half of them of all that happens, half of something else.
+// BenchmarkLife runs tasks through enqueue, claim and ack in batches of 100 by two callers, with readers of events that look for
+// something else, and with digests, which are read again every second: half of them of all events, half of something else.
 func BenchmarkLife(b *testing.B) {
 	for _, c := range []struct{ readers, digests int }{{0, 0}, {1, 0}, {50, 0}, {0, 1}, {0, 100}} {
 		readers := c.readers

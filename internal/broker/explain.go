@@ -14,7 +14,7 @@ import (
 // QueueName names a queue.
 type QueueName struct{ Namespace, Name string }
 
-// workers asks the nodes what they know of the workers of some queues, in their order.
+// workers asks the nodes for what they know about the workers of some queues, and returns it in the same order.
 func (b *Broker) workers(ctx context.Context, queues []QueueName) []task.QueueWorkers {
 	out := make([]task.QueueWorkers, len(queues))
 	if b.cfg.Workers != nil && len(queues) > 0 {
@@ -36,7 +36,7 @@ type Explained struct {
 // TargetShard implements verb.Sharded.
 func (o *Explained) TargetShard() uint32 { return o.ID.Shard() }
 
-// ExplainTask says why a task is not running.
+// ExplainTask explains why a task is not running.
 var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out Explains[*Explanation], err error) {
 	ns, id := q.Namespace, q.ID
 	var queue string
@@ -54,7 +54,7 @@ var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patienc
 	return out, err
 })
 
-// ExplainQueue says what the ready tasks of a queue wait for in a shard.
+// ExplainQueue explains what the ready tasks of a queue in a shard are waiting for.
 var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
 	ns, name := q.Namespace, q.Queue
 	workers := r.b.workers(ctx, []QueueName{{ns, name}})[0]
@@ -69,5 +69,5 @@ var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, 
 	return out, err
 })
 
-// ExplainView is what can be said of a task without the leader of its shard, which misses the reason for that itself.
+// ExplainView explains a task without the leader of its shard, as far as possible. The caller adds the reason for the leader's absence.
 func ExplainView(v *View) *Explanation { return explain.View(v) }

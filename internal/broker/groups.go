@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The engine's words for groups of tasks.
+// Types of the engine for groups of tasks.
 type (
 	GroupView   = workflow.View
 	GroupCounts = workflow.Counts
@@ -33,16 +33,16 @@ type MemberPage struct {
 	More    bool
 }
 
-// GroupCalls are the calls on the groups whose home a shard is.
+// GroupCalls are the calls on groups in their home shard.
 type GroupCalls interface {
-	// MakeGroup makes a group and its members. The shard has, or gets, copies of the queues.
+	// MakeGroup creates a group and its members. Missing copies of the queues are brought to the shard.
 	MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error)
-	// FindGroup is the group that a request has made, or not_found.
+	// FindGroup returns the group that a request has created, or not_found.
 	FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (GroupMade, Stamp, error)
 	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error)
 }
 
-// MakeGroup makes a group and its members. The group is filled and checked.
+// MakeGroup creates a group and its members. The group must be complete and checked.
 func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error) {
 	r, err := b.replicaWithRoom(shardID)
 	if err != nil {
@@ -51,14 +51,14 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) {
 		made, err := workflow.Make(round, n)
-		if err == nil && made.Duplicate { // its maker may have seen more
+		if err == nil && made.Duplicate { // its creator may have been allowed to see more
 			err = workflow.Within(round, task.ScopeOf(ctx), ns, n.ID)
 		}
 		return made, err
 	})
 }
 
-// groupID is the id of a new group: that of its request, so that a repeated one names the same group, or a new one.
+// groupID returns the id of a new group. It is derived from the request id if there is one, so that a repeated request names the same group.
 func (r *replica) groupID(ns string, request task.ID) task.ID {
 	if request != (task.ID{}) {
 		return task.NewID(r.id, request.UnixMilli(), requestBits(ns, request))
@@ -66,7 +66,7 @@ func (r *replica) groupID(ns string, request task.ID) task.ID {
 	return r.newID()
 }
 
-// FindGroup is the group that a request has made.
+// FindGroup returns the group that a request has created.
 func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g task.Group) (GroupMade, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 	return change(ctx, r, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) { return workflow.Find(round, n) }))
 }
 
-// AddToGroup makes new members, each answered by itself.
+// AddToGroup adds new members, each with its own result.
 func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error) {
 	r, err := b.replicaWithRoom(id.Shard())
 	if err != nil {
@@ -103,7 +103,7 @@ func (o *OnGroup) within(round *engine.Round, s task.Scope) error {
 	return workflow.Within(round, s, o.Namespace, o.ID)
 }
 
-// CloseGroup lets an open group be complete when its members have ended.
+// CloseGroup closes an open group, so that it is complete once its members have ended.
 var CloseGroup = changes(verb.Rule{Name: "close-group", Idempotent: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Close(round, q.Namespace, q.ID)
 	return out, err
@@ -115,7 +115,7 @@ type GroupCommand struct {
 	Authored
 }
 
-// CancelGroup cancels a group with its members.
+// CancelGroup cancels a group and its members.
 var CancelGroup = changes(verb.Rule{Name: "cancel-group", Idempotent: true}, func(round *engine.Round, q *GroupCommand) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Cancel(round, q.By, q.Namespace, q.ID)
 	return out, err
@@ -144,7 +144,7 @@ var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope 
 	return out, nil
 })
 
-// MemberList asks for a page of a group's members, starting after a member; the zero name starts at the first.
+// MemberList asks for a page of a group's members, starting after a member; the zero id starts at the first.
 type MemberList struct {
 	OnGroup
 	Behind task.ID
@@ -166,7 +166,7 @@ var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reade
 	return out, err
 })
 
-// GroupNotices report how members in other shards have ended.
+// GroupNotices reports how members in other shards have ended.
 type GroupNotices struct {
 	OnShard
 	Notices []*Notice
@@ -180,7 +180,7 @@ var RecordNotices = changes(verb.Rule{Name: "hear", Idempotent: true}, func(roun
 	return Nothing{}, nil
 })
 
-// groupSeen reads a group, if it is there for the call.
+// groupSeen reads a group, if it is visible to the call.
 func groupSeen(from store.Reader, scope task.Scope, ns string, id task.ID) (*GroupView, error) {
 	v, err := workflow.Show(from, ns, id)
 	if err == nil && !scope.Covers(task.Scope{Queues: v.Within}) {

@@ -9,12 +9,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// within is what a call with a token for one queue has for a context.
+// within returns the context of a call with a token for one queue.
 func within(queue string) context.Context {
 	return task.WithScope(context.Background(), task.Scope{Queues: []string{queue}})
 }
 
-// A group hears of its members in all shards, is found by its request, and is there for nobody who may not see its queues.
+// A group hears about its members in all shards, is found by its request, and is invisible to callers that may not see its queues.
 func TestGroupWithMembersElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -72,7 +72,7 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 			t.Errorf("closed: %+v, %v", shown, err)
 		}
 
-		for range 3 { // one of them is the other group's
+		for range 3 { // one of them belongs to the other group
 			got := <-w.claim(ctx, call("a"), 0)
 			w.settle(Settle{Verb: Ack, Hold: hold(got[0])})
 		}
@@ -99,7 +99,7 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 	})
 }
 
-// A group without a request is new each time, and one that is cancelled takes its members along, wherever they are.
+// A group without a request is new each time. Cancelling a group cancels its members, wherever they are.
 func TestCancelOfGroupReachesAllShards(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -136,7 +136,7 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 	})
 }
 
-// What a request is about is named as the API names it.
+// The object of a request is named as in the API.
 func TestWhatRequestsAreAbout(t *testing.T) {
 	id := task.NewID(one, 1, 1)
 	for want, q := range map[string]interface {
@@ -149,7 +149,7 @@ func TestWhatRequestsAreAbout(t *testing.T) {
 	}
 }
 
-// A once key is held by the claim of a task that is there for the call, also where the shard has not heard of the queue yet.
+// A once key is held by the claim of a task that the call may see, even if the shard does not have the queue yet.
 func TestOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()

@@ -26,7 +26,7 @@ type group struct {
 	t     *testing.T
 	nodes map[uint64]*member // by replica
 
-	loses atomic.Pointer[func(*pb.Message) bool] // which messages are lost; nil: none
+	loses atomic.Pointer[func(*pb.Message) bool] // whether a message is lost; nil: none is
 }
 
 type member struct {
@@ -35,7 +35,7 @@ type member struct {
 	inbox chan *pb.Message
 }
 
-// wire brings messages to the others in the order in which they were sent.
+// wire delivers messages to the others in the order in which they were sent.
 type wire struct{ g *group }
 
 func (w wire) Send(ms []*pb.Message) {
@@ -84,7 +84,7 @@ func inGroup(t *testing.T, test func(g *group)) {
 				EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 					return copyQueues(ctx, m.Broker, shard, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 				},
-				Operate: func(context.Context, uint32, string, StepCall) (StepAnswer, error) {
+				RunStep: func(context.Context, uint32, string, StepCall) (StepAnswer, error) {
 					return StepAnswer{}, task.Unavailable(time.Second, "no way there")
 				}})
 			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
@@ -97,7 +97,7 @@ func inGroup(t *testing.T, test func(g *group)) {
 			m.Start()
 			go func() {
 				for msg := range m.inbox {
-					_ = m.shard.Step(msg) // what a replica that has stopped is told is lost
+					_ = m.shard.Step(msg) // messages to a stopped replica are lost
 				}
 			}()
 		}
@@ -116,7 +116,7 @@ func inGroup(t *testing.T, test func(g *group)) {
 	})
 }
 
-// leader is the member that leads.
+// leader returns the leading member.
 func (g *group) leader() (m *member, replica uint64) {
 	g.t.Helper()
 	for id, m := range g.nodes {
@@ -128,7 +128,7 @@ func (g *group) leader() (m *member, replica uint64) {
 	return nil, 0
 }
 
-// handOver gives the leadership to the next member.
+// handOver transfers leadership to the next member.
 func (g *group) handOver() {
 	g.t.Helper()
 	from, id := g.leader()
@@ -137,7 +137,7 @@ func (g *group) handOver() {
 	}
 }
 
-// Who waits at a leader is told when another leads, at once: a task that becomes ready there would find nobody.
+// Calls that wait at a leader end as soon as another one leads: they would miss a task that becomes ready there.
 func TestWaitsEndWithAHandover(t *testing.T) {
 	inGroup(t, func(g *group) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -164,16 +164,16 @@ func TestWaitsEndWithAHandover(t *testing.T) {
 		began := time.Now()
 		g.handOver()
 		for what, end := range ends {
-			var elsewhere *Elsewhere
+			var notLeader *NotLeader
 			err := receive(t, "the end of "+what+" at the old leader", end)
-			if took := time.Since(began); !errors.As(err, &elsewhere) || took > time.Second {
+			if took := time.Since(began); !errors.As(err, &notLeader) || took > time.Second {
 				t.Errorf("%s ends %v after the handover with %v, want at once, and that another leads", what, took, err)
 			}
 		}
 	})
 }
 
-// A claim is watched only where its shard is led: elsewhere its loss would be seen late, or not at all.
+// A claim is watched only where its shard is led: elsewhere its loss would be noticed late, or not at all.
 func TestWatchOnlyAtTheLeader(t *testing.T) {
 	inGroup(t, func(g *group) {
 		leader, _ := g.leader()
@@ -188,8 +188,8 @@ func TestWatchOnlyAtTheLeader(t *testing.T) {
 	})
 }
 
-// While leadership is being handed over, time can't pass in the shard. It does as soon as the leader knows that nobody took over, and nobody
-// asks for it again and again meanwhile.
+// While leadership is being transferred, time can't pass in the shard. It does as soon as the leader knows that the transfer failed, and
+// no retries run meanwhile.
 func TestTimePassesAfterAHandoverThatFails(t *testing.T) {
 	inGroup(t, func(g *group) {
 		ctx := context.Background()
@@ -208,13 +208,13 @@ func TestTimePassesAfterAHandoverThatFails(t *testing.T) {
 		}
 		failed := time.Since(began)
 		got, _, err := leader.Claim(ctx, one, call("a"), time.Minute)
-		if took := time.Since(began); err != nil || len(got) != 1 || took < failed || took > failed+2*tickRest {
+		if took := time.Since(began); err != nil || len(got) != 1 || took < failed || took > failed+2*tickRetry {
 			t.Errorf("the handover failed after %v; the task, due after a second, came after %v: %v, %v", failed, took, got, err)
 		}
 	})
 }
 
-// An operation is run by the leader of its home, and by nobody else.
+// An operation runs only at the leader of its home shard.
 func TestOperationsRunAtTheLeader(t *testing.T) {
 	inGroup(t, func(g *group) {
 		old, _ := g.leader()
@@ -246,7 +246,7 @@ func TestOperationsRunAtTheLeader(t *testing.T) {
 	})
 }
 
-// A replica that has stopped refuses to be looked at in the words of the API.
+// Peek at a stopped replica returns an error of the API.
 func TestPeekAtAReplicaThatStopped(t *testing.T) {
 	inGroup(t, func(g *group) {
 		id := task.NewID(one, 1, 1)
@@ -255,8 +255,8 @@ func TestPeekAtAReplicaThatStopped(t *testing.T) {
 				t.Errorf("a task that is not there: %v", err)
 			}
 			m.shard.Stop()
-			var elsewhere *Elsewhere
-			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.As(err, &elsewhere) {
+			var notLeader *NotLeader
+			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.As(err, &notLeader) {
 				t.Errorf("after its end: %v", err)
 			}
 			break
@@ -264,8 +264,8 @@ func TestPeekAtAReplicaThatStopped(t *testing.T) {
 	})
 }
 
-// A claim that was fed by a round of unknown outcome is told that another leads, at once, as one that still waits is.
-func TestFedClaimEndsWithItsRound(t *testing.T) {
+// A claim served by a round of unknown outcome ends as soon as another replica leads, just like one that still waits.
+func TestServedClaimEndsWithItsRound(t *testing.T) {
 	inGroup(t, func(g *group) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -296,8 +296,8 @@ func TestFedClaimEndsWithItsRound(t *testing.T) {
 		began := time.Now()
 		for what, end := range ends {
 			err := receive(t, what, end)
-			var elsewhere *Elsewhere
-			if took := time.Since(began); !errors.As(err, &elsewhere) && !errors.Is(err, ErrUnknown) || took > 10*time.Second {
+			var notLeader *NotLeader
+			if took := time.Since(began); !errors.As(err, &notLeader) && !errors.Is(err, ErrUnknown) || took > 10*time.Second {
 				t.Errorf("%s ends after %v with %v", what, took, err)
 			}
 		}

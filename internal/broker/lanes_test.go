@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A new leader reads the lanes of many keys bit by bit. A claim for what lies behind them waits, changes nothing, and is served as soon
-// as they are read, though nothing else happens in the shard.
+// A new leader reads the lanes of many keys bit by bit. A claim for a task in an unread lane waits, changes nothing, and is served as soon
+// as the lane is read, even if nothing else happens in the shard.
 func TestClaimWaitsForLanesToBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()

@@ -11,11 +11,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Lines about a task name it by the same attributes wherever they are written; docs/tracing.md has the list. Of what producers
-// and handlers say, only a dead letter's error and its headers in Config.LogHeaders are ever logged: no payload, result, checkpoint or
+// Log lines about a task use the same attributes everywhere; docs/tracing.md lists them. Of the data from producers and handlers,
+// only a dead letter's error and its headers in Config.LogHeaders are ever logged: no payload, result, checkpoint or
 // token, and no other header's value.
 
-// TaskAttrs are the attributes of a line about a task. Attempt is the one that the line is about, 0 if it is about none.
+// TaskAttrs returns the attributes of a line about a task. attempt is the attempt that the line is about; 0: none.
 func TaskAttrs(ns string, id task.ID, queue, typ string, attempt int, headers map[string]string) []any {
 	attrs := []any{"task_id", id.String(), "namespace", ns, "queue", queue, "type", typ}
 	if attempt > 0 {
@@ -24,7 +24,7 @@ func TaskAttrs(ns string, id task.ID, queue, typ string, attempt int, headers ma
 	return append(attrs, traceAttrs(headers)...)
 }
 
-// ViewAttrs are the attributes of a line about a task as it was read.
+// ViewAttrs returns the attributes of a line about a task that was read.
 func ViewAttrs(v *View) []any {
 	attempt := 0
 	switch n := len(v.Attempts); {
@@ -36,7 +36,7 @@ func ViewAttrs(v *View) []any {
 	return TaskAttrs(v.Namespace, v.ID, v.Queue, v.Type, attempt, v.Headers)
 }
 
-// traceAttrs name the trace that a task's headers name, if they name one.
+// traceAttrs returns the attributes of the trace named in a task's headers, if there is one.
 func traceAttrs(headers map[string]string) []any {
 	if headers[task.HeaderTraceParent] == "" {
 		return nil
@@ -48,7 +48,7 @@ func traceAttrs(headers map[string]string) []any {
 	return []any{"trace_id", of.TraceID().String(), "span_id", of.SpanID().String()}
 }
 
-// logDead writes the one line that a dead letter leaves in the log, with the named headers.
+// logDead writes the log line of a dead letter, with the named headers.
 func logDead(log *slog.Logger, d *engine.DeadLetter, headers []string) {
 	used := d.Exec.Failures + d.Exec.Crashes
 	attrs := append(TaskAttrs(d.Namespace, d.ID, d.Exec.Queue, d.Exec.Type, used, d.Headers), "reason", d.Exec.Reason,

@@ -11,26 +11,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Limits of the headers in the line of a dead letter: at most about 4 KiB in all.
+// Limits on the headers in a dead letter's log line: about 4 KiB in all.
 const (
 	maxLogHeaders    = 16
 	maxLogHeaderName = 64  // bytes
 	maxLoggedValue   = 200 // bytes
 )
 
-// DefaultLogHeaders names the headers that the line of a dead letter has unless the operator says otherwise: by them requests are found in
-// the logs of other services.
+// DefaultLogHeaders returns the headers included in a dead letter's log line unless the operator configures others: those by which
+// requests are found in the logs of other services.
 func DefaultLogHeaders() []string {
 	return []string{"correlation-id", "x-request-id", task.HeaderTraceParent}
 }
 
-// headerName is what HTTP calls a token, but for characters that would have to be quoted in a line of the log.
+// headerName matches a token as HTTP defines it, without the characters that would have to be quoted in a log line.
 var headerName = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 
-// credentials are headers that must not get into a log, whoever asks for them.
+// credentials are headers that must never be logged, even if configured.
 var credentials = map[string]bool{"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true}
 
-// ParseLogHeaders reads the names of headers for Config.LogHeaders. The result is not nil, and has each name once, in lower case.
+// ParseLogHeaders parses the names of headers for Config.LogHeaders. The result is not nil, and contains each name once, in lower case.
 func ParseLogHeaders(texts []string) ([]string, error) {
 	if len(texts) > maxLogHeaders {
 		return nil, fmt.Errorf("%d names, at most %d are allowed", len(texts), maxLogHeaders)
@@ -54,7 +54,7 @@ func ParseLogHeaders(texts []string) ([]string, error) {
 	return names, nil
 }
 
-// headerAttrs are the named headers of a task, each cut to maxLoggedValue.
+// headerAttrs returns the named headers of a task, each cut to maxLoggedValue.
 func headerAttrs(names []string, headers map[string]string) []any {
 	var found []any
 	for _, name := range names {
@@ -68,8 +68,8 @@ func headerAttrs(names []string, headers map[string]string) []any {
 	return []any{slog.Group("headers", found...)}
 }
 
-// headerOf looks up a header by its name in lower case. Of headers whose names differ only in case it prefers the one in lower case, then
-// the one that sorts first.
+// headerOf looks up a header by its lower-case name. Among headers whose names differ only in case it prefers the one in lower case,
+// then the one that sorts first.
 func headerOf(headers map[string]string, name string) (string, bool) {
 	if value, ok := headers[name]; ok {
 		return value, true

@@ -13,11 +13,11 @@ import (
 )
 
 func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
-	long := strings.Repeat("a", maxLoggedValue-1) + "é" // the rune lies across the limit
+	long := strings.Repeat("a", maxLoggedValue-1) + "é" // the rune straddles the limit
 	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret", "x-lines": "a\nlevel=ERROR",
 		"x-twice": "lower", "X-Twice": "upper"}
 	for _, c := range []struct {
-		list, want string // want: JSON of the attribute; "": there is none
+		list, want string // want: JSON of the attribute; "": none
 	}{
 		{"correlation-id,x-request-id,traceparent", `{"correlation-id":"c-1","x-request-id":"r-1"}`},
 		{"x-long", `{"x-long":"` + strings.Repeat("a", maxLoggedValue-1) + `"}`},
@@ -56,7 +56,7 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 	}
 }
 
-// What a handler says of its error is cut, and what it does not say is no attribute.
+// A handler's error is truncated, and its missing parts are not logged.
 func TestDeadLetterLineHasTheError(t *testing.T) {
 	for _, typ := range []string{"", "Timeout"} {
 		var line bytes.Buffer

@@ -10,11 +10,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Meter is how many ready tasks a queue has in a shard.
+// Meter counts a queue's ready tasks in a shard.
 type Meter = query.Meter
 
-// CopyWatches makes a shard's copies of what the webhooks of namespaces want to hear of what the system shard says. Older versions change
-// nothing.
+// CopyWatches updates a shard's copies of the namespaces' webhook subscriptions, which the system shard holds. Older versions are
+// ignored.
 func (b *Broker) CopyWatches(ctx context.Context, shardID uint32, watches map[string]task.Watch) error {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -29,7 +29,7 @@ func (b *Broker) CopyWatches(ctx context.Context, shardID uint32, watches map[st
 	return err
 }
 
-// Meters reads how many ready tasks the queues of a namespace have in a shard, those that patterns name, and with since how long.
+// Meters counts the ready tasks in a shard of a namespace's queues that match the patterns. With since it also reads since when they have been ready.
 func (b *Broker) Meters(ctx context.Context, shardID uint32, ns string, patterns []string, since bool) ([]Meter, error) {
 	r, err := b.replica(shardID)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The engine's words for once keys.
+// Types of the engine for once keys.
 type (
 	OnceCall   = once.Call
 	OnceAnswer = once.Answer
@@ -19,7 +19,7 @@ type (
 	OnceState  = once.State
 )
 
-// What a claim does with a once key, and how that stands then.
+// Verbs on a once key, and the states that it can then be in.
 const (
 	OnceBegin   = once.Begin
 	OnceFinish  = once.Finish
@@ -32,7 +32,7 @@ const (
 	OnceAway = once.Away
 )
 
-// Once runs a verb on a once key in one shard: the task's, or the one where the key lies.
+// Once runs a verb on a once key in one shard: the task's, or the one that stores the key.
 func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnswer, Stamp, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnsw
 	return withQueues(ctx, r, c.Hold.Namespace, []string{c.Queue}, once)
 }
 
-// OnceHold is a claim that may hold a once key.
+// OnceHold identifies a claim that may hold a once key.
 type OnceHold struct {
 	Namespace string
 	Holder    OnceHolder
@@ -54,12 +54,12 @@ type OnceHold struct {
 // TargetShard implements verb.Sharded.
 func (o *OnceHold) TargetShard() uint32 { return o.Holder.ID.Shard() }
 
-// OnceHolds says whether a claim still holds its task.
+// OnceHolds reports whether a claim still holds its task.
 var OnceHolds = reads(verb.Rule{Name: "once-holds"}, func(from store.Reader, _ task.Scope, q *OnceHold) (bool, error) {
 	return once.ClaimHolds(from, q.Namespace, q.Holder), nil
 })
 
-// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none.
+// OnceUntil returns when the last once key expires of some slots of a queue in a shard; 0 means that there is none.
 var OnceUntil = reads(verb.Rule{Name: "once-until"}, func(from store.Reader, _ task.Scope, q *OnSlots) (Time, error) {
 	return once.LastEnd(from, q.Namespace, q.Queue, q.Slots)
 })

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The engine's words for steps of operations.
+// Types of the engine for steps of operations.
 type (
 	StepCall   = operation.StepCall
 	StepAnswer = operation.StepAnswer
@@ -30,9 +30,9 @@ type StepOrder struct {
 // StepDone is the result of a step.
 type StepDone struct{ Step StepAnswer }
 
-// OperateSome does a step of an operation in a shard, once: a repeat gets the same answer. Dead letters that it discards are archived
-// first.
-var OperateSome = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
+// RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. Dead letters that it discards are
+// archived first.
+var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
 	ns, c := q.Namespace, &q.Step
 	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
 	if err != nil {
@@ -41,18 +41,18 @@ var OperateSome = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, f
 	if selected.Before != nil {
 		return StepDone{*selected.Before}, nil
 	}
-	if err := r.b.fileDead(c, selected.Tasks); err != nil {
+	if err := r.b.archiveDiscarded(c, selected.Tasks); err != nil {
 		return out, err
 	}
 	out.Step, err = r.doStep(ctx, ns, c, selected)
 	if out.Step.Away > 0 {
-		poke(r.toSend) // the operation waits for what lies there, and should not wait for the sender's next delivery
+		poke(r.toSend) // the operation waits for these tasks, and should not have to wait for the sender's next round
 	}
 	return out, err
 })
 
-// fileDead archives the dead letters that a step will drop.
-func (b *Broker) fileDead(c *StepCall, tasks []operation.Selected) error {
+// archiveDiscarded archives the dead letters that a step will discard.
+func (b *Broker) archiveDiscarded(c *StepCall, tasks []operation.Selected) error {
 	if c.Action != task.Discard {
 		return nil
 	}
@@ -65,10 +65,10 @@ func (b *Broker) fileDead(c *StepCall, tasks []operation.Selected) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	return b.file(causeDiscard, dead)
+	return b.archiveDead(causeDiscard, dead)
 }
 
-// doStep does a step in the shard, bringing it copies of queues that it lacks. A queue that lies in other shards by now is gone.
+// doStep runs a step in the shard, fetching copies of missing queues. A queue that is in other shards by now counts as gone.
 func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operation.Selection) (StepAnswer, error) {
 	try := func(gone []string) (StepAnswer, error) {
 		a, _, err := change(ctx, r, func(round *engine.Round) (StepAnswer, error) { return operation.DoStep(round, ns, c, s, gone) })
@@ -99,13 +99,13 @@ func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operatio
 }
 
 const (
-	// countRows is how many rows are looked at between two looks at the clock.
+	// countRows is how many rows are read between two checks of the clock.
 	countRows = 5000
-	// CountTime is how long the count of what an operation is to be for may take.
+	// CountTime bounds the time to count the tasks that an operation would match.
 	CountTime = 2 * time.Second
 )
 
-// MatchCount asks how many tasks of a shard a filter selects, and for up to Limit of the newest. It bounds the time to count.
+// MatchCount asks how many tasks of a shard a filter selects, and for up to Limit of the newest. Wait bounds the time to count.
 type MatchCount struct {
 	OnShard
 	Filter Filter
@@ -113,7 +113,7 @@ type MatchCount struct {
 	Wait   time.Duration
 }
 
-// MatchesCounted has the count and the newest tasks. Matches.Next is set if time ran out before all were counted.
+// MatchesCounted holds the count and the newest tasks. Matches.Next is set if time ran out before all were counted.
 type MatchesCounted struct {
 	Matches Matches
 	Stamped

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The engine's words for operations.
+// Types of the engine for operations.
 type (
 	Operation     = operation.Operation
 	OperationSpec = operation.Spec
@@ -24,7 +24,7 @@ type (
 	TaskError     = operation.TaskError
 )
 
-// The states of operations that others ask for.
+// States of operations that other packages use.
 const (
 	OperationRunning = operation.Running
 	OperationPaused  = operation.Paused
@@ -32,10 +32,10 @@ const (
 	OperationFailed  = operation.Failed
 )
 
-// OperationView is an operation, and what only the leader of its home knows.
+// OperationView is an operation, plus what only the leader of its home shard knows.
 type OperationView struct {
 	*Operation
-	WaitsFor string // why it does not get on now; "": it does
+	WaitsFor string // why it makes no progress now; "": it does
 }
 
 // OnOperation is a request about an operation.
@@ -62,39 +62,39 @@ type NewOperation struct {
 
 // All of these verbs are idempotent: the id of the request shows that an operation has already been started.
 
-// StartOperation makes an operation that lives in a shard, and runs from now on. Its id is given here.
+// StartOperation creates an operation in its home shard and starts it. The shard assigns its id.
 var StartOperation = onReplica(verb.Rule{Name: "start-operation", Idempotent: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
 	spec, id := q.Spec, r.newID()
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, q.Namespace, id, spec) })
+	return r.changeOperation(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, q.Namespace, id, spec) })
 })
 
 // OperationOrder is an operator's call on an operation.
 type OperationOrder struct {
 	OnOperation
-	By task.Author // it is noted with the operation
+	By task.Author // recorded with the operation
 }
 
 // PauseOperation pauses an operation once its current step has been answered. ResumeOperation continues it from there, and
 // AbortOperation ends it once its current step has been answered.
 var (
-	PauseOperation  = steers("pause-operation", operation.Pause)
-	ResumeOperation = steers("resume-operation", operation.Resume)
-	AbortOperation  = steers("abort-operation", operation.Abort)
+	PauseOperation  = operationVerb("pause-operation", operation.Pause)
+	ResumeOperation = operationVerb("resume-operation", operation.Resume)
+	AbortOperation  = operationVerb("abort-operation", operation.Abort)
 )
 
-func steers(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder, Shown[OperationView]] {
+func operationVerb(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder, Shown[OperationView]] {
 	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView], error) {
-		return r.steer(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) { return do(round, q.Namespace, q.ID, q.By) }))
+		return r.changeOperation(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) { return do(round, q.Namespace, q.ID, q.By) }))
 	})
 }
 
-func (r *replica) steer(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (Shown[OperationView], error) {
+func (r *replica) changeOperation(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (Shown[OperationView], error) {
 	o, at, err := change(ctx, r, verb)
 	return Shown[OperationView]{r.operations.view(o), Stamped{at}}, err
 }
 
-// OperationWait is a look at an operation that waits until it does not run any more.
+// OperationWait asks for an operation, waiting until it is no longer running.
 type OperationWait struct {
 	OnOperation
 	Wait time.Duration
@@ -103,7 +103,7 @@ type OperationWait struct {
 // Waits implements verb.Waiting.
 func (o *OperationWait) Waits() *time.Duration { return &o.Wait }
 
-// ShowOperation reads an operation, waiting up to Wait until it does not run any more.
+// ShowOperation reads an operation, waiting up to Wait until it is no longer running.
 var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, func(ctx context.Context, r *replica, q *OperationWait) (out Shown[OperationView], err error) {
 	wait := q.Wait
 	timer := time.NewTimer(wait)
@@ -130,7 +130,7 @@ var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, fu
 			wait = 0
 		case <-r.gone:
 			forget()
-			return out, &Elsewhere{Shard: r.id}
+			return out, &NotLeader{Shard: r.id}
 		case <-ctx.Done():
 			forget()
 			return out, ctx.Err()
@@ -139,14 +139,14 @@ var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, fu
 	}
 })
 
-// OperationList is a page of the operations below an id, the newest first; a zero id: from the newest.
+// OperationList asks for a page of the operations below an id, newest first; a zero id starts at the newest.
 type OperationList struct {
 	OnShard
 	ID    task.ID
 	Limit int
 }
 
-// ListOperations reads operations, which all live in the first shard.
+// ListOperations lists operations. All of them live in the first shard.
 var ListOperations = reads(verb.Rule{Name: "operations", Where: verb.FirstShard}, func(from store.Reader, scope task.Scope, q *OperationList) (out Paged[OperationPage], err error) {
 	out.Page = operation.List(from, q.Namespace, scope, q.ID, q.Limit)
 	return out, nil
@@ -155,25 +155,25 @@ var ListOperations = reads(verb.Rule{Name: "operations", Where: verb.FirstShard}
 const (
 	// stepChunk bounds the tasks of one step: its entry holds up the shard's other calls for a few milliseconds.
 	stepChunk = 200
-	// stepRest bounds the pause after a step, of twice the time that it took: so operations take a third of a shard's time.
-	stepRest = 50 * time.Millisecond
-	// stepRetry and stepLongRetry bound the pause before a step is asked for again that nobody answered, or while what was sent away
-	// has not arrived.
+	// maxStepPause bounds the pause after a step. The pause is twice the time of the step, so operations take a third of a shard's time.
+	maxStepPause = 50 * time.Millisecond
+	// stepRetry and stepLongRetry bound the pause before repeating a step that was not answered, or while moved tasks have not arrived
+	// yet.
 	stepRetry     = 100 * time.Millisecond
 	stepLongRetry = 5 * time.Second
 )
 
-// operations are those of a shard that run here.
+// operations tracks the operations of a shard that run here.
 type operations struct {
-	wake chan struct{} // one was started or steered, or this node began to lead
+	wake chan struct{} // an operation was started or changed, or this node became leader
 	mu   sync.Mutex
 	runs map[task.ID]*operationRun
 }
 
-// operationRun is one that runs. Its fields but wake are guarded by operations.mu.
+// operationRun is a running operation. Its fields except wake are guarded by operations.mu.
 type operationRun struct {
 	wake     chan struct{}
-	again    bool // it was steered since it looked last
+	changed  bool // the operation was changed since its state was last read
 	waitsFor string
 }
 
@@ -189,12 +189,12 @@ func (s *operations) view(o *Operation) OperationView {
 	return v
 }
 
-// begin notes that an operation is to run; false if it does already, and then it looks again at what is wanted of it.
+// begin registers a run of an operation. If one is already running, it makes that one re-read its state and returns false.
 func (s *operations) begin(id task.ID) (*operationRun, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if run := s.runs[id]; run != nil {
-		run.again = true
+		run.changed = true
 		poke(run.wake)
 		return run, false
 	}
@@ -206,30 +206,30 @@ func (s *operations) begin(id task.ID) (*operationRun, bool) {
 	return run, true
 }
 
-// look is called before an operation is looked at.
-func (s *operations) look(run *operationRun) {
+// beginRead must be called before an operation's state is read.
+func (s *operations) beginRead(run *operationRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	run.again = false
+	run.changed = false
 }
 
-// end forgets a run, unless the operation was steered since it was looked at.
+// end forgets a run and returns true, unless the operation was changed since its state was read.
 func (s *operations) end(id task.ID, run *operationRun) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !run.again {
+	if !run.changed {
 		delete(s.runs, id)
 	}
-	return !run.again
+	return !run.changed
 }
 
-func (s *operations) waits(run *operationRun, why string) {
+func (s *operations) setWaitsFor(run *operationRun, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	run.waitsFor = why
 }
 
-// operate runs the operations that live in the shard, while this node leads it.
+// operate runs the operations that live in the shard while this node leads it.
 func (r *replica) operate(ctx context.Context) {
 	for {
 		select {
@@ -250,7 +250,7 @@ func (r *replica) operate(ctx context.Context) {
 	}
 }
 
-// runningOperations is empty on a node that does not lead.
+// runningOperations returns none on a node that does not lead.
 func (r *replica) runningOperations(ctx context.Context) ([]operation.Ref, error) {
 	if !r.shard.Leads() {
 		return nil, nil
@@ -261,12 +261,12 @@ func (r *replica) runningOperations(ctx context.Context) ([]operation.Ref, error
 	return running, err
 }
 
-// runOperation takes an operation from step to step, until it rests or ends, or this node does not lead its home any more.
+// runOperation runs an operation step by step, until it is paused or ends, or this node no longer leads its home shard.
 func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *operationRun) {
 	pace := pace{at: time.Now()}
 	retry := stepRetry
 	for {
-		r.operations.look(run)
+		r.operations.beginRead(run)
 		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
 			o, err := operation.Show(from, ns, id)
 			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
@@ -274,7 +274,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 			}
 			return o, err
 		})
-		if err != nil && r.mayGoOn(ctx, err) {
+		if err != nil && r.canRetry(ctx, err) {
 			sleep(ctx, stepRetry)
 			continue
 		}
@@ -293,32 +293,32 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 		began := time.Now()
 		a, err := r.advance(ctx, ns, o, want)
 		switch {
-		case err != nil: // the next look says whether this node still leads
-			r.operations.waits(run, err.Error())
-			sleep(ctx, retry) // nobody's wake ends it: each round that is thrown away wakes the run, and would bring the next one
+		case err != nil: // the next iteration finds out whether this node still leads
+			r.operations.setWaitsFor(run, err.Error())
+			sleep(ctx, retry) // run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next one
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
-			r.operations.waits(run, "tasks are on their way to the other queue")
+			r.operations.setWaitsFor(run, "tasks are on their way to the other queue")
 			run.pause(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		default:
-			r.operations.waits(run, "")
+			r.operations.setWaitsFor(run, "")
 			retry = stepRetry
 			pace.took(a.Matched)
-			sleep(ctx, min(2*time.Since(began), stepRest))
+			sleep(ctx, min(2*time.Since(began), maxStepPause))
 		}
 	}
 }
 
-// mayGoOn says whether what failed may be tried again here: not on a node that stops, or does not lead.
-func (r *replica) mayGoOn(ctx context.Context, err error) bool {
+// canRetry reports whether a failed read may be retried here: not on a node that is stopping or does not lead.
+func (r *replica) canRetry(ctx context.Context, err error) bool {
 	if !r.shard.Leads() || ctx.Err() != nil {
 		return false
 	}
 	return !errors.Is(err, task.ErrNotFound)
 }
 
-// pause waits, but not longer than until the operation is steered.
+// pause waits for d, or until the operation is changed.
 func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -329,10 +329,10 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// advance has a step done in its shard, and notes what came of it. An error that a repeat would meet again is noted too: then the
-// operation has failed.
+// advance runs a step in its shard and records the outcome. It also records an error that would recur on every retry: the operation
+// has then failed.
 func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
-	a, err := r.b.cfg.Operate(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
+	a, err := r.b.cfg.RunStep(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
 	next := operation.Advance{Step: o.Step, Answer: a}
 	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
@@ -353,7 +353,7 @@ func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int
 	return a, err
 }
 
-// nextShard is the data shard behind one, 0 if there is none: they are numbered one after another, and none goes away.
+// nextShard returns the data shard after the given one, or 0 if there is none. Shards are numbered consecutively and are never removed.
 func (r *replica) nextShard(ctx context.Context, behind uint32) (uint32, error) {
 	exists, err := r.b.cfg.HasShard(ctx, behind+1)
 	if err != nil || !exists {
@@ -362,16 +362,16 @@ func (r *replica) nextShard(ctx context.Context, behind uint32) (uint32, error) 
 	return behind + 1, nil
 }
 
-// pace keeps an operation to its rate. It is made anew by each leader, and then has nothing saved up.
+// pace limits an operation to its rate. Every new leader starts with a new pace, which has no tokens saved up.
 type pace struct {
 	tokens float64
 	at     time.Time
 }
 
-// paceStep is how much of a second's tasks a step takes, so that a high rate does not make many small entries.
+// paceStep is the part of a second's tasks that one step takes, so that a high rate does not cause many small entries.
 const paceStep = 0.25
 
-// room is how many tasks may be taken now, and if none how soon some may be.
+// room returns how many tasks may be taken now; if none, it returns how soon some may be.
 func (p *pace) room(rate float64, now time.Time) (n int64, soon time.Duration) {
 	if rate == 0 {
 		return stepChunk, 0
@@ -379,7 +379,7 @@ func (p *pace) room(rate float64, now time.Time) (n int64, soon time.Duration) {
 	enough := max(1, rate*paceStep)
 	p.tokens = min(p.tokens+rate*now.Sub(p.at).Seconds(), enough)
 	p.at = now
-	const whole = 1 - 1e-9 // what the arithmetic loses
+	const whole = 1 - 1e-9 // tolerance for rounding errors
 	if p.tokens < enough*whole {
 		return 0, max(time.Duration((enough-p.tokens)/rate*float64(time.Second)), time.Millisecond)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ready is a filter for the tasks of a queue that are ready.
+// ready returns a filter for the ready tasks of a queue.
 func ready(queue string) Filter { return Filter{Queue: queue, States: []task.State{task.Ready}} }
 
-// operates starts an operation.
-func (w *world) operates(spec OperationSpec) task.ID {
+// startOperation starts an operation.
+func (w *world) startOperation(spec OperationSpec) task.ID {
 	w.t.Helper()
 	spec.Request = task.NewID(one, time.Now().UnixMilli(), uint64(time.Now().UnixNano())) // #nosec G115 -- after 1970
 	out, err := StartOperation.Call(context.Background(), w, NewOperation{OnShard{one, ns}, spec})
@@ -28,8 +28,8 @@ func (w *world) operates(spec OperationSpec) task.ID {
 	return out.View.ID
 }
 
-// rests waits until an operation does not run any more.
-func (w *world) rests(id task.ID) OperationView {
+// waitUntilStopped waits until an operation is no longer running.
+func (w *world) waitUntilStopped(id task.ID) OperationView {
 	w.t.Helper()
 	out, err := ShowOperation.Call(context.Background(), w, OperationWait{OnOperation{ns, id}, time.Hour})
 	w.must(err)
@@ -39,15 +39,15 @@ func (w *world) rests(id task.ID) OperationView {
 	return out.View
 }
 
-// shows is an operation as it is now.
-func (w *world) shows(id task.ID) OperationView {
+// showOperation returns an operation.
+func (w *world) showOperation(id task.ID) OperationView {
 	w.t.Helper()
 	out, err := ShowOperation.Call(context.Background(), w, OperationWait{OnOperation: OnOperation{ns, id}})
 	w.must(err)
 	return out.View
 }
 
-// An operation goes through all shards in steps of a bounded size, as fast as they answer, and rests a moment after each.
+// An operation goes through all shards in steps of bounded size, as fast as they answer, and pauses briefly after each.
 func TestOperationGoesThroughAllShards(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stop := w.addShard(two)
@@ -73,19 +73,19 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 		}
 		w.onStep.Store(&saw)
 		began := time.Now()
-		done := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
-		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched || took >= stepRest {
+		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
+		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched || took >= maxStepPause {
 			t.Errorf("it is %s after %v with %+v", done.State, took, done.Tally)
 		}
 		if want := []string{"I", "I", "I", "II"}; !slices.Equal(steps, want) {
 			t.Errorf("steps were in shards %q, want %q", steps, want)
 		}
-		synctest.Wait() // who waits for the end may run on before the line is written
+		synctest.Wait() // a caller waiting for the end may run on before the line is written
 		if log := w.log.String(); strings.Count(log, "operation done") != 1 || strings.Contains(log, "operation running") || !strings.Contains(log, "matched=440") {
 			t.Errorf("the log: %s", log)
 		}
 		began = time.Now()
-		if again := w.rests(done.ID); again.Done != done.Done || time.Since(began) > 0 {
+		if again := w.waitUntilStopped(done.ID); again.Done != done.Done || time.Since(began) > 0 {
 			t.Errorf("after %v it has done %d", time.Since(began), again.Done)
 		}
 		page, err := ListOperations.Call(context.Background(), w, OperationList{OnShard: OnShard{one, ns}, Limit: 10})
@@ -95,23 +95,23 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 	})
 }
 
-// specsOf are specs of a queue.
+// specsOf returns n specs of tasks for a queue.
 func specsOf(n int, queue string) []task.Spec {
 	return slices.Repeat([]task.Spec{{Queue: queue}}, n)
 }
 
-// An operation keeps to its rate, and is steered while it waits.
-func TestOperationIsSteered(t *testing.T) {
+// An operation keeps to its rate, and can be paused, resumed and aborted while it waits.
+func TestOperationIsChangedWhileItWaits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		w.enqueue(specsOf(20, "a")...)
 		began := time.Now()
-		if done := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done != 20 ||
+		if done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done != 20 ||
 			time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
 			t.Errorf("at ten a second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
 		}
 		w.enqueue(specsOf(20, "a")...)
-		id := w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.01}) // one in 100 s
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.01}) // one per 100 s
 		for _, c := range []struct {
 			what string
 			do   func(q OperationOrder) (Shown[OperationView], error)
@@ -127,18 +127,18 @@ func TestOperationIsSteered(t *testing.T) {
 			if err != nil || out.View.Operation == nil || out.At.Index == 0 {
 				t.Fatalf("%s: %+v, %v", c.what, out, err)
 			}
-			now := w.shows(id)
+			now := w.showOperation(id)
 			if c.want != "running" {
-				now = w.rests(id)
+				now = w.waitUntilStopped(id)
 			}
 			if now.State.String() != c.want || time.Since(began) > time.Second {
 				t.Errorf("%s: it is %s after %v", c.what, now.State, time.Since(began))
 			}
 		}
-		if now := w.shows(id); now.Done != 2 {
+		if now := w.showOperation(id); now.Done != 2 {
 			t.Errorf("it has done %d, want one before the pause and one after it", now.Done)
 		}
-		synctest.Wait() // who runs it ends after its state says so
+		synctest.Wait() // the run ends after its state says so
 		r, err := w.replica(one)
 		w.must(err)
 		r.operations.mu.Lock()
@@ -149,7 +149,7 @@ func TestOperationIsSteered(t *testing.T) {
 	})
 }
 
-// A step that nobody answers is asked for again, more and more seldom, and the operation says what it waits for; one that is refused for good
+// An unanswered step is repeated at increasing intervals, and the operation reports what it waits for; a step refused permanently
 // ends it.
 func TestOperationMeetsTrouble(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -157,25 +157,25 @@ func TestOperationMeetsTrouble(t *testing.T) {
 		tries := 0
 		fails := func(uint32, StepCall) error { tries++; return task.Unavailable(time.Second, "the shard has no leader") }
 		w.onStep.Store(&fails)
-		id := w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")})
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")})
 		w.pass(time.Minute)
-		if now := w.shows(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" || tries < 15 || tries > 20 {
+		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" || tries < 15 || tries > 20 {
 			t.Errorf("after %d tries it is %s and waits for %q", tries, now.State, now.WaitsFor)
 		}
 		w.onStep.Store(nil)
-		if done := w.rests(id); done.Done != 20 {
+		if done := w.waitUntilStopped(id); done.Done != 20 {
 			t.Errorf("it has done %+v", done.Tally)
 		}
 		bad := func(uint32, StepCall) error { return task.Invalid("filter", "is one of a later release") }
 		w.onStep.Store(&bad)
-		failed := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
+		failed := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
 		if failed.State != OperationFailed || !strings.Contains(failed.Why, "later release") {
 			t.Errorf("it is %s: %q", failed.State, failed.Why)
 		}
 	})
 }
 
-// What an operation moves is waited for.
+// An operation waits for the tasks that it moves.
 func TestOperationWaitsForWhatItMoves(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stop := w.addShard(two)
@@ -191,14 +191,14 @@ func TestOperationWaitsForWhatItMoves(t *testing.T) {
 			}
 			return hasShard(ctx, shard)
 		}
-		id := w.operates(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
+		id := w.startOperation(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
 		w.pass(10 * time.Second)
-		if now := w.shows(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
+		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
 			t.Errorf("it is %s in shard %d, has done %d and waits for %q", now.State, now.Shard, now.Done, now.WaitsFor)
 		}
 		w.onTheWay.Store(nil)
 		began := time.Now()
-		if done := w.rests(id); done.Done != 3 || time.Since(began) > 2*outboxLongRest {
+		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*outboxLongRetry {
 			t.Errorf("after %v: %+v", time.Since(began), done.Tally)
 		}
 		page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})
@@ -208,22 +208,22 @@ func TestOperationWaitsForWhatItMoves(t *testing.T) {
 	})
 }
 
-// An operation that is steered while its run ends goes on.
-func TestSteeredAtTheEndOfARun(t *testing.T) {
+// An operation that is resumed while its run ends continues.
+func TestChangedAtTheEndOfARun(t *testing.T) {
 	var s operations
 	id := task.NewID(one, 1, 1)
 	run, begun := s.begin(id)
 	if !begun {
 		t.Fatal("it does not begin")
 	}
-	s.look(run)
+	s.beginRead(run)
 	if again, begun := s.begin(id); begun || again != run || len(run.wake) != 1 {
 		t.Error("it begins twice, or nobody is woken")
 	}
 	if s.end(id, run) {
 		t.Error("it ends though it was steered since it was looked at")
 	}
-	s.look(run)
+	s.beginRead(run)
 	if !s.end(id, run) {
 		t.Error("it does not end")
 	}
@@ -232,8 +232,8 @@ func TestSteeredAtTheEndOfARun(t *testing.T) {
 	}
 }
 
-// A replay brings each queue that the shard has no copy of there once. What lies elsewhere by now is passed over, and what nobody can tell of
-// is tried again.
+// A replay fetches each queue that the shard has no copy of once. Tasks of queues that are elsewhere by now are skipped, and if that
+// can't be determined the step is repeated.
 func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -242,7 +242,7 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		ask := func(queue string) error { asked[queue]++; return refused[queue] }
 		gone := func() {
 			for i, queue := range []string{"a", "a", "b"} {
-				w.must(order(ctx, w.Broker, Cancel, w.enqueue(task.Spec{Queue: queue, Key: strings.Repeat("k", i+1)})[0]))
+				w.must(operateTask(ctx, w.Broker, Cancel, w.enqueue(task.Spec{Queue: queue, Key: strings.Repeat("k", i+1)})[0]))
 			}
 			for _, queue := range []string{"a", "b"} {
 				_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, queue})
@@ -254,7 +254,7 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		step := uint64(0)
 		replay := func() (StepAnswer, error) {
 			step++
-			out, err := OperateSome.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: step, Action: task.Replay,
+			out, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: step, Action: task.Replay,
 				Filter: Filter{States: []task.State{task.Cancelled}}, Count: 10}})
 			return out.Step, err
 		}

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// outboxChunk is how many messages are on their way at once.
+	// outboxChunk is how many messages are in flight at a time.
 	outboxChunk = 200
-	// outboxRest and outboxLongRest bound the pause before messages are brought again that no shard has answered for.
-	outboxRest     = 500 * time.Millisecond
-	outboxLongRest = 10 * time.Second
+	// outboxRetry and outboxLongRetry bound the pause before unanswered messages are sent again.
+	outboxRetry     = 500 * time.Millisecond
+	outboxLongRetry = 10 * time.Second
 )
 
-// sendOutbox brings what lies in the outbox to its shards.
+// sendOutbox delivers the messages in the outbox to their shards.
 func (r *replica) sendOutbox(ctx context.Context) {
-	rest := outboxRest
+	retry := outboxRetry
 	for {
 		select {
 		case <-ctx.Done():
@@ -31,24 +31,24 @@ func (r *replica) sendOutbox(ctx context.Context) {
 		}
 		err := r.sendAll(ctx)
 		if err == nil {
-			rest = outboxRest
+			retry = outboxRetry
 			continue
 		}
 		if ctx.Err() == nil {
 			r.warn("messages for other shards are on their way still", err)
 		}
-		sleep(ctx, rest)
-		rest = min(2*rest, outboxLongRest)
+		sleep(ctx, retry)
+		retry = min(2*retry, outboxLongRetry)
 		poke(r.toSend)
 	}
 }
 
-// sendAll goes once through the outbox. Its error says why something stays there.
+// sendAll goes through the outbox once. The error says why a message is still there.
 func (r *replica) sendAll(ctx context.Context) (waits error) {
 	if !r.shard.Leads() {
 		return nil
 	}
-	// As the shard has them: a node that has just started may not have heard of any queue yet.
+	// From the shard itself: a node that has just started may not know any queue yet.
 	spaces, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
 	if err != nil {
 		return err
@@ -68,8 +68,8 @@ func (r *replica) sendAll(ctx context.Context) (waits error) {
 	return waits
 }
 
-// sendSome brings messages behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
-// why the first of the others was not.
+// sendSome sends the messages after a request id to their shards, and removes the answered ones from the outbox. waits is the reason
+// why the first of the others was not answered.
 func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
 	if !r.shard.Leads() {
 		return last, false, nil, nil
@@ -125,10 +125,10 @@ func (r *replica) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
 	r.log.Warn("a task for another shard was refused", attrs...)
 }
 
-// maxDeliveries bounds the messages of which tries are remembered: more are on their way only when a shard is lost, and then one says it for all.
+// maxDeliveries bounds the messages whose attempts are remembered: more are in flight only when a shard is lost, and then any of them is representative.
 const maxDeliveries = 1000
 
-// deliveries are the tries to bring messages that came to nothing, in this term.
+// deliveries records failed attempts to deliver messages in this term.
 type deliveries struct {
 	mu    sync.Mutex
 	tried map[task.ID]explain.Delivery
@@ -140,7 +140,7 @@ func (e *deliveries) begin() {
 	e.tried = map[task.ID]explain.Delivery{}
 }
 
-// done notes what came of messages, of which some are kept.
+// done records the outcome for messages, of which those at the indexes kept stay in the outbox.
 func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,7 +169,7 @@ func (e *deliveries) of(message task.ID) explain.Delivery {
 	return e.tried[message]
 }
 
-// answerOf tells a refusal from an error after which a message is to be brought again.
+// answerOf distinguishes a refusal from an error after which a message must be sent again.
 func answerOf(err error) (refused *task.Error, answered bool) {
 	if err == nil {
 		return nil, true

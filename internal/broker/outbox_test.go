@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What is remembered of messages that are not taken is bounded, goes with them, and ends with the term.
+// The memory of undelivered messages is bounded. Its entries are removed with the messages, and all of them at the end of the term.
 func TestDeliveries(t *testing.T) {
 	var e deliveries
 	e.begin()
@@ -46,7 +46,7 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
-// followed are specs of tasks that tasks in another shard follow.
+// followed returns specs of tasks that are followed by tasks in another shard.
 func followed(n int) []task.Spec {
 	specs := make([]task.Spec, n)
 	for i := range specs {
@@ -55,7 +55,7 @@ func followed(n int) []task.Spec {
 	return specs
 }
 
-// ackAll works a queue of the first shard off.
+// ackAll acks all tasks of a queue of the first shard.
 func (w *world) ackAll(queue string) {
 	w.t.Helper()
 	c := call(queue)
@@ -73,7 +73,7 @@ func (w *world) ackAll(queue string) {
 	}
 }
 
-// Messages go some at a time, those that no shard has answered for come again, more and more seldom, and hold none of the others up. They
+// Messages are sent in batches. Unanswered ones are resent at increasing intervals, and hold up none of the others. They
 // outlive their leader.
 func TestMessagesComeAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -121,14 +121,14 @@ func TestMessagesComeAgain(t *testing.T) {
 			t.Errorf("the log says %d times that messages wait: %s", n, w.log)
 		}
 		w.onTheWay.Store(nil)
-		w.pass(outboxLongRest)
+		w.pass(outboxLongRetry)
 		if n := arrived(); n != outboxChunk+5 {
 			t.Errorf("%d arrived, want all", n)
 		}
 	})
 }
 
-// A task that its shard refuses for good is not brought again, and the log says what wanted it.
+// A task that its shard refuses permanently is not sent again, and the log says where it came from.
 func TestRefusedMessagesAreLogged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -178,7 +178,7 @@ func TestRefusedMessagesAreLogged(t *testing.T) {
 	})
 }
 
-// A new leader brings what the one before it could not.
+// A new leader delivers the messages that the previous one could not.
 func TestMessagesOutliveTheirLeader(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -202,7 +202,7 @@ func TestMessagesOutliveTheirLeader(t *testing.T) {
 	})
 }
 
-// A node that stops does not warn of what it was bringing: the next leader brings it.
+// A node that stops does not warn about undelivered messages: the next leader delivers them.
 func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
 	var log *syncBuffer
 	inWorld(t, func(w *world) {

@@ -10,20 +10,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A call in pieces has one answer, with the stamp of its last piece. If one of them does not run, it is told how it ended: nothing was done,
-// or some of it was.
+// A call in pieces has one answer, with the stamp of its last piece. If a piece fails, the error says whether nothing or some of it
+// was done.
 func TestInPieces(t *testing.T) {
-	elsewhere := &Elsewhere{Shard: 3}
-	for failing, want := range map[int]error{0: elsewhere, 2: task.ErrUnavailable, 9: nil} {
+	notLeader := &NotLeader{Shard: 3}
+	for failing, want := range map[int]error{0: notLeader, 2: task.ErrUnavailable, 9: nil} {
 		pieces := 0
 		got, at, err := inPieces(5, func(from int, _ func(*engine.Round) bool) ([]int, Stamp, error) {
 			if pieces == failing {
-				return nil, Stamp{}, elsewhere
+				return nil, Stamp{}, notLeader
 			}
 			pieces++
 			return []int{from, from + 1}[:min(2, 5-from)], Stamp{Index: uint64(pieces)}, nil // #nosec G115 -- small
 		})
-		var moved *Elsewhere
+		var moved *NotLeader
 		switch {
 		case want == nil && (err != nil || at.Index != 3 || !slices.Equal(got, []int{0, 1, 2, 3, 4})):
 			t.Errorf("got %v at %d, %v", got, at.Index, err)
@@ -33,7 +33,7 @@ func TestInPieces(t *testing.T) {
 	}
 }
 
-// A piece ends when it has written what one may, whatever its round had written before, and begins anew when its round does.
+// A piece ends when it has written as much as one may, whatever its round had written before. If the round is run again, the count restarts.
 func TestPiecesAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, err := w.replica(one)

@@ -10,15 +10,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// polls remembers who asked for tasks of which queue, so that explain knows who waits for some now, and who has asked through a node that
-// has forgotten it since. All claims come to the leader of the shard, from whichever node, those that only watch too. It belongs to the
+// polls remembers who asked for tasks of which queue. From it explain knows who is waiting now, and who has asked through a node that has
+// since forgotten it. All claims reach the leader of the shard, through whichever node, including those that only watch. It is owned by the
 // shard's loop.
 type polls struct {
-	since  store.Time // all that was asked since then is known
-	queues map[waitingQueue]*queuePolls
+	since  store.Time // all polls since then are known
+	queues map[queueKey]*queuePolls
 }
 
-// queuePolls are what was asked of one queue, by the types that were asked for.
+// queuePolls holds the polls of one queue, by the types that they asked for.
 type queuePolls struct {
 	since   store.Time
 	last    store.Time
@@ -28,21 +28,21 @@ type queuePolls struct {
 type lastPoll struct {
 	at     store.Time
 	worker string
-	called store.Time // by a single call; 0: never
+	called store.Time // by a single call, not a stream; 0: never
 	caller string
 }
 
-// Bounds of what is remembered. Where there is more, what is old is forgotten first, then all: it is known from when on.
+// Bounds on what is remembered. At a bound, old polls are dropped first, then all of them; the since fields record from when on polls are known.
 const (
 	maxPolledQueues = 10_000
 	maxPolledTypes  = 100 // sets of types of a queue
 	pollKept        = time.Hour
 )
 
-// note remembers that a claim or a watch asks.
+// note records a claim or a watch.
 func (a *polls) note(w *waiter, now store.Time) {
 	for i := range w.call.Queues {
-		name := waitingQueue{w.call.Namespace, w.call.Queues[i].Queue}
+		name := queueKey{w.call.Namespace, w.call.Queues[i].Queue}
 		q := a.queues[name]
 		if q == nil {
 			q = a.newQueue(name, now)
@@ -62,9 +62,9 @@ func (a *polls) note(w *waiter, now store.Time) {
 	}
 }
 
-func (a *polls) newQueue(name waitingQueue, now store.Time) *queuePolls {
+func (a *polls) newQueue(name queueKey, now store.Time) *queuePolls {
 	if a.queues == nil {
-		a.queues = map[waitingQueue]*queuePolls{}
+		a.queues = map[queueKey]*queuePolls{}
 	}
 	if len(a.queues) >= maxPolledQueues {
 		for name, q := range a.queues {
@@ -99,16 +99,16 @@ func (q *queuePolls) newTypes(types string, now store.Time) *lastPoll {
 	return ask
 }
 
-// begin is called when the replica becomes leader: before, others were asked.
+// begin is called when the replica becomes leader: earlier polls went to other nodes.
 func (a *polls) begin(now store.Time) {
 	if now > a.since {
 		*a = polls{since: now}
 	}
 }
 
-// workersOf is what is known of the workers of a queue: what the nodes know, and what was asked here.
+// workersOf combines what the nodes know about the workers of a queue with the polls seen here.
 func (r *replica) workersOf(ns, queue string, workers task.QueueWorkers) explain.Workers {
-	name := waitingQueue{ns, queue}
+	name := queueKey{ns, queue}
 	t := explain.Workers{Since: r.polls.since, Workers: workers}
 	select {
 	case <-r.b.draining:

@@ -12,12 +12,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ask is a claim as polls notes it.
+// ask returns a claim for polls to record.
 func ask(queue, types, worker string) *waiter {
 	return &waiter{call: engine.ClaimRequest{Namespace: ns, Queues: []engine.Share{{Queue: queue}}, Worker: worker}, types: types}
 }
 
-// What is asked is remembered within bounds: what is old goes first, and when all must go it is known since when.
+// The memory of polls is bounded: old ones are dropped first, and if all are dropped it is recorded since when polls are known.
 func TestAsksAreBounded(t *testing.T) {
 	r := &replica{b: &Broker{draining: make(chan struct{})}}
 	at := func(d time.Duration) store.Time { return store.Time(0).Add(time.Hour + d) }
@@ -49,8 +49,8 @@ func TestAsksAreBounded(t *testing.T) {
 	for i := range maxPolledQueues - 2 {
 		r.polls.note(ask(fmt.Sprintf("queue-%d", i), "", "w"), later)
 	}
-	r.polls.note(ask("new", "", "w"), later) // only what was last asked for more than an hour before makes room
-	if _, known := r.polls.queues[waitingQueue{ns, "s"}]; known || len(r.polls.queues) != maxPolledQueues || r.polls.since != at(0) {
+	r.polls.note(ask("new", "", "w"), later) // only polls more than an hour old make room
+	if _, known := r.polls.queues[queueKey{ns, "s"}]; known || len(r.polls.queues) != maxPolledQueues || r.polls.since != at(0) {
 		t.Errorf("%d queues are known since %v; the old one: %v", len(r.polls.queues), r.polls.since, known)
 	}
 	if n := len(r.polls.queues); n != maxPolledQueues {
@@ -61,7 +61,7 @@ func TestAsksAreBounded(t *testing.T) {
 	if got := r.workersOf(ns, "q", task.QueueWorkers{}); len(r.polls.queues) != 1 || len(got.Polls) != 0 || got.Since != evenLater {
 		t.Errorf("%d queues are left; of the first is known %+v", len(r.polls.queues), got)
 	}
-	r.polls.begin(at(0)) // the same leadership: a round was dropped
+	r.polls.begin(at(0)) // the same term: a round was dropped
 	if n := len(r.workersOf(ns, "last", task.QueueWorkers{}).Polls); n != 1 {
 		t.Errorf("a dropped round forgets who asked")
 	}
@@ -71,7 +71,7 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 }
 
-// Who waits is told from who has asked, and an end is noticed.
+// Waiting claims are distinguished from earlier polls, and their end is noticed.
 func TestWhoWaitsIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.enqueue(task.Spec{Queue: "q"})[0]
@@ -121,7 +121,7 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 	})
 }
 
-// BenchmarkNote is what it costs a claim of one queue that it is remembered.
+// BenchmarkNote measures the cost of recording a claim of one queue.
 func BenchmarkNote(b *testing.B) {
 	var a polls
 	w := ask("default", "mail\x00report", "worker-1")

@@ -15,13 +15,13 @@ import (
 // chunk bounds the tasks that one round of a bulk call changes, so that other calls are not held up.
 const chunk = 500
 
-// CopiedQueues are the queues that the state of a shard has copies of.
+// CopiedQueues returns the queues that a shard's state has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
 // Nothing is the answer of a verb without a result.
 type Nothing struct{}
 
-// QueueCopies are the configurations of some queues as the system shard has them.
+// QueueCopies holds the configurations of some queues as the system shard has them.
 type QueueCopies struct {
 	OnShard
 	Configs map[string]task.QueueConfig
@@ -51,18 +51,18 @@ type OnSlots struct {
 	Slots task.SlotSet
 }
 
-// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+// HoldsUnique reports whether a task in one of the slots holds a unique key of a queue in a shard.
 var HoldsUnique = reads(verb.Rule{Name: "holds-unique"}, func(from store.Reader, _ task.Scope, q *OnSlots) (bool, error) {
 	return unique.HeldBy(from, q.Namespace, q.Queue, q.Slots)
 })
 
-// QueueDescribed is how a queue stands in a shard.
+// QueueDescribed is the status of a queue in a shard.
 type QueueDescribed struct {
 	Info QueueInfo
 	Stamped
 }
 
-// DescribeQueue tells how a queue stands in a shard.
+// DescribeQueue returns the status of a queue in a shard.
 var DescribeQueue = changes(verb.Rule{Name: "queue", Idempotent: true}, func(round *engine.Round, q *OnQueue) (out QueueDescribed, err error) {
 	out.Info, err = engine.DescribeQueue(round, q.Namespace, q.Queue)
 	return out, err
@@ -89,13 +89,13 @@ type QueueCommand struct {
 	Authored
 }
 
-// BulkDone counts the tasks that a bulk call found and changed. The counts hold beside an error, too.
+// BulkDone counts the tasks that a bulk call matched and changed. The counts are valid even if there is an error.
 type BulkDone struct {
 	Matched, Done int64
 	Stamped
 }
 
-// PurgeQueue discards the tasks of a queue that wait at the time of the call.
+// PurgeQueue discards the tasks of a queue that are waiting at the time of the call.
 var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out BulkDone, err error) {
 	type step struct {
 		n      int
@@ -116,7 +116,7 @@ var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r
 			return s, err
 		})
 		if err != nil {
-			return out, halfway(err, out.Done)
+			return out, partlyDone(err, out.Done)
 		}
 		out.Done += int64(s.n)
 		more, before = s.more, s.before
@@ -124,13 +124,13 @@ var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r
 	return out, nil
 })
 
-// DeadOf names the dead letters or poisoned tasks of a queue, or of all with "".
+// DeadOf names the dead letters or poisoned tasks of a queue; "" means all queues.
 type DeadOf struct {
 	OnQueue
 	State task.State
 }
 
-// DeadGrouped counts dead letters by what they have in common. Partial is set if there are more than one call reads.
+// DeadGrouped counts dead letters by type and message. Partial is set if there are more than one call reads.
 type DeadGrouped struct {
 	Groups  []Group
 	Partial bool
@@ -168,7 +168,7 @@ var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, 
 				if s.Rate > 0 {
 					delay = time.Duration(float64(done+int64(i)) / s.Rate * float64(time.Second))
 				}
-				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if someone was faster, or has its unique key
+				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if another call got there first, or another task has its unique key
 					n++
 				}
 			}
@@ -183,7 +183,7 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())
 	return r.bulk(ctx, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
-		if err := r.b.file(causeDiscard, views); err != nil {
+		if err := r.b.archiveDead(causeDiscard, views); err != nil {
 			return 0, Stamp{}, err
 		}
 		return change(ctx, r, func(round *engine.Round) (n int64, err error) {
@@ -198,14 +198,14 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 	})
 })
 
-// bulk does something with all selected tasks, chunk by chunk, the newest first. Do is told how many were done before.
+// bulk calls do for all selected tasks, newest first, a chunk at a time. done is how many tasks were done before.
 func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp, error)) (out BulkDone, err error) {
 	pages := r.pages(ns, s)
 	for {
 		views, last, at, err := pages(ctx)
 		out.At = at
 		if err != nil {
-			return out, halfway(err, out.Done)
+			return out, partlyDone(err, out.Done)
 		}
 		if s.Max > 0 {
 			views = views[:min(int64(len(views)), s.Max-out.Matched)]
@@ -215,7 +215,7 @@ func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(vie
 			n, at, err := do(views, out.Done)
 			out.At = at
 			if err != nil {
-				return out, halfway(err, out.Done)
+				return out, partlyDone(err, out.Done)
 			}
 			out.Done += n
 		}

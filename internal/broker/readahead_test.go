@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Two workers drain a queue so long that its tasks are read ahead, while others are added. Each task is given once.
+// Two workers drain a queue so long that its tasks are read ahead, while tasks are added. Each task is claimed once.
 func TestDrainOfALongQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var mu sync.Mutex
@@ -45,7 +45,7 @@ func TestDrainOfALongQueue(t *testing.T) {
 			}
 		})
 		clients.Wait()
-		drain() // what came last
+		drain() // the tasks added last
 		if i := slices.IndexFunc(ids, func(id task.ID) bool { return given[id] != 1 }); i >= 0 || len(given) != len(ids) {
 			t.Errorf("%d of %d tasks were given; number %d as the first other than once", len(given), len(ids), i)
 		}

@@ -27,45 +27,45 @@ type replica struct {
 
 	gone chan struct{} // closed when the broker has forgotten the replica
 	work sync.WaitGroup
-	ctx  context.Context // of work
+	ctx  context.Context // of the goroutines in work
 	stop context.CancelFunc
 
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader *engine.Leader
 	claims waitingClaims
 	polls  polls
-	served []serving     // claims of the round that runs, to be delivered once it is committed
-	events []stats.Event // space for those of a round
+	served []serving     // claims of the current round, delivered once it is committed
+	events []stats.Event // reused for the events of each round
 	ticks  *tickTraces
-	ahead  *atomic.Pointer[engine.ReadAhead] // what was read for leader, to be taken by the next round
+	ahead  *atomic.Pointer[engine.ReadAhead] // rows read ahead for leader; the next round takes them
 
 	applied    atomic.Uint64 // log index of the last round
-	deadline   atomic.Int64  // shard time before which there is nothing to do
+	deadline   atomic.Int64  // shard time of the next thing to do
 	wake       chan struct{} // the deadline moved to earlier
-	toFile     chan struct{} // dead letters wait for the archive
+	toArchive  chan struct{} // dead letters wait for the archive
 	toSend     chan struct{} // messages wait for the sender
 	deliveries deliveries
 	results    results
 	watches    watches
-	ring       events.Ring    // of what happened
-	scratch    []events.Event // of tell
+	ring       events.Ring    // recent events
+	scratch    []events.Event // used by publishEvents
 
 	operations operations
 }
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
-		wake: make(chan struct{}, 1), toFile: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+		wake: make(chan struct{}, 1), toArchive: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
 	r.ticks = newTickTraces(b.cfg.Tracer)
 	r.operations.wake = make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancel(b.stopping)
 	return r
 }
 
-// begin starts what the broker does for the replica of its own accord, until end.
+// begin starts the broker's background work for the replica, which runs until end.
 func (r *replica) begin() {
 	r.work.Go(func() { r.passTime(r.ctx) })
-	r.work.Go(func() { r.archiveDead(r.ctx) })
+	r.work.Go(func() { r.archiveExpired(r.ctx) })
 	r.work.Go(func() { r.sendOutbox(r.ctx) })
 	r.work.Go(func() { r.operate(r.ctx) })
 	r.work.Go(func() { r.checkClaims(r.ctx) })
@@ -80,7 +80,7 @@ func (r *replica) hooks() shard.Hooks {
 	return shard.Hooks{Elected: r.elected, BeforeSeal: r.beforeSeal, Committed: r.committed, Dropped: r.dropped}
 }
 
-// round is the engine's round over tx, begun by the first call of the round.
+// round returns the engine's round over tx. The first call of the round begins it.
 func (r *replica) round(tx *store.Tx) *engine.Round {
 	round, ok := tx.Local.(*engine.Round)
 	if !ok {
@@ -104,26 +104,26 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	auditlog.Keep(r.leader, r.b.cfg.AuditKeep)
-	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the leader before may still end
+	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the previous leader may still finish
 	if r.ticks != nil {
 		schedule.TraceTicks(r.leader, r.ticks.begin)
 	}
 	r.ring.Open()
 	r.deadline.Store(0)
-	poke(r.wake) // whatever the deadline was: one that was lost with the last leadership may be 0 too, and nobody looked at it since
-	poke(r.toFile)
+	poke(r.wake) // unconditionally: the previous term's deadline may be 0 too, unnoticed by passTime
+	poke(r.toArchive)
 	poke(r.toSend)
 	poke(r.operations.wake)
 }
 
-// beforeSeal feeds waiting claims with what the round made ready, so that an enqueue and the claim of its task share one
+// beforeSeal serves waiting claims from the tasks that the round made ready, so that an enqueue and the claim of its task share one
 // commit.
 func (r *replica) beforeSeal(tx *store.Tx) {
 	round := r.round(tx)
-	r.feed(round)
+	r.serveWaiting(round)
 	round.Seal()
 	if at := r.leader.NextDeadline(); int64(at) < r.deadline.Load() {
-		r.setDeadline(at) // a round that writes nothing, too, may use a queue whose lanes are still to be read
+		r.setDeadline(at) // even a round that writes nothing may use a queue whose lanes have not been read yet
 	}
 }
 
@@ -131,9 +131,9 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
 	r.deliver(at)
-	r.tell(round, at)
+	r.publishEvents(round, at)
 	r.count(round)
-	r.ticks.tell(round.Ticked)
+	r.ticks.end(round.Ticked)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
 	for i := range round.Dead {
@@ -141,7 +141,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	}
 	r.logBreakers(round.Breakers)
 	if round.ToArchive {
-		poke(r.toFile)
+		poke(r.toArchive)
 	}
 	if round.ToSend {
 		poke(r.toSend)
@@ -149,16 +149,16 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	if round.ToOperate {
 		poke(r.operations.wake)
 	}
-	r.results.told(round.Rested)
+	r.results.operationsChanged(round.Rested)
 	r.setDeadline(r.leader.NextDeadline())
 	r.readAhead()
 }
 
-// readAhead has the tasks read that claims will want soon.
+// readAhead reads the tasks that claims will soon need.
 func (r *replica) readAhead() {
 	if a := r.leader.ReadAhead(); a != nil {
 		done := r.ahead
-		r.shard.ReadBeside(func(from store.Reader) {
+		r.shard.ReadAsync(func(from store.Reader) {
 			a.Read(from)
 			done.Store(a)
 		})
@@ -168,20 +168,20 @@ func (r *replica) readAhead() {
 func (r *replica) dropped(over bool) {
 	r.leader = nil
 	if over {
-		r.ring.Close() // else what is in it was committed, and what did not happen is not
+		r.ring.Close() // otherwise the ring holds only committed events, and what was dropped never happened
 	}
-	r.askAgain()
-	r.results.again()
+	r.retryWaiting()
+	r.results.wakeAll()
 }
 
-// setDeadline is called by the shard's loop only.
+// setDeadline must be called on the shard's loop.
 func (r *replica) setDeadline(at store.Time) {
 	if before := r.deadline.Swap(int64(at)); int64(at) < before {
 		poke(r.wake)
 	}
 }
 
-// passTime lets time pass in the shard when there is something to do, and sleeps otherwise.
+// passTime runs a tick in the shard when something is due, and sleeps otherwise.
 func (r *replica) passTime(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -205,49 +205,49 @@ func (r *replica) passTime(ctx context.Context) {
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:
-			r.rest(ctx, err)
-		case more: // what is due all at once takes a third of the time, so that others hardly notice
-			sleep(ctx, min(2*time.Since(began), maxTickRest))
+			r.tickFailed(ctx, err)
+		case more: // a backlog of due work takes a third of the time, so others hardly notice
+			sleep(ctx, min(2*time.Since(began), maxTickPause))
 		}
 	}
 }
 
-// maxTickRest bounds the pause between two rounds in which time passes.
-const maxTickRest = 20 * time.Millisecond
+// maxTickPause bounds the pause between two ticks.
+const maxTickPause = 20 * time.Millisecond
 
-// tickRest is the pause after time could not pass: while leadership is handed over, say.
-const tickRest = 100 * time.Millisecond
+// tickRetry is the pause after a failed tick, for example during a transfer of leadership.
+const tickRetry = 100 * time.Millisecond
 
-func (r *replica) rest(ctx context.Context, err error) {
+func (r *replica) tickFailed(ctx context.Context, err error) {
 	r.warn("letting time pass", err)
-	sleep(ctx, tickRest)
+	sleep(ctx, tickRetry)
 }
 
-// warn logs what failed, unless it did since another node leads the shard now, or is about to, and does it there.
+// warn logs an error, unless it occurred because another node leads the shard or is about to, and will do the work.
 func (r *replica) warn(what string, err error) {
-	var elsewhere *Elsewhere
-	if !errors.As(err, &elsewhere) || elsewhere.Shard != r.id {
+	var notLeader *NotLeader
+	if !errors.As(err, &notLeader) || notLeader.Shard != r.id {
 		r.log.Warn(what, "error", err)
 	}
 }
 
-// idleLook is how often the deadline is looked at although nothing moved it: a leader's clock leans towards the wall
+// maxSleep is how often the deadline is checked even if it has not changed: a leader's clock is slewed towards the wall
 // clock, so a long sleep drifts.
-const idleLook = 30 * time.Second
+const maxSleep = 30 * time.Second
 
 func (r *replica) untilDeadline() time.Duration {
 	now, leads := r.shard.Now()
 	if !leads {
-		return idleLook
+		return maxSleep
 	}
 	wait := store.Time(r.deadline.Load()) - now
-	if wait > store.Time(idleLook/time.Microsecond) {
-		return idleLook
+	if wait > store.Time(maxSleep/time.Microsecond) {
+		return maxSleep
 	}
 	return max(time.Duration(wait)*time.Microsecond, 0)
 }
 
-// poke fills a channel of one place.
+// poke sends to a channel of capacity one, unless it is full.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -255,7 +255,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// sleep waits, unless ctx ends first.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The engine's words for schedules.
+// Types of the engine for schedules.
 type (
 	ScheduleView    = schedule.View
 	SchedulePage    = schedule.Page
@@ -23,25 +23,25 @@ type (
 	OutboxMessage   = outbox.Message
 )
 
-// The engine's words for what came of a schedule that was put, and of a tick.
+// The engine's constants for the outcome of a put and of a tick.
 const (
 	ScheduleUnchanged = schedule.Unchanged
 	TickSkipped       = schema.TickSkipped
 )
 
-// ErrScheduleRaced: a call that came later was faster. Come again with a newer version.
+// ErrScheduleRaced: a later call took effect first. Retry with a newer version.
 var ErrScheduleRaced = schedule.ErrRaced
 
-// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
+// Overlaps refuses a trigger while another task holds the schedule's unique key.
 func Overlaps(name string, id task.ID) error { return schedule.Overlaps(name, id) }
 
-// CheckSchedule refuses a filled schedule outside the rules, naming field, value and rule.
+// CheckSchedule refuses a complete schedule that breaks a rule. The error names field, value and rule.
 func CheckSchedule(s *task.Schedule, l task.Limits) error { return schedule.CheckSpec(s, l) }
 
-// ScheduleWords says in English when a schedule is due.
+// ScheduleWords describes in English when a schedule is due.
 func ScheduleWords(s *task.Schedule) string { return schedule.Words(s) }
 
-// Triggered is the answer to a trigger: a task, or the message that brings it to its shard.
+// Triggered is the answer to a trigger: a task, or the message that carries it to its shard.
 type Triggered struct {
 	Accepted
 	Message *OutboxMessage
@@ -57,7 +57,7 @@ func (o *OnSchedule) within(round *engine.Round, s task.Scope) error {
 	return schedule.Within(round, s, o.Namespace, o.Name)
 }
 
-// AtHome is a request about a schedule. The system shard knows by the schedule's name in which shard it lives.
+// AtHome is a request about a schedule. The system shard maps the schedule's name to the shard that it lives in.
 type AtHome struct{ OnSchedule }
 
 // ObjectName implements verb.ByName.
@@ -74,7 +74,7 @@ func (p *SchedulePutCall) within(round *engine.Round, s task.Scope) error {
 	return schedule.Within(round, s, p.Namespace, p.Put.Schedule.Name)
 }
 
-// ScheduleIsPut is the schedule as the call left it.
+// ScheduleIsPut is the schedule after the call.
 type ScheduleIsPut struct {
 	Done SchedulePutDone
 	Stamped
@@ -82,7 +82,7 @@ type ScheduleIsPut struct {
 
 // All of these verbs are idempotent: a schedule's version, or the id of the request, shows that a call has already taken effect.
 
-// PutSchedule makes a schedule what a caller says; its id is given here.
+// PutSchedule creates or replaces a schedule. The shard assigns its id.
 var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
 	if !q.Put.DryRun {
 		if err := r.b.room(); err != nil {
@@ -99,14 +99,14 @@ var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Idempotent: true}, f
 	return out, err
 })
 
-// ScheduleDeletion names the schedule that goes, with the version of its name.
+// ScheduleDeletion names the schedule to delete, with the version of its name.
 type ScheduleDeletion struct {
 	OnSchedule
 	Authored
 	Version uint64
 }
 
-// ScheduleDeleted says when the schedule was deleted.
+// ScheduleDeleted holds the time at which the schedule was deleted.
 type ScheduleDeleted struct{ Stamped }
 
 // DeleteSchedule removes a schedule.
@@ -129,7 +129,7 @@ type ScheduleCommand struct {
 	Reason string
 }
 
-// PauseSchedule lets a schedule rest.
+// PauseSchedule pauses a schedule.
 var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.SchedulePaused, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Pause(round, q.Namespace, q.Name, q.Reason, q.By.Name)
@@ -137,7 +137,7 @@ var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true},
 	return out, err
 })
 
-// ResumeSchedule lets a schedule go on.
+// ResumeSchedule resumes a schedule.
 var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.ScheduleResumed, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Resume(round, q.Namespace, q.Name)
@@ -145,20 +145,20 @@ var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Idempotent: true
 	return out, err
 })
 
-// ScheduleTrigger names the schedule of which a task is made now, and the request.
+// ScheduleTrigger names the schedule to create a task of now, and the request.
 type ScheduleTrigger struct {
 	AtHome
 	Authored
 	Request task.ID
 }
 
-// ScheduleTriggered is the task that was made, or the message that carries it to another shard.
+// ScheduleTriggered is the new task, or the message that carries it to another shard.
 type ScheduleTriggered struct {
 	Made Triggered
 	Stamped
 }
 
-// TriggerSchedule makes a task of a schedule now.
+// TriggerSchedule creates a task of a schedule now.
 var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleTrigger) (out ScheduleTriggered, err error) {
 	if err := r.b.room(); err != nil {
 		return out, err
@@ -187,7 +187,7 @@ type ScheduleList struct {
 	Limit  int
 }
 
-// ListSchedules reads up to limit schedules behind a name, in the order of their names, of all shards.
+// ListSchedules returns up to Limit schedules of all shards after a name, in the order of their names.
 var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, scope task.Scope, q *ScheduleList) (out Paged[SchedulePage], err error) {
 	out.Page = schedule.List(from, q.Namespace, scope, q.Behind, q.Limit)
 	return out, nil
@@ -219,7 +219,7 @@ var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store
 	return out, err
 })
 
-// scheduleSeen reads a schedule, if it is there for the call.
+// scheduleSeen reads a schedule, if it is visible to the call.
 func scheduleSeen(from store.Reader, scope task.Scope, ns, name string) (*ScheduleView, error) {
 	v, err := schedule.Show(from, ns, name)
 	if err == nil && !scope.Sees(v.Task.Queue) {

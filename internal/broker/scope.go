@@ -8,9 +8,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a call may see is in its context: see task.Scope. It is checked where things are read, in the round or the view itself.
+// The scope of a call is in its context; see task.Scope. It is checked where things are read, in the round or the view itself.
 
-// inScope runs fn of a round, unless check finds that what it is about is not there for the call.
+// inScope runs fn in a round, unless check finds that its object is outside the call's scope.
 func inScope[T any](ctx context.Context, check func(*engine.Round, task.Scope) error, fn func(*engine.Round) (T, error)) func(*engine.Round) (T, error) {
 	scope := task.ScopeOf(ctx)
 	if scope.All() {
@@ -33,7 +33,7 @@ func onGroup(ns string, id task.ID) func(*engine.Round, task.Scope) error {
 	return func(round *engine.Round, s task.Scope) error { return workflow.Within(round, s, ns, id) }
 }
 
-// seen is a task as it was read, if it is there for the call.
+// seen returns a task that was read, if it is visible to the call.
 func seen(ctx context.Context, v *View, err error) (*View, error) {
 	if err == nil && !task.ScopeOf(ctx).Sees(v.Exec.Queue) {
 		return nil, task.NotFound("task", v.ID.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What is not there for a call can't be changed or read by it, whatever the verb.
+// No verb can change or read what is outside the scope of a call.
 func TestVerbsStayWithinTheScope(t *testing.T) {
 	inWorld(t, func(w *world) {
 		id := w.enqueue(task.Spec{Queue: "a"})[0]
@@ -22,7 +22,7 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 			"a look at a task": func(ctx context.Context) error { _, _, err := w.Task(ctx, ns, id, 0); return err },
 			"a peek":           func(ctx context.Context) error { _, _, _, err := w.Peek(ctx, ns, id); return err },
 			"an explanation":   func(ctx context.Context) error { _, err := ExplainTask.Call(ctx, w, Explained{ns, id}); return err },
-			"an order":         func(ctx context.Context) error { return order(ctx, w.Broker, RunNow, id) },
+			"an order":         func(ctx context.Context) error { return operateTask(ctx, w.Broker, RunNow, id) },
 			"a pause": func(ctx context.Context) error {
 				_, err := PauseSchedule.Call(ctx, w, ScheduleCommand{AtHome: home})
 				return err

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ShardCalls are the calls on tasks and queues of a shard. Broker has them for the shards that are led on this node; the layers
-// above have the same for all, wherever they are led.
+// ShardCalls are the calls on the tasks and queues of a shard. Broker implements them for the shards that this node leads; the layers
+// above implement them for all shards, wherever they are led.
 type ShardCalls interface {
 	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]Enqueued, Stamp, error)
 	Claim(ctx context.Context, shard uint32, c ClaimCall, wait time.Duration) ([]Claimed, Stamp, error)

@@ -18,7 +18,7 @@ type OnSpaces struct {
 // TargetShard implements verb.Sharded.
 func (o *OnSpaces) TargetShard() uint32 { return o.Shard }
 
-// Spaces tells what namespaces use of a shard, in their order.
+// Spaces returns the space that namespaces use in a shard, in the order of the request.
 var Spaces = changes(verb.Rule{Name: "spaces", Idempotent: true}, func(round *engine.Round, q *OnSpaces) ([]task.Space, error) {
 	out := make([]task.Space, len(q.Names))
 	for i, ns := range q.Names {
@@ -33,12 +33,12 @@ type NewShare struct {
 	Share task.Share
 }
 
-// PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
+// PutShare replaces a namespace's share of a shard, unless the existing one is as new, and returns what the namespace uses.
 var PutShare = changes(verb.Rule{Name: "put-share", Idempotent: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
 	return engine.PutShare(round, q.Names[0], q.Share), nil
 })
 
-// EraseNamespace removes what a shard has of a namespace without queues, some rows a round.
+// EraseNamespace removes a shard's data of a namespace without queues, some rows per round.
 //
 // Errors: wrong_state while there are queues, or tasks on their way to other shards.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
@@ -59,7 +59,7 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 	}
 })
 
-// eraseable reads some of a namespace's deadlines behind one, and where to go on; nil: there are no more.
+// eraseable reads some of a namespace's deadlines after a key, and the key to continue from; nil: there are no more.
 func eraseable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {
 	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
 		keys, next = engine.DeadlinesOf(from, ns, behind, chunk)

@@ -14,30 +14,30 @@ import (
 )
 
 type (
-	// QueueStatus is how a queue stands in one shard, in numbers.
+	// QueueStatus is the status of a queue in one shard, in numbers.
 	QueueStatus = explain.QueueStatus
-	// Blocked counts the ready tasks that wait for one reason.
+	// Blocked counts the ready tasks that wait for the same reason.
 	Blocked = explain.Blocked
 )
 
-// examinedAtOnce is how many queues one round looks at in the leader's memory, and idleAtOnce at how many of which it only asks whether
-// anybody takes them.
+// examinedAtOnce is how many queues one round examines in the leader's memory; idleAtOnce is how many it checks only for whether
+// anybody takes their tasks.
 const examinedAtOnce, idleAtOnce = 50, 1000
 
-// newDeadTime is how long a dead letter is new.
+// newDeadTime is how long a dead letter counts as new.
 const newDeadTime = time.Hour
 
-// part is how the queues of one shard stand.
+// part is the status of one shard's queues.
 type part struct {
 	r       *replica
 	all     []*QueueStatus
 	ready   []*QueueStatus      // with ready tasks, those with the most first
-	workers []task.QueueWorkers // of those
+	workers []task.QueueWorkers // of the queues in ready
 }
 
-// statusesOf tells how all queues stand in some shards that this node leads; dead letters of the last hour are new. It reads beside the
-// rounds, but for a moment of the leader's memory for each of the queues with ready tasks: those with the most of them it looks at more
-// closely, of the others it finds out whether anybody takes them. A shard that another node leads by now is left out.
+// statusesOf returns the status of all queues in some shards that this node leads. Dead letters of the last hour are new. It reads
+// outside the rounds, except for a moment in the leader's memory per queue with ready tasks: it examines those with the most tasks, and
+// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out.
 func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueStatus, err error) {
 	var parts []*part
 	var names []QueueName
@@ -68,13 +68,13 @@ func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueS
 	return all, nil
 }
 
-// partOf reads how the queues of a shard stand, without the leader's memory.
+// partOf reads the status of a shard's queues, without the leader's memory.
 func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
 		return nil, err
 	}
-	now, _ := r.shard.Now() // if another leads by now, the read says so
+	now, _ := r.shard.Now() // if another node leads by now, the read fails
 	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
 		p = &part{r: r}
 		p.all, p.ready, err = explain.QueueStatuses(from, now.Add(-newDeadTime))
@@ -99,7 +99,7 @@ func (p *part) examine(ctx context.Context) error {
 	return nil
 }
 
-// findIdle says of the queues [from, to) whether anybody takes them.
+// findIdle checks for the queues [from, to) whether anybody takes their tasks.
 func (p *part) findIdle(ctx context.Context, from, to int) error {
 	type found struct{ idle, paused bool }
 	all, _, err := change(ctx, p.r, func(round *engine.Round) ([]found, error) {
@@ -120,7 +120,7 @@ func (p *part) known(i int) explain.Workers {
 	return p.r.workersOf(p.ready[i].Namespace, p.ready[i].Queue, p.workers[i])
 }
 
-// examineSome examines the queues [from, to) more closely. One that was deleted meanwhile stays as it is.
+// examineSome examines the queues [from, to). The status of one that was deleted meanwhile is not changed.
 func (p *part) examineSome(ctx context.Context, from, to int) error {
 	some := p.ready[from:to]
 	memory, _, err := change(ctx, p.r, func(round *engine.Round) ([]*explain.Memory, error) {
@@ -144,7 +144,7 @@ func (p *part) examineSome(ctx context.Context, from, to int) error {
 	return err
 }
 
-// Led lists the shards of this node that it leads.
+// Led returns the shards that this node leads.
 func (b *Broker) Led() (ids []uint32) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -157,24 +157,24 @@ func (b *Broker) Led() (ids []uint32) {
 	return ids
 }
 
-// NamespaceStatus is how the queues of a namespace stand together.
+// NamespaceStatus is the combined status of a namespace's queues.
 type NamespaceStatus struct {
 	Queues                                              int
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	NewDead                                             int64          // dead letters of the last hour that are there still
-	MoreNewDead                                         bool           // there are more of them
-	Busy                                                []*QueueStatus // queues with ready tasks that were looked at more closely
-	Idle                                                Idle           // of the others those that nobody takes
+	NewDead                                             int64          // dead letters of the last hour that still exist
+	MoreNewDead                                         bool           // NewDead is a lower bound
+	Busy                                                []*QueueStatus // queues with ready tasks that were examined
+	Idle                                                Idle           // the others, if nobody takes their tasks
 }
 
-// Idle are queues with ready tasks that nobody takes.
+// Idle counts queues with ready tasks that nobody takes.
 type Idle struct {
 	Queues, Tasks int64
-	Largest       string // the one with most of the tasks,
-	Most          int64  // and how many
+	Largest       string // the queue with the most tasks
+	Most          int64  // how many it has
 }
 
-// add adds others.
+// add adds another count.
 func (i *Idle) add(o Idle) {
 	i.Queues, i.Tasks = i.Queues+o.Queues, i.Tasks+o.Tasks
 	if o.Most > i.Most {
@@ -182,7 +182,7 @@ func (i *Idle) add(o Idle) {
 	}
 }
 
-// Add adds what another node leads. A queue that lies in several shards is one.
+// Add adds the status of the shards that another node leads. A queue in several shards counts once.
 func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 	n.Queues += o.Queues
 	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
@@ -198,7 +198,7 @@ func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 	}
 }
 
-// statusCache is what was last told of all queues that this node leads.
+// statusCache holds the last known status of all queues that this node leads.
 type statusCache struct {
 	mu     sync.Mutex
 	at     time.Time
@@ -206,12 +206,12 @@ type statusCache struct {
 	queues []*QueueStatus
 }
 
-// statusShare bounds what surveys cost: one that took a while is good for so many times as long, and at most for as long as who asks
-// allows. So pages of a few queues are never behind, and thousands of queues cost no more than a twentieth of a processor.
+// statusShare bounds the cost of surveys: the result is reused for up to statusShare times as long as the survey took, within the age
+// that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor.
 const statusShare = 20
 
-// QueueStatuses tells how all queues stand in the shards that this node leads, as they did at most age ago. A queue with parts in several
-// of them is one. What it returns must not be changed.
+// QueueStatuses returns the status of all queues in the shards that this node leads, at most age old. A queue with partitions in several
+// of them is one. The result must not be modified.
 func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*QueueStatus, error) {
 	s := &b.statusCache
 	s.mu.Lock()
@@ -240,7 +240,7 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 	return all, nil
 }
 
-// NamespaceStatus tells how the queues of a namespace stand in the shards that this node leads.
+// NamespaceStatus returns the status of a namespace's queues in the shards that this node leads.
 func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (n NamespaceStatus, err error) {
 	all, err := b.QueueStatuses(ctx, age)
 	for _, s := range all {
@@ -263,22 +263,22 @@ func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Durati
 	return n, err
 }
 
-// CountsQuery says which queues are counted, and what of them.
+// CountsQuery selects the queues and tasks to count.
 type CountsQuery struct {
 	Namespace string
 	Pattern   string     // of their names; "": all
-	State     task.State // of the tasks that are counted: Ready, Dead or Poisoned; 0: all that have something before them
-	NoWorker  bool       // only of queues that no worker takes
-	Most      int        // only so many, those with the most; 0: all
+	State     task.State // of the tasks to count: Ready, Dead or Poisoned; 0: all that are still to run
+	NoWorker  bool       // only queues that no worker takes
+	Most      int        // only that many queues, those with the most tasks; 0: all
 }
 
-// QueueCount is how many tasks of a kind a queue has.
+// QueueCount is how many of the counted tasks a queue has.
 type QueueCount struct {
 	Queue string
 	N     int64
 }
 
-// QueueCounts counts tasks of the queues that have some, in the shards that this node leads.
+// QueueCounts counts tasks per queue in the shards that this node leads, and leaves out queues without any.
 func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Duration) (counts []QueueCount, err error) {
 	all, err := b.QueueStatuses(ctx, age)
 	scope := task.ScopeOf(ctx)

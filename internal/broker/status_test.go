@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestIdleQueues: of more queues than are looked at closely, all that nobody takes are counted, and no others.
+// TestIdleQueues: of the queues that are not examined, those that nobody takes are counted, and no others.
 func TestIdleQueues(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -45,7 +45,7 @@ func TestIdleQueues(t *testing.T) {
 	})
 }
 
-// TestIdleParts: a queue that lies in several shards is idle if nobody takes any part that has ready tasks.
+// TestIdleParts: a queue in several shards is idle if nobody takes any part with ready tasks.
 func TestIdleParts(t *testing.T) {
 	idle, served, empty := QueueStatus{Idle: true, Ready: 1}, QueueStatus{Ready: 1}, QueueStatus{}
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestIdleParts(t *testing.T) {
 	}
 }
 
-// TestNewDeadLetters: a dead letter is new for an hour, unless somebody replays or discards it; what dies again is new again.
+// TestNewDeadLetters: a dead letter is new for an hour, unless it is replayed or discarded; a task that dies again is new again.
 func TestNewDeadLetters(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -85,15 +85,15 @@ func TestNewDeadLetters(t *testing.T) {
 		is("61 minutes later", 1, 0)
 		replayed, discarded := die("mail"), die("video")
 		is("with two more", 3, 2)
-		err := order(ctx, w.Broker, Retry, replayed)
+		err := operateTask(ctx, w.Broker, Retry, replayed)
 		w.must(err)
-		err = order(ctx, w.Broker, Discard, discarded)
+		err = operateTask(ctx, w.Broker, Discard, discarded)
 		w.must(err)
 		is("when both are handled", 1, 0)
 		got := <-w.claim(ctx, call("mail"), 0)
 		w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
 		is("when the replayed one has died again", 2, 1)
-		err = order(ctx, w.Broker, Retry, old)
+		err = operateTask(ctx, w.Broker, Retry, old)
 		w.must(err)
 		is("when the old one is replayed", 1, 1)
 	})
@@ -111,7 +111,7 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 	}
 }
 
-// TestNamespaceAddsUp: all numbers of all queues of a namespace, and of no other; a look that was dear is good for a while.
+// TestNamespaceAddsUp: the numbers of all queues of a namespace are added up, and of no other; the result of an expensive survey is reused for a while.
 func TestNamespaceAddsUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -145,7 +145,7 @@ func TestNamespaceAddsUp(t *testing.T) {
 	})
 }
 
-// TestCountsEnd: a count without patience ends after some rows and says that there may be more; one with patience counts all, by state.
+// TestCountsEnd: a count without patience ends after some rows and reports that there may be more; one with patience counts all, by state.
 func TestCountsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()

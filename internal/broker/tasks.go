@@ -11,15 +11,15 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// TaskVerb is what an operator does with a task.
+// TaskVerb is an operator's action on a task.
 type TaskVerb string
 
 const (
 	Cancel  TaskVerb = "cancel"  // ends a task that has not ended
-	Retry   TaskVerb = "retry"   // gives a task a new life, or its next attempt now
+	Retry   TaskVerb = "retry"   // starts an ended task again, or runs the next attempt now
 	RunNow  TaskVerb = "run"     // makes a scheduled or retrying task ready
-	Discard TaskVerb = "discard" // ends a task that waits, or drops a dead letter, which is archived first
-	Update  TaskVerb = "update"  // changes a task that waits
+	Discard TaskVerb = "discard" // ends a waiting task, or drops a dead letter, which is archived first
+	Update  TaskVerb = "update"  // changes a waiting task
 )
 
 // TaskCommand is an operator's call on a task.
@@ -30,7 +30,7 @@ type TaskCommand struct {
 	Edit Edit // of Update
 }
 
-// Pack makes a nil payload an empty one, since the wire could not tell nil from a payload that the edit leaves alone.
+// Pack replaces a nil payload by an empty one, since the wire could not distinguish nil from a payload that the edit leaves alone.
 func (c *TaskCommand) Pack() {
 	if c.Edit.Payload != nil && *c.Edit.Payload == nil {
 		c.Edit.Payload = &[]byte{}
@@ -51,11 +51,11 @@ func (c *TaskCommand) NewField() string {
 // OperateTask carries out an operator's call, records its author in the audit log, and returns the task.
 var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskCommand) (out Shown[*View], err error) {
 	action, fn := q.act()
-	if fn == nil { // a newer release has it
-		return out, &Elsewhere{Shard: r.id}
+	if fn == nil { // the verb belongs to a newer release
+		return out, &NotLeader{Shard: r.id}
 	}
 	if q.Verb == Discard {
-		if fn, out.At, err = r.filed(ctx, q); err != nil {
+		if fn, out.At, err = r.archiveThenDiscard(ctx, q); err != nil {
 			return out, err
 		}
 	}
@@ -95,11 +95,11 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 	return "", nil
 }
 
-// filed archives a task that is discarded, if it is a dead letter, and is what discards it as it was then.
-func (r *replica) filed(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
+// archiveThenDiscard archives a task about to be discarded, if it is a dead letter. It returns a function that discards the task if it has not changed since.
+func (r *replica) archiveThenDiscard(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
 	v, at, err := r.b.Task(ctx, c.Namespace, c.ID, 0)
 	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {
-		err = r.b.file(causeDiscard, []*View{v})
+		err = r.b.archiveDead(causeDiscard, []*View{v})
 	}
 	if err != nil {
 		return nil, at, err

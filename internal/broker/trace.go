@@ -13,23 +13,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Attributes of spans for which the conventions have no name; the SDK has the same.
+// Attributes of spans for which the conventions have no name. The SDK uses the same.
 const (
 	attrTaskType = attribute.Key("pawl.task.type")
 	attrSchedule = attribute.Key("pawl.schedule")
 )
 
-// SpanAttrs are the attributes that each span about a task has.
+// SpanAttrs returns the attributes common to all spans about a task.
 func SpanAttrs(verb, queue, typ string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb),
 		semconv.MessagingDestinationName(queue), attrTaskType.String(typ)}
 }
 
-// tickTraces begin the traces of ticks: no call brings those tasks, so that no gateway can. A span is begun when its tick is decided, since
-// its ids go into the task's row, and is told only if that was committed. Nil: nobody traces. The shard's loop owns it.
+// tickTraces starts the traces of ticks. No call brings those tasks, so no gateway can. A span starts when its tick is decided, since
+// its ids go into the task's row, and is exported only if the tick is committed. Nil: nothing is traced. The shard's loop owns it.
 type tickTraces struct {
 	tracer trace.Tracer
-	begun  map[string]trace.Span // of the round that runs, by traceparent
+	begun  map[string]trace.Span // in the current round, by traceparent
 }
 
 func newTickTraces(tracer trace.Tracer) *tickTraces {
@@ -39,7 +39,7 @@ func newTickTraces(tracer trace.Tracer) *tickTraces {
 	return &tickTraces{tracer: tracer, begun: map[string]trace.Span{}}
 }
 
-// begin makes the trace of a tick's task, as headers.
+// begin starts the trace of a tick's task and returns it as headers.
 func (t *tickTraces) begin(schedule string, n *engine.NewTask) map[string]string {
 	ctx, span := t.tracer.Start(context.Background(), "create "+n.Queue, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(append(SpanAttrs("create", n.Queue, n.Type), semconv.MessagingOperationTypeCreate, attrSchedule.String(schedule))...))
@@ -52,15 +52,15 @@ func (t *tickTraces) begin(schedule string, n *engine.NewTask) map[string]string
 	return headers
 }
 
-// forget lets go of the spans of a round that did not come to be, and of ticks that made no task.
+// forget drops the spans of a round that was not committed, and of ticks that created no task.
 func (t *tickTraces) forget() {
 	if t != nil {
 		clear(t.begun)
 	}
 }
 
-// tell ends the spans of ticks that are committed.
-func (t *tickTraces) tell(ticked []engine.Ticked) {
+// end ends the spans of committed ticks.
+func (t *tickTraces) end(ticked []engine.Ticked) {
 	if t == nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (t *tickTraces) tell(ticked []engine.Ticked) {
 		if span == nil {
 			continue
 		}
-		if id := ticked[i].Task; id != (task.ID{}) { // else it is on its way to another shard
+		if id := ticked[i].Task; id != (task.ID{}) { // otherwise it is on its way to another shard
 			span.SetAttributes(semconv.MessagingMessageID(id.String()))
 		}
 		span.End()

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The engine's and the shard's words, for callers that know neither.
+// Types of the engine and the shard, for callers that import neither.
 type (
 	Stamp            = shard.Stamp
 	Accepted         = engine.Accepted
@@ -48,7 +48,7 @@ type (
 	FailResult       = engine.Fall
 )
 
-// What a handler asks for after a failed run.
+// Results that a handler may ask for after a failed run.
 const (
 	FailRetry   = engine.FallRetry
 	FailDead    = engine.FallDead
@@ -56,7 +56,7 @@ const (
 	FailPoison  = engine.FallPoison
 )
 
-// Where a breaker is that is not closed.
+// States of a breaker that is not closed.
 const (
 	BreakerOpen    = breaker.Open
 	BreakerProbing = breaker.Probing
@@ -65,13 +65,13 @@ const (
 // TimeOf converts a wall-clock time.
 func TimeOf(t time.Time) Time { return store.TimeOf(t) }
 
-// Enqueued is the answer for one task of an enqueue.
+// Enqueued is the result for one task of an enqueue.
 type Enqueued struct {
 	Accepted
 	Err error // if set, nothing was stored
 }
 
-// Verb names what a settle does with a claim.
+// Verb is the verb of a Settle.
 type Verb uint8
 
 const (
@@ -79,10 +79,10 @@ const (
 	Fail
 	Extend
 	Release
-	GiveBack // a release of a claim whose answer nobody received
+	GiveBack // releases a claim whose answer nobody received
 )
 
-// Settle is one verb on a claim, with what it needs.
+// Settle is one verb on a claim, with its arguments.
 type Settle struct {
 	Verb   Verb
 	Hold   Hold
@@ -90,10 +90,10 @@ type Settle struct {
 	Fail   Failing       // of Fail
 	Extend Extension     // of Extend
 	Delay  time.Duration // of Release: a snooze
-	Late   bool          // of Ack and Release: also when the lease was lost, if nobody claimed the task since
+	Late   bool          // of Ack and Release: also allowed when the lease was lost, if nobody has claimed the task since
 }
 
-// Settled is the answer to a Settle.
+// Settled is the result of a Settle.
 type Settled struct {
 	State      task.State
 	NextRunAt  Time // of Fail and Release
@@ -108,16 +108,16 @@ type Selection struct {
 	IDs    []task.ID
 	Filter Filter
 	Max    int64   // 0: all that match
-	Rate   float64 // of a replay: tasks that become due in a second; 0: all at once
+	Rate   float64 // of a replay: tasks that become due per second; 0: all immediately
 	DryRun bool
 	By     task.Author // of the call
 }
 
-// MergeGroups makes one list of those of several shards, the largest group first.
+// MergeGroups merges the lists of several shards, the largest group first.
 func MergeGroups(lists ...[]Group) []Group { return query.MergeGroups(lists...) }
 
-// PrintText is the fingerprint of a Group as filters have it.
+// PrintText returns the fingerprint of a Group in the form that filters use.
 func PrintText(print uint64) string { return fingerprint.Text(print) }
 
-// CheckPayload refuses conditions on fields of payloads that are out of bounds.
+// CheckPayload refuses conditions on payload fields that exceed the limits.
 func CheckPayload(fields []PayloadField) error { return query.CheckPayload(fields) }

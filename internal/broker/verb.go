@@ -10,11 +10,11 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Verbs are the calls on data shards. Each is described once, beside its request and its answer: what a request embeds says which shard it
-// is for, and changes, reads or onReplica how it is run there. A router brings it to the leader, and a Broker runs it on what this node leads.
+// Verbs are the calls on data shards. Each is described once, next to its request and answer: what the request embeds determines the shard,
+// and changes, reads or onReplica how it runs there. A router brings it to the leader, and a Broker runs it on the shards that this node leads.
 var Verbs verb.Table
 
-// Do implements verb.Runner for the shards that are led here.
+// Do implements verb.Runner for the shards that this node leads.
 func (b *Broker) Do(ctx context.Context, c verb.Call) error { return c.Run(ctx, b) }
 
 // OnShard is a request to a shard.
@@ -29,7 +29,7 @@ func (o *OnShard) TargetShard() uint32 { return o.Shard }
 // SetShard implements verb.AnyShard.
 func (o *OnShard) SetShard(shard uint32) { o.Shard = shard }
 
-// OnQueue is a request to the part of a queue in a shard.
+// OnQueue is a request to the partition of a queue in a shard.
 type OnQueue struct {
 	OnShard
 	Queue string
@@ -60,12 +60,12 @@ func (a *Authored) Author() *task.Author { return &a.By }
 // Stamped is an answer that carries the moment of the shard that it describes.
 type Stamped struct{ At Stamp }
 
-// Stamp is that moment.
+// Stamp returns that moment.
 func (s *Stamped) Stamp() Stamp { return s.At }
 
 func (s *Stamped) stamp(at Stamp) { s.At = at }
 
-// Shown is an object as it is, or as a call has left it.
+// Shown is an object as it is, or after a call.
 type Shown[T any] struct {
 	View T
 	Stamped
@@ -77,7 +77,7 @@ type Paged[P any] struct {
 	Stamped
 }
 
-// Explains says why something waits.
+// Explains is the explanation why something waits.
 type Explains[E any] struct {
 	Explanation E
 	Stamped
@@ -89,7 +89,7 @@ type placed[Req any] interface {
 	verb.Sharded
 }
 
-// onReplica describes a verb that needs more than one round, or one look at the state.
+// onReplica describes a verb that needs more than one round, or more than one read of the state.
 func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
 	return verb.New(&Verbs, rule, func(ctx context.Context, here any, q *Req) (out Resp, err error) {
 		r, err := here.(*Broker).replica(P(q).TargetShard())
@@ -100,7 +100,7 @@ func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx contex
 	})
 }
 
-// changes describes a verb that is a function of a round. What its request is about must be within the scope of the call.
+// changes describes a verb that is a function of a round. The object of the request must be within the call's scope.
 func changes[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engine.Round, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
 		do := func(round *engine.Round) (Resp, error) { return fn(round, q) }
@@ -115,7 +115,7 @@ func changes[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engine
 	})
 }
 
-// reads describes a verb that is a function of the state, and of what the call may see.
+// reads describes a verb that is a function of the state and of the call's scope.
 func reads[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, scope task.Scope, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
 	rule.Idempotent = true
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
@@ -131,7 +131,7 @@ func stamp(answer any, at Stamp) {
 	}
 }
 
-// newID is an id for what begins to live in the shard.
+// newID returns an id for a new object of the shard.
 func (r *replica) newID() task.ID {
 	now, _ := r.shard.Now()
 	return task.NewID(r.id, int64(now)/1000, rand.Uint64())

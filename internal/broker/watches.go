@@ -14,11 +14,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A holder of claims is told by the round in which one of them is lost. That leaves two gaps: between the commit of a claim
-// and the begin of its watch, and while another node leads the shard. Both are closed in the same way: a claim that is still
-// watched at the next look is read once, and once more in each new term. Most claims have been settled by then.
+// A holder of claims is notified by the round in which one of them is lost. That leaves two gaps: between the commit of a claim
+// and the start of its watch, and while another node leads the shard. Both are closed in the same way: a claim that is still
+// watched at the next check is read once, and once more in each new term. Most claims have been settled by then.
 
-// ClaimWatch tells a holder of claims when one of them ends without its doing, as long as this node leads their shards.
+// ClaimWatch notifies a holder of claims when one of them ends without its doing, as long as this node leads their shards.
 type ClaimWatch struct {
 	b     *Broker
 	lost  func(Lost)
@@ -28,16 +28,16 @@ type ClaimWatch struct {
 	held map[task.ID]task.Token
 }
 
-// WatchClaims starts a watch without claims. A claim that is lost, or was before it was watched, is told to lost and not
-// watched any more; if it turns out that a verb of its holder ended it, the reason is task.StaleCompleted. Claims of a shard
-// that is not led here any more are told to moved, and not watched any more.
+// WatchClaims starts a watch without claims. It calls lost for a claim that is lost, or was lost before it was watched, and stops
+// watching it; if it turns out that a verb of its holder ended it, the reason is task.StaleCompleted. It calls moved for claims of a shard
+// that this node no longer leads, and stops watching them too.
 //
-// Lost is called on a shard's loop, with locks held: it must not block, nor call the watch. Moved must not block.
+// lost is called on a shard's loop, with locks held: it must not block, nor call the watch. moved must not block.
 func (b *Broker) WatchClaims(lost func(Lost), moved func([]Hold)) *ClaimWatch {
 	return &ClaimWatch{b: b, lost: lost, moved: moved, held: map[task.ID]task.Token{}}
 }
 
-// Add watches a claim; false if this node does not lead its shard.
+// Add watches a claim. It returns false if this node does not lead its shard.
 func (w *ClaimWatch) Add(h Hold) bool {
 	r, err := w.b.replica(h.ID.Shard())
 	if err != nil {
@@ -56,7 +56,7 @@ func (w *ClaimWatch) Add(h Hold) bool {
 	return false
 }
 
-// Remove ends the watch of a claim; false if it was not watched.
+// Remove stops watching a claim. It returns false if it was not watched.
 func (w *ClaimWatch) Remove(id task.ID, t task.Token) bool {
 	if !w.forget(id, t) {
 		return false
@@ -67,7 +67,7 @@ func (w *ClaimWatch) Remove(id task.ID, t task.Token) bool {
 	return true
 }
 
-// Close ends the watch of all claims.
+// Close stops watching all claims.
 func (w *ClaimWatch) Close() {
 	w.mu.Lock()
 	held := w.held
@@ -91,15 +91,15 @@ func (w *ClaimWatch) forget(id task.ID, t task.Token) bool {
 	return true
 }
 
-// watches knows which watch looks after which claim of a shard.
+// watches maps the claims of a shard to the watches that they belong to.
 type watches struct {
-	wake chan struct{} // one place: there is something to look after
+	wake chan struct{} // one place: there are claims to check
 
 	mu     sync.Mutex
 	closed bool
 	byTask map[task.ID]watched
-	fresh  []task.ID // watched since the last look
-	term   uint64    // in which the others were read; 0: they are to be read
+	fresh  []task.ID // added since the last check
+	term   uint64    // in which the others were read; 0: they must be read
 }
 
 type watched struct {
@@ -133,7 +133,7 @@ func (h *watches) remove(id task.ID, w *ClaimWatch) {
 	}
 }
 
-// lost tells of claims that ended without their holders' doing, or whose end is told late.
+// lost notifies the holders of claims that ended without their doing, or whose end was noticed late.
 func (h *watches) lost(claimed []engine.Lost) {
 	if len(claimed) == 0 {
 		return
@@ -141,7 +141,7 @@ func (h *watches) lost(claimed []engine.Lost) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range claimed {
-		// Not of an earlier or later claim of the same task.
+		// Ignore earlier or later claims of the same task.
 		if c, ok := h.byTask[l.ID]; ok && c.token == l.Token {
 			delete(h.byTask, l.ID)
 			if c.w.forget(l.ID, l.Token) {
@@ -151,8 +151,8 @@ func (h *watches) lost(claimed []engine.Lost) {
 	}
 }
 
-// giveAway ends the watch of all claims, since another node leads the shard, for good if the replica was removed.
-func (h *watches) giveAway(forGood bool) {
+// moveAll stops watching all claims, because another node leads the shard; forGood if the replica was removed.
+func (h *watches) moveAll(forGood bool) {
 	h.mu.Lock()
 	all := h.byTask
 	h.byTask, h.fresh, h.term = nil, nil, 0
@@ -169,7 +169,7 @@ func (h *watches) giveAway(forGood bool) {
 	}
 }
 
-// unread takes the claims that were not read in this term yet.
+// unread returns the claims that have not been read in this term yet, and marks them as read.
 func (h *watches) unread(term uint64) (claimed []Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +189,7 @@ func (h *watches) unread(term uint64) (claimed []Hold) {
 	return claimed
 }
 
-// readAgain says that claims could not be read.
+// readAgain marks all claims as unread, after a read has failed.
 func (h *watches) readAgain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,15 +203,15 @@ func (h *watches) any() bool {
 }
 
 const (
-	// lookEvery is how often claims that came newly under watch are read: a holder is to learn of a loss within a second.
-	lookEvery = 250 * time.Millisecond
-	// lookChunk bounds the tasks that are read from one snapshot.
-	lookChunk = 500
+	// checkInterval is how often newly watched claims are read: a holder should be notified of a loss within a second.
+	checkInterval = 250 * time.Millisecond
+	// checkChunk bounds the tasks that are read from one snapshot.
+	checkChunk = 500
 )
 
-// checkClaims looks after the watched claims until ctx ends. It sleeps while there are none.
+// checkClaims checks the watched claims until ctx ends. It sleeps while there are none.
 func (r *replica) checkClaims(ctx context.Context) {
-	tick := time.NewTimer(lookEvery)
+	tick := time.NewTimer(checkInterval)
 	defer tick.Stop()
 	for {
 		if !r.watches.any() {
@@ -221,24 +221,24 @@ func (r *replica) checkClaims(ctx context.Context) {
 				return
 			}
 		}
-		tick.Reset(lookEvery)
+		tick.Reset(checkInterval)
 		select {
 		case <-tick.C:
-			r.look(ctx)
+			r.checkWatched(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// look reads the claims that are to be read, or gives all away if another node leads.
-func (r *replica) look(ctx context.Context) {
+// checkWatched reads the claims not read yet, or stops watching all of them if another node leads.
+func (r *replica) checkWatched(ctx context.Context) {
 	if !r.shard.Leads() {
-		r.watches.giveAway(false)
+		r.watches.moveAll(false)
 		return
 	}
 	_, term := r.shard.Leader()
-	for claimed := range slices.Chunk(r.watches.unread(term), lookChunk) {
+	for claimed := range slices.Chunk(r.watches.unread(term), checkChunk) {
 		ended, _, err := read(ctx, r, func(from store.Reader) ([]Lost, error) { return endedClaims(from, claimed), nil })
 		if err != nil {
 			r.watches.readAgain()
@@ -248,8 +248,8 @@ func (r *replica) look(ctx context.Context) {
 	}
 }
 
-// endedClaims returns those of the claims that have ended, and why. It sorts claimed. Few have ended, so it reads all states first, and
-// attempts only of those.
+// endedClaims returns the claims that have ended, and why. It sorts claimed. Few have ended, so it reads all states first, and
+// attempts only for those.
 func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	slices.SortFunc(claimed, func(a, b Hold) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), a.ID.Compare(b.ID))
@@ -266,7 +266,7 @@ func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	})
 	for i, c := range claimed {
 		if x := execs[i]; x == nil {
-			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}) // the task is forgotten
+			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}) // the task has been deleted
 		} else if !x.ClaimedWith(c.Token.Fence, c.Token.Nonce) {
 			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: endOf(from, c, x)})
 		}
@@ -274,7 +274,7 @@ func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	return ended
 }
 
-// endOf is the reason why a claim has ended.
+// endOf returns the reason why a claim has ended.
 func endOf(from store.Reader, c Hold, x *schema.Exec) string {
 	attempts := schema.ReadAttempts(from, c.Namespace, c.ID)
 	if x.State == task.Succeeded {
@@ -288,7 +288,7 @@ func endOf(from store.Reader, c Hold, x *schema.Exec) string {
 	return task.StaleExpired
 }
 
-// staleReason is what a holder is told whose attempt ended in some way.
+// staleReason maps the outcome of an attempt to the reason that its holder gets.
 func staleReason(o task.Outcome) string {
 	switch o {
 	case task.OutcomeCancelled:

@@ -1,5 +1,7 @@
-// Package grpcpool gives gRPC buffers that fit its messages. The pool that gRPC brings knows 32 KiB and 1 MiB and nothing
-// between, and clears a buffer before each use: a frame of 40 tasks of 1 KiB costs it the clearing of a whole MiB, on both sides.
+// Package grpcpool provides buffers for gRPC that fit its messages. gRPC's own pool has sizes of 32 KiB and 1 MiB with nothing in
+// between, and clears a buffer before each use: for a frame of 40 tasks of 1 KiB it clears a whole MiB, on both sides.
+//
+// It knows the sizes of messages, not their contents.
 package grpcpool
 
 import (
@@ -14,15 +16,15 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 )
 
-// Pool lends the buffers. What is in one is what its last user left.
+// Pool lends the buffers. A buffer still holds the data of its last user.
 var Pool mem.BufferPool = new(pool)
 
-// ServerOptions are for grpc.NewServer.
+// ServerOptions returns the options for grpc.NewServer.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ForceServerCodecV2(codec{}), experimental.BufferPool(Pool)}
 }
 
-// DialOptions are for grpc.NewClient.
+// DialOptions returns the options for grpc.NewClient.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{})), experimental.WithBufferPool(Pool)}
 }
@@ -33,7 +35,7 @@ const (
 	most  = 24
 )
 
-// pool keeps buffers by their size, which is a power of two.
+// pool keeps buffers by size, a power of two.
 type pool struct{ sizes [most + 1]sync.Pool }
 
 // Get implements mem.BufferPool.
@@ -51,14 +53,14 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put implements mem.BufferPool. A buffer that is not the pool's is left to the collector.
+// Put implements mem.BufferPool. A buffer that is not from the pool is left to the garbage collector.
 func (p *pool) Put(b *[]byte) {
 	if size := sizeOf(cap(*b)); size <= most && cap(*b) == 1<<size {
 		p.sizes[size].Put(b)
 	}
 }
 
-// sizeOf is the power of two of the buffer that has room for n bytes.
+// sizeOf returns the exponent of the smallest power of two that has room for n bytes.
 func sizeOf(n int) int {
 	if n <= 1<<least {
 		return least
@@ -66,7 +68,7 @@ func sizeOf(n int) int {
 	return bits.Len(uint(n - 1))
 }
 
-// codec is gRPC's own for protobuf, with another pool.
+// codec is gRPC's codec for protobuf, with another pool.
 type codec struct{}
 
 // Name implements encoding.CodecV2.

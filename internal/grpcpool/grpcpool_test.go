@@ -14,7 +14,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A buffer has the length that was asked for, and room for twice as much at most.
+// A buffer has the requested length, and at most twice the capacity.
 func TestPool(t *testing.T) {
 	p := new(pool)
 	for _, n := range []int{0, 1, 1<<least - 1, 1 << least, 1<<least + 1, 5000, 1 << 16, 1<<16 + 1, 1<<most - 1, 1 << most, 1<<most + 1} {
@@ -23,7 +23,7 @@ func TestPool(t *testing.T) {
 			if len(*b) != n || cap(*b) > max(2*n, 1<<least) {
 				t.Errorf("Get(%d): %d bytes of %d", n, len(*b), cap(*b))
 			}
-			*b = (*b)[:n/2] // gRPC puts a prefix back
+			*b = (*b)[:n/2] // gRPC returns a prefix
 			p.Put(b)
 		}
 	}
@@ -38,7 +38,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// Messages of all sizes arrive as they were, however many are encoded at a time.
+// Messages of all sizes arrive unchanged, however many are encoded at a time.
 func TestCodec(t *testing.T) {
 	var senders sync.WaitGroup
 	for sender := range 8 {
@@ -62,7 +62,7 @@ func TestCodec(t *testing.T) {
 	senders.Wait()
 }
 
-// split is data in two pieces, as it comes over a connection.
+// split returns data in two pieces, as it arrives over a connection.
 func split(data mem.BufferSlice) mem.BufferSlice {
 	b := data.Materialize()
 	return mem.BufferSlice{mem.SliceBuffer(b[:len(b)/3]), mem.SliceBuffer(b[len(b)/3:])}

@@ -68,7 +68,7 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.SetAuditRetention(ctx, a.By, a.D) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.NoteBackup(ctx, a.By) }),
 		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
-			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.Mark(ctx) })
+			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.StartHash(ctx) })
 		}),
 		check: router.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
 			problems, _, err := n.broker.Check(ctx, id)

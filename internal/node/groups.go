@@ -48,7 +48,7 @@ func onShard[A any](r *router.Router, here *replicas, name string, do func(conte
 func onGroup[R any](here *replicas, id uint32, do func(*shard.Shard) (R, error)) (out R, err error) {
 	rep := here.get(id)
 	if rep == nil {
-		return out, &broker.Elsewhere{Shard: id}
+		return out, &broker.NotLeader{Shard: id}
 	}
 	return do(rep.shard)
 }

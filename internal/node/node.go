@@ -312,8 +312,8 @@ func (n *Node) assemble(context.Context) error {
 		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
 			return n.router.QueueWorkers(ctx, queues)
 		},
-		Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			out, err := broker.OperateSome.Call(ctx, n.router, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
+		RunStep: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+			out, err := broker.RunStep.Call(ctx, n.router, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
 			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// ErrDamaged: data that was synced is lost. errors.As with *DamageError says where.
+// ErrDamaged: synced data is lost. errors.As with *DamageError returns where.
 var ErrDamaged = errors.New("data is damaged")
 
-// DamageError says which part of which file is lost.
+// DamageError describes which part of which file is lost.
 type DamageError struct {
-	What     string // the data that the file is of: "log", "state"
+	What     string // what the file holds: "log", "state"
 	File     string
-	From, To int64 // bytes of File; both 0 where it isn't known
+	From, To int64 // bytes of File; both 0 if unknown
 	Reason   string
 }
 
@@ -29,8 +29,8 @@ func (e *DamageError) Error() string {
 // Is makes errors.Is(err, ErrDamaged) true.
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
-// AsDamage makes an error in opening or reading a file, or a directory of a store, a DamageError, unless the system gave it:
-// such an error may go away. A file that is missing does not.
+// AsDamage turns an error in opening or reading a store's file or directory into a DamageError, unless it is a system error, which may
+// be transient. A missing file counts as damage.
 func AsDamage(what, path string, err error) error {
 	var sys syscall.Errno
 	if err == nil || errors.Is(err, ErrDamaged) || errors.As(err, &sys) && !errors.Is(err, fs.ErrNotExist) {
@@ -39,7 +39,7 @@ func AsDamage(what, path string, err error) error {
 	return &DamageError{What: what, File: path, Reason: FirstLine(err)}
 }
 
-// FirstLine is what an error of Pebble says, without the details that Pebble hangs below.
+// FirstLine returns the first line of a Pebble error, without the details that follow.
 func FirstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line

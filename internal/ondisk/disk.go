@@ -1,5 +1,5 @@
-// Package ondisk is what the stores of a node have in common: how they tell damage from a failure that may pass, and how they
-// make directories. It knows bytes and files, and not what they mean.
+// Package ondisk holds what the stores of a node have in common: telling damage from transient failures, and making directories. It
+// knows bytes and files, but not their meaning.
 package ondisk
 
 import (
@@ -14,12 +14,12 @@ import (
 )
 
 // Format is the Pebble format that stores are written in. It is pinned: a newer library must not change what is on disk before
-// a release decides so. It has sync offsets in the write-ahead log, without which a flipped bit in its middle passes for its end.
+// a release decides so.
 const Format = pebble.FormatValueSeparation
 
-// Prepare makes a directory ready to be opened as a store. One that a newer release has written is refused: that is no damage, and
-// another version of the program opens it. The options that Pebble noted at the last opening go: it only compares them with
-// ours, which never change, and a damaged file of them must not cost what is in the store.
+// Prepare prepares a directory to be opened as a store. It refuses one written by a newer release, which is not damage: a newer
+// program can open it. It removes the options that Pebble recorded when it last opened the store: Pebble only compares them with
+// ours, which never change, and a damaged options file must not make the store's data inaccessible.
 func Prepare(fs vfs.FS, dir string) error {
 	if err := MakeDir(fs, dir); err != nil {
 		return err
@@ -43,7 +43,7 @@ func Prepare(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// MakeDir makes a directory, and those above it, so that their names survive a power loss.
+// MakeDir creates a directory and its parents, so that their names survive a power loss.
 func MakeDir(fs vfs.FS, dir string) error {
 	if _, err := fs.Stat(dir); err == nil {
 		return nil

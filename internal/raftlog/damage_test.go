@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// wornDisk returns a disk with several segments and marks, whose log holds entries up to 60, and the first
-// entry that is not compacted. Up to entry promised, the marks know of them.
+// wornDisk returns a disk with several segments and marks, whose log holds entries up to 60, and the first entry that is not
+// compacted. The marks cover the entries up to promised.
 func wornDisk(t *testing.T, clean bool) (d *disk, first, promised uint64) {
 	d = newDisk(t)
 	s := d.openShard(Start{})
@@ -108,7 +108,7 @@ func (d *disk) copy() *disk {
 	return &disk{t: d.t, mem: d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})}
 }
 
-// lost says which promised entry is missing though the log opened without complaint; 0: none.
+// lost returns a promised entry that is missing although the log opened without an error; 0: none.
 func (d *disk) lost(first, promised uint64) (index uint64, refused error) {
 	log, err := Open(d.config())
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *disk) lost(first, promised uint64) (index uint64, refused error) {
 	return 0, nil
 }
 
-// One flipped bit, anywhere in any file, loses nothing that was promised without somebody saying so.
+// A single flipped bit, anywhere in any file, loses nothing that was promised without an error.
 func TestFlippedBitIsNoticed(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("closed=%v", clean), func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// flip flips a bit in a copy of the disk and says whether the log was refused.
+// flip flips a bit in a copy of the disk and reports whether the log was refused.
 func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
 	worn := d.copy()
 	b := worn.read(file)
@@ -174,7 +174,7 @@ func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
 	return err != nil
 }
 
-// A file cut short is noticed too, or harmless.
+// A truncated file is noticed too, or harmless.
 func TestCutFileIsNoticed(t *testing.T) {
 	worn, first, promised := wornDisk(t, true)
 	for _, file := range worn.files() {
@@ -200,7 +200,7 @@ func TestCutFileIsNoticed(t *testing.T) {
 	}
 }
 
-// Whatever is refused can be opened by accepting the loss, with a prefix of what there was, under a new epoch.
+// A log that was refused can be opened by accepting the loss: it has a prefix of what there was, and a new epoch.
 func TestDamageCanBeAccepted(t *testing.T) {
 	worn, first, promised := wornDisk(t, true)
 	kept := map[bool]int{}
@@ -262,7 +262,7 @@ func (d *disk) acceptDamage(where string, first uint64, kept map[bool]int) {
 
 func FuzzDecodeSlot(f *testing.F) {
 	b := make([]byte, slotHead+2*markLen+4)
-	m := marks{id: us, seq: 5, of: map[uint32]mark{1: {1, 0, position{7, 3}}, 9: {9, 2, position{1, 1}}}}
+	m := marks{id: us, seq: 5, byShard: map[uint32]mark{1: {1, 0, position{7, 3}}, 9: {9, 2, position{1, 1}}}}
 	m.encodeSlot(b)
 	f.Add(b)
 	f.Add([]byte(nil))
@@ -298,7 +298,7 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// A record that names an entry far beyond the others is damage that its checksum does not show.
+// A record that names an entry far beyond the others is damage that its checksum does not reveal.
 func TestEntryFarBeyond(t *testing.T) {
 	x := shardIndex{start: position{10, 1}}
 	for _, c := range []struct {

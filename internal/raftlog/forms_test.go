@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// A record that ends early, or has a form of another release, is refused where it does.
+// A record that ends early, or has the format of another release, is refused.
 func TestRecordsAreReadToTheirEnd(t *testing.T) {
 	long := slices.Repeat([]byte{0xff}, 11)
 	for what, read := range map[string]func(*reader){
@@ -44,7 +44,7 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-// Files are ours only if all of the identity is.
+// Files are ours only if the whole identity matches.
 func TestIdentityIsWhole(t *testing.T) {
 	id := Identity{Cluster: [16]byte{1, 15: 2}, Node: 3}
 	if err := id.check(id.encode()); err != nil {
@@ -101,7 +101,7 @@ func TestIndexOfShard(t *testing.T) {
 	}
 }
 
-// newMarks are marks of a new file, whose syncs fail as often as failing says.
+// newMarks returns marks of a new file. Their next syncs fail, as many as failing says.
 func newMarks(t *testing.T, failing *atomic.Int32) (*marks, vfs.FS) {
 	t.Helper()
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -129,7 +129,7 @@ func reread(t *testing.T, fs vfs.FS) *marks {
 	return m
 }
 
-// Each write of the marks lies beside the one before it, and the later one counts.
+// Writes of the marks alternate between the slots, and the later one counts.
 func TestMarksAreWrittenInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, fs := newMarks(t, &atomic.Int32{})
@@ -161,10 +161,10 @@ func TestMarksAreWrittenInTurns(t *testing.T) {
 func TestMarksAreBounded(t *testing.T) {
 	m, fs := newMarks(t, &atomic.Int32{})
 	for i := range uint32(maxShards) {
-		m.of[i] = mark{shard: i}
+		m.byShard[i] = mark{shard: i}
 	}
-	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}}); err == nil || len(m.of) != maxShards {
-		t.Errorf("%d shards have marks, %v", len(m.of), err)
+	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}}); err == nil || len(m.byShard) != maxShards {
+		t.Errorf("%d shards have marks, %v", len(m.byShard), err)
 	}
 	if err := m.set(mark{5, 6, position{7, 8}}); err != nil {
 		t.Error(err)
@@ -172,8 +172,8 @@ func TestMarksAreBounded(t *testing.T) {
 	if err := m.close(); err != nil {
 		t.Error(err)
 	}
-	if got := reread(t, fs); len(got.of) != maxShards || got.of[5] != (mark{5, 6, position{7, 8}}) {
-		t.Errorf("%d marks are read, one of them %+v", len(got.of), got.of[5])
+	if got := reread(t, fs); len(got.byShard) != maxShards || got.byShard[5] != (mark{5, 6, position{7, 8}}) {
+		t.Errorf("%d marks are read, one of them %+v", len(got.byShard), got.byShard[5])
 	}
 	more := func(count uint32, bytes int) error {
 		b := append([]byte(slotMagic), us.encode()...)
@@ -201,7 +201,7 @@ func TestMarksAreBounded(t *testing.T) {
 	}
 }
 
-// After marks could not be synced none are, though the disk would take them.
+// After a failed sync, marks are never synced again, even if the disk would accept it.
 func TestMarksThatFailed(t *testing.T) {
 	failing := &atomic.Int32{}
 	m, _ := newMarks(t, failing)
@@ -216,7 +216,7 @@ func TestMarksThatFailed(t *testing.T) {
 	}
 }
 
-// The last entry alone may be replaced, in memory as on disk.
+// Even just the last entry may be replaced, in memory as on disk.
 func TestLastEntryIsReplaced(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
@@ -230,7 +230,7 @@ func TestLastEntryIsReplaced(t *testing.T) {
 	d.close()
 }
 
-// What Raft asks for lies between the first and the last entry, and fits in so many bytes, but for the first.
+// Entries returns only entries between the first and the last, as many as fit in maxSize bytes, but at least one.
 func TestEntriesFit(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
@@ -289,7 +289,7 @@ func TestSaveAndCompactRefuse(t *testing.T) {
 	}
 }
 
-// Entries alone, as nearly all that is saved, wait for no sync of the marks.
+// Saving only entries, the most frequent case, waits for no sync of the marks.
 func TestEntriesSyncNoMarks(t *testing.T) {
 	var syncs atomic.Int32
 	cfg := newDisk(t).config()
@@ -327,7 +327,7 @@ func TestEntriesSyncNoMarks(t *testing.T) {
 	})
 }
 
-// A mark is held against the term first: in a later one a log may be shorter.
+// A mark's term is compared first: in a later term a log may be shorter.
 func TestMarksAndTerms(t *testing.T) {
 	for what, c := range map[string]struct {
 		mark mark
@@ -376,7 +376,7 @@ func TestMarksAndTerms(t *testing.T) {
 	}
 }
 
-// Marks of another log are refused as such, and what can't be read now is no damage.
+// Marks of another log are refused as such, and a transient read error is not damage.
 func TestMarksOfOthers(t *testing.T) {
 	m, fs := newMarks(t, &atomic.Int32{})
 	if err := m.close(); err != nil {
@@ -398,7 +398,7 @@ func TestMarksOfOthers(t *testing.T) {
 	}
 }
 
-// Damaged marks are given up if loss is accepted; what the disk refuses at the moment is not.
+// Damaged marks are given up if loss is accepted, but not after an error that may be transient.
 func TestMarksAreGivenUp(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(3, 1, 0), entries(3, 1, 5))

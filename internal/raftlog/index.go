@@ -6,16 +6,16 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// shardIndex is what the write-ahead log says of one shard, and where its entries lie. It is guarded by Log.mu, and changes with
-// the record that says so.
+// shardIndex is the state of one shard according to the write-ahead log, with the places of its entries. It is guarded by
+// Log.mu, and changes along with the record that describes the change.
 type shardIndex struct {
 	epoch  uint64
 	hard   hardState
 	start  position // the entry before the first
-	places []place  // of the entries after start; one that is not found yet is zero, while the log is replayed
+	places []place  // of the entries after start; while the log is replayed, zero for an entry that has not been found yet
 }
 
-// place is where an entry lies.
+// place is where an entry is in the write-ahead log.
 type place struct {
 	record wal.LSN
 	length uint32 // of the record
@@ -31,11 +31,11 @@ func (x *shardIndex) last() position {
 	return position{x.start.index + uint64(n), x.places[n-1].term}
 }
 
-// maxGap bounds how many entries may be missing in front of one while the log is replayed: they were copied to its end. check
-// finds what is missing still. No log has more entries: it is cut long before.
+// maxGap bounds how many entries may be missing before another one while the log is replayed: they were copied to its end. check
+// finds those that are still missing. No log has more entries: it is cut long before.
 const maxGap = 1 << 22
 
-// at is the place of an entry; the zero place if the log has none.
+// at returns the place of an entry, or the zero place if the log does not have it.
 func (x *shardIndex) at(index uint64) place {
 	if index <= x.start.index || index > x.last().index {
 		return place{}
@@ -43,7 +43,7 @@ func (x *shardIndex) at(index uint64) place {
 	return x.places[index-x.start.index-1]
 }
 
-// set puts an entry behind those that the log has, or in the place of one of them: then those after it are gone.
+// set appends an entry, or replaces an existing one and drops those after it.
 func (x *shardIndex) set(index uint64, p place) error {
 	if last := x.last().index; x.start.index < index && index <= last && !planted("raftlog-keeps-tail") {
 		x.places = x.places[:index-x.start.index-1]
@@ -51,7 +51,7 @@ func (x *shardIndex) set(index uint64, p place) error {
 	return x.put(index, p)
 }
 
-// put notes where an entry lies, and leaves those after it. It returns an error if the entry can't be one of this log.
+// put sets the place of an entry, and keeps those after it. It returns an error if the entry can't belong to this log.
 func (x *shardIndex) put(index uint64, p place) error {
 	if index <= x.start.index {
 		return nil
@@ -67,7 +67,7 @@ func (x *shardIndex) put(index uint64, p place) error {
 	return nil
 }
 
-// compact forgets the entries up to a position.
+// compact drops the entries up to a position.
 func (x *shardIndex) compact(to position) {
 	if to.index <= x.start.index {
 		return
@@ -77,7 +77,7 @@ func (x *shardIndex) compact(to position) {
 	x.start = to
 }
 
-// first is the segment of the oldest record that is needed, or otherwise.
+// first returns the segment of the oldest record that is needed, or otherwise if that is lower.
 func (x *shardIndex) first(otherwise uint32) uint32 {
 	for _, p := range x.places {
 		otherwise = min(otherwise, p.record.Segment())
@@ -85,7 +85,7 @@ func (x *shardIndex) first(otherwise uint32) uint32 {
 	return otherwise
 }
 
-// check says how many entries there are before the first gap, and what is wrong there.
+// check returns how many entries there are before the first gap, and an error that describes it.
 func (x *shardIndex) check() (whole int, err error) {
 	prev := x.start.term
 	for i, p := range x.places {
@@ -101,7 +101,7 @@ func (x *shardIndex) check() (whole int, err error) {
 	return len(x.places), nil
 }
 
-// apply makes the index of its shard say what a record does.
+// apply applies a record to the index of its shard.
 func (l *Log) apply(at wal.LSN, content []byte) error {
 	r := &reader{rest: content}
 	r.version()
@@ -147,7 +147,7 @@ func (x *shardIndex) applyEntries(r *reader, at wal.LSN, content []byte, put fun
 	}
 }
 
-// checkpoint is the content of a segment's first record, and the first segment that is needed.
+// checkpoint returns the content of a segment's first record, and the first segment that is needed.
 func (l *Log) checkpoint(segment uint32) (content []byte, first uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *Log) checkpoint(segment uint32) (content []byte, first uint32) {
 	return content, first
 }
 
-// applyCheckpoint makes the index say what a checkpoint does. All shards that it does not name are gone.
+// applyCheckpoint applies a checkpoint to the index. Shards that it does not name are gone.
 func (l *Log) applyCheckpoint(content []byte) error {
 	r := &reader{rest: content}
 	r.version()

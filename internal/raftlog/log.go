@@ -15,28 +15,27 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// Identity says whose logs a directory holds.
+// Identity identifies the owner of the logs in a directory.
 type Identity struct {
 	Cluster [16]byte
 	Node    uint64
 }
 
-// Config says where the logs lie and how much memory they may take.
+// Config configures a Log.
 type Config struct {
 	Dir      string
 	FS       vfs.FS // nil: the operating system's
 	Identity Identity
 
-	// SegmentSize is how many bytes a file of the log has; 0: 16 MiB.
+	// SegmentSize is the size of a log file in bytes; 0: 16 MiB.
 	SegmentSize int
 
-	// AcceptDataLoss opens what is left of a damaged store. Each log that lost something, or may have, begins a new
-	// epoch.
+	// AcceptDataLoss opens what remains of a damaged store. Every log that lost something, or may have, begins a new epoch.
 	AcceptDataLoss bool
 
 	Logger *slog.Logger
-	// Fatal is called, at most once, when the logs can't be written, or a write has hung for 5 s. They take no more writes
-	// from then on, and the process should end: what it has in memory may be ahead of its disk.
+	// Fatal is called, at most once, when the logs can't be written or a write has hung for 5 s. They accept no more writes
+	// from then on, and the process should exit: its memory may be ahead of its disk.
 	Fatal func(error)
 }
 
@@ -55,13 +54,13 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Log is the Raft logs of a node's shards. Its methods may be called from any goroutine.
+// Log holds the Raft logs of a node's shards. Its methods are safe for concurrent use.
 type Log struct {
 	cfg   Config
 	wal   *wal.Log
 	marks *marks
 	lock  io.Closer
-	// lossy: parts of the log were given up when it was opened, so that every shard may have lost something.
+	// lossy: parts of the log were given up when it was opened, so every shard may have lost something.
 	lossy bool
 
 	mu     sync.Mutex // taken after the lock of the write-ahead log
@@ -69,23 +68,23 @@ type Log struct {
 
 	failed   atomic.Pointer[error]
 	reported atomic.Bool
-	writes   *pulse // of the write-ahead log
-	dog      *watchdog
+	writes   *writeTracker // of the write-ahead log
+	watchdog *watchdog
 
-	rotated chan struct{}  // has a token when the write-ahead log has begun a segment
-	quit    chan struct{}  // ends the goroutines
+	rotated chan struct{}  // holds a token when the write-ahead log has begun a segment
+	quit    chan struct{}  // closed to end the goroutines
 	work    sync.WaitGroup // of the goroutine that copies entries
 }
 
 // ErrIdentity: the directory holds the logs of another cluster or node.
 var ErrIdentity = errors.New("logs of another cluster or node")
 
-// Open opens the logs in cfg.Dir, creating them if the directory is empty or absent. With ondisk.ErrDamaged nothing was
-// changed, and AcceptDataLoss opens what is left.
+// Open opens the logs in cfg.Dir, creating them if the directory is empty or absent. If it returns ondisk.ErrDamaged, nothing
+// was changed, and AcceptDataLoss opens what remains.
 func Open(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), dog: newWatchdog()}
-	l.writes = l.dog.watch("log")
+	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), watchdog: newWatchdog()}
+	l.writes = l.watchdog.watch("log")
 	if err := l.open(); err != nil {
 		if l.wal != nil {
 			err = errors.Join(err, l.wal.Close())
@@ -97,7 +96,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l.work.Go(l.copyOldEntries)
 	if !planted("raftlog-no-watchdog") {
-		go l.dog.run(l.quit, l.fail)
+		go l.watchdog.run(l.quit, l.fail)
 	}
 	return l, nil
 }
@@ -118,11 +117,11 @@ func (l *Log) open() (err error) {
 	return nil
 }
 
-// path is the directory of the write-ahead log.
+// path returns the directory of the write-ahead log.
 func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
-	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity, l.dog.watch("marks of the logs"))
+	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity, l.watchdog.watch("marks of the logs"))
 	if err != nil && errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		l.giveUp(err)
 		return nil
@@ -130,19 +129,19 @@ func (l *Log) openMarks() (err error) {
 	return err
 }
 
-// giveUp notes that damage was accepted.
+// giveUp records that damage was accepted.
 func (l *Log) giveUp(err error) {
 	l.lossy = true
 	l.cfg.Logger.Error("data loss accepted", "dir", l.cfg.Dir, "error", err)
 }
 
-// checkEmpty refuses an empty log of shards that had one.
+// checkEmpty refuses an empty log if the marks name shards.
 func (l *Log) checkEmpty() error {
 	names, err := l.cfg.FS.List(l.path())
-	if err != nil || len(names) > 0 || len(l.marks.of) == 0 {
+	if err != nil || len(names) > 0 || len(l.marks.byShard) == 0 {
 		return err
 	}
-	lost := damaged(l.path(), "it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.of))
+	lost := damaged(l.path(), "it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.byShard))
 	if !l.cfg.AcceptDataLoss {
 		return lost
 	}
@@ -150,7 +149,7 @@ func (l *Log) checkEmpty() error {
 	return nil
 }
 
-// openLog opens the write-ahead log. A damaged one is copied before what is left of it is opened.
+// openLog opens the write-ahead log. A damaged one is copied before the remains are opened.
 func (l *Log) openLog() error {
 	err := l.openWAL(false)
 	if errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
@@ -188,7 +187,7 @@ func (l *Log) replay(at wal.LSN, content []byte, checkpoint bool) error {
 	return l.apply(at, content)
 }
 
-// checkShards refuses logs with gaps, or cuts them there.
+// checkShards refuses logs with gaps, or truncates them at the gap if loss is accepted.
 func (l *Log) checkShards(acceptLoss bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +207,7 @@ func (l *Log) closeWAL() error {
 	return log.Close()
 }
 
-// setAside copies the log to a new directory, for whoever wants to look for more than we could read.
+// setAside copies the log to a new directory, for anyone who wants to recover more than we could read.
 func (l *Log) setAside() error {
 	for n := 1; ; n++ {
 		to := fmt.Sprintf("%s.damaged-%d", l.path(), n)
@@ -221,15 +220,15 @@ func (l *Log) setAside() error {
 	}
 }
 
-// DiskBytes is how much the logs take on disk.
+// DiskBytes returns the size of the logs on disk.
 func (l *Log) DiskBytes() uint64 { return l.wal.DiskBytes() }
 
-// damaged says that what is lost lies in a file or directory of the logs.
+// damaged returns the error for a loss in a file or directory of the logs.
 func damaged(path, format string, args ...any) *ondisk.DamageError {
 	return &ondisk.DamageError{What: "log", File: path, Reason: fmt.Sprintf(format, args...)}
 }
 
-// asDamage makes errors in opening or reading the store damage, unless they may go away, or are a refusal.
+// asDamage turns errors in opening or reading the store into damage, unless they are transient or a refusal.
 func asDamage(path string, err error) error {
 	if errors.Is(err, ErrIdentity) {
 		return err
@@ -254,16 +253,16 @@ func (id Identity) check(b []byte) error {
 	return nil
 }
 
-// startMarks creates the marks file of a new log. One that has shards had one.
+// startMarks creates the marks file of a new log. A log with shards must have had one.
 func (l *Log) startMarks() error {
-	if l.marks.of == nil && len(l.shards) > 0 && !l.lossy {
+	if l.marks.byShard == nil && len(l.shards) > 0 && !l.lossy {
 		missing := damaged(l.marks.path, "it is missing")
 		if !l.cfg.AcceptDataLoss {
 			return missing
 		}
 		l.giveUp(missing)
 	}
-	if l.marks.of == nil || l.lossy {
+	if l.marks.byShard == nil || l.lossy {
 		if err := l.marks.create(l.cfg.FS); err != nil {
 			return err
 		}
@@ -271,7 +270,7 @@ func (l *Log) startMarks() error {
 	return l.marks.start(l.cfg.FS, l.fail)
 }
 
-// Close syncs the marks, so that from now on any loss is noticed, and closes the log. No ShardLog may be used after it.
+// Close syncs the marks, so that from now on any loss is noticed, and closes the log. No ShardLog may be used afterwards.
 func (l *Log) Close() error {
 	close(l.quit)
 	l.work.Wait()
@@ -290,8 +289,8 @@ func (l *Log) fail(err error) {
 	}
 }
 
-// append adds a record to the write-ahead log, and syncs it unless it may be lost. When it fails, no write succeeds again:
-// what the disk holds is not known any more.
+// append appends a record to the write-ahead log. It syncs the record if sync is set; otherwise a crash may lose it. After an
+// error no write succeeds again: the contents of the disk are unknown.
 func (l *Log) append(n int, sync bool, fill func(at wal.LSN, b []byte)) error {
 	if failed := l.failed.Load(); failed != nil {
 		return *failed

@@ -29,39 +29,39 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mark says what a shard's log had reached: the term of its hard state, which covers its vote, and its last index.
+// mark records how far a shard's log had reached: the term of its hard state, which covers its vote, and its last index.
 type mark struct {
 	shard uint32
 	epoch uint64
 	position
 }
 
-// marks is the file of the marks of a node. Any goroutine may use it.
+// marks is the marks file of a node. It is safe for concurrent use.
 type marks struct {
 	path string
 	id   Identity
 	file vfs.File
 	fail func(error)
 
-	kick chan struct{} // has a token when something is to be written
+	kick chan struct{} // holds a token when there is something to write
 	quit chan struct{}
 	idle chan struct{} // closed when the writer goroutine has ended
 
-	writes *pulse
+	writes *writeTracker
 
-	// io holds a token while nobody writes, and is taken before mu. It is no mutex, because it is held as long as the disk
-	// hangs: fake time goes on while others wait for it.
+	// io holds a token while nobody writes, and is taken before mu. It is not a mutex, because it may be held for as long as
+	// the disk hangs, and in tests fake time must advance while others wait for it.
 	io chan struct{}
 
-	mu    sync.Mutex // never held over I/O: the write path takes it
-	of    map[uint32]mark
-	seq   uint64
-	dirty bool
-	err   error // of the first failed write; there is no second
+	mu      sync.Mutex // never held over I/O: the write path takes it
+	byShard map[uint32]mark
+	seq     uint64
+	dirty   bool
+	err     error // of the first failed write; there is no second
 }
 
-// openMarks reads the marks. A nil of says that there is no file, and an error that both slots are damaged.
-func openMarks(fs vfs.FS, path string, id Identity, writes *pulse) (m *marks, err error) {
+// openMarks reads the marks. If of is nil there is no file; if there is an error, both slots are damaged.
+func openMarks(fs vfs.FS, path string, id Identity, writes *writeTracker) (m *marks, err error) {
 	m = &marks{path: path, id: id, writes: writes, kick: make(chan struct{}, 1), quit: make(chan struct{}), idle: make(chan struct{}),
 		io: make(chan struct{}, 1)}
 	m.io <- struct{}{}
@@ -84,20 +84,20 @@ func openMarks(fs vfs.FS, path string, id Identity, writes *pulse) (m *marks, er
 		}
 		if err != nil {
 			first = errors.Join(first, fmt.Errorf("slot %d: %w", slot, err))
-		} else if m.of == nil || seq > m.seq {
-			m.seq, m.of = seq, of
+		} else if m.byShard == nil || seq > m.seq {
+			m.seq, m.byShard = seq, of
 		}
 	}
-	if m.of == nil {
+	if m.byShard == nil {
 		return m, &ondisk.DamageError{What: "log", File: path, To: int64(len(b)), Reason: first.Error()}
 	}
 	return m, nil
 }
 
-// create writes a new file with the marks in m. It takes the place of an old one at once or not at all.
+// create writes a new file with the marks in m. It replaces an old file atomically.
 func (m *marks) create(fs vfs.FS) error {
-	if m.of == nil {
-		m.of = make(map[uint32]mark)
+	if m.byShard == nil {
+		m.byShard = make(map[uint32]mark)
 	}
 	tmp := m.path + ".new"
 	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
@@ -127,7 +127,7 @@ func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
 	return nil
 }
 
-// write syncs what advance noted, once in a markPeriod.
+// write syncs the marks that advance has changed, at most once every markPeriod.
 func (m *marks) write() {
 	defer close(m.idle)
 	pause := time.NewTimer(markPeriod)
@@ -154,16 +154,16 @@ func (m *marks) write() {
 func (m *marks) get(shard uint32) (mark, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	k, ok := m.of[shard]
+	k, ok := m.byShard[shard]
 	return k, ok
 }
 
-// advance notes what a log has reached, to be synced soon.
+// advance records what a log has reached. It is synced soon.
 func (m *marks) advance(shard uint32, to position) {
 	m.mu.Lock()
-	k := m.of[shard]
+	k := m.byShard[shard]
 	k.position = to
-	m.of[shard], m.dirty = k, true
+	m.byShard[shard], m.dirty = k, true
 	m.mu.Unlock()
 	select {
 	case m.kick <- struct{}{}:
@@ -171,13 +171,13 @@ func (m *marks) advance(shard uint32, to position) {
 	}
 }
 
-// set syncs a mark before it returns.
+// set sets a mark and syncs it before it returns.
 func (m *marks) set(k mark) error {
 	m.mu.Lock()
-	_, known := m.of[k.shard]
-	full := !known && len(m.of) == maxShards
+	_, known := m.byShard[k.shard]
+	full := !known && len(m.byShard) == maxShards
 	if !full {
-		m.of[k.shard], m.dirty = k, true
+		m.byShard[k.shard], m.dirty = k, true
 	}
 	m.mu.Unlock()
 	if full {
@@ -186,18 +186,18 @@ func (m *marks) set(k mark) error {
 	return m.sync()
 }
 
-// remove forgets a mark, and syncs that before it returns.
+// remove removes a mark, and syncs the removal before it returns.
 func (m *marks) remove(shard uint32) error {
 	m.mu.Lock()
-	_, known := m.of[shard]
-	delete(m.of, shard)
+	_, known := m.byShard[shard]
+	delete(m.byShard, shard)
 	m.dirty = m.dirty || known
 	m.mu.Unlock()
 	return m.sync()
 }
 
-// sync writes the marks as they are now, unless that is done already: by the time it has the lock, a write that was
-// under way is over.
+// sync writes the current marks, unless another call has already done so: once it has io, no other write is in
+// progress.
 func (m *marks) sync() error {
 	<-m.io
 	defer func() { m.io <- struct{}{} }()
@@ -207,7 +207,7 @@ func (m *marks) sync() error {
 		return m.err
 	}
 	m.seq++
-	b := make([]byte, slotHead+len(m.of)*markLen+4)
+	b := make([]byte, slotHead+len(m.byShard)*markLen+4)
 	m.encodeSlot(b)
 	at := m.slot()
 	m.dirty = false
@@ -230,10 +230,10 @@ func (m *marks) sync() error {
 	return err
 }
 
-// slot is where the marks numbered seq lie in the file: never where those before them do.
+// slot returns where in the file the marks numbered seq go: never over the marks before them.
 func (m *marks) slot() int64 { return int64(m.seq%2) * slotLen }
 
-// close syncs the marks exactly.
+// close syncs the exact marks.
 func (m *marks) close() error {
 	close(m.quit)
 	<-m.idle
@@ -245,8 +245,8 @@ func (m *marks) encodeSlot(b []byte) {
 	p := append(b[:0], slotMagic...)
 	p = append(p, m.id.encode()...)
 	p = binary.BigEndian.AppendUint64(p, m.seq)
-	p = binary.BigEndian.AppendUint32(p, uint32(len(m.of)))
-	for _, k := range m.of {
+	p = binary.BigEndian.AppendUint32(p, uint32(len(m.byShard)))
+	for _, k := range m.byShard {
 		p = binary.BigEndian.AppendUint32(p, k.shard)
 		p = binary.BigEndian.AppendUint64(p, k.epoch)
 		p = binary.BigEndian.AppendUint64(p, k.term)
@@ -255,7 +255,7 @@ func (m *marks) encodeSlot(b []byte) {
 	binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
 }
 
-// decodeSlot reads the marks and whose they are from b.
+// decodeSlot decodes the marks and their owner from b.
 func decodeSlot(b []byte) (owner []byte, seq uint64, of map[uint32]mark, err error) {
 	if len(b) < slotHead+4 || string(b[:len(slotMagic)]) != slotMagic {
 		return nil, 0, nil, fmt.Errorf("slot of %d bytes: unknown form", len(b))
@@ -280,7 +280,7 @@ func decodeSlot(b []byte) (owner []byte, seq uint64, of map[uint32]mark, err err
 	return owner, seq, of, nil
 }
 
-// readFile reads a file that is at most a marks file.
+// readFile reads at most the size of a marks file.
 func readFile(fs vfs.FS, path string) ([]byte, error) {
 	f, err := fs.Open(path)
 	if err != nil {

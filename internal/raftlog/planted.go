@@ -4,5 +4,5 @@ package raftlog
 
 import "os"
 
-// planted says whether the bug that the environment names is this one.
+// planted reports whether the bug named in the environment is this one.
 func planted(bug string) bool { return os.Getenv("PAWL_PLANTED") == bug }

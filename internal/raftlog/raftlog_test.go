@@ -145,7 +145,7 @@ func TestSaveSurvivesPowerLoss(t *testing.T) {
 	d.close()
 }
 
-// A replica whose vote is lost with the power can give it to another in the same term, and then two lead.
+// If a replica's vote is lost with the power, it can vote for another candidate in the same term, and then two replicas lead.
 func TestVoteSurvivesPowerLoss(t *testing.T) {
 	for what, states := range map[string][]*pb.HardState{
 		"a vote with a new term":        {aHardState(5, 2, 0)},
@@ -184,13 +184,13 @@ func TestConflictReplacesSuffix(t *testing.T) {
 	d.close()
 }
 
-// A cut back log is shorter than it was on purpose, at whatever moment the power goes.
+// A truncated log is shorter on purpose, at whatever moment the power goes.
 func TestCutBackAtEveryCrash(t *testing.T) {
 	for op := 1; op < 200; op++ {
 		d := newDisk(t)
 		s := d.openShard(Start{})
 		save(t, s, aHardState(1, 1, 0), entries(1, 1, 6))
-		d.close() // the marks say 6
+		d.close() // the marks have 6
 		mem := d.mem
 		crashed, seen := (*vfs.MemFS)(nil), 0
 		var mu sync.Mutex
@@ -262,7 +262,7 @@ func TestCompact(t *testing.T) {
 	d.close()
 }
 
-// The state may come back without what the log was compacted for: then entries are missing for good.
+// The state may come back without the entries that the log was compacted for: then they are missing for good.
 func TestStateBehindLogIsRefused(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
@@ -321,7 +321,7 @@ func TestTailIsBounded(t *testing.T) {
 	d.close()
 }
 
-// A log that comes back shorter than it was known to be has lost what was promised.
+// A log that comes back shorter than its mark has lost what was promised.
 func TestShorterThanMarkIsRefused(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
@@ -356,7 +356,7 @@ func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
 		d.mem = early
 		cfg := d.config()
 		cfg.AcceptDataLoss = true
-		for range 2 { // the second time there is nothing to accept
+		for range 2 { // the second time there is no loss to accept
 			log, err := Open(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -386,7 +386,7 @@ func TestLostVoteIsRefused(t *testing.T) {
 	save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
 	early := d.mem.CrashClone(vfs.CrashCloneCfg{})
 	save(t, s, aHardState(4, 2, 0), nil)
-	late := d.mem.CrashClone(vfs.CrashCloneCfg{}) // no Close, no 100 ms: the mark is there already
+	late := d.mem.CrashClone(vfs.CrashCloneCfg{}) // no Close, no 100 ms: the mark is already there
 	d.close()
 	copyFile(t, late, early, "/data/raft/marks")
 	d.mem = early
@@ -487,7 +487,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 		if n := fatals.Load(); n != 1 {
 			t.Errorf("fatal was called %d times", n)
 		}
-		// The log isn't closed: a process that comes here ends.
+		// The log isn't closed: a process in this state exits.
 	}
 }
 
@@ -501,7 +501,7 @@ func copyFile(t *testing.T, from, to *vfs.MemFS, path string) {
 	}
 }
 
-// A log that was removed is forgotten: its shard may come back with another.
+// A removed log is forgotten: the shard may come back with another one.
 func TestRemove(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{Index: 1, Term: 1})
@@ -528,8 +528,8 @@ func TestRemove(t *testing.T) {
 	d.close()
 }
 
-// A state that others sent takes the place of whatever the log had, also after a crash in between.
-func TestAnew(t *testing.T) {
+// A state installed from a snapshot replaces whatever the log had, even after a crash in between.
+func TestFromSnapshot(t *testing.T) {
 	for _, at := range []uint64{2, 5, 100} {
 		d := newDisk(t)
 		s := d.openShard(Start{Index: 1, Term: 1})
@@ -538,7 +538,7 @@ func TestAnew(t *testing.T) {
 		}
 		d.losePower(0, 1)
 		for range 2 {
-			s = d.openShard(Start{Index: at, Term: 4, Anew: true})
+			s = d.openShard(Start{Index: at, Term: 4, FromSnapshot: true})
 			if last, _ := s.LastIndex(); last != at || s.hard.GetTerm() != 4 || s.hard.GetVote() != 0 {
 				t.Errorf("the log is at entry %d with %v, want entry %d of term 4", last, s.hard, at)
 			}
@@ -552,8 +552,8 @@ func TestAnew(t *testing.T) {
 	}
 }
 
-// A shard that hardly writes keeps no segments back: its entries are copied to the end of the log, and are all there when
-// the power goes at any moment.
+// A shard that hardly writes keeps no segments alive: its entries are copied to the end of the log, and none is lost if the
+// power goes at any moment.
 func TestOldEntriesAreCopied(t *testing.T) { synctest.Test(t, testOldEntriesAreCopied) }
 
 func testOldEntriesAreCopied(t *testing.T) {
@@ -594,19 +594,19 @@ func testOldEntriesAreCopied(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		idle.tail, idle.tailLen = nil, 0 // they are to be read
+		idle.tail, idle.tailLen = nil, 0 // so that they are read from disk
 	}
 	if !copied {
 		t.Error("nothing was copied")
 	}
-	save(t, idle, aHardState(2, 1, 0), entries(2, 4, 4)) // what was copied is replaced as any entry is
+	save(t, idle, aHardState(2, 1, 0), entries(2, 4, 4)) // copied entries can be replaced like any others
 	d.close()
 	wantLog(t, d.openShard(Start{}), "1:1 2:1 3:1 4:2")
 	d.close()
 }
 
-// Entries that can't be read are a failure of the disk, as those that can't be written: Raft would send a snapshot in their place,
-// and go on.
+// Entries that can't be read are a failure of the disk, like those that can't be written: Raft would send a snapshot instead,
+// and continue.
 func TestReadThatFailsIsFatal(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(1, 1, 0), entries(1, 1, 9))

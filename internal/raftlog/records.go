@@ -8,10 +8,10 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// recordVersion opens every record.
+// recordVersion is the first byte of every record.
 const recordVersion = 1
 
-// The kinds of records. Each is version, kind and shard, and then numbers as varints:
+// Kinds of records. Each record is version, kind and shard, followed by numbers as varints:
 //
 //	save      has hard state 1, [term, vote, commit], entries
 //	copied    entries that lie in an older segment too
@@ -21,7 +21,7 @@ const recordVersion = 1
 //	removed
 //	void      whatever
 //
-// A checkpoint is the version and, for each shard, its number, epoch, term, vote and commit, index and term of the entry
+// A checkpoint is the version and, for each shard, its number, epoch, term, vote and commit, and index and term of the entry
 // before the first.
 const (
 	recordSave = 1 + iota
@@ -65,7 +65,7 @@ func appendEntry(b []byte, e *pb.Entry) []byte {
 	return append(b, e.GetData()...)
 }
 
-// reader reads a record from its beginning.
+// reader decodes a record from its beginning.
 type reader struct {
 	rest []byte
 	err  error
@@ -124,7 +124,7 @@ func (r *reader) position() position { return position{r.number(), r.number()} }
 
 func (r *reader) hardState() hardState { return hardState{r.number(), r.number(), r.number()} }
 
-// entry reads an entry, whose data is a part of the record.
+// entry decodes an entry. Its data aliases the record.
 func (r *reader) entry() *pb.Entry {
 	index, term, kind := r.number(), r.number(), pb.EntryType(r.byte())
 	data := r.bytes(r.number())
@@ -138,7 +138,7 @@ func (r *reader) entry() *pb.Entry {
 	return e
 }
 
-// end is called when all of a record should have been read.
+// end returns an error unless the whole record has been read.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail(fmt.Errorf("record has %d bytes too many", len(r.rest)))
@@ -154,10 +154,10 @@ func uvarintLen(v uint64) int {
 	return n
 }
 
-// position is a place in a log: the last entry it has, or the one before its first.
+// position is a position in a log: its last entry, or the one before its first.
 type position struct{ index, term uint64 }
 
-// hardState is a replica's, as Raft calls it.
+// hardState is a replica's raft.HardState.
 type hardState struct{ term, vote, commit uint64 }
 
 func hardStateOf(hs *pb.HardState) hardState {

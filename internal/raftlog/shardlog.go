@@ -11,21 +11,21 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// maxTail is how many bytes of the newest entries a log keeps in memory, so that those just saved are applied and sent
-// to peers without reading the store.
+// maxTail is how many bytes of the newest entries a log keeps in memory, so that entries just saved are applied and sent
+// to peers without reading the log.
 const maxTail = 2 << 20
 
-// Start is the position that a shard's state has applied and made durable, with the membership there.
+// Start is the position up to which a shard's state has applied entries durably, with the membership there.
 type Start struct {
 	Index, Term uint64
 	Conf        *pb.ConfState
-	// Anew says that the state was replaced by one that others sent: whatever the log has, it begins anew there.
-	Anew bool
-	// Epoch is the state's, which can be ahead of the log's: a recovery raises it and throws the log away.
+	// FromSnapshot means that the state was replaced by a snapshot: whatever the log has, it starts over there.
+	FromSnapshot bool
+	// Epoch is the state's epoch, which can be ahead of the log's: a recovery raises it and drops the log.
 	Epoch uint64
 }
 
-// ShardLog is one shard's log, and the raft.Storage of its group. It belongs to the goroutine that drives the group.
+// ShardLog is one shard's log, and the raft.Storage of its group. The goroutine that drives the group owns it.
 type ShardLog struct {
 	log   *Log
 	shard uint32
@@ -34,7 +34,7 @@ type ShardLog struct {
 	conf  *pb.ConfState // what InitialState returns
 
 	hard    *pb.HardState // as saved, or to be saved with the next entries
-	pending bool          // hard has a commit index that is not saved
+	pending bool          // hard has an unsaved commit index
 	start   position      // the entry before the first
 	last    position
 	tail    []*pb.Entry // the newest entries, up to last
@@ -43,12 +43,12 @@ type ShardLog struct {
 
 var _ raft.Storage = (*ShardLog)(nil)
 
-// ErrStateBehind: the log has cut off what a state had made durable, and the state has lost.
+// ErrStateBehind: the log no longer has entries that the state lacks. Files of the state are lost or old.
 var ErrStateBehind = errors.New("the files of the state are lost or old")
 
-// Shard opens the log of a shard whose state is at start. It checks the log against its mark, and brings it to where
-// the state is: a power loss may have kept less of a log than the state had applied from it, if the log was being
-// replaced, and a commit index older than what was applied.
+// Shard opens the log of a shard whose state is at start. It checks the log against its mark, and brings it up to the
+// state: after a power loss the log may have less than the state had applied from it, if the log was being replaced, and a
+// commit index below what was applied.
 func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 	s := &ShardLog{log: l, shard: id, conf: start.Conf, hard: &pb.HardState{}}
 	if s.conf == nil {
@@ -64,7 +64,7 @@ func (s *ShardLog) open(start Start) error {
 	s.load()
 	s.epoch = max(s.epoch, start.Epoch)
 	applied := position{start.Index, start.Term}
-	if start.Anew {
+	if start.FromSnapshot {
 		if err := s.Reset(applied.index, applied.term); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (s *ShardLog) open(start Start) error {
 	return nil
 }
 
-// load takes what the write-ahead log says of the shard.
+// load loads the shard's state from the index.
 func (s *ShardLog) load() {
 	l := s.log
 	l.mu.Lock()
@@ -105,7 +105,7 @@ func (s *ShardLog) load() {
 	s.start, s.last = s.index.start, s.index.last()
 }
 
-// checkMark refuses a log that is shorter than its mark, and gives a new one its first.
+// checkMark refuses a log that is shorter than its mark, and sets the first mark of a new one.
 func (s *ShardLog) checkMark(applied position) error {
 	k, known := s.log.marks.get(s.shard)
 	s.epoch = max(s.epoch, k.epoch)
@@ -150,7 +150,7 @@ func (s *ShardLog) saveEpoch() error {
 	return s.appendContent(content, true, func(x *shardIndex) { x.epoch, x.hard = s.epoch, hard })
 }
 
-// appendContent adds a record, and makes the index say what it does.
+// appendContent appends a record, and applies it to the index.
 func (s *ShardLog) appendContent(content []byte, sync bool, apply func(*shardIndex)) error {
 	return s.log.append(len(content), sync, func(_ wal.LSN, b []byte) {
 		copy(b, content)
@@ -160,12 +160,12 @@ func (s *ShardLog) appendContent(content []byte, sync bool, apply func(*shardInd
 	})
 }
 
-// Epoch grows by one each time that the loss of a part of this log was accepted. It is never below Start.Epoch.
+// Epoch grows by one whenever the loss of part of this log is accepted. It is never below Start.Epoch.
 func (s *ShardLog) Epoch() uint64 { return s.epoch }
 
 // Save makes the hard state and the entries of one raft.Ready durable, in one batch, before it returns; either may be
-// empty. Entries may take the place of others of the same index: then what followed those is gone. A hard state that
-// differs only in its commit index waits for the next entries, since nothing is lost with it.
+// empty. Entries may replace existing ones of the same index: then all that followed those are dropped. A hard state that
+// differs only in its commit index is saved with the next entries, since losing it does no harm.
 //
 // After an error no Save succeeds again.
 func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
@@ -197,7 +197,7 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	return nil
 }
 
-// cutBack lowers the mark before entries from index on are replaced, or a crash in between would look like a loss.
+// cutBack lowers the mark before the entries from index on are replaced. Otherwise a crash in between would look like a loss.
 func (s *ShardLog) cutBack(index uint64) error {
 	if index <= s.start.index {
 		panic(fmt.Sprintf("shard %d: entry %d would replace one that is compacted (up to %d)", s.shard, index, s.start.index))
@@ -210,7 +210,7 @@ func (s *ShardLog) cutBack(index uint64) error {
 	return s.log.marks.set(k)
 }
 
-// appendEntries adds the record of a Save.
+// appendEntries appends the record of a Save.
 func (s *ShardLog) appendEntries(entries []*pb.Entry) error {
 	head := append(appendHead(make([]byte, 0, 48), recordSave, s.shard), 0)
 	hard := hardStateOf(s.hard)
@@ -233,12 +233,12 @@ func (s *ShardLog) appendEntries(entries []*pb.Entry) error {
 	})
 }
 
-// remember puts saved entries into the tail.
+// remember adds saved entries to the tail.
 func (s *ShardLog) remember(entries []*pb.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	if n := int(s.last.index+1) - int(entries[0].GetIndex()); n > 0 { // the newest n are replaced
+	if n := int(s.last.index+1) - int(entries[0].GetIndex()); n > 0 { // replaces the newest n
 		keep := max(len(s.tail)-n, 0)
 		for _, e := range s.tail[keep:] {
 			s.tailLen -= len(e.GetData())
@@ -286,14 +286,14 @@ func (s *ShardLog) Compact(index uint64) error {
 	return nil
 }
 
-// Has says whether there is, or was, a log of a shard on this node.
+// Has reports whether this node has, or had, a log of a shard.
 func (l *Log) Has(id uint32) bool {
 	_, known := l.marks.get(id)
 	return known
 }
 
-// Remove forgets a shard: its replica has left this node for good. No ShardLog of it may be in use. A crash in between
-// leaves something that another Remove takes away.
+// Remove removes a shard whose replica has left this node for good. Its ShardLog must not be in use. If a crash interrupts it,
+// Remove must be called again.
 func (l *Log) Remove(id uint32) error {
 	content := appendHead(nil, recordRemoved, id)
 	err := l.append(len(content), true, func(_ wal.LSN, b []byte) {
@@ -308,7 +308,7 @@ func (l *Log) Remove(id uint32) error {
 	return l.marks.remove(id)
 }
 
-// Reset replaces all entries by a state that stands at index, an entry of term.
+// Reset drops all entries in favour of a state that has applied the entry at index, of term.
 func (s *ShardLog) Reset(index, term uint64) error {
 	hard := &pb.HardState{Term: new(max(s.hard.GetTerm(), term)), Vote: s.hard.Vote, Commit: new(index)}
 	if hard.GetTerm() > s.hard.GetTerm() {
@@ -335,7 +335,7 @@ func (s *ShardLog) FirstIndex() (uint64, error) { return s.start.index + 1, nil 
 // LastIndex implements raft.Storage.
 func (s *ShardLog) LastIndex() (uint64, error) { return s.last.index, nil }
 
-// Snapshot implements raft.Storage. A log has none; that of the state is the shard's to send.
+// Snapshot implements raft.Storage. A log has no snapshot; the shard sends that of the state.
 func (s *ShardLog) Snapshot() (*pb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }
@@ -357,7 +357,7 @@ func (s *ShardLog) Term(index uint64) (uint64, error) {
 	return s.index.at(index).term, nil
 }
 
-// tailAt returns where in the tail an entry is, or something negative.
+// tailAt returns the position of an entry in the tail, or a negative number if it isn't there.
 func (s *ShardLog) tailAt(index uint64) int {
 	return len(s.tail) - 1 - int(s.last.index-index)
 }
@@ -378,7 +378,7 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	for index := lo; index < hi; {
 		read, err := s.read(index, hi)
 		if err != nil {
-			s.log.fail(fmt.Errorf("read shard %d: %w", s.shard, err)) // Raft itself would go on, and send a snapshot in their place
+			s.log.fail(fmt.Errorf("read shard %d: %w", s.shard, err)) // Raft itself would continue, and send a snapshot instead
 			return nil, err
 		}
 		for _, e := range read {
@@ -392,7 +392,7 @@ func (s *ShardLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return out, nil
 }
 
-// read reads an entry, and those after it that lie in the same record.
+// read reads an entry, and those after it in the same record.
 func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
 	s.log.mu.Lock()
 	p := s.index.at(index)
@@ -420,7 +420,7 @@ func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
 	return out, nil
 }
 
-// limit returns a copy of as many entries as fit in maxSize bytes, and at least one.
+// limit returns a copy of the entries that fit in maxSize bytes, but at least one.
 func limit(entries []*pb.Entry, maxSize uint64) []*pb.Entry {
 	size, n := uint64(0), 0
 	for ; n < len(entries); n++ {

@@ -7,82 +7,82 @@ import (
 	"time"
 )
 
-// A disk that hangs gives no error: who writes to it waits, and a leader that waits holds up everybody. So a write that
-// is there at stallBeats beats of the watchdog, so for 5 s at least, fails the log, as a failed one does, and the process
-// ends.
+// A disk that hangs returns no error: whoever writes to it waits, and a leader that waits holds up everybody. So a write
+// that is in progress for stallBeats beats of the watchdog, that is for at least 5 s, fails the log like a write error, and the
+// process exits.
 //
-// Beats are counted, not time: a process that was stopped for a while, or a machine that was, finds one beat gone and not a
-// disk that hung. A disk in such a state may also never let the process end, so who hears of it should close what others
-// wait for first.
+// Beats are counted, not time: after a process or machine was stopped for a while, one beat has passed, which does not
+// count as a hung disk. Such a disk may also prevent the process from ever exiting, so whoever is notified should first close
+// what others wait for.
 const (
 	stallBeat  = time.Second
 	stallBeats = 6
 )
 
-// pulse shows whether what is written comes to an end.
-type pulse struct {
-	what    string
-	dog     *watchdog
-	begun   atomic.Uint64
-	ended   atomic.Uint64
-	seen    uint64 // ended, at the last beat; the watchdog's
-	silence int    // beats without an end while something was under way; the watchdog's
+// writeTracker shows whether writes complete.
+type writeTracker struct {
+	what       string
+	watchdog   *watchdog
+	begun      atomic.Uint64
+	ended      atomic.Uint64
+	seen       uint64 // ended at the last beat; owned by the watchdog
+	stuckBeats int    // beats during which a write was in progress and none completed; owned by the watchdog
 }
 
-func (p *pulse) begin() {
+func (p *writeTracker) begin() {
 	p.begun.Add(1)
-	p.dog.rouse()
+	p.watchdog.wakeUp()
 }
 
-func (p *pulse) end() { p.ended.Add(1) }
+func (p *writeTracker) end() { p.ended.Add(1) }
 
-func (p *pulse) underWay() bool { return p.begun.Load() != p.ended.Load() }
+func (p *writeTracker) inProgress() bool { return p.begun.Load() != p.ended.Load() }
 
-// beat returns an error if something has been under way for too long.
-func (p *pulse) beat() error {
+// beat returns an error if a write has been in progress for too long.
+func (p *writeTracker) beat() error {
 	ended := p.ended.Load()
 	if ended != p.seen || p.begun.Load() == ended {
-		p.seen, p.silence = ended, 0
+		p.seen, p.stuckBeats = ended, 0
 		return nil
 	}
-	if p.silence++; p.silence < stallBeats {
+	if p.stuckBeats++; p.stuckBeats < stallBeats {
 		return nil
 	}
 	return fmt.Errorf("the disk hangs: a write to the %s has taken more than %v", p.what, (stallBeats-1)*stallBeat)
 }
 
-// watchdog beats while something is under way, and sleeps otherwise.
+// watchdog beats while a write is in progress, and sleeps otherwise.
 type watchdog struct {
-	pulses []*pulse
-	asleep atomic.Bool
-	wake   chan struct{} // one place
+	trackers []*writeTracker
+	asleep   atomic.Bool
+	wake     chan struct{} // one place
 }
 
 func newWatchdog() *watchdog { return &watchdog{wake: make(chan struct{}, 1)} }
 
-// watch makes a pulse that the watchdog looks at, before it runs.
-func (d *watchdog) watch(what string) *pulse {
-	p := &pulse{what: what, dog: d}
-	d.pulses = append(d.pulses, p)
+// watch adds a writeTracker. It must be called before the watchdog runs.
+func (d *watchdog) watch(what string) *writeTracker {
+	p := &writeTracker{what: what, watchdog: d}
+	d.trackers = append(d.trackers, p)
 	return p
 }
 
-// rouse is called after something has begun.
-func (d *watchdog) rouse() {
+// wakeUp wakes the watchdog. It must be called after a write has begun.
+func (d *watchdog) wakeUp() {
 	if d.asleep.Load() && d.asleep.CompareAndSwap(true, false) {
 		d.wake <- struct{}{}
 	}
 }
 
-// run beats until quit is closed, or until one of the pulses has stopped.
+// run beats until quit is closed or a write hangs.
 func (d *watchdog) run(quit <-chan struct{}, fail func(error)) {
 	beat := time.NewTimer(stallBeat)
 	defer beat.Stop()
 	for {
 		if !d.busy() {
 			d.sleep(quit)
-			for _, p := range d.pulses {
-				p.seen, p.silence = p.ended.Load(), 0
+			for _, p := range d.trackers {
+				p.seen, p.stuckBeats = p.ended.Load(), 0
 			}
 		}
 		beat.Reset(stallBeat)
@@ -91,7 +91,7 @@ func (d *watchdog) run(quit <-chan struct{}, fail func(error)) {
 			return
 		case <-beat.C:
 		}
-		for _, p := range d.pulses {
+		for _, p := range d.trackers {
 			if err := p.beat(); err != nil {
 				fail(err)
 				return
@@ -100,7 +100,7 @@ func (d *watchdog) run(quit <-chan struct{}, fail func(error)) {
 	}
 }
 
-// sleep returns when something is under way. It looks once more after it has said that it sleeps: what began before that did not rouse it.
+// sleep returns when a write is in progress. It checks once more after setting asleep: a write that began before did not wake it.
 func (d *watchdog) sleep(quit <-chan struct{}) {
 	d.asleep.Store(true)
 	if d.busy() && d.asleep.CompareAndSwap(true, false) {
@@ -112,4 +112,4 @@ func (d *watchdog) sleep(quit <-chan struct{}) {
 	}
 }
 
-func (d *watchdog) busy() bool { return slices.ContainsFunc(d.pulses, (*pulse).underWay) }
+func (d *watchdog) busy() bool { return slices.ContainsFunc(d.trackers, (*writeTracker).inProgress) }

@@ -14,7 +14,7 @@ func isSync(op errorfs.Op) bool {
 	return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
 }
 
-// A sync that hangs for 5 s is as good as one that failed; one that comes back in less is only slow.
+// A sync that hangs for 5 s counts as failed; one that takes less is merely slow.
 func TestHangingDisk(t *testing.T) {
 	for _, file := range []string{".log", "marks"} {
 		for _, c := range []struct {
@@ -58,13 +58,13 @@ func TestHangingDisk(t *testing.T) {
 				} else if said != nil || err != nil {
 					t.Errorf("a sync of %q took %v: fatal %v, save %v", file, c.hangs, said, err)
 				}
-				_ = log.Close() // it may fail; its goroutines must end
+				_ = log.Close() // it may fail, but its goroutines must end
 			})
 		}
 	}
 }
 
-// A write is taken for one that hangs at the sixth beat at which nothing has ended, counted anew from each end.
+// A write counts as hung at the sixth beat without a completed write, counting again after each completion.
 func TestBeats(t *testing.T) {
 	d := newWatchdog()
 	p := d.watch("log")
@@ -95,7 +95,7 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-// The watchdog sleeps while nothing is under way, and takes as long for a write after that as for any.
+// The watchdog sleeps while no write is in progress, and afterwards takes as long to detect a hung write as otherwise.
 func TestWatchdogSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newWatchdog()

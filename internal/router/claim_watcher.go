@@ -139,7 +139,7 @@ func (g *claimWatcher) next() *notices {
 		if uint32(leader) == g.r.cfg.Node {
 			leader = 0 // it leads again: the claims may be posted again
 		}
-		out.Moved = append(out.Moved, broker.Elsewhere{Shard: shard, Node: uint32(leader)})
+		out.Moved = append(out.Moved, broker.NotLeader{Shard: shard, Node: uint32(leader)})
 	}
 	clear(g.moved)
 	return out

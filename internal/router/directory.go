@@ -194,7 +194,7 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 var whoLeads = serve(&method[uint32, leaderAnswer]{Rule: verb.Rule{Name: "leader", Idempotent: true}, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
 	node, term, index := r.cfg.Broker.Leader(shard)
 	if uint32(node) != r.cfg.Node {
-		return leaderAnswer{}, &broker.Elsewhere{Shard: shard, Node: uint32(node)}
+		return leaderAnswer{}, &broker.NotLeader{Shard: shard, Node: uint32(node)}
 	}
 	return leaderAnswer{node, term, index}, nil
 }})

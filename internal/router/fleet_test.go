@@ -184,7 +184,7 @@ func (b fakeBroker) begin(ctx context.Context, id uint32) (*fakeShard, error) {
 	s := b.m.f.shards[id]
 	if s == nil || s.leader != b.m.number {
 		defer b.m.f.mu.Unlock()
-		e := &broker.Elsewhere{Shard: id}
+		e := &broker.NotLeader{Shard: id}
 		if s != nil && !s.shy && slices.Contains(s.replicas, b.m.number) {
 			e.Node = s.leader
 			if hint := s.hints[b.m.number]; hint != 0 {
@@ -411,7 +411,7 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 	defer b.m.f.mu.Unlock()
 	s := b.m.f.shards[id.Shard()]
 	if s == nil || !slices.Contains(s.replicas, b.m.number) {
-		return nil, broker.Stamp{}, 0, &broker.Elsewhere{Shard: id.Shard()}
+		return nil, broker.Stamp{}, 0, &broker.NotLeader{Shard: id.Shard()}
 	}
 	v, err := s.show(id)
 	return v, s.stamp(), time.Second, err

@@ -21,7 +21,7 @@ type watchFrame struct {
 // notices is a frame from that node.
 type notices struct {
 	Lost  []broker.Lost
-	Moved []broker.Elsewhere // shards that it no longer leads: none of their claims is watched there
+	Moved []broker.NotLeader // shards that it does not lead any more: none of their claims is watched there
 }
 
 const (

@@ -78,7 +78,7 @@ type fakeControl struct {
 
 func (c fakeControl) check() error {
 	if leader := c.m.f.leader0; leader != c.m.number {
-		return &broker.Elsewhere{Shard: systemShard, Node: leader}
+		return &broker.NotLeader{Shard: systemShard, Node: leader}
 	}
 	return nil
 }

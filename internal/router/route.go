@@ -149,8 +149,8 @@ func retryElsewhere(rule *verb.Rule, err error) bool {
 }
 
 func isElsewhere(err error) bool {
-	var elsewhere *broker.Elsewhere
-	return errors.As(err, &elsewhere)
+	var notLeader *broker.NotLeader
+	return errors.As(err, &notLeader)
 }
 
 // seek looks for the leader of a call's shard until it has run the call, ctx is done, or the search has taken too long.
@@ -262,17 +262,17 @@ func (s *search) heard(node uint32, err error, after time.Duration) {
 	if after >= servedFor {
 		s.since, s.pause, s.tried = time.Now(), pauseMin, s.tried[:0]
 	}
-	var elsewhere *broker.Elsewhere
+	var notLeader *broker.NotLeader
 	s.hint = 0
 	var text string
 	switch {
-	case !errors.As(err, &elsewhere):
+	case !errors.As(err, &notLeader):
 		text = "gives no answer (" + cause(err) + ")"
-	case elsewhere.Node == 0:
+	case notLeader.Node == 0:
 		text = "knows of none"
 	default:
-		s.hint = elsewhere.Node
-		text = "says that " + s.r.nodeName(elsewhere.Node) + " leads"
+		s.hint = notLeader.Node
+		text = "says that " + s.r.nodeName(notLeader.Node) + " leads"
 	}
 	if s.r.leaders.of(s.shard) == node {
 		s.r.leaders.heard(s.shard, s.hint)

@@ -34,7 +34,7 @@ type Stream = interface {
 	Recv() ([]byte, error)
 }
 
-// Broker is this node's broker. For shards that it does not lead, calls return *broker.Elsewhere.
+// Broker is this node's broker. For shards that it does not lead, calls return *broker.NotLeader.
 type Broker interface {
 	verb.Runner
 	broker.ShardCalls

@@ -20,7 +20,7 @@ type refused struct {
 type fault struct {
 	Refused   *task.Error
 	Unknown   bool
-	Elsewhere *broker.Elsewhere
+	Elsewhere *broker.NotLeader
 	Moved     *moved
 	NotRun    string // why the node did not run the call, whoever leads
 	Within    string // an internal error; its text is for the log

@@ -280,8 +280,8 @@ func TestErrorsTravel(t *testing.T) {
 	if got, ok := task.AsError(way(fmt.Errorf("wrapped: %w", full))); !ok || *got != *full {
 		t.Errorf("a refusal arrives as %+v", got)
 	}
-	var elsewhere *broker.Elsewhere
-	if err := way(&broker.Elsewhere{Shard: 3, Node: 2}); !errors.As(err, &elsewhere) || *elsewhere != (broker.Elsewhere{Shard: 3, Node: 2}) {
+	var notLeader *broker.NotLeader
+	if err := way(&broker.NotLeader{Shard: 3, Node: 2}); !errors.As(err, &notLeader) || *notLeader != (broker.NotLeader{Shard: 3, Node: 2}) {
 		t.Errorf("elsewhere arrives as %v", err)
 	}
 	var to *moved

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// startOnDisk starts a shard of one on the real disk, with fsync on.
+// startOnDisk starts a single-replica shard on the real disk, with fsync on.
 func startOnDisk(b *testing.B) *Shard {
 	dir := b.TempDir()
 	fatal := func(err error) { b.Error(err) }
@@ -45,7 +45,7 @@ func startOnDisk(b *testing.B) *Shard {
 
 var value = make([]byte, 1024)
 
-// setRows returns a call that writes n rows of 1 KiB under keys that nobody else writes.
+// setRows returns a call that writes n rows of 1 KiB under keys that no other call writes.
 func setRows(next *atomic.Uint64, n uint64) func(*store.Tx) (struct{}, error) {
 	return func(tx *store.Tx) (struct{}, error) {
 		last := next.Add(n)
@@ -106,7 +106,7 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
-// These are what the disk alone does: one write of the size of an entry of one row, or of 64, and one fdatasync.
+// These measure the disk alone: one write of the size of an entry of one row, or of 64, and one fdatasync.
 func BenchmarkBareSync(b *testing.B)   { benchmarkBareSync(b, 1400) }
 func BenchmarkBareSync64(b *testing.B) { benchmarkBareSync(b, 64*1100) }
 

@@ -11,19 +11,19 @@ import (
 )
 
 var (
-	// ErrUnknown: the call may have taken effect, or may yet, or never will.
+	// ErrUnknown: the call may have taken effect, may still take effect, or may never do so.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrStopped: the replica is stopped; the call did not run.
+	// ErrStopped: the replica has stopped; the call did not run.
 	ErrStopped = errors.New("shard is stopped")
 	// ErrBusy: too many calls are waiting; the call did not run.
 	ErrBusy = errors.New("shard has too many calls waiting")
-	// ErrTooLarge: the call wrote more than an entry can hold; nothing of it was kept.
+	// ErrTooLarge: the call wrote more than an entry can hold; nothing was kept.
 	ErrTooLarge = errors.New("call writes too much for one entry")
 )
 
-// NotLeader says that the call did not run, because this replica is not the leader.
+// NotLeader is returned for a call that did not run because this replica is not the leader.
 type NotLeader struct {
-	Leader uint64 // the replica that is, as far as known here; 0: none
+	Leader uint64 // the leader's replica, as far as known here; 0: none
 }
 
 func (e *NotLeader) Error() string {
@@ -33,7 +33,7 @@ func (e *NotLeader) Error() string {
 	return fmt.Sprintf("not the leader: the replica on node number %d is", uint32(e.Leader)) // #nosec G115 -- the number is the lower half
 }
 
-// PanicError is what a call gets that panicked or broke the rule of refusals. Nothing of it was kept.
+// PanicError is the error of a call that panicked, or that refused after writing. Nothing of the call was kept.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -41,8 +41,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("call panicked: %v", e.Value) }
 
-// Stamp is where and when a call took effect. Two calls on a shard took effect in the order of their indexes; for one
-// that wrote nothing, Index is the entry that it read the state after.
+// Stamp is where and when a call took effect. Two calls on a shard took effect in the order of their indexes. For a call
+// that wrote nothing, Index is the last entry in the state that it read.
 type Stamp struct {
 	Shard uint32
 	Index uint64
@@ -50,19 +50,19 @@ type Stamp struct {
 	Time  store.Time
 }
 
-// Update runs fn in a round on the leader and returns its result when the round is committed and applied. Fn runs on
-// the shard's loop, so it must not block; it may run again if its round was dropped, so it must leave no trace but
-// through tx and its result; and it may still run after Update has returned ErrUnknown.
+// Update runs fn in a round on the leader and returns its result when the round is committed and applied. fn runs on
+// the shard's loop, so it must not block. It may run again if its round is dropped, so it must have no side effects except
+// through tx and its result. It may still run after Update has returned ErrUnknown.
 //
-// An error from fn is a refusal: fn must have written nothing, which it does by deciding first, then writing. The
-// refusal is returned as it is once a majority has confirmed that this was the leader. Other errors: *NotLeader,
-// ErrStopped, ErrBusy and ErrTooLarge say that the call had no effect, as does the context's own error; ErrUnknown that it
-// may have had one. An error that wraps both ErrUnknown and the context's means that the context ended too late.
+// An error from fn is a refusal: fn must have written nothing, so it decides first and writes afterwards. The refusal is
+// returned unchanged once a majority has confirmed that this was the leader. Of the other errors, *NotLeader, ErrStopped,
+// ErrBusy, ErrTooLarge and the context's own mean that the call had no effect; ErrUnknown means that it may have had one.
+// An error that wraps both ErrUnknown and the context's means that the context ended too late.
 func Update[T any](ctx context.Context, s *Shard, fn func(*store.Tx) (T, error)) (T, Stamp, error) {
 	return UpdateOf(ctx, s, "", fn)
 }
 
-// UpdateOf is Update for one of several owners, whose calls take turns.
+// UpdateOf is like Update, on behalf of one of several owners whose calls take turns.
 func UpdateOf[T any](ctx context.Context, s *Shard, owner string, fn func(*store.Tx) (T, error)) (T, Stamp, error) {
 	var out T
 	c := newCall(ctx)
@@ -72,14 +72,14 @@ func UpdateOf[T any](ctx context.Context, s *Shard, owner string, fn func(*store
 		return err
 	}
 	if err := s.do(c); err != nil {
-		var zero T // out may be the loop's still
+		var zero T // the loop may still use out
 		return zero, c.stampIfDone(), err
 	}
 	return out, c.stamp, nil
 }
 
-// View runs fn on the caller's goroutine against the state as it was at some moment during the call. Only the leader
-// answers. Errors are as for Update; fn's own is returned as it is.
+// View runs fn on the caller's goroutine against the state at some moment during the call. Only the leader answers.
+// Errors are as for Update; fn's own error is returned unchanged.
 func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)) (out T, at Stamp, err error) {
 	c := newCall(ctx)
 	if err := s.do(c); err != nil {
@@ -90,7 +90,7 @@ func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 	return out, c.stamp, err
 }
 
-// readView runs fn against a view, and makes an error of a state that can't be read.
+// readView runs fn against a view, and returns a *store.Failure panic as an error.
 func readView[T any](v *view, fn func(store.Reader) (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,7 +104,7 @@ func readView[T any](v *view, fn func(store.Reader) (T, error)) (out T, err erro
 	return fn(v.snap)
 }
 
-// The life of a call. The caller may leave it at any time before it is answered.
+// States of a call. The caller may leave it at any time before it is answered.
 const (
 	callWaiting = iota
 	callTaken   // by the loop
@@ -112,25 +112,25 @@ const (
 	callLeft // by its caller
 )
 
-// call is a caller waiting for the loop. All fields but state belong to the loop until done is closed, then to the
-// caller.
+// call is a caller waiting for the loop. All fields except state are owned by the loop until done is closed, and by the
+// caller afterwards.
 type call struct {
 	ctx    context.Context
 	state  atomic.Int32
 	done   chan struct{}
 	update func(*store.Tx) error // nil: a view
-	owner  string                // calls of several take turns
+	owner  string                // calls of different owners take turns
 	wrote  bool
 
-	refusal error // what update returned
-	err     error // what the caller gets
+	refusal error // returned by update
+	err     error // returned to the caller
 	stamp   Stamp
 	view    *view
 }
 
 func newCall(ctx context.Context) *call { return &call{ctx: ctx, done: make(chan struct{})} }
 
-// take makes the call the loop's, unless its caller has left. A call that goes into a second round is taken already.
+// take hands the call to the loop, unless its caller has left. A call that goes into a second round has been taken before.
 func (c *call) take() bool {
 	if c.state.Load() == callTaken {
 		return true
@@ -138,7 +138,7 @@ func (c *call) take() bool {
 	return c.state.CompareAndSwap(callWaiting, callTaken)
 }
 
-// answer ends the call. It returns false if the caller has left, or has an answer.
+// answer ends the call. It returns false if the caller has left or already has an answer.
 func (c *call) answer(at Stamp, err error) bool {
 	if s := c.state.Load(); s == callAnswered || s == callLeft {
 		return false
@@ -184,7 +184,7 @@ func (s *Shard) do(c *call) error {
 	return c.err
 }
 
-// view is a snapshot that several calls read.
+// view is a snapshot shared by several readers.
 type view struct {
 	snap    *store.Snapshot
 	readers atomic.Int32
@@ -192,7 +192,7 @@ type view struct {
 	ctx     context.Context // ends when the loop waits for the views to be released
 }
 
-// newView opens a snapshot of the state as it is now for n readers.
+// newView opens a snapshot of the current state for n readers.
 func (l *loop) newView(n int) *view {
 	v := &view{snap: l.cfg.State.Snapshot(), open: &l.views, ctx: l.outgoing.ctx}
 	v.readers.Store(int32(n))
@@ -207,18 +207,17 @@ func (v *view) release() {
 	}
 }
 
-// ReadBeside runs fn on a goroutine of its own, against the state as it is now. Only hooks may call it. A panic of fn ends the replica, as one
-// of a hook does.
-func (s *Shard) ReadBeside(fn func(store.Reader)) {
+// ReadAsync runs fn on its own goroutine, against the current state. Only hooks may call it. A panic of fn ends the replica, as in a hook.
+func (s *Shard) ReadAsync(fn func(store.Reader)) {
 	v := &view{snap: s.cfg.State.Snapshot(), open: &s.views}
 	v.readers.Store(1)
 	v.open.Add(1)
 	go func() {
 		defer func() {
 			p := recover()
-			v.release() // the loop may be waiting for that
+			v.release() // first, because the loop may be waiting for the release
 			if p != nil {
-				_ = s.ask(context.Background(), func(*loop) { panic(p) }) // fails only if the replica has ended
+				_ = s.runOnLoop(context.Background(), func(*loop) { panic(p) }) // fails only if the replica has ended
 			}
 		}()
 		fn(v.snap)

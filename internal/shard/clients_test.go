@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Each client counts its own counter up, and adds to a sum that all share, in one call. It knows between which bounds
-// its counter must be: what was answered is there, what was refused is not, what is unknown may be.
+// Each client increments its own counter, and adds to a sum shared by all, in one call. It knows the bounds of its counter:
+// answered calls took effect, refused ones did not, unknown ones may have.
 
 var sumKey = []byte("sum")
 
@@ -21,7 +21,7 @@ type client struct {
 	w      *world
 	key    []byte
 	lo, hi uint64
-	node   int        // which it tries first
+	node   int        // tried first
 	last   Stamp      // of the last answer
 	wrote  store.Time // of the last answered write
 }
@@ -36,7 +36,7 @@ func (w *world) clients(n int) []*client {
 	return cs
 }
 
-// runAll lets all clients work until stop is closed.
+// runAll runs all clients until stop is closed.
 func runAll(cs []*client, stop chan struct{}) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for _, c := range cs {
@@ -54,10 +54,10 @@ func runAll(cs []*client, stop chan struct{}) *sync.WaitGroup {
 	return &wg
 }
 
-// act makes one call on the node that led last, or else any.
+// act makes one call on the node that led last, or on any other.
 func (c *client) act() {
 	if c.w.intn(4) == 0 {
-		c.node = c.w.intn(len(c.w.nodes)) // perhaps one that led before, and still thinks it does
+		c.node = c.w.intn(len(c.w.nodes)) // perhaps a former leader that still believes it leads
 	}
 	n := c.w.nodes[c.node]
 	l := n.alive()
@@ -76,7 +76,7 @@ func (c *client) act() {
 	case k < 12:
 		c.count(ctx, l, 0)
 	case k < 13:
-		c.count(ctx, l, 3000) // over what a round gathers
+		c.count(ctx, l, 3000) // exceeds what a round gathers
 	case k < 16:
 		c.look(ctx, l)
 	case k < 18:
@@ -88,7 +88,7 @@ func (c *client) act() {
 	}
 }
 
-// host is the machine that the client tries, or another if that is down. One must be up.
+// host returns the machine that the client tries, or another one if that is down. One must be up.
 func (c *client) host() *life {
 	for c.w.nodes[c.node].alive() == nil {
 		c.node = c.w.intn(len(c.w.nodes))
@@ -96,7 +96,7 @@ func (c *client) host() *life {
 	return c.w.nodes[c.node].alive()
 }
 
-// outcome is what an error says about a write. It sends the client to another node if there is a better one.
+// outcome interprets an error of a write. It switches the client to another node if there is a better one.
 func (c *client) outcome(l *life, err error) (done, maybe bool) {
 	var no *NotLeader
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -120,19 +120,19 @@ func (c *client) outcome(l *life, err error) (done, maybe bool) {
 		c.w.errorf("%s: %v", c.key, err)
 		return false, true
 	case l.dead.Load():
-		return false, true // its answer may have been after the power loss
+		return false, true // the answer may have come after the power loss
 	}
 	return true, false
 }
 
-// count adds one to the client's counter and to the sum.
+// count increments the client's counter and the sum.
 func (c *client) count(ctx context.Context, l *life, ballast int) {
 	before := c.w.moment()
 	c.hi++
 	got, at, err := Update(ctx, l.shard, func(tx *store.Tx) (uint64, error) {
 		v := number(tx, c.key) + 1
 		tx.Set(c.key, fmt.Appendf(nil, "%d%s", v, strings.Repeat(" ", ballast)))
-		tx.Set(fmt.Appendf(nil, "past %s %d", c.key, v%256), fmt.Appendf(nil, "%d", v)) // a row that nobody writes again soon
+		tx.Set(fmt.Appendf(nil, "past %s %d", c.key, v%256), fmt.Appendf(nil, "%d", v)) // a row that is not soon overwritten
 		tx.Set(sumKey, fmt.Appendf(nil, "%d", number(tx, sumKey)+1))
 		n, _ := tx.Local.(uint64)
 		tx.Local = n + 1
@@ -151,7 +151,7 @@ func (c *client) count(ctx context.Context, l *life, ballast int) {
 	}
 }
 
-// moment is when a call begins, and the highest index that was answered before.
+// moment is the start of a call, and the highest index that was answered before.
 type moment struct {
 	index uint64
 	at    time.Time
@@ -159,13 +159,13 @@ type moment struct {
 
 func (w *world) moment() moment { return moment{w.newest.Load(), time.Now()} }
 
-// seen checks that answers come in the order of the log, and that the shard's time passes as the true one does.
+// seen checks that answers arrive in the order of the log, and that the shard's time passes like true time.
 func (c *client) seen(at Stamp, before moment, wrote bool) {
 	if at.Index < before.index || wrote && at.Index == before.index {
 		c.w.errorf("%s: answer at index %d, though %d was answered before the call", c.key, at.Index, before.index)
 	}
 	c.w.terms.saw(c.w, at, before.at)
-	last := c.wrote // what no entry tells, a new leader doesn't know
+	last := c.wrote // a new leader doesn't know times that no entry has
 	if at.Term == c.last.Term {
 		last = c.last.Time
 	}
@@ -222,7 +222,7 @@ func (c *client) check(got picture) {
 	c.lo = got.mine
 }
 
-// beRefused reads in an update: the refusal must be as fresh as a view.
+// beRefused reads in a refused update: the refusal must be as fresh as a view.
 func (c *client) beRefused(ctx context.Context, l *life) {
 	before := c.w.moment()
 	var got picture
@@ -248,7 +248,7 @@ func (c *client) beRefused(ctx context.Context, l *life) {
 	c.seen(at, before, false)
 }
 
-// misbehave breaks the rules for calls. Nothing of it may be kept, and nobody else may notice.
+// misbehave breaks the rules for calls. None of it may be kept or noticed by others.
 func (c *client) misbehave(ctx context.Context, l *life) {
 	panics := c.w.intn(2) == 0
 	_, _, err := Update(ctx, l.shard, func(tx *store.Tx) (struct{}, error) {
@@ -282,11 +282,11 @@ func (c *client) writeTooMuch(ctx context.Context, l *life) {
 	}
 }
 
-// settleLimit is how long a group may take to answer everybody after all was healed: ten election timeouts.
+// settleLimit is how long a group may take to answer every client once everything is healed: ten election timeouts.
 const settleLimit = 20 * time.Second
 
-// settle waits until the group answers, and checks every counter. A node alone whose power goes meanwhile is left as it
-// is: no answer of it would count.
+// settle waits until the group answers, and checks every counter. If it is a single node that loses power meanwhile, settle gives up:
+// no answer would count.
 func (w *world) settle(cs []*client) {
 	healed := time.Now()
 	for _, c := range cs {
@@ -312,7 +312,7 @@ func (w *world) settle(cs []*client) {
 	w.checkTimes()
 }
 
-// checkTimes: the shard's time never falls from one index to a later one.
+// checkTimes checks that the shard's time never decreases from one index to a later one.
 func (w *world) checkTimes() {
 	last := store.Time(0)
 	for i := range w.newest.Load() + 1 {
@@ -325,7 +325,7 @@ func (w *world) checkTimes() {
 	}
 }
 
-// One node loses power, again and again, at any moment.
+// One node loses power again and again, at any moment.
 func TestPowerLoss(t *testing.T) {
 	whats := []string{
 		"restart from a state", "torn writes", "power loss at rest", "power loss in a write", "round of several writes",
@@ -337,7 +337,7 @@ func TestPowerLoss(t *testing.T) {
 		n := w.nodes[0]
 		cs := w.clients(8)
 		for life := range 12 {
-			quiet := life == int(seed%12) // it stops as it should
+			quiet := life == int(seed%12) // a clean stop
 			fuse := 1 + w.intn(60)
 			if w.intn(2) == 0 {
 				fuse = 1 + w.intn(1500)
@@ -394,7 +394,7 @@ func (w *world) noteRestart(l *life) {
 	}
 }
 
-// A leader that was stopped while others elected another still thinks that it leads when it goes on. What waited for it
+// A leader that was paused while the others elected another still believes that it leads when it resumes. Calls that waited for it
 // meanwhile must not be answered from its old state, neither views nor refusals.
 func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
 	eachSeed(t, 10, []string{"old leader asked"}, func(t *testing.T, seed uint64, some *sometimes) {
@@ -424,7 +424,7 @@ func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
 	})
 }
 
-// countOnce counts until it is answered.
+// countOnce retries until a count is answered.
 func (w *world) countOnce(c *client) {
 	for was := c.lo; c.lo == was; w.wait(10 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -433,8 +433,8 @@ func (w *world) countOnce(c *client) {
 	}
 }
 
-// pause holds a replica as a stopped process would be held, and lets clients come to it meanwhile: when it goes on, it
-// may still take itself for the leader.
+// pause holds a replica like a stopped process, and lets clients queue up meanwhile: when it resumes, it may still
+// believe that it is the leader.
 func (w *world) pause(l *life, d time.Duration) {
 	_, _, _ = Update(context.Background(), l.shard, func(*store.Tx) (struct{}, error) {
 		w.wait(d)
@@ -442,7 +442,7 @@ func (w *world) pause(l *life, d time.Duration) {
 	})
 }
 
-// compare waits until all replicas have applied the same, and checks that they hold the same.
+// compare waits until all replicas have applied the same entries, and checks that they hold the same rows.
 func (w *world) compare() {
 	for range 300 {
 		w.wait(100 * time.Millisecond)

@@ -8,15 +8,15 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// entryVersion opens every entry. A replica that reads another version stops: to skip an entry would part it from the
-// others.
+// entryVersion is the first byte of every entry. A replica that reads another version stops: if it skipped the entry, it
+// would diverge from the others.
 const entryVersion = 1
 
 // headerLen is the length of an entry's header: version 1, term 8, base 8, time 8.
 const headerLen = 1 + 8 + 8 + 8
 
-// header stands before the bytes of a round in its log entry. Term and base are the guard: the round was computed by
-// the leader of term, on the state after entry base.
+// header precedes the bytes of a round in its log entry. term and base are the guard: the leader of term computed the
+// round on the state after entry base.
 type header struct {
 	term, base uint64
 	time       store.Time
@@ -47,7 +47,7 @@ func parseEntry(b []byte) (h header, body []byte, err error) {
 	return h, b[headerLen:], nil
 }
 
-// holds says whether the guard lets an entry that stands at index of term take effect.
+// holds reports whether the guard allows an entry at index of term to take effect.
 func (h header) holds(index, term uint64) bool {
 	return h.term == term && h.base+1 == index || planted("shard-no-guard")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Only what a leader may have written is an entry: cut short, of another form or with a time that no clock tells it is an error.
+// An entry that no leader can have written is an error: cut short, in another format, or with an impossible time.
 func TestParseEntry(t *testing.T) {
 	whole := func(at uint64) []byte {
 		b := make([]byte, headerLen)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// troubles is what may happen to a group, with how often of all. One lasts until the next, or until a "healed".
+// troubles are the faults that may happen to a group, with their weights. A fault lasts until the next one, or until "healed".
 var troubles = []struct {
 	weight int
 	make   func(*world, *node)
@@ -20,7 +20,7 @@ var troubles = []struct {
 	{2, (*world).slowDisk}, {2, (*world).stuckDisk}, {3, (*world).sickDisk}, {4, (*world).clockJump},
 }
 
-// whatHappens is what a batch of seeds sees of troubles.
+// whatHappens lists what a batch of seeds must see of troubles.
 var whatHappens = []string{
 	"restart from a state", "torn writes", "power loss in a write", "some lose power", "all lose power", "paused", "suspended",
 	"isolated", "cut one way", "links cut", "bridge", "link flaps", "slow disk", "disk fails", "disk hangs", "clock jump",
@@ -28,11 +28,11 @@ var whatHappens = []string{
 	"round of several writes", "unknown outcome", "unknown outcome that happened", "refusal", "sent to the leader",
 }
 
-// rareSeeds are enough to see "unknown outcome that did not happen" too, which one seed in three or four does.
+// rareSeeds is enough to also see "unknown outcome that did not happen", which one seed in three or four does.
 const rareSeeds = 50
 
-// disturb does something to a node, its disk, its clock or the network, to that of the leader half of the time. All nodes
-// are up afterwards.
+// disturb disturbs a node, its disk, its clock or the network; half of the time it picks the leader. All nodes are up
+// afterwards.
 func (w *world) disturb() {
 	n := w.nodes[w.intn(len(w.nodes))]
 	if leader, _ := n.alive().shard.Leader(); leader != 0 && w.intn(2) == 0 {
@@ -41,8 +41,8 @@ func (w *world) disturb() {
 	w.nextTrouble()(w, n)
 }
 
-// nextTrouble deals troubles from decks that have each as often as its weight says. A seed goes on where the one before it ends,
-// so that some seeds in a row see them all.
+// nextTrouble deals troubles from decks in which each occurs as often as its weight. A seed continues where the previous one ended,
+// so that a few consecutive seeds see all of them.
 func (w *world) nextTrouble() func(*world, *node) {
 	var deck []func(*world, *node)
 	for _, t := range troubles {
@@ -55,7 +55,7 @@ func (w *world) nextTrouble() func(*world, *node) {
 	return deck[at%len(deck)]
 }
 
-// powerLoss takes the power from a node in the middle of a write, for a while.
+// powerLoss cuts the power of a node in the middle of a write, for a while.
 func (w *world) powerLoss(n *node) {
 	l := n.alive()
 	l.fuse.Store(int64(1 + w.intn(200)))
@@ -65,7 +65,7 @@ func (w *world) powerLoss(n *node) {
 	n.start(0)
 }
 
-// someLosePower takes it from any number of nodes at once, which come back one after the other.
+// someLosePower cuts the power of several nodes at the same time. They restart one after the other.
 func (w *world) someLosePower(*node) {
 	w.some.hit("some lose power")
 	var down []*node
@@ -91,18 +91,18 @@ func (w *world) allLosePower() {
 	}
 }
 
-// stop holds a replica in the middle of a round, if it leads.
+// stop pauses a replica in the middle of a round, if it leads.
 func (w *world) stop(n *node) {
 	w.some.hit("paused")
 	w.pause(n.alive(), w.ms(6000))
 }
 
-// suspend holds a replica between two turns, as a machine is held that is put to sleep: messages and calls wait for it, and
-// its clocks go on.
+// suspend pauses a replica between two turns, like a machine that is suspended: messages and calls wait for it, and its
+// clocks continue.
 func (w *world) suspend(n *node) {
 	w.some.hit("suspended")
 	d := w.ms(6000)
-	_ = n.alive().shard.ask(context.Background(), func(*loop) { w.wait(d) })
+	_ = n.alive().shard.runOnLoop(context.Background(), func(*loop) { w.wait(d) })
 	w.wait(d)
 }
 
@@ -128,7 +128,7 @@ func (w *world) bridgeCut(*node) {
 	w.bridge()
 }
 
-// flap cuts a node off and on again, many times.
+// flap isolates and reconnects a node many times.
 func (w *world) flap(n *node) {
 	w.some.hit("link flaps")
 	for range 10 {
@@ -139,7 +139,7 @@ func (w *world) flap(n *node) {
 	}
 }
 
-// slowDisk has each sync of a disk take long, for a while.
+// slowDisk makes each sync of a disk slow, for a while.
 func (w *world) slowDisk(n *node) {
 	w.some.hit("slow disk")
 	l := n.alive()
@@ -148,7 +148,7 @@ func (w *world) slowDisk(n *node) {
 	l.delay.Store(0)
 }
 
-// sickDisk has a disk fail, stuckDisk has it hang. Its replica must end itself; then the machine loses power, and starts again.
+// sickDisk makes a disk fail, stuckDisk makes it hang. The replica must end itself; then the machine loses power, and restarts.
 func (w *world) sickDisk(n *node) { w.loseDisk(n, n.alive().failure()) }
 
 func (w *world) stuckDisk(n *node) { w.loseDisk(n, &fault{hangs: true}) }
@@ -160,14 +160,14 @@ func (w *world) loseDisk(n *node, f *fault) {
 	n.start(0)
 }
 
-// clockJump sets a node's wall clock wrong, or right.
+// clockJump sets a node's wall clock wrong, or right again.
 func (w *world) clockJump(n *node) {
 	w.some.hit("clock jump")
 	most := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}[w.intn(4)]
 	n.wall.Store(int64(time.Duration(w.intn(2001)-1000) * most / 1000))
 }
 
-// underFire lets troubles come while clients work, then heals all, and wants everything to be there, the same everywhere.
+// underFire lets faults happen while clients work, then heals everything, and checks that all data is there and identical everywhere.
 func (w *world) underFire(clients, steps int) {
 	for _, n := range w.nodes {
 		n.start(0)
@@ -187,21 +187,21 @@ func (w *world) underFire(clients, steps int) {
 	w.endAll()
 }
 
-// Three nodes lose power, messages, disks and each other, and their clocks jump.
+// Three nodes lose power, messages, disks and contact with each other, and their clocks jump.
 func TestThreeReplicas(t *testing.T) {
 	eachSeed(t, threeSeeds, seenBy(threeSeeds), func(t *testing.T, seed uint64, some *sometimes) {
 		newWorld(t, seed, 3, some).underFire(6, fireSteps)
 	})
 }
 
-// So do five, of which two may be gone.
+// The same with five nodes, of which two may be down.
 func TestFiveReplicas(t *testing.T) {
 	eachSeed(t, fiveSeeds, seenBy(fiveSeeds), func(t *testing.T, seed uint64, some *sometimes) {
 		newWorld(t, seed, 5, some).underFire(6, fireSteps)
 	})
 }
 
-// seenBy is what so many seeds must have seen: too few can't see everything.
+// seenBy returns what that many seeds must have seen: a few can't see everything.
 func seenBy(seeds int) []string {
 	switch {
 	case seeds < 8:
@@ -212,7 +212,7 @@ func seenBy(seeds int) []string {
 	return append(slices.Clip(whatHappens), "unknown outcome that did not happen")
 }
 
-// Two halves that only one node joins still have a leader that a majority hears, and keep it.
+// Two halves that only one node connects still have a leader that a majority hears from, and keep it.
 func TestBridge(t *testing.T) {
 	eachSeed(t, bridgeSeeds, nil, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newWorld(t, seed, 3+2*int(seed%2), some)

@@ -8,10 +8,10 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// ticking says whether a replica lets Raft's time pass.
+// ticking reports whether a replica runs Raft's ticks.
 func (l *life) ticking(t *testing.T) bool {
 	needs := make(chan bool, 1)
-	if err := l.shard.ask(t.Context(), func(l *loop) { needs <- l.needsTicks() }); err != nil {
+	if err := l.shard.runOnLoop(t.Context(), func(l *loop) { needs <- l.needsTicks() }); err != nil {
 		t.Fatal(err)
 	}
 	return <-needs
@@ -33,7 +33,7 @@ func TestIdleReplicaSleeps(t *testing.T) {
 				t.Error("it does not sleep after a minute without a write")
 			}
 		}
-		// A replica that no longer belongs to the group comes back with a later term: that ends its leadership.
+		// A replica that no longer belongs to the group returns with a later term, which ends the leadership.
 		_, term := l.shard.Leader()
 		if err := l.shard.Step(&pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5)}); err != nil {
 			t.Fatal(err)
@@ -51,8 +51,8 @@ func TestIdleReplicaSleeps(t *testing.T) {
 	})
 }
 
-// A leader that has nothing to do goes on telling that it leads, if there is another replica: a voter would stand for election otherwise, and a
-// learner that comes back would not hear of it.
+// An idle leader continues to send heartbeats if there is another replica: otherwise a voter would start an election, and a
+// learner that restarts would not hear about the leader.
 func TestIdleGroupsStayTogether(t *testing.T) {
 	for _, c := range []struct {
 		name     string

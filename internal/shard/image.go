@@ -6,11 +6,11 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Image runs read on the caller's goroutine with a snapshot of the state as it was at some moment of the call, for as long as
-// read takes. Only the leader has one to give, so all that was answered before the call is in it. Its ctx ends with the
-// caller's, and when the replica stops or goes on from another state: then read must return soon, since the replica waits
-// for it. An error of read is returned as it is; others are as for View, with ErrStopped for a replica that read had to make
-// way for.
+// Image runs read on the caller's goroutine with a snapshot of the state at some moment during the call, for as long as read
+// takes. Only the leader provides it, so the snapshot includes everything that was answered before the call. The ctx passed to
+// read ends with the caller's, and when the replica stops or installs a snapshot: then read must return soon, since the
+// replica waits for it. An error of read is returned unchanged; others are as for View. It is ErrStopped if read was cut
+// short by the replica.
 func (s *Shard) Image(ctx context.Context, read func(ctx context.Context, snap *store.Snapshot) error) (at Stamp, err error) {
 	c := newCall(ctx)
 	if err := s.do(c); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// An image has what was answered before it was asked for, and nothing of what comes while it is read.
+// An image has what was answered before it was requested, and nothing written while it is read.
 func TestImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -42,7 +42,7 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// A replica that stops does not wait for who reads its state.
+// A replica that stops does not wait for readers of its state.
 func TestImageMakesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})

@@ -2,8 +2,8 @@
 
 package shard
 
-// How much the simulations take on: seeds of each, and steps in one. The race detector makes each step ten to twenty times slower, and
-// looks at what goroutines do in every step, whatever the seed: that a batch meets all troubles is for the tests without it.
+// The size of the simulations: seeds of each, and steps per seed. The race detector makes each step ten to twenty times slower, and
+// finds races in any step, whatever the seed: only the tests without it need batches that meet all troubles.
 const (
 	powerSeeds  = 4
 	threeSeeds  = 2
@@ -12,6 +12,6 @@ const (
 	bridgeSeeds = 1
 	memberSeeds = 2
 	reshapes    = 15
-	slowDisks   = 2 // a leader that goes, and one that stays
+	slowDisks   = 2 // a leader that hands over, and one that stays
 	meetsAll    = false
 )

@@ -2,7 +2,7 @@
 
 package shard
 
-// How much the simulations take on: seeds of each, and steps in one.
+// The size of the simulations: seeds of each, and steps per seed.
 const (
 	powerSeeds  = 30
 	threeSeeds  = 12
@@ -12,5 +12,5 @@ const (
 	memberSeeds = 8
 	reshapes    = 40
 	slowDisks   = 6
-	meetsAll    = true // a batch must meet all troubles that it is for
+	meetsAll    = true // a batch must meet all of its troubles
 )

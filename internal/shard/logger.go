@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// raftLogger passes on what etcd's raft says. Its panics are for broken invariants; the loop stops the replica then.
-// It calls replicas by ids that tell people nothing, so its warnings are for debugging: what people should know of leaders the loop logs.
+// raftLogger forwards the log of etcd's raft. Its panics report broken invariants; the loop then stops the replica.
+// It names replicas by ids that mean nothing to people, so its warnings go to debug: the loop logs what people should know about leaders.
 type raftLogger struct {
 	log   *slog.Logger
 	shard uint32

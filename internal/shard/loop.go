@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxMessage is how many bytes of entries go into one message, and are applied between two looks at the rest of
-	// the world. One larger entry goes alone.
+	// maxMessage bounds the bytes of entries in one message, and those applied before the loop handles other events. A larger
+	// entry is sent alone.
 	maxMessage = 1 << 20
-	// maxInflight is how many messages of entries may be under way to a peer.
+	// maxInflight is how many messages with entries may be in flight to a peer.
 	maxInflight = 64
-	// maxDrain is how many messages are taken from the inbox before what they lead to is written.
+	// maxDrain is how many messages are taken from the inbox before their effects are written.
 	maxDrain = 64
 )
 
-// loop owns a replica: the Raft node, the log, writes to the state, the round. All its fields belong to its goroutine.
+// loop owns a replica: the Raft node, the log, writes to the state, the round. Its goroutine owns all fields.
 type loop struct {
 	*Shard
 	raft *raft.RawNode
@@ -40,37 +40,37 @@ type loop struct {
 
 	soft    raft.SoftState
 	term    uint64
-	leading *leading // nil: not the leader, or not all applied yet
+	leading *leading // nil: not the leader, or not caught up yet
 	round   *round   // the one in flight
-	sealed  []byte   // room for its entry, of which Raft takes a copy
+	sealed  []byte   // buffer for its entry; Raft gets a copy
 	reads   map[uint64]*read
 	readID  uint64
 
-	change    *change // of membership, waiting or proposed
-	handovers handovers
-	former    former
-	news      freshness
-	staged    *staged  // a snapshot that is to be installed
-	outgoing  outgoing // snapshots that are being sent
-	marks     marks
+	change    *change // of membership, or a hash entry: waiting or proposed
+	transfers transfers
+	previous  previousLeader
+	freshness freshness
+	staged    *staged  // a snapshot to be installed
+	outgoing  outgoing // snapshots being sent
+	hashers   hashers
 
 	upkeep *upkeep
 }
 
-// leading is this replica's time as leader.
+// leading is this replica's term as leader.
 type leading struct {
 	LeaderTerm
 	clock *store.Clock
 }
 
-// newLoop brings log and state together and makes the Raft node.
+// newLoop brings log and state into agreement and creates the Raft node.
 func newLoop(s *Shard) (l *loop, err error) {
 	defer func() {
 		if p := recover(); p != nil { // etcd's raft panics if the log can't be read
 			err = asFailure(p)
 		}
 	}()
-	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), marks: newMarks(), sealed: make([]byte, headerLen)}
+	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), hashers: newHashers(), sealed: make([]byte, headerLen)}
 	if err := l.bootstrap(); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 	hs, _, _ := l.log.InitialState()
 	l.term = hs.GetTerm()
 	if l.alone {
-		err = l.raft.Campaign() // there is nobody to wait for
+		err = l.raft.Campaign() // no other replica to wait for
 	}
 	if err == nil {
 		l.upkeep = newUpkeep(s.cfg.State, s.cfg.Limits.KeepBytes)
@@ -99,22 +99,22 @@ func newLoop(s *Shard) (l *loop, err error) {
 	return l, err
 }
 
-// openLog opens the log, and brings the epochs of log and state together: the log's grows when a loss of its own was
-// accepted.
+// openLog opens the log, and brings the epochs of log and state into agreement: the log's grows when a loss in the log itself
+// was accepted.
 func (l *loop) openLog(start raftlog.Start) (err error) {
 	state := l.cfg.State
-	start.Anew = state.Installed()
+	start.FromSnapshot = state.Installed()
 	if start.Epoch, err = state.Epoch(); err != nil {
 		return err
 	}
 	l.log, err = l.cfg.Log.Shard(l.cfg.ID, start)
 	if errors.Is(err, raftlog.ErrStateBehind) {
-		return state.Lost(err.Error())
+		return state.LostError(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	if start.Anew {
+	if start.FromSnapshot {
 		if err := state.ClearInstalled(); err != nil {
 			return err
 		}
@@ -125,8 +125,8 @@ func (l *loop) openLog(start raftlog.Start) (err error) {
 	return state.SetEpoch(l.epoch)
 }
 
-// bootstrap gives an empty state its first position, that of the same first entry on all replicas. It is durable before
-// the log begins.
+// bootstrap sets the first position of an empty state, as if by a first entry that is the same on all replicas. It is
+// durable before the log begins.
 func (l *loop) bootstrap() error {
 	if l.cfg.State.Applied().Index > 0 || len(l.cfg.Voters) == 0 {
 		return nil
@@ -166,23 +166,23 @@ func (l *loop) raftConfig(applied uint64) *raft.Config {
 	}
 }
 
-// run serves until the shard is stopped or something fails, or, with errInstall, until a snapshot is to be installed.
+// run serves until the shard is stopped or something fails, or, with errInstall, until a snapshot must be installed.
 func (l *loop) run() error {
 	err := l.serve()
 	l.leader.Store(&leadership{term: l.term})
 	l.stepDown(ErrStopped)
-	l.endWaits(ErrStopped)
+	l.endRequests(ErrStopped)
 	if !errors.Is(err, errInstall) {
-		l.fail(err) // before the flush is waited for, which may hang with the disk that failed
+		l.fail(err) // before waiting for the flush, which may hang with the failed disk
 	}
 	l.upkeep.stop()
 	l.outgoing.stop()
-	l.marks.wait()
+	l.hashers.stop()
 	return err
 }
 
-// serve turns until the shard is stopped or something fails. Panics end it too: of the state's reads, of etcd's raft
-// and of hooks. No answer leaves after one.
+// serve runs turns until the shard is stopped or something fails. A panic ends it too, whether in reads of the state, in
+// etcd's raft or in hooks. No answer leaves after one.
 func (l *loop) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -213,7 +213,7 @@ func (l *loop) serve() (err error) {
 			}
 		case m := <-l.inbox:
 			l.step(m)
-		case fn := <-l.asks:
+		case fn := <-l.loopFuncs:
 			fn(l)
 		case err := <-l.upkeep.flushed:
 			l.upkeep.flushing = false
@@ -233,7 +233,7 @@ func asFailure(p any) error {
 	return fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 }
 
-// step hands messages to Raft: what it says of those that it doesn't want is of no use.
+// step hands messages to Raft, and ignores its errors: Raft rejects a message that it has no use for.
 func (l *loop) step(m *pb.Message) {
 	for n := 0; ; n++ {
 		if m.GetType() != pb.MsgTimeoutNow || l.whyBarred() == "" {
@@ -250,24 +250,24 @@ func (l *loop) step(m *pb.Message) {
 	}
 }
 
-// stepOne hands one message to Raft, and notes what it tells beside.
+// stepOne hands one message to Raft, and reads the other information that it carries.
 func (l *loop) stepOne(m *pb.Message) {
 	if m.GetType() == pb.MsgTimeoutNow {
 		l.noteRequest(m)
 	}
 	if m.GetFrom() == l.soft.Lead {
-		l.former.heard = l.cfg.Time.Elapsed()
+		l.previous.heard = l.cfg.Time.Elapsed()
 	}
-	ready := l.isReady(m)
+	ready := l.answersProbe(m)
 	_ = l.raft.Step(m)
-	l.hear(m)
-	l.hearPeer(m, ready)
+	l.noteCommit(m)
+	l.notePeer(m, ready)
 }
 
-// turn starts what can be started, and does what Raft asks for until it asks for nothing.
+// turn starts whatever can be started, and handles Ready until there is none.
 func (l *loop) turn() error {
-	// Callers who were just answered may have more to ask: let them, or the next round starts with the first few of
-	// them, and the others wait for two.
+	// Callers who were just answered may have more calls to make. Without this, the next round would start with the first few
+	// of them, and the others would wait for two rounds.
 	runtime.Gosched()
 	l.startReads()
 	if err := l.startChange(); err != nil {
@@ -281,20 +281,20 @@ func (l *loop) turn() error {
 			return err
 		}
 	}
-	if l.idle() && (l.change.waits() || !l.change.holdsRounds() && l.calls.hasUpdates()) {
+	if l.idle() && (l.change.pending() || !l.change.blocksRounds() && l.calls.hasUpdates()) {
 		l.calls.signal()
 	}
 	return nil
 }
 
-// idle says whether this replica is leading, and nothing is in flight: a proposal must be computed on all of the log.
+// idle reports whether this replica is leading and nothing is in flight: a proposal must be computed on the whole log.
 func (l *loop) idle() bool { return l.leading != nil && l.round == nil && !l.unapplied() }
 
-// handle does what a Ready asks for, in this order: its entries are on disk before any message that follows from them
-// leaves and before anything is applied. A leader's own messages may leave before: they promise nothing for its disk.
+// handle processes a Ready in this order: its entries are on disk before any message that depends on them leaves, and
+// before anything is applied. A leader's own messages may leave earlier: they promise nothing about its disk.
 func (l *loop) handle(rd raft.Ready) error {
 	if !raft.IsEmptySnap(rd.Snapshot) {
-		// Nothing of this Ready is kept: after the installation the log and the state say where this replica is.
+		// Nothing of this Ready is kept: after the installation, log and state determine where this replica is.
 		return errInstall
 	}
 	l.observe(rd)
@@ -322,7 +322,7 @@ func (l *loop) handle(rd raft.Ready) error {
 	return nil
 }
 
-// send hands messages to the transport. A replica that is barred from leading asks nobody for a vote.
+// send hands messages to the transport. A replica that is barred from leading asks for no votes.
 func (l *loop) send(ms []*pb.Message) {
 	if len(ms) == 0 || l.cfg.Transport == nil {
 		return
@@ -336,13 +336,13 @@ func (l *loop) send(ms []*pb.Message) {
 		default:
 			switch m.GetType() {
 			case pb.MsgApp:
-				l.stamp(m)
+				l.stampTime(m)
 			case pb.MsgHeartbeat:
-				l.probe(m)
+				l.addProbe(m)
 			case pb.MsgTimeoutNow:
-				l.explainRequest(m)
+				l.addReason(m)
 			case pb.MsgHeartbeatResp:
-				l.decline(m)
+				l.dropProbe(m)
 			}
 			out = append(out, m)
 		}
@@ -350,7 +350,7 @@ func (l *loop) send(ms []*pb.Message) {
 	l.cfg.Transport.Send(out)
 }
 
-// observe notes term and leader, and ends this replica's leadership when they change.
+// observe records term and leader, and ends this replica's leadership when they change.
 func (l *loop) observe(rd raft.Ready) {
 	if !raft.IsEmptyHardState(rd.HardState) {
 		l.term = rd.HardState.GetTerm()
@@ -363,18 +363,18 @@ func (l *loop) observe(rd raft.Ready) {
 		if l.soft.Lead != 0 {
 			l.leaders.Add(1)
 		}
-		l.former.change(old.replica, l.soft.Lead)
-		defer l.tendHandover()
+		l.previous.update(old.replica, l.soft.Lead)
+		defer l.checkTransfer()
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
-		if l.term == l.leading.Term { // nobody asked for votes: Raft gave up by itself
+		if l.term == l.leading.Term { // no vote was requested: Raft stepped down by itself
 			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 		}
 		l.stepDown(&NotLeader{l.soft.Lead})
 	}
 }
 
-// becomeLeader begins this replica's work as leader once an entry of its term is applied: then so is all before it.
+// becomeLeader starts this replica's work as leader once an entry of its term is applied: then all entries before it are too.
 func (l *loop) becomeLeader() {
 	at := l.cfg.State.Applied()
 	if l.leading != nil || l.soft.RaftState != raft.StateLeader || at.Term != l.term {
@@ -383,15 +383,15 @@ func (l *loop) becomeLeader() {
 	clock := store.LeaderClock(l.cfg.Time, at.Time)
 	l.leading = &leading{LeaderTerm{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
 	l.clock.Store(clock)
-	l.handovers.forget()
+	l.transfers.reset()
 	l.logLeader()
 	l.pace.begin(l.cfg.Time.Elapsed())
 	l.cfg.Hooks.Elected(l.leading.LeaderTerm)
 	l.calls.signal()
 }
 
-// stepDown ends this replica's work as leader: what was in flight is unknown, what wrote nothing did not happen,
-// because of cause.
+// stepDown ends this replica's work as leader. Calls in flight that wrote get ErrUnknown; those that wrote nothing did not
+// happen, and get cause.
 func (l *loop) stepDown(cause error) {
 	if l.leading == nil {
 		return
@@ -410,7 +410,7 @@ func (l *loop) stepDown(cause error) {
 	l.cfg.Hooks.Dropped(true)
 }
 
-// apply makes a committed entry part of the state, or only its position if its guard doesn't hold.
+// apply applies a committed entry to the state. If the guard does not hold, only the position advances.
 func (l *loop) apply(e *pb.Entry) error {
 	last := l.cfg.State.Applied()
 	pos := store.Position{Index: e.GetIndex(), Term: e.GetTerm(), Time: last.Time, Conf: l.conf}
@@ -425,7 +425,7 @@ func (l *loop) apply(e *pb.Entry) error {
 			return err
 		}
 		pos.Conf = l.conf
-	case isMark(e.GetData()):
+	case isHashEntry(e.GetData()):
 	case len(e.GetData()) > 0:
 		var err error
 		if h, body, err = parseEntry(e.GetData()); err != nil {
@@ -443,8 +443,8 @@ func (l *loop) apply(e *pb.Entry) error {
 	}
 	l.upkeep.applied(pos.Index, len(e.GetData()))
 	l.settleChange(e)
-	if isMark(e.GetData()) {
-		return l.applyMark(e)
+	if isHashEntry(e.GetData()) {
+		return l.startHash(e)
 	}
 	if own {
 		l.settle(l.round, holds, Stamp{l.cfg.ID, pos.Index, pos.Term, pos.Time})
@@ -452,7 +452,7 @@ func (l *loop) apply(e *pb.Entry) error {
 	return nil
 }
 
-// applyBody applies what an entry writes. The entry of the round at hand is what the round's Tx has already.
+// applyBody applies an entry's writes. For the round in flight, the round's Tx already has them.
 func (l *loop) applyBody(pos store.Position, body []byte, own bool) error {
 	if own {
 		return l.cfg.State.ApplyTx(pos, l.round.tx)
@@ -483,14 +483,14 @@ func (l *loop) setConf(conf *pb.ConfState) (err error) {
 	return err
 }
 
-// read is callers who wait until a majority confirms that this is the leader: views, and refusals of a round that wrote
-// nothing.
+// read is a group of callers who wait until a majority confirms that this is the leader: views, and the calls of a round
+// that wrote nothing.
 type read struct {
 	calls []*call
 	stamp Stamp // of the refusals
 }
 
-// startReads asks for confirmation of the waiting views, all with one question.
+// startReads asks for confirmation of all waiting views with one ReadIndex request.
 func (l *loop) startReads() {
 	if l.leading == nil {
 		if !l.electing() {
@@ -506,17 +506,17 @@ func (l *loop) startReads() {
 		}
 	}
 	if len(waiting) > 0 {
-		l.ask(&read{calls: waiting})
+		l.readIndex(&read{calls: waiting})
 	}
 }
 
-// electing says whether this replica is about to become leader, so that calls may wait for it.
+// electing reports whether this replica is about to become leader, so that calls may wait for it.
 func (l *loop) electing() bool {
 	return l.soft.RaftState == raft.StateLeader || l.alone
 }
 
-// ask sends the question that confirms r.
-func (l *loop) ask(r *read) {
+// readIndex sends the ReadIndex request that confirms r.
+func (l *loop) readIndex(r *read) {
 	if planted("shard-no-confirm") {
 		r.answer(l)
 		return
@@ -526,8 +526,8 @@ func (l *loop) ask(r *read) {
 	l.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, l.readID))
 }
 
-// confirm answers the calls of a read. All entries up to rs.Index are applied: the leader applies what it commits
-// before it hands out read states.
+// confirm answers the calls of a read. All entries up to rs.Index are applied: the leader applies committed entries
+// before it handles read states.
 func (l *loop) confirm(rs raft.ReadState) {
 	id := binary.BigEndian.Uint64(rs.RequestCtx)
 	r := l.reads[id]

@@ -11,33 +11,33 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Role is what a replica is in its group.
+// Role is a replica's role in its group.
 type Role uint8
 
 const (
-	// Gone: no member.
+	// Gone: not a member.
 	Gone Role = iota
-	// Learner gets the log, and has no vote.
+	// Learner receives the log but has no vote.
 	Learner
-	// Voter counts for a majority, and may lead.
+	// Voter counts towards a majority, and may lead.
 	Voter
 )
 
-// Change gives a replica a role.
+// Change assigns a role to a replica.
 type Change struct {
 	Replica uint64
 	Role    Role
 }
 
-// ErrChangeRefused: another change of membership is under way. Nothing was changed.
+// ErrChangeRefused: another change of membership is in progress. Nothing was changed.
 var ErrChangeRefused = errors.New("another change of membership is under way")
 
-// Change changes the membership of the group, all at once, and returns when the change is in force: a group that gets or
-// loses several voters passes through a joint membership by itself, in which a majority of the old and one of the new is
-// needed. Only the leader can. Errors are as for Update, and ErrChangeRefused.
+// Change changes the membership of the group atomically, and returns when the change is in force. A group that gains or
+// loses several voters automatically passes through a joint membership, which needs a majority of both the old and the new
+// voters. Only the leader can change it. Errors are as for Update, and ErrChangeRefused.
 //
-// Unless sees the group as it is when the change's turn comes, and may refuse it with an error, which is returned, or with
-// ErrNothing, if there is nothing to do. A nil one refuses nothing.
+// unless gets the status of the group when the change's turn comes. It may refuse the change by returning an error, which
+// Change returns, or ErrNothing if there is nothing to do. nil refuses nothing.
 func (s *Shard) Change(ctx context.Context, unless func(Status) error, changes ...Change) error {
 	cc := &pb.ConfChangeV2{}
 	for _, c := range changes {
@@ -54,23 +54,23 @@ func (s *Shard) Change(ctx context.Context, unless func(Status) error, changes .
 	return err
 }
 
-// ErrNothing is how Change is told that there is nothing to change.
+// ErrNothing is returned by Change's unless if there is nothing to change.
 var ErrNothing = errors.New("nothing to change")
 
-// change is a proposal that is not a round: of a membership, or of a mark. It waits until nothing else is in flight, and
-// no round starts before it is through.
+// change is a proposal other than a round: of a membership, or of a hash entry. It waits until nothing else is in flight, and
+// no round starts before it is done.
 type change struct {
-	conf   *pb.ConfChangeV2 // nil: a mark
+	conf   *pb.ConfChangeV2 // nil: a hash entry
 	unless func(Status) error
-	index  uint64     // where it stands in the log; 0: not proposed yet
-	joint  bool       // it is applied, and the joint membership is still to be left
+	index  uint64     // in the log; 0: not proposed yet
+	joint  bool       // applied, but the joint membership has not been left yet
 	done   chan error // one place
 }
 
-// propose puts c into the log, and returns where it stands when it is applied.
+// propose proposes c, and returns its index in the log when it is applied.
 func (s *Shard) propose(ctx context.Context, c *change) (index uint64, err error) {
 	c.done = make(chan error, 1)
-	err = s.ask(ctx, func(l *loop) {
+	err = s.runOnLoop(ctx, func(l *loop) {
 		switch {
 		case l.leading == nil:
 			c.done <- &NotLeader{l.soft.Lead}
@@ -93,10 +93,10 @@ func (s *Shard) propose(ctx context.Context, c *change) (index uint64, err error
 	}
 }
 
-// ask has fn run on the loop, between two turns.
-func (s *Shard) ask(ctx context.Context, fn func(*loop)) error {
+// runOnLoop runs fn on the loop, between two turns. It does not wait for fn.
+func (s *Shard) runOnLoop(ctx context.Context, fn func(*loop)) error {
 	select {
-	case s.asks <- fn:
+	case s.loopFuncs <- fn:
 		return nil
 	case <-s.done:
 		return ErrStopped
@@ -105,10 +105,10 @@ func (s *Shard) ask(ctx context.Context, fn func(*loop)) error {
 	}
 }
 
-// startChange proposes the change that waits, once all that was proposed before is applied.
+// startChange proposes the waiting change once everything proposed before is applied.
 func (l *loop) startChange() error {
 	c := l.change
-	if !c.waits() || !l.idle() {
+	if !c.pending() || !l.idle() {
 		return nil
 	}
 	if c.unless != nil {
@@ -126,9 +126,9 @@ func (l *loop) startChange() error {
 	if c.conf != nil {
 		err = l.raft.ProposeConfChange(c.conf)
 	} else {
-		err = l.raft.Propose(markEntry(l.leading.Term))
+		err = l.raft.Propose(hashEntry(l.leading.Term))
 	}
-	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being handed over
+	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being transferred
 		l.endChange(&NotLeader{})
 		return nil
 	}
@@ -136,13 +136,13 @@ func (l *loop) startChange() error {
 	return err
 }
 
-// settleChange ends the change that an applied entry stands for. Raft puts an empty entry in the place of a change of
-// membership that it refuses.
+// settleChange ends the change whose entry was applied. Raft replaces a change of membership that it refuses by an empty
+// entry.
 func (l *loop) settleChange(e *pb.Entry) {
 	c := l.change
 	switch {
 	case c == nil || c.index == 0:
-	case c.joint: // Raft proposes to leave it by itself
+	case c.joint: // Raft proposes to leave it automatically
 		if len(l.members.VotersOutgoing) == 0 {
 			l.endChange(nil)
 		}
@@ -161,13 +161,13 @@ func (l *loop) endChange(err error) {
 	l.change = nil
 }
 
-// waits says whether there is a change that is not proposed yet.
-func (c *change) waits() bool { return c != nil && c.index == 0 }
+// pending reports whether there is a change that is not proposed yet.
+func (c *change) pending() bool { return c != nil && c.index == 0 }
 
-// holdsRounds says whether rounds wait for the change.
-func (c *change) holdsRounds() bool { return c != nil && !c.joint }
+// blocksRounds reports whether rounds must wait for the change.
+func (c *change) blocksRounds() bool { return c != nil && !c.joint }
 
-// abandonChange ends a change that nobody will hear of again.
+// abandonChange ends the change of a replica that no longer leads.
 func (l *loop) abandonChange(cause error) {
 	if l.change == nil {
 		return
@@ -178,50 +178,50 @@ func (l *loop) abandonChange(cause error) {
 	l.endChange(cause)
 }
 
-// endWaits answers those who wait for something that this loop won't do any more.
-func (l *loop) endWaits(cause error) {
-	if l.handovers.under != nil {
-		l.endHandover(cause)
+// endRequests answers callers whose request this loop will no longer complete.
+func (l *loop) endRequests(cause error) {
+	if l.transfers.current != nil {
+		l.endTransfer(cause)
 	}
 	l.abandonChange(cause)
 }
 
-// Unreachable tells that messages to a replica don't get through, so that the leader sends it no more than one at a time
+// Unreachable reports that messages to a replica don't get through, so that the leader sends it no more than one at a time
 // until they do. It doesn't block.
 func (s *Shard) Unreachable(replica uint64) {
 	select {
-	case s.asks <- func(l *loop) { l.raft.ReportUnreachable(replica) }:
-	default: // there will be more of it
+	case s.loopFuncs <- func(l *loop) { l.raft.ReportUnreachable(replica) }:
+	default: // more such reports will follow
 	}
 }
 
-// Status is how a replica sees its group.
+// Status is the status of the group as a replica sees it.
 type Status struct {
 	Replica uint64
 	Leader  uint64 // as far as known; 0: none
 	Term    uint64
-	Leading bool // this replica leads, and serves
+	Leading bool // this replica leads and is serving
 
 	Applied, First, Last uint64 // entries: the last one applied, the first and the last in the log
 	Epoch                uint64
 
 	Voters, VotersOutgoing, Learners []uint64
-	// Progress is how far the other replicas are, as the leader knows; nil if this is not the leader.
+	// Progress holds the progress of all replicas, as the leader knows it; nil if this is not the leader.
 	Progress map[uint64]Progress
 }
 
-// Progress is how far a replica is.
+// Progress is how far a replica's log has come.
 type Progress struct {
 	Match        uint64 // the last entry that it is known to have
-	Active       bool   // it was heard of lately
-	Snapshotting bool   // it is being sent a snapshot
-	Unfit        bool   // leadership is not to be handed to it now: it is silent at the moment, or failed to take over lately
+	Active       bool   // heard from recently
+	Snapshotting bool   // being sent a snapshot
+	Unfit        bool   // leadership should not be transferred to it now: it is silent, or failed to take over recently
 }
 
-// Status tells how the group stands. It waits for the loop, so it may take as long as a write to the disk.
+// Status returns the status of the group. It waits for the loop, so it may take as long as a write to disk.
 func (s *Shard) Status(ctx context.Context) (Status, error) {
 	out := make(chan Status, 1)
-	if err := s.ask(ctx, func(l *loop) { out <- l.status() }); err != nil {
+	if err := s.runOnLoop(ctx, func(l *loop) { out <- l.status() }); err != nil {
 		return Status{}, err
 	}
 	select {
@@ -246,7 +246,7 @@ func (l *loop) status() Status {
 	st.Progress = map[uint64]Progress{}
 	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		st.Progress[id] = Progress{Match: p.Match, Active: l.upkeep.active(id), Snapshotting: p.State == tracker.StateSnapshot,
-			Unfit: id != l.cfg.Replica && !l.fit(id)}
+			Unfit: id != l.cfg.Replica && !l.eligible(id)}
 	})
 	return st
 }

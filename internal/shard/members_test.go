@@ -48,7 +48,7 @@ func (w *world) leader() *life {
 	return nil
 }
 
-// onLeader does something on the leader until it succeeds.
+// onLeader repeats a function on the leader until it succeeds.
 func (w *world) onLeader(what string, do func(context.Context, *life) error) {
 	var last error
 	for range 600 {
@@ -68,7 +68,7 @@ func (w *world) change(changes ...Change) {
 	w.onLeader(fmt.Sprintf("change %v", changes), func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, changes...) })
 }
 
-// caughtUp waits until replicas have what the leader has.
+// caughtUp waits until the replicas have everything that the leader has.
 func (w *world) caughtUp(ids ...uint64) {
 	w.onLeader(fmt.Sprintf("catch up of %v", ids), func(ctx context.Context, l *life) error {
 		st, err := l.shard.Status(ctx)
@@ -84,15 +84,15 @@ func (w *world) caughtUp(ids ...uint64) {
 	})
 }
 
-// renew gives a machine an empty disk, and the id of a new replica.
+// renew gives a machine an empty disk, and a new replica id.
 func (n *node) renew() {
-	if !planted("shard-empty-votes") { // or it forgets what it voted, and what it had
+	if !planted("shard-empty-votes") { // otherwise it would forget its votes and entries
 		n.id += 1 << 32
 	}
 	n.voters, n.mem = nil, vfs.NewCrashableMem()
 }
 
-// A new replica gets the state as a snapshot, one that was long away too, and a new membership works as the old one did.
+// A new replica gets the state as a snapshot, as does one that was away for long, and a new membership works like the old one.
 func TestGrowAndMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		some := new(sometimes)
@@ -108,7 +108,7 @@ func TestGrowAndMove(t *testing.T) {
 		}
 		w.caughtUp(2, 3)
 		w.change(Change{2, Voter}, Change{3, Voter})
-		w.nodes[0].end(false) // the other two go on
+		w.nodes[0].end(false) // the other two continue
 		w.countOnce(c)
 		w.nodes[0].start(0)
 		w.onLeader("transfer", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, 1, "test") })
@@ -134,11 +134,11 @@ func TestGrowAndMove(t *testing.T) {
 	})
 }
 
-// compareHashes has all replicas hash the same entry, and compares.
+// compareHashes makes all replicas hash the same state, and compares the hashes.
 func (w *world) compareHashes() {
 	var index uint64
 	w.onLeader("mark", func(ctx context.Context, l *life) (err error) {
-		index, err = l.shard.Mark(ctx)
+		index, err = l.shard.StartHash(ctx)
 		return err
 	})
 	want := Hash{}
@@ -178,8 +178,8 @@ func (w *world) endAll() {
 	}
 }
 
-// Replicas come and go while everything else goes wrong too: machines lose power and their disks, links are cut,
-// snapshots are interrupted and damaged.
+// Replicas come and go amid all other faults: machines lose power and their disks, links are cut, snapshots are
+// interrupted and damaged.
 func TestMembership(t *testing.T) {
 	whats := []string{
 		"snapshot installed", "snapshot cut", "snapshot damaged", "snapshot refused", "replica added", "replica promoted", "voter replaced",
@@ -187,7 +187,7 @@ func TestMembership(t *testing.T) {
 		"isolated", "disk fails", "disk hangs", "clock jump",
 	}
 	if reshapes < 40 {
-		whats = nil // too few to see everything
+		whats = nil // too few seeds to see everything
 	}
 	eachSeed(t, memberSeeds, whats, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newGroup(t, seed, 5, 1+int(seed%3), some)
@@ -215,7 +215,7 @@ func TestMembership(t *testing.T) {
 			st = w.membership()
 		}
 		w.caughtUp(append(st.Voters, st.Learners...)...)
-		for _, n := range w.nodes { // those that are no members any more don't count
+		for _, n := range w.nodes { // removed members don't count
 			if !slices.Contains(append(st.Voters, st.Learners...), n.id) {
 				n.end(true)
 			}
@@ -225,7 +225,7 @@ func TestMembership(t *testing.T) {
 	})
 }
 
-// membership is what the leader says of it, out of a joint one.
+// membership returns the leader's status, once no joint membership is in force.
 func (w *world) membership() (st Status) {
 	w.onLeader("status", func(ctx context.Context, l *life) (err error) {
 		if st, err = l.shard.Status(ctx); err == nil && (!st.Leading || len(st.VotersOutgoing) > 0) {
@@ -236,7 +236,7 @@ func (w *world) membership() (st Status) {
 	return st
 }
 
-// try does something on the leader once. Nothing is sure to come of it.
+// try runs a function on the leader once. It may fail.
 func (w *world) try(what string, do func(context.Context, *life) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -247,8 +247,8 @@ func (w *world) try(what string, do func(context.Context, *life) error) bool {
 	return true
 }
 
-// reshape takes one step of those that a controller of membership would take. Links are whole at its start, so that it gets
-// somewhere.
+// reshape takes one step that a membership controller would take. Links are whole at its start, so that it makes
+// progress.
 func (w *world) reshape() {
 	w.heal()
 	for _, n := range w.nodes {
@@ -271,7 +271,7 @@ func (w *world) reshape() {
 		}
 		changes := []Change{{n.id, Voter}}
 		what := "replica promoted"
-		if len(st.Voters) > 2 { // in the place of another
+		if len(st.Voters) > 2 { // replacing another one
 			old := st.Voters[w.intn(len(st.Voters))]
 			changes = append(changes, Change{old, Gone})
 			if what = "voter replaced"; old == st.Leader {
@@ -293,7 +293,7 @@ func (w *world) reshape() {
 	}
 }
 
-// lostMember is a replica that no machine has any more; 0: there is none.
+// lostMember returns a replica that no machine has any more; 0: none.
 func (w *world) lostMember(st Status) uint64 {
 	for _, id := range append(st.Voters, st.Learners...) {
 		if !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.id == id }) {
@@ -307,7 +307,7 @@ func (w *world) remove(n *node, what string) {
 	w.try(what, func(ctx context.Context, l *life) error { return l.shard.Change(ctx, nil, Change{n.id, Gone}) })
 }
 
-// upset does something to a machine or a link, which may last until the next reshape.
+// upset disturbs a machine or a link, perhaps until the next reshape.
 func (w *world) upset() {
 	n := w.nodes[w.intn(len(w.nodes))]
 	if w.intn(2) == 0 {
@@ -322,7 +322,7 @@ func (w *world) upset() {
 		w.cutOneWay(n)
 	case 4:
 		w.allLosePower()
-	case 5: // one of three or more, so that the others have everything
+	case 5: // only with three or more, so that the others have everything
 		if st := w.membership(); len(st.Voters) > 2 && slices.Contains(st.Voters, n.id) && w.lostMember(st) == 0 {
 			w.some.hit("disk of a voter lost")
 			n.end(false)
@@ -336,7 +336,7 @@ func (w *world) upset() {
 	}
 }
 
-// What a follower shows of its own state was true, and it knows how long ago at most.
+// What a follower shows of its own state was true, and it knows the maximum age.
 func TestPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 3, new(sometimes))
@@ -360,7 +360,7 @@ func TestPeek(t *testing.T) {
 			t.Errorf("it calls itself %v old", age)
 		}
 		w.wait(10 * time.Second)
-		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.Mark(ctx); return err })
+		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.StartHash(ctx); return err })
 		w.wait(100 * time.Millisecond)
 		if _, age := peek(); age > time.Second {
 			t.Errorf("it calls itself %v old, though its leader has just said that there is no more", age)
@@ -376,7 +376,7 @@ func TestPeek(t *testing.T) {
 	})
 }
 
-// A replica that is barred from leading hands over, and doesn't come back to it.
+// A replica that is barred from leading hands over, and does not lead again.
 func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4, 3, new(sometimes))
@@ -390,7 +390,7 @@ func TestBar(t *testing.T) {
 			if l := w.leader(); l == old {
 				t.Error("it leads though it is barred")
 			}
-			w.leader().end(false) // others take over
+			w.leader().end(false) // the others take over
 			w.wait(5 * time.Second)
 			for _, n := range w.nodes {
 				if n.alive() == nil {
@@ -402,7 +402,7 @@ func TestBar(t *testing.T) {
 	})
 }
 
-// What a leader tells counts once all that it told of is applied, and not before; what is older, is told by another or tells of nothing, never.
+// A message of the leader counts only once all entries that it announced are applied. Older messages, those of others and empty ones never count.
 func TestWhatALeaderTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -428,16 +428,16 @@ func TestWhatALeaderTells(t *testing.T) {
 				{"still more", pb.MsgApp, 1, 300, at + 9, 300, 100},
 				{"again", pb.MsgApp, 1, 300, at, 300, 100},
 			} {
-				l.hear(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
-				if n := l.news; n.told.said != c.told || n.fresh.said != c.fresh {
-					t.Errorf("%s: it was told at %d, and is as fresh as %d; want %d and %d", c.what, n.told.said, n.fresh.said, c.told, c.fresh)
+				l.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
+				if n := l.freshness; n.latest.sent != c.told || n.applied.sent != c.fresh {
+					t.Errorf("%s: it was told at %d, and is as fresh as %d; want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told, c.fresh)
 				}
 			}
 		})
 	})
 }
 
-// Who has no time for a look waits for nothing, and who asks a replica that has stopped is told so.
+// Peek does not wait if its context has ended, and returns an error at a stopped replica.
 func TestPeekEnds(t *testing.T) {
 	b := startBench(t, fixture{})
 	over, cancel := context.WithCancel(context.Background())
@@ -446,7 +446,7 @@ func TestPeekEnds(t *testing.T) {
 		_, _, _, err := Peek(ctx, b.Shard, func(store.Reader) (int, error) { return 0, nil })
 		return err
 	}
-	for range 50 { // there may be time enough by chance
+	for range 50 { // by chance there may be enough time
 		if err := look(over); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("without time: %v", err)
 		}
@@ -455,14 +455,14 @@ func TestPeekEnds(t *testing.T) {
 	if err := look(context.Background()); !errors.Is(err, ErrStopped) {
 		t.Errorf("after the end: %v", err)
 	}
-	for range 50 { // nobody may be there to take it, or it may be left lying
-		if index, err := b.Mark(context.Background()); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
+	for range 50 { // nobody may receive it, or it may be left in the channel
+		if index, err := b.StartHash(context.Background()); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
 			t.Errorf("a mark after the end: entry %d, %v", index, err)
 		}
 	}
 }
 
-// A change that there is no need for, that its caller refuses when its turn comes, or that Raft does, changes nothing and is answered so.
+// A change that is unnecessary, or that its caller or Raft refuses when its turn comes, changes nothing and returns that result.
 func TestChangesThatAreNone(t *testing.T) {
 	b := startBench(t, fixture{})
 	ctx := context.Background()
@@ -474,7 +474,7 @@ func TestChangesThatAreNone(t *testing.T) {
 	}{
 		{func(Status) error { return ErrNothing }, []Change{{2, Learner}}, nil},
 		{func(st Status) error { return fmt.Errorf("%w: voters are %v", refused, st.Voters) }, []Change{{2, Learner}}, refused},
-		{nil, nil, ErrChangeRefused}, // what leaves a joint membership where there is none
+		{nil, nil, ErrChangeRefused}, // leaving a joint membership where there is none
 	} {
 		if err := b.Change(ctx, c.unless, c.changes...); !errors.Is(err, c.want) {
 			t.Errorf("change %v: %v, want %v", c.changes, err, c.want)
@@ -502,14 +502,14 @@ func TestChangesThatAreNone(t *testing.T) {
 	}
 }
 
-// A replica remembers the last four hashes that it made.
+// A replica keeps its last four hashes.
 func TestHashesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
 		defer b.close()
 		var marks []uint64
 		for range 4 + 2 {
-			at, err := b.Mark(t.Context())
+			at, err := b.StartHash(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

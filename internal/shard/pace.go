@@ -8,46 +8,46 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// A leader answers nothing before its own disk has an entry, so one whose disk is slow makes everybody slow, though the
-// others may have each entry long before. It notices, and hands leadership to the fastest of them. A disk that hangs is
-// another matter: the loop hangs with it, sends no heartbeats, and the others elect a leader by themselves.
+// A leader answers nothing before its own disk has an entry, so a leader with a slow disk slows everybody down, even if the
+// others have had the entries for long. It detects this, and hands leadership to the fastest of them. A disk that hangs is a
+// different matter: the loop hangs with it, sends no heartbeats, and the others elect a leader by themselves.
 const (
-	// slowSave is how long a save must take to be slow at all, and slowTimes how many times longer than a follower takes,
-	// on its way and back included.
+	// slowSave is the least duration of a slow save. slowTimes is how many times longer than a follower's save it must be,
+	// including the follower's round trip.
 	slowSave  = 100 * time.Millisecond
 	slowTimes = 10
-	// paceWindow is over which time it is measured, and leastSaves how many saves that must see: one hiccup is no reason.
+	// paceWindow is the time over which it is measured; leastSaves is the least number of saves in it: one hiccup is no reason.
 	paceWindow = 10 * time.Second
 	leastSaves = 5
-	// paceRest is how long a leader that wanted to hand over doesn't try again, whatever came of it; slowRest how long it
-	// calls its disk slow, so that nobody brings leadership back to it.
-	paceRest = time.Minute
-	slowRest = 10 * time.Minute
+	// paceBackoff is how long a leader waits after deciding to hand over before it may decide so again, whatever the outcome.
+	// slowPeriod is how long it reports its disk as slow, so that nobody brings leadership back to it.
+	paceBackoff = time.Minute
+	slowPeriod  = 10 * time.Minute
 )
 
-// pace is how long a leader's own disk takes for entries, and how long each other replica takes for the same ones.
+// pace measures how long a leader's own disk takes for entries, and how long each other replica takes for the same ones.
 type pace struct {
 	mu     sync.Mutex
-	from   time.Duration // the window began then, or will, on the monotonic clock
-	own    spell
-	slow   int // of own's
-	peers  map[uint64]*spell
+	from   time.Duration // start of the window, perhaps in the future, in monotonic time
+	own    latency
+	slow   int // the slow ones among own
+	peers  map[uint64]*latency
 	slowAt time.Duration // when leadership was last handed over because of the disk; 0: never
 }
 
-// spell is how long some things took, and the one that is under way.
-type spell struct {
+// latency sums up durations, and holds the one being measured.
+type latency struct {
 	n     int
 	sum   time.Duration
 	index uint64 // the entry that is waited for; 0: none
 	sent  time.Duration
 }
 
-func (s *spell) add(d time.Duration) { s.n, s.sum = s.n+1, s.sum+d }
+func (s *latency) add(d time.Duration) { s.n, s.sum = s.n+1, s.sum+d }
 
-func (s *spell) mean() time.Duration { return s.sum / time.Duration(max(s.n, 1)) }
+func (s *latency) mean() time.Duration { return s.sum / time.Duration(max(s.n, 1)) }
 
-// begin forgets what was measured, and measures from then on.
+// begin drops all measurements and starts a window at the given time.
 func (p *pace) begin(at time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,11 +55,11 @@ func (p *pace) begin(at time.Duration) {
 }
 
 func (p *pace) restart(at time.Duration) {
-	p.from, p.own, p.slow, p.peers = at, spell{}, 0, map[uint64]*spell{}
+	p.from, p.own, p.slow, p.peers = at, latency{}, 0, map[uint64]*latency{}
 }
 
-// sends notes which entries leave for other replicas.
-func (p *pace) sends(ms []*pb.Message, now time.Duration) {
+// sent records the entries that leave for other replicas.
+func (p *pace) sent(ms []*pb.Message, now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range ms {
@@ -68,7 +68,7 @@ func (p *pace) sends(ms []*pb.Message, now time.Duration) {
 		}
 		s := p.peers[m.GetTo()]
 		if s == nil {
-			s = &spell{}
+			s = &latency{}
 			p.peers[m.GetTo()] = s
 		}
 		if s.index == 0 {
@@ -77,8 +77,8 @@ func (p *pace) sends(ms []*pb.Message, now time.Duration) {
 	}
 }
 
-// hears notes that another replica has entries, as soon as it says so: the loop may be waiting for its own disk.
-func (p *pace) hears(m *pb.Message, now time.Duration) {
+// acked records that another replica has entries. It is called on arrival of the message, since the loop may be waiting for its own disk.
+func (p *pace) acked(m *pb.Message, now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.peers[m.GetFrom()]; s != nil && !m.GetReject() && s.index != 0 && m.GetIndex() >= s.index {
@@ -87,7 +87,7 @@ func (p *pace) hears(m *pb.Message, now time.Duration) {
 	}
 }
 
-// saved notes how long entries took on this replica's disk.
+// saved records how long this replica's disk took for entries.
 func (p *pace) saved(took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,9 +96,9 @@ func (p *pace) saved(took time.Duration) {
 	}
 }
 
-// heir judges a window that is over: the fastest of the candidates, if this replica's disk is slow and that one's is not;
-// 0: none.
-func (p *pace) heir(now time.Duration, candidates map[uint64]uint64) (to uint64) {
+// fasterReplica evaluates a window that has ended. It returns the fastest candidate if this replica's disk is slow and that one's is
+// not; 0: none.
+func (p *pace) fasterReplica(now time.Duration, candidates map[uint64]uint64) (to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now-p.from < paceWindow {
@@ -116,16 +116,16 @@ func (p *pace) heir(now time.Duration, candidates map[uint64]uint64) (to uint64)
 		}
 	}
 	if to != 0 {
-		p.restart(now + paceRest)
+		p.restart(now + paceBackoff)
 		p.slowAt = now
 	}
 	return to
 }
 
-// paceSends and save measure while this replica is leading.
+// paceSends measures while this replica is leading, as save does.
 func (l *loop) paceSends(ms []*pb.Message) {
 	if l.leading != nil && len(ms) > 0 {
-		l.pace.sends(ms, l.cfg.Time.Elapsed())
+		l.pace.sent(ms, l.cfg.Time.Elapsed())
 	}
 }
 
@@ -143,10 +143,10 @@ func (l *loop) save(rd raft.Ready) error {
 	return err
 }
 
-// SlowDisk says that this replica handed leadership over within the last ten minutes because its disk was slow. To bring it
-// back would be a mistake, as long as others can lead.
+// SlowDisk reports whether this replica handed leadership over within the last ten minutes because its disk was slow. It
+// should not get leadership back as long as others can lead.
 func (s *Shard) SlowDisk() bool {
 	s.pace.mu.Lock()
 	defer s.pace.mu.Unlock()
-	return s.pace.slowAt > 0 && s.cfg.Time.Elapsed()-s.pace.slowAt < slowRest
+	return s.pace.slowAt > 0 && s.cfg.Time.Elapsed()-s.pace.slowAt < slowPeriod
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A leader whose disk is slow hands over to one whose disk is not, once, and one that is no worse than the others stays.
+// A leader with a slow disk hands over, once, to one whose disk is not slow. A leader no slower than the others stays.
 func TestSlowDisk(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		leader, others time.Duration // what a sync takes
+		leader, others time.Duration // duration of a sync
 		stays          bool
 	}{
 		{"slow leader", 600 * time.Millisecond, 0, false},
@@ -27,7 +27,7 @@ func TestSlowDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 7, 3, new(sometimes))
-				w.roomy = true // so that it isn't the log's background work that holds the leader up
+				w.roomy = true // so that the log's background work does not slow the leader down
 				for _, n := range w.nodes {
 					n.start(0)
 				}
@@ -41,7 +41,7 @@ func TestSlowDisk(t *testing.T) {
 				}
 				first.delay.Store(int64(c.leader))
 				terms := w.terms.count()
-				// A window may see too few saves, and the message that hands over may be lost, which is tried again after a minute.
+				// A window may see too few saves, or the message may be lost; it is retried after a minute.
 				for tries := 0; w.leader() == first && (tries < 3 || tries < 20 && !c.stays); tries++ {
 					w.wait(10 * time.Second)
 				}
@@ -49,7 +49,7 @@ func TestSlowDisk(t *testing.T) {
 					t.Errorf("it leads on: %v, and calls its disk slow: %v; want it to lead on: %v", stays, first.shard.SlowDisk(), c.stays)
 				}
 				if !c.stays {
-					w.wait(90 * time.Second) // to see that it doesn't come back
+					w.wait(90 * time.Second) // to see that it does not lead again
 				}
 				if changes := w.terms.count() - terms; changes > 1 || c.stays && changes > 0 {
 					t.Errorf("the leader changed %d times", changes)
@@ -78,7 +78,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 		l := w.leader()
 		f := &fault{hangs: true, met: make(chan struct{})}
 		l.fault.Store(f)
-		go c.count(t.Context(), l, 0) // which nobody answers
+		go c.count(t.Context(), l, 0) // never answered
 		<-f.met
 		began := time.Now()
 		other := w.clients(2)[1]
@@ -87,7 +87,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 		}
 		for _, n := range w.nodes {
 			if _, serves := n.alive().shard.Now(); serves && n != l.node {
-				other.node = int(n.num) - 1 // a client that asks the hung one waits there
+				other.node = int(n.num) - 1 // a client that calls the hung one waits there
 			}
 		}
 		w.countOnce(other)
@@ -106,12 +106,12 @@ func TestLeaderDiskHangs(t *testing.T) {
 	})
 }
 
-// The fastest of those that leadership may be handed to takes over from a leader that was slow most of the time, if it is faster by far and
-// was heard of often enough.
-func TestHeir(t *testing.T) {
+// The fastest candidate takes over from a leader that was slow most of the time, if the candidate is much faster and enough of its times
+// are known.
+func TestFasterReplica(t *testing.T) {
 	const ms = time.Millisecond
 	type peer struct {
-		n    int // entries that it has
+		n    int // its number of entries
 		took time.Duration
 	}
 	for _, c := range []struct {
@@ -139,35 +139,35 @@ func TestHeir(t *testing.T) {
 			for i := range uint64(q.n) { // #nosec G115 -- small
 				now := time.Duration(i) * time.Second // #nosec G115 -- small
 				entry := &pb.Entry{Index: new(i + 10)}
-				p.sends([]*pb.Message{
+				p.sent([]*pb.Message{
 					{Type: pb.MsgHeartbeat.Enum(), To: new(id), Entries: []*pb.Entry{entry}},
 					{Type: pb.MsgApp.Enum(), To: new(id)},
 				}, now-time.Second)
-				p.sends([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 9)}, entry}}}, now)
-				p.sends([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 50)}}}}, now) // it waits for the first
-				p.hears(&pb.Message{From: new(id), Index: new(i + 9)}, now)                                                    // not all of it
-				p.hears(&pb.Message{From: new(id), Index: new(i + 10), Reject: new(true)}, now)
-				p.hears(&pb.Message{From: new(id), Index: new(i + 10)}, now+q.took)
-				p.hears(&pb.Message{From: new(id), Index: new(i + 10)}, now+time.Hour) // again: it counts once
+				p.sent([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 9)}, entry}}}, now)
+				p.sent([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 50)}}}}, now) // it waits for the first
+				p.acked(&pb.Message{From: new(id), Index: new(i + 9)}, now)                                                   // not everything yet
+				p.acked(&pb.Message{From: new(id), Index: new(i + 10), Reject: new(true)}, now)
+				p.acked(&pb.Message{From: new(id), Index: new(i + 10)}, now+q.took)
+				p.acked(&pb.Message{From: new(id), Index: new(i + 10)}, now+time.Hour) // a repeat: counted once
 			}
 		}
 		candidates := map[uint64]uint64{2: 1, 3: 1, 4: 1}
-		if got := p.heir(paceWindow-1, candidates); got != 0 {
+		if got := p.fasterReplica(paceWindow-1, candidates); got != 0 {
 			t.Errorf("%s: %d within the window", c.name, got)
 		}
-		if got := p.heir(paceWindow, candidates); got != c.want {
+		if got := p.fasterReplica(paceWindow, candidates); got != c.want {
 			t.Errorf("%s: %d takes over, want %d", c.name, got, c.want)
 		}
 		if rests := p.from > paceWindow; rests != (c.want != 0) || (p.slowAt != 0) != (c.want != 0) || p.own.n != 0 {
 			t.Errorf("%s: it measures again from %v, and was slow at %v", c.name, p.from, p.slowAt)
 		}
 	}
-	if got := (&spell{}).mean(); got != 0 {
+	if got := (&latency{}).mean(); got != 0 {
 		t.Errorf("nothing took %v", got)
 	}
 }
 
-// A disk is called slow for ten minutes after leadership was handed over for it, and no longer.
+// A disk is reported as slow for ten minutes after leadership was handed over because of it, and no longer.
 func TestSlowDiskIsForgotten(t *testing.T) {
 	now := time.Hour
 	s := &Shard{cfg: Config{Time: store.TimeSource{Elapsed: func() time.Duration { return now }}}}
@@ -178,7 +178,7 @@ func TestSlowDiskIsForgotten(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  bool
-	}{{0, true}, {slowRest - 1, true}, {slowRest, false}} {
+	}{{0, true}, {slowPeriod - 1, true}, {slowPeriod, false}} {
 		if now = time.Hour + c.after; s.SlowDisk() != c.want {
 			t.Errorf("%v later it is slow: %v", c.after, !c.want)
 		}

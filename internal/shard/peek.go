@@ -10,46 +10,47 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// freshness is what a replica knows of how old its state is.
+// freshness tracks how old a replica's state is.
 type freshness struct {
-	commit uint64  // what the leader last said is committed
-	told   telling // when it said so
-	fresh  telling // the last such moment whose entries are all applied; zero: none yet
+	commit  uint64       // the commit index in the leader's last message
+	latest  announcement // the time of that message
+	applied announcement // the latest message whose committed entries are all applied; zero: none yet
 }
 
-// telling is when a leader said something, and when that was heard, on the monotonic clock: perhaps much later.
-type telling struct {
-	said  store.Time
+// announcement is when a leader sent a message, and when it arrived, in monotonic time: perhaps much later.
+type announcement struct {
+	sent  store.Time
 	heard time.Duration
 }
 
-// stamp lets what a leader tells say when it was told.
-func (l *loop) stamp(m *pb.Message) {
+// stampTime adds the time of sending to an append message.
+func (l *loop) stampTime(m *pb.Message) {
 	if l.leading != nil {
 		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.leading.clock.Now())) // #nosec G115 -- not negative
 	}
 }
 
-// hear notes what the leader tells. A heartbeat tells of no more than this replica has, so it doesn't count; nor does what
-// was told before, and comes late.
-func (l *loop) hear(m *pb.Message) {
+// noteCommit records the commit index of an append message. Heartbeats don't count, since their commit index never exceeds what this
+// replica has; nor do messages that arrive out of order.
+func (l *loop) noteCommit(m *pb.Message) {
 	if m.GetType() != pb.MsgApp || len(m.GetContext()) != 8 || m.GetFrom() != l.raft.BasicStatus().Lead {
 		return
 	}
-	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > l.news.told.said { // #nosec G115 -- as stamped
-		l.digest()
-		l.news.commit, l.news.told = m.GetCommit(), telling{said, l.cfg.Time.Elapsed()}
+	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > l.freshness.latest.sent { // #nosec G115 -- as stamped
+		l.refresh()
+		l.freshness.commit, l.freshness.latest = m.GetCommit(), announcement{said, l.cfg.Time.Elapsed()}
 	}
 }
 
-func (l *loop) digest() {
-	if l.cfg.State.Applied().Index >= l.news.commit {
-		l.news.fresh = l.news.told
+func (l *loop) refresh() {
+	if l.cfg.State.Applied().Index >= l.freshness.commit {
+		l.freshness.applied = l.freshness.latest
 	}
 }
 
-// age is how old the state may be at most: a deposed leader may not know it for an election's time, and nothing newer than
-// the last entry was there when it was made. By as much as this node's wall clock is slow it may be older.
+// age returns the maximum age of the state. A deposed leader may not know it for an election timeout. For any other replica,
+// everything newer than the last applied entry came after that entry's time. If this node's wall clock is slow, the state may
+// be older by as much.
 func (l *loop) age() time.Duration {
 	if l.alone {
 		return 0
@@ -57,17 +58,17 @@ func (l *loop) age() time.Duration {
 	if l.leading != nil {
 		return time.Duration(l.cfg.ElectionTicks) * l.cfg.TickInterval
 	}
-	l.digest()
+	l.refresh()
 	now := store.TimeOf(l.cfg.Time.Wall())
 	age := max(now.Sub(l.cfg.State.Applied().Time), 0)
-	if f := l.news.fresh; f != (telling{}) {
-		age = min(age, max(now.Sub(f.said), l.cfg.Time.Elapsed()-f.heard))
+	if f := l.freshness.applied; f != (announcement{}) {
+		age = min(age, max(now.Sub(f.sent), l.cfg.Time.Elapsed()-f.heard))
 	}
 	return age
 }
 
-// Peek runs fn on the caller's goroutine against this replica's own state, whether it leads or not. What it reads was true,
-// and age says how long ago that was at most.
+// Peek runs fn on the caller's goroutine against this replica's own state, whether it leads or not. What fn reads was true at
+// most age ago.
 func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)) (out T, at Stamp, age time.Duration, err error) {
 	type sight struct {
 		view *view
@@ -75,7 +76,7 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 		age  time.Duration
 	}
 	seen := make(chan sight, 1)
-	err = s.ask(ctx, func(l *loop) {
+	err = s.runOnLoop(ctx, func(l *loop) {
 		p := l.cfg.State.Applied()
 		seen <- sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.age()}
 	})
@@ -85,7 +86,7 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 	var v sight
 	select {
 	case v = <-seen:
-	case <-s.done: // the loop may have looked before it ended
+	case <-s.done: // the loop may have run the function before it ended
 		select {
 		case v = <-seen:
 		default:

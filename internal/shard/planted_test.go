@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// plantedBugs says which test must catch which bug, within the seeds that it runs by default.
+// plantedBugs maps each bug to the test that must catch it, within the seeds that the test runs by default.
 var plantedBugs = []struct{ bug, by string }{
 	{"raftlog-no-fsync", "TestPowerLoss"},
 	{"store-position-apart", "TestPowerLoss"},
@@ -52,7 +52,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	}
 }
 
-// runPlanted runs a test with a bug and says whether it failed, or hung for so long.
+// runPlanted runs a test with a bug and reports whether it failed, or hung for the time given.
 func runPlanted(bug, by, hung string, env ...string) (out []byte, caught bool) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+by+"$", "-test.timeout="+hung)
 	cmd.Env = append(append(os.Environ(), "PAWL_PLANTED="+bug), env...)
@@ -60,8 +60,8 @@ func runPlanted(bug, by, hung string, env ...string) (out []byte, caught bool) {
 	return out, err != nil
 }
 
-// TestPlantedBugsBySeed makes the table of docs/guarantees.md: every bug, and none, in every seed of every simulation by
-// itself. It takes a quarter of an hour, so it runs only when PAWL_PLANTED_TABLE is set.
+// TestPlantedBugsBySeed produces the table of docs/guarantees.md: every bug, and none, with every seed of every simulation separately.
+// It takes a quarter of an hour, so it runs only if PAWL_PLANTED_TABLE is set.
 func TestPlantedBugsBySeed(t *testing.T) {
 	if os.Getenv("PAWL_PLANTED_TABLE") == "" {
 		t.Skip("PAWL_PLANTED_TABLE is not set")

@@ -5,23 +5,23 @@ import (
 )
 
 const (
-	// maxWaiting is how many calls may wait for a round, and maxWaitingOf how many of one owner, so that there is room for others. More
-	// would wait longer than their callers do.
+	// maxWaiting is how many calls may wait for a round; maxWaitingOf is how many of one owner may, so that there is room for others. With
+	// more, a call would wait longer than its caller does.
 	maxWaiting   = 1 << 16
 	maxWaitingOf = maxWaiting / 2
 )
 
-// queue holds the calls that wait for the loop. Updates of one owner go in their order; owners take turns, a call each, so that one
-// that calls without end makes others wait for no more than the round in flight and a call of its own.
+// queue holds the calls waiting for the loop. Updates of one owner run in order; owners take turns, one call each. So an owner that
+// never stops calling delays another by no more than the round in flight and one call of its own.
 type queue struct {
-	wake chan struct{} // has a token when there may be calls
+	wake chan struct{} // holds a token when there may be calls
 
 	mu      sync.Mutex
 	lines   map[string]*line // of owners that have calls waiting
 	turns   []*line          // the same, in the order of their turns
 	waiting int              // updates
 	views   []*call
-	closed  error // what calls get that come too late
+	closed  error // the error for later calls
 }
 
 // line is the updates of one owner, oldest first.
@@ -57,7 +57,7 @@ func (q *queue) push(c *call) error {
 	return err
 }
 
-// lineOf is the line of an owner, whose turn comes last if it has none yet.
+// lineOf returns the line of an owner. A new line gets the last turn.
 func (q *queue) lineOf(owner string) *line {
 	l := q.lines[owner]
 	if l == nil {
@@ -79,7 +79,7 @@ func (q *queue) signal() {
 func (q *queue) takeUpdates(n int) []*call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.turns) == 1 { // mostly
+	if len(q.turns) == 1 { // usually
 		return q.take(q.turns[0], n)
 	}
 	var out []*call
@@ -91,7 +91,7 @@ func (q *queue) takeUpdates(n int) []*call {
 	return out
 }
 
-// take returns the first n updates of a line, which ends when it has no more.
+// take removes and returns the first n updates of a line. An empty line is removed.
 func (q *queue) take(l *line, n int) []*call {
 	n = min(n, len(l.calls))
 	out := l.calls[:n:n]
@@ -109,7 +109,7 @@ func (q *queue) take(l *line, n int) []*call {
 	return out
 }
 
-// putBack makes calls the first ones of their owners that wait.
+// putBack puts calls back to the front of their owners' lines.
 func (q *queue) putBack(calls []*call) {
 	if len(calls) == 0 {
 		return

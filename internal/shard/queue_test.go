@@ -25,7 +25,7 @@ func owners(calls []*call) string {
 	return b.String()
 }
 
-// One that calls without end makes others wait for a call of its own, and no more, also when a round had no room for all it took.
+// An owner that never stops calling makes others wait for one of its calls, and no more, even if a round had no room for all that it took.
 func TestOwnersTakeTurns(t *testing.T) {
 	q := newQueue()
 	push := func(s string) {
@@ -67,7 +67,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 	push("b")
 }
 
-// Whatever is taken and put back, each owner's calls come in their order, all of them, and nobody twice.
+// Whatever is taken and put back, each owner's calls stay in order, and none is lost or repeated.
 func TestTurnsKeepOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -9,12 +9,12 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Recover makes a replica that does not run the only member of its group, when the majority of the others is lost for ever.
-// Whatever its log holds becomes part of its state, whether a majority had it or not, so nothing is lost that this replica
-// had; what only the others had is gone. A new epoch begins, so that no claim token from before matches. Then edit, if not
-// nil, may write to the state. The log is of no use afterwards, and the replica's next start begins it anew.
+// Recover makes a stopped replica the only member of its group, when a majority of the group is lost forever. It applies
+// everything in its log, whether a majority had it or not, so nothing that this replica had is lost; what only the others
+// had is gone. It begins a new epoch, so that no earlier claim token matches. edit, if not nil, may then write to the
+// state. The log is useless afterwards, and the replica's next start creates it again.
 //
-// It may be repeated. On return all is durable.
+// Recover may be repeated. When it returns, everything is durable.
 func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, edit func(*store.Tx) error) (at store.Position, err error) {
 	if err := Replay(log, state, id); err != nil {
 		return at, err
@@ -25,7 +25,7 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 	if at.Conf, err = encodeConf(&pb.ConfState{Voters: []uint64{replica}}); err != nil {
 		return at, err
 	}
-	at.Index++ // as if by an entry of its own
+	at.Index++ // as if by another entry
 	tx := state.Begin(at.Time, at.Index)
 	defer tx.Close()
 	if edit != nil {
@@ -43,13 +43,13 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 	return at, state.SetEpoch(epoch + 1) // which flushes
 }
 
-// Reach is how far Recover would bring a replica. It changes nothing.
+// Reach returns the position that Recover would bring a replica to. It changes nothing.
 func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, error) {
 	at := state.Applied()
 	if !log.Has(id) {
 		return at, nil
 	}
-	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: new(pb.ConfState), Anew: state.Installed()})
+	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: new(pb.ConfState), FromSnapshot: state.Installed()})
 	if err != nil {
 		return at, fmt.Errorf("shard %d: %w", id, err)
 	}
@@ -60,8 +60,8 @@ func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, err
 	return at, err
 }
 
-// Replay applies all that a log has beyond the state, whether a majority had it or not: the state is that of no member of
-// the group any more.
+// Replay applies all entries of a log beyond the state, whether a majority had them or not. The state must no longer be that
+// of a member of the group.
 func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
 	defer func() {
 		if err != nil {
@@ -69,11 +69,11 @@ func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
 		}
 	}()
 	if !log.Has(id) {
-		return nil // a repeat: the log is gone already
+		return nil // a repeat: the log is already gone
 	}
 	conf := new(pb.ConfState)
 	at := state.Applied()
-	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf, Anew: state.Installed()})
+	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf, FromSnapshot: state.Installed()})
 	if err != nil {
 		return err
 	}
@@ -93,11 +93,11 @@ func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
 	return nil
 }
 
-// applyAlone applies an entry's rows. Changes of membership don't matter any more.
+// applyAlone applies an entry's rows. Changes of membership no longer matter.
 func applyAlone(state *store.Store, e *pb.Entry) error {
 	last := state.Applied()
 	pos := store.Position{Index: e.GetIndex(), Term: e.GetTerm(), Time: last.Time, Conf: last.Conf}
-	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 || isMark(e.GetData()) {
+	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 || isHashEntry(e.GetData()) {
 		return state.Apply(pos, nil)
 	}
 	h, body, err := parseEntry(e.GetData())

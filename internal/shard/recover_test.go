@@ -16,14 +16,14 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// stopped is the disk of a bench that lost power: its log has all, its state what was flushed.
+// stopped returns the disk of a bench that lost power: its log is complete, its state has what was flushed.
 func (b *bench) stopped() *vfs.MemFS {
 	mem := b.mem.CrashClone(vfs.CrashCloneCfg{})
 	b.close()
 	return mem
 }
 
-// atRest opens a log and a state that no replica runs on.
+// atRest opens a log and a state without a replica.
 func atRest(t *testing.T, mem *vfs.MemFS) (log *raftlog.Log, state *store.Store, stop func()) {
 	t.Helper()
 	fatal := func(err error) { t.Error(err) }
@@ -47,8 +47,8 @@ func row(r store.Reader, key string) string {
 	return string(v)
 }
 
-// What the log has of any kind becomes part of the state, and the replica its group's only voter, durably, though power is lost and all is
-// repeated.
+// Recover applies entries of every kind in the log, and makes the replica its group's only voter, durably, even if power is lost and Recover
+// is repeated.
 func TestRecover(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
@@ -64,10 +64,10 @@ func TestRecover(t *testing.T) {
 	if err := b.Change(ctx, nil, Change{2, Learner}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Mark(ctx); err != nil {
+	if _, err := b.StartHash(ctx); err != nil {
 		t.Fatal(err)
 	}
-	last, err := b.set("k2", strings.Repeat("v", maxMessage)) // more than is read of a log at once
+	last, err := b.set("k2", strings.Repeat("v", maxMessage)) // more than is read of a log in one go
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestRecover(t *testing.T) {
 				t.Errorf("%s is %q, want %q", key, got, want)
 			}
 		}
-		if epoch == 2 { // the log went, and then the power
+		if epoch == 2 { // the log was lost, and then the power
 			if err := log.Remove(1); err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +133,7 @@ func TestRecover(t *testing.T) {
 	stop()
 }
 
-// A log that can't be applied, and a replica that never had a state, are refused.
+// Recover refuses a log that can't be applied, and a replica that never had a state.
 func TestRecoverRefuses(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	log, state, stop := atRest(t, mem)

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// BenchmarkRestart is how long a shard with a million rows of 1 KiB takes from the start to the first answer after it
-// was killed: it reads the log, and applies what the state had not flushed. With -short it has some thousand rows.
+// BenchmarkRestart measures the time from the start of a killed shard with a million rows of 1 KiB to its first answer: it
+// reads the log, and applies what the state had not flushed. With -short it has some thousand rows.
 func BenchmarkRestart(b *testing.B) {
 	rows := uint64(1_000_000)
 	if testing.Short() {

@@ -11,21 +11,21 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// round is calls that share one entry.
+// round is a set of calls that share one entry.
 type round struct {
 	header
 	tx    *store.Tx
-	calls []*call // that ran, in order
-	rest  []*call // that didn't run yet
+	calls []*call // that have run, in order
+	rest  []*call // that have not run yet
 	began time.Duration
 }
 
-// maxSealed is how many bytes of room for an entry are kept for the next.
+// maxSealed bounds the buffer that is kept for the next entry, in bytes.
 const maxSealed = 4 << 20
 
-// startRound runs the waiting calls, if the last round is done, and proposes what they wrote.
+// startRound runs the waiting calls, if the last round is done, and proposes their writes.
 func (l *loop) startRound() error {
-	if !l.idle() || l.change.holdsRounds() {
+	if !l.idle() || l.change.blocksRounds() {
 		return nil
 	}
 	calls := l.calls.takeUpdates(l.cfg.Limits.RoundCalls)
@@ -56,13 +56,13 @@ func (l *loop) startRound() error {
 	return l.propose(r)
 }
 
-// unapplied says whether the log has entries that the state has not: a round must be computed on all of them.
+// unapplied reports whether the log has entries that are not applied: a round must be computed on all of them.
 func (l *loop) unapplied() bool {
 	last, _ := l.log.LastIndex()
 	return last != l.cfg.State.Applied().Index
 }
 
-// runCall runs one call in a round, unless its caller has left. An error means that the round can't be kept.
+// runCall runs one call in a round, unless its caller has left. On an error the round must be dropped.
 func (l *loop) runCall(r *round, c *call) error {
 	if !c.take() {
 		return nil
@@ -82,7 +82,7 @@ func (l *loop) runCall(r *round, c *call) error {
 	return nil
 }
 
-// run calls update and catches its panics, except that of a state that can't be read.
+// run calls update and recovers its panics, except *store.Failure.
 func (c *call) run(tx *store.Tx) (err error) {
 	defer func() {
 		p := recover()
@@ -99,7 +99,7 @@ func (c *call) run(tx *store.Tx) (err error) {
 	return nil
 }
 
-// abandon throws a round away that is certain not to take effect. Its calls run again, before any others.
+// abandon drops a round that certainly will not take effect. Its calls run again, before any others.
 func (l *loop) abandon(r *round) {
 	l.round = nil
 	r.tx.Close()
@@ -110,16 +110,16 @@ func (l *loop) abandon(r *round) {
 	l.cfg.Hooks.Elected(l.leading.LeaderTerm)
 }
 
-// finishEmpty asks for confirmation of the answers of a round that wrote nothing.
+// finishEmpty asks for confirmation of a round that wrote nothing.
 func (l *loop) finishEmpty(r *round) {
 	l.round = nil
 	r.tx.Close()
 	if len(r.calls) > 0 {
-		l.ask(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
+		l.readIndex(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
 	}
 }
 
-// propose puts a round into the log.
+// propose proposes a round to Raft.
 func (l *loop) propose(r *round) error {
 	entry := r.tx.Seal(l.sealed[:headerLen])
 	r.header.put(entry)
@@ -127,7 +127,7 @@ func (l *loop) propose(r *round) error {
 	if l.sealed = entry; cap(entry) > maxSealed {
 		l.sealed = make([]byte, headerLen)
 	}
-	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being handed over
+	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being transferred
 		for _, c := range r.calls {
 			c.answer(Stamp{}, &NotLeader{})
 		}
@@ -141,7 +141,7 @@ func (l *loop) propose(r *round) error {
 	return err
 }
 
-// settle ends the round in flight, whose entry is applied, or was dropped by its guard.
+// settle ends the round in flight once its entry is applied or dropped by the guard.
 func (l *loop) settle(r *round, holds bool, at Stamp) {
 	if !holds {
 		l.abandon(r)
@@ -160,7 +160,7 @@ func (r *round) answer(at Stamp) {
 	}
 }
 
-// end answers the calls of a round that nobody will hear of again: what wrote may have happened, what didn't, did not.
+// end answers the calls of a round whose outcome is out of reach: those that wrote may have happened, those that wrote nothing did not.
 func (r *round) end(cause error) {
 	r.tx.Close()
 	for _, c := range append(r.calls, r.rest...) {

@@ -20,44 +20,43 @@ import (
 type Transport interface {
 	// Send must not block. It may lose, delay, repeat and reorder messages.
 	Send([]*pb.Message)
-	// SendSnapshot carries a message with the state that body writes to the replica that the message is for, and returns
-	// when that has it installed, or can't. It may block for as long as that takes.
+	// SendSnapshot carries a message, along with the state that body writes, to the message's recipient. It returns when the
+	// recipient has installed the snapshot, or when that fails. It may block for as long as that takes.
 	SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error
 }
 
-// LeaderTerm is what a leader begins its term with.
+// LeaderTerm describes the start of a leader's term.
 type LeaderTerm struct {
 	Term uint64
-	// Began is the shard's time when this leader began, and Before the last one of the leader before it, which may
-	// be much older: nobody served in between.
+	// Began is the shard's time when this leader began. Before is the last time of the previous leader, which may be much
+	// older: nobody served in between.
 	Began, Before store.Time
-	// Epoch grows when the loss of a part of the log was accepted.
+	// Epoch grows when the loss of part of the log is accepted.
 	Epoch uint64
 }
 
-// Hooks tie the shard to the layer that keeps memory for the leader. All are called on the shard's loop, and must not
+// Hooks connect the shard to the layer that holds the leader's memory. All are called on the shard's loop, and must not
 // block. Any may be nil.
 type Hooks struct {
-	// Elected: this replica is the leader, and has applied everything that was committed before. Its memory is empty.
+	// Elected: this replica is the leader, and has applied everything committed before. The leader's memory must be empty.
 	Elected func(LeaderTerm)
 	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx.
 	BeforeSeal func(tx *store.Tx)
 	// Committed: the round of tx is committed and applied; its calls are answered after this. It isn't called for a
 	// round that wrote nothing.
 	Committed func(tx *store.Tx, at Stamp)
-	// Dropped: a round didn't commit, or nobody knows whether it did, or the leader's term ended. All memory must be
-	// thrown away. Elected follows: at once and with the same term if the term is not over, which is so when it is certain that
-	// the round did not happen.
+	// Dropped: a round did not commit, or its outcome is unknown, or the leader's term ended. All of the leader's memory must
+	// be discarded. If over is false, the round certainly did not happen, the term continues, and Elected follows immediately
+	// with the same term; otherwise when this replica leads again.
 	Dropped func(over bool)
 }
 
-// Config says what a shard runs on. Neither Log nor State is closed by the shard.
+// Config configures a replica. The shard closes neither Log nor State.
 type Config struct {
 	ID      uint32
-	Replica uint64 // this replica's Raft id; not 0, and never that of another replica, not even of one that is gone
-	// Voters are the first members of a group that is being created; every one of them must be given the same. They
-	// are not read when State has a position already. A replica without voters and position waits until a leader sends it
-	// the state.
+	Replica uint64 // this replica's Raft id; not 0, and never that of another replica, not even of a removed one
+	// Voters are the first members of a new group; every one of them must be given the same. They are ignored if State
+	// already has a position. A replica without voters and position waits until a leader sends it the state.
 	Voters []uint64
 
 	Log       *raftlog.Log
@@ -67,21 +66,21 @@ type Config struct {
 	Time      store.TimeSource
 
 	TickInterval  time.Duration // 0: 100 ms
-	ElectionTicks int           // without a word from the leader before a replica stands for election; 0: 10
+	ElectionTicks int           // ticks without contact from the leader before a replica starts an election; 0: 10
 	Limits        Limits
 
-	// Observe is told how long things take, on the shard's loop: it must not block. Nil: nobody is.
+	// Observe is told how long things take, on the shard's loop: it must not block. Nil: none.
 	Observe Observer
 
-	// Node names the node of a replica, for the log; nil: by its number.
+	// Node returns the name of a replica's node, for the log; nil: its number.
 	Node   func(replica uint64) string
 	Logger *slog.Logger
-	// Fatal is called, at most once, on the shard's loop, when the replica can't go on and all its calls are answered. It
-	// must not block, nor call Stop. The process should end.
+	// Fatal is called on the shard's loop, at most once, when the replica can't continue and all its calls are answered. It
+	// must not block, nor call Stop. The process should exit.
 	Fatal func(error)
 }
 
-// Observer hears how long things take.
+// Observer is told how long things take.
 type Observer interface {
 	// Saved: entries were written to this replica's log and synced.
 	Saved(time.Duration)
@@ -89,38 +88,38 @@ type Observer interface {
 	Committed(time.Duration)
 }
 
-// nobody observes.
-type nobody struct{}
+// noObserver is an Observer that does nothing.
+type noObserver struct{}
 
-func (nobody) Saved(time.Duration)     {}
-func (nobody) Committed(time.Duration) {}
+func (noObserver) Saved(time.Duration)     {}
+func (noObserver) Committed(time.Duration) {}
 
-// Limits bound what a shard takes on at once. Zero values mean the defaults.
+// Limits bounds the work of a shard. Zero values mean the defaults.
 type Limits struct {
-	// RoundBytes is where a round takes no more calls: 4 MiB, so that one fsync stays short.
+	// RoundBytes is the size at which a round takes no more calls: 4 MiB, so that one fsync stays short.
 	RoundBytes int
-	// RoundCalls is how many calls a round takes: 4,096.
+	// RoundCalls is the maximum number of calls in a round: 4,096.
 	RoundCalls int
-	// CallBytes is how much one call may write: 16 MiB. More gets ErrTooLarge. So an entry has at most RoundBytes and
-	// CallBytes, and what the hook BeforeSeal adds.
+	// CallBytes is how much one call may write: 16 MiB. A call that writes more gets ErrTooLarge. So an entry is at most
+	// RoundBytes plus CallBytes, plus what the hook BeforeSeal adds.
 	CallBytes int
-	// ReplayBytes and ReplayEntries are how much log may be younger than what the state has flushed: 64 MiB and 100,000.
-	// More is flushed, so that a restart replays little.
+	// ReplayBytes and ReplayEntries bound the log beyond the flushed state: 64 MiB and 100,000. If there is more, the state is
+	// flushed, so that a restart replays little.
 	ReplayBytes, ReplayEntries uint64
-	// KeepBytes is how much flushed log is kept for replicas that lag: 256 MiB by a leader, as long as they do, and a
-	// sixteenth of that by the others, who may have to lead. A replica that lags more gets a snapshot.
+	// KeepBytes is how much flushed log is kept for lagging replicas: a leader keeps 256 MiB for as long as they lag; the
+	// others, which may have to lead, keep a sixteenth of that. A replica that lags further gets a snapshot.
 	KeepBytes uint64
 }
 
 func (c *Config) setDefaults() {
-	def(&c.TickInterval, 100*time.Millisecond)
-	def(&c.ElectionTicks, 10)
-	def(&c.Limits.RoundBytes, 4<<20)
-	def(&c.Limits.RoundCalls, 4096)
-	def(&c.Limits.CallBytes, 16<<20)
-	def(&c.Limits.ReplayBytes, 64<<20)
-	def(&c.Limits.ReplayEntries, 100_000)
-	def(&c.Limits.KeepBytes, 256<<20)
+	setDefault(&c.TickInterval, 100*time.Millisecond)
+	setDefault(&c.ElectionTicks, 10)
+	setDefault(&c.Limits.RoundBytes, 4<<20)
+	setDefault(&c.Limits.RoundCalls, 4096)
+	setDefault(&c.Limits.CallBytes, 16<<20)
+	setDefault(&c.Limits.ReplayBytes, 64<<20)
+	setDefault(&c.Limits.ReplayEntries, 100_000)
+	setDefault(&c.Limits.KeepBytes, 256<<20)
 	if c.Time.Wall == nil {
 		c.Time = store.SystemTime()
 	}
@@ -134,7 +133,7 @@ func (c *Config) setDefaults() {
 		c.Fatal = func(error) {}
 	}
 	if c.Observe == nil {
-		c.Observe = nobody{}
+		c.Observe = noObserver{}
 	}
 	c.Hooks.setDefaults()
 }
@@ -154,28 +153,28 @@ func (h *Hooks) setDefaults() {
 	}
 }
 
-func def[T comparable](v *T, d T) {
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
 	}
 }
 
-// Shard is one replica of a shard. Its methods may be called from any goroutine.
+// Shard is one replica of a shard. Its methods are safe for concurrent use.
 type Shard struct {
-	cfg   Config
-	calls *queue
-	inbox chan *pb.Message
-	asks  chan func(*loop) // what other goroutines want of the loop
-	views sync.WaitGroup   // snapshots that callers read
+	cfg       Config
+	calls     *queue
+	inbox     chan *pb.Message
+	loopFuncs chan func(*loop) // functions to run on the loop
+	views     sync.WaitGroup   // snapshots that callers are reading
 
-	receiving sync.Mutex             // one snapshot at a time comes in
-	barred    atomic.Pointer[string] // from leading, and why; nil or "": not
+	receiving sync.Mutex             // held while a snapshot is received
+	barred    atomic.Pointer[string] // why this replica must not lead; nil or "": it may
 	hashes    hashes
-	pace      pace // while this replica leads
+	pace      pace // measurements while this replica leads
 
 	leader  atomic.Pointer[leadership]
-	leaders atomic.Uint64               // how often another replica, or another term, was found to lead
+	leaders atomic.Uint64               // how often the leader or the term was seen to change
 	clock   atomic.Pointer[store.Clock] // nil: not leading
 
 	stop     chan struct{}
@@ -185,10 +184,10 @@ type Shard struct {
 
 type leadership struct{ replica, term uint64 }
 
-// maxInbox is how many messages from peers may wait. Raft sends again what is lost.
+// maxInbox is how many messages from peers may wait. Raft resends lost messages.
 const maxInbox = 256
 
-// Start starts a replica: on what its log and state hold, or as a new one if they are empty.
+// Start starts a replica from its log and state, or a new one if they are empty.
 func Start(cfg Config) (*Shard, error) {
 	s, l, err := prepare(cfg)
 	if err != nil {
@@ -198,23 +197,23 @@ func Start(cfg Config) (*Shard, error) {
 	return s, nil
 }
 
-// prepare makes a replica that doesn't run yet.
+// prepare creates a replica that isn't running yet.
 func prepare(cfg Config) (*Shard, *loop, error) {
 	cfg.setDefaults()
 	s := &Shard{
-		cfg:   cfg,
-		calls: newQueue(),
-		inbox: make(chan *pb.Message, maxInbox),
-		asks:  make(chan func(*loop), maxInbox),
-		stop:  make(chan struct{}),
-		done:  make(chan struct{}),
+		cfg:       cfg,
+		calls:     newQueue(),
+		inbox:     make(chan *pb.Message, maxInbox),
+		loopFuncs: make(chan func(*loop), maxInbox),
+		stop:      make(chan struct{}),
+		done:      make(chan struct{}),
 	}
 	s.leader.Store(&leadership{})
 	l, err := newLoop(s)
 	return s, l, err
 }
 
-// run is the loop's goroutine: of one loop after the other, if snapshots are installed. It ends when the shard is
+// run is the shard's goroutine. It runs one loop after another, as snapshots are installed, and ends when the shard is
 // stopped or fails.
 func (s *Shard) run(l *loop) {
 	defer close(s.done)
@@ -230,7 +229,7 @@ func (s *Shard) run(l *loop) {
 	}
 }
 
-// fail refuses all calls, and reports why if there is an error.
+// fail refuses all calls, and reports err if it is not nil.
 func (s *Shard) fail(err error) {
 	s.calls.close(ErrStopped)
 	if err != nil {
@@ -239,7 +238,7 @@ func (s *Shard) fail(err error) {
 	}
 }
 
-// Stop stops the replica. On return its goroutines have ended, and no snapshot is open.
+// Stop stops the replica. When it returns, its goroutines have ended, and no snapshot is open.
 func (s *Shard) Stop() {
 	s.stopOnce.Do(func() { close(s.stop) })
 	<-s.done
@@ -249,10 +248,10 @@ func (s *Shard) Stop() {
 // ErrInboxFull: a message was dropped.
 var ErrInboxFull = errors.New("inbox is full")
 
-// Step takes a message from another replica. It doesn't block; Raft makes up for a message that is dropped.
+// Step delivers a message from another replica. It doesn't block; Raft recovers from a dropped message.
 func (s *Shard) Step(m *pb.Message) error {
 	if m.GetType() == pb.MsgAppResp {
-		s.pace.hears(m, s.cfg.Time.Elapsed())
+		s.pace.acked(m, s.cfg.Time.Elapsed())
 	}
 	select {
 	case s.inbox <- m:
@@ -262,20 +261,20 @@ func (s *Shard) Step(m *pb.Message) error {
 	}
 }
 
-// Leader returns which replica leads in which term, as far as this one knows; 0: none.
+// Leader returns the leader and its term, as far as this replica knows; 0: none.
 func (s *Shard) Leader() (replica, term uint64) {
 	l := s.leader.Load()
 	return l.replica, l.term
 }
 
-// LeaderChanges is how often this replica has seen a new leader take over.
+// LeaderChanges returns how often this replica has seen a new leader take over.
 func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
-// Leads says whether this replica is leading. It costs less than Now, which reads the clock.
+// Leads reports whether this replica is leading. It is cheaper than Now, which reads the clock.
 func (s *Shard) Leads() bool { return s.clock.Load() != nil }
 
-// Now returns the shard's time if this replica is leading. A round that starts later as the same leader has the same time or
-// a later one.
+// Now returns the shard's time if this replica is leading. A round that starts later under the same leader has the same
+// time or a later one.
 func (s *Shard) Now() (store.Time, bool) {
 	clock := s.clock.Load()
 	if clock == nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// bench is a shard of one in memory, whose hooks are written down.
+// bench is a single-replica shard in memory that records the calls of its hooks.
 type bench struct {
 	*Shard
 	t     *testing.T
@@ -38,7 +38,7 @@ type bench struct {
 	fatals []error
 }
 
-// fixture is how a bench differs from the usual.
+// fixture is what differs from a usual bench.
 type fixture struct {
 	mem        *vfs.MemFS
 	inject     errorfs.Injector
@@ -48,8 +48,8 @@ type fixture struct {
 	beforeSeal func(*bench, *store.Tx)
 }
 
-// smallSegment is that of a node in memory. Segments of the Raft log are full of zeros from the start: those of a node on disk cost more than
-// most tests.
+// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the size used on disk, that would
+// cost more than most tests.
 const smallSegment = 256 << 10
 
 func startBench(t *testing.T, f fixture) *bench {
@@ -101,7 +101,7 @@ func (b *bench) note(format string, args ...any) {
 	b.hooks = append(b.hooks, fmt.Sprintf(format, args...))
 }
 
-// wantHooks checks which hooks were called since it was last asked.
+// wantHooks checks which hooks were called since its last call.
 func (b *bench) wantHooks(want ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -152,7 +152,7 @@ func TestUpdateAndView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at.Shard != 1 || at.Index != 3 || at.Term != 2 || at.Time == 0 { // 1 is the bootstrap's, 2 the leader's own
+	if at.Shard != 1 || at.Index != 3 || at.Term != 2 || at.Time == 0 { // 1 is the bootstrap's, 2 is the leader's own
 		t.Errorf("stamp is %+v", at)
 	}
 	if got := b.get("a"); got != "1" {
@@ -179,7 +179,7 @@ func TestUpdateAndView(t *testing.T) {
 	}
 }
 
-// proposeStale puts an entry into the log that was computed on something else, so that no replica applies it.
+// proposeStale proposes an entry that was computed on another state, so that no replica applies it.
 func (b *bench) proposeStale(tx *store.Tx) {
 	stale := b.state.Begin(tx.Now(), 77)
 	defer stale.Close()
@@ -191,11 +191,11 @@ func (b *bench) proposeStale(tx *store.Tx) {
 	}
 }
 
-// An entry that was computed on another state is dropped by every replica. The leader runs the calls again.
+// An entry that was computed on another state is dropped by every replica. The leader reruns the calls.
 func TestGuard(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
-		once.Do(func() { b.proposeStale(tx) }) // a proposal that nobody planned takes the round's place
+		once.Do(func() { b.proposeStale(tx) }) // an unplanned proposal takes the round's place
 	}})
 	runs := 0
 	_, at, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) {
@@ -216,7 +216,7 @@ func TestGuard(t *testing.T) {
 	b.close()
 }
 
-// A change of membership in Raft's first form ends the replica: read in the second form, it would change nothing.
+// A change of membership in Raft's first form ends the replica: parsed as the second form, it would change nothing.
 func TestFirstFormOfMembershipChange(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, _ *store.Tx) {
@@ -244,7 +244,7 @@ func TestMisbehavingCall(t *testing.T) {
 		b := startBench(t, fixture{})
 		release := make(chan struct{})
 		var wg sync.WaitGroup
-		wg.Go(func() { // holds the loop until the others wait
+		wg.Go(func() { // holds the loop until the others are waiting
 			_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
 			if err != nil {
 				t.Error(err)
@@ -285,7 +285,7 @@ func TestMisbehavingCall(t *testing.T) {
 	}
 }
 
-// A round that has no room for all that wait leaves the others to the next ones, which begin at once.
+// Calls that a round has no room for run in the next rounds, which start immediately.
 func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 	for name, limits := range map[string]Limits{"for their bytes": {RoundBytes: 100}, "for their number": {RoundCalls: 1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 			release := make(chan struct{})
 			began := time.Now()
 			var calls sync.WaitGroup
-			calls.Go(func() { // holds the loop until the others wait
+			calls.Go(func() { // holds the loop until the others are waiting
 				_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (int, error) { <-release; return 0, nil })
 				if err != nil {
 					t.Error(err)
@@ -326,7 +326,7 @@ func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 	}
 }
 
-// A view whose caller has left when it is answered is let go of: the replica ends only when all are.
+// A view whose caller has left is released when it is answered: the replica ends only when all are.
 func TestViewWithoutACallerIsReleased(t *testing.T) {
 	b := startBench(t, fixture{})
 	b.onLoop(func(l *loop) {
@@ -337,7 +337,7 @@ func TestViewWithoutACallerIsReleased(t *testing.T) {
 	b.close()
 }
 
-// A caller that leaves before its call ran knows that it didn't; one that leaves later doesn't know.
+// A caller that leaves before its call ran knows that it didn't run; one that leaves later doesn't know.
 func TestContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -376,7 +376,7 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// Alone among three, a replica answers nothing.
+// A single one of three replicas answers nothing.
 func TestNotLeader(t *testing.T) {
 	b := startBench(t, fixture{voters: []uint64{1, 2, 3}})
 	var no *NotLeader
@@ -391,7 +391,7 @@ func TestNotLeader(t *testing.T) {
 	b.wantHooks()
 }
 
-// A replica that can't begin says why: without a number, if somebody panics, and if its state is behind what its log begins with.
+// A replica that can't start returns why: it has no id, something panicked, or its state is behind the start of its log.
 func TestStartFails(t *testing.T) {
 	b := startBench(t, fixture{limits: Limits{ReplayEntries: 5}})
 	for range 20 {
@@ -438,12 +438,12 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// panicky is a handler of logs that panics.
+// panicky is a log handler that panics.
 type panicky struct{ slog.Handler }
 
 func (panicky) Enabled(context.Context, slog.Level) bool { panic("no disk to log to") }
 
-// Where a loss of the log was accepted, the state gets the new epoch, and so do claims.
+// If a loss in the log was accepted, the state and the claims get the new epoch.
 func TestEpochOfTheLog(t *testing.T) {
 	b := startBench(t, fixture{})
 	if _, err := b.set("k", "v"); err != nil {
@@ -477,7 +477,7 @@ func TestEpochOfTheLog(t *testing.T) {
 	}
 }
 
-// What Raft says is for debugging, but for its errors, and what it can't go on after is a panic.
+// Raft's log lines go to debug, except errors, and fatal ones panic.
 func TestRaftsWords(t *testing.T) {
 	lines := new(logLines)
 	r := raftLogger{slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), 7}
@@ -537,7 +537,7 @@ func (brokenTransport) SendSnapshot(context.Context, *pb.Message, func(io.Writer
 	panic("no way there")
 }
 
-// A disk that fails once, even if it works again after that, ends the replica; what was answered before is there.
+// A single failure of the disk ends the replica, even if the disk then works again; what was answered before is not lost.
 func TestDiskFails(t *testing.T) {
 	for _, fault := range []string{"sync", "write"} {
 		var on atomic.Bool
@@ -561,11 +561,11 @@ func TestDiskFails(t *testing.T) {
 		}
 		b.Stop()
 		b.mu.Lock()
-		if len(b.fatals) != 2 { // of the log and the shard
+		if len(b.fatals) != 2 { // of the log and of the shard
 			t.Errorf("%s fails: fatal was called with %v", fault, b.fatals)
 		}
 		b.mu.Unlock()
-		// The stores aren't closed: a process that comes here ends.
+		// The stores aren't closed: a process in this state exits.
 		again := startBench(t, fixture{mem: b.mem.CrashClone(vfs.CrashCloneCfg{})})
 		if again.get("before") != "x" || again.get("after") != "" {
 			t.Errorf("after a restart: before is %q, after is %q", again.get("before"), again.get("after"))
@@ -618,7 +618,7 @@ func TestShardTimeNeverFalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.close()
-	wall = time.Unix(1000, 0) // the wall clock was set back while we were down
+	wall = time.Unix(1000, 0) // the wall clock was set back during the restart
 	var began, before store.Time
 	b = startBench(t, fixture{mem: b.mem, time: src})
 	at, err := b.set("a", "2")
@@ -650,10 +650,10 @@ func FuzzParseEntry(f *testing.F) {
 	})
 }
 
-// An entry of a newer release stops the replica: to skip it would part it from the others.
+// An entry of a newer release stops the replica: if it skipped the entry it would diverge from the others.
 func TestUnknownEntryStops(t *testing.T) {
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
-		if err := b.loop.raft.Propose(binary.BigEndian.AppendUint64([]byte{markVersion + 1}, 1<<60)); err != nil {
+		if err := b.loop.raft.Propose(binary.BigEndian.AppendUint64([]byte{hashEntryVersion + 1}, 1<<60)); err != nil {
 			t.Error(err)
 		}
 	}})
@@ -668,8 +668,8 @@ func TestUnknownEntryStops(t *testing.T) {
 	b.close()
 }
 
-// What is read beside the rounds is the state as it was when that began. The replica ends after it.
-func TestReadBeside(t *testing.T) {
+// ReadAsync reads the state as it was when it was called. The replica ends after it.
+func TestReadAsync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		applied, ended := make(chan struct{}), make(chan struct{})
 		var read string
@@ -677,7 +677,7 @@ func TestReadBeside(t *testing.T) {
 			if tx.Index() != 4 {
 				return
 			}
-			b.ReadBeside(func(from store.Reader) {
+			b.ReadAsync(func(from store.Reader) {
 				<-applied
 				v, _ := from.Get([]byte("k"))
 				read = string(v)
@@ -705,15 +705,15 @@ func TestReadBeside(t *testing.T) {
 	})
 }
 
-// A panic beside the rounds ends the replica, as one of a hook does.
-func TestReadBesidePanics(t *testing.T) {
+// A panic in ReadAsync ends the replica, like one in a hook.
+func TestReadAsyncPanics(t *testing.T) {
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
 		if tx.Index() == 3 {
-			b.ReadBeside(func(store.Reader) { panic("a row that nobody can read") })
+			b.ReadAsync(func(store.Reader) { panic("a row that nobody can read") })
 		}
 	}})
 	for range 2 {
-		_, _ = b.set("k", "v") // which the end of the replica may meet
+		_, _ = b.set("k", "v") // which may coincide with the end of the replica
 	}
 	select {
 	case <-b.done:

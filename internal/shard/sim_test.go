@@ -21,8 +21,8 @@ import (
 )
 
 // The simulator runs whole groups in virtual time, on disks that lose power in the middle of a write and on a network
-// that loses, delays and reorders. A seed gives the plan of faults, not the order of goroutines, so a repeat is close,
-// but not exact. PAWL_SEED runs one seed, PAWL_SEEDS that many.
+// that loses, delays and reorders messages. A seed determines the plan of faults but not the order of goroutines, so a repeat is
+// similar but not exact. PAWL_SEED runs one seed, PAWL_SEEDS that many.
 
 // world is one simulated group.
 type world struct {
@@ -34,26 +34,26 @@ type world struct {
 
 	mu   sync.Mutex
 	rng  *rand.Rand
-	cut  map[link]bool          // that carry nothing
-	calm bool                   // the network loses and repeats nothing that it is not told to
-	lose func(*pb.Message) bool // what it is told to lose, besides; nil: nothing
-	log  *slog.Logger           // of all replicas; nil: as the environment says
+	cut  map[link]bool          // links that carry nothing
+	calm bool                   // the network loses and repeats only what it is told to
+	lose func(*pb.Message) bool // additional messages to lose; nil: none
+	log  *slog.Logger           // of all replicas; nil: depends on the environment
 
 	keepBytes uint64 // of the shards' limits
-	roomy     bool   // all lives are
+	roomy     bool   // makes all lives roomy
 
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
 	terms   terms
 }
 
-// node is a machine with a disk and, mostly, a replica.
+// node is a machine with a disk and, usually, a replica.
 type node struct {
 	w      *world
 	num    uint32
-	id     uint64       // of its replica: an incarnation above 32 bits, and num
+	id     uint64       // of its replica: an incarnation in the upper 32 bits, and num in the lower
 	voters []uint64     // the first members, if its replica is one of them
-	wall   atomic.Int64 // nanoseconds by which its wall clock is wrong
+	wall   atomic.Int64 // error of its wall clock in nanoseconds
 
 	mu    sync.Mutex
 	life  *life // nil: down
@@ -70,9 +70,9 @@ type life struct {
 	state   *store.Store
 	shard   *Shard
 	hooks   hookCheck
-	roomy   bool // it keeps so much of its log in memory that it hardly ever writes it out, or else little
+	roomy   bool // it keeps so much of its log in memory that it hardly ever writes it out; otherwise little
 
-	coming sync.WaitGroup // snapshots that come in
+	coming sync.WaitGroup // snapshots being received
 	down   chan struct{}  // closed when it is taken down
 }
 
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, seed uint64, replicas int, some *sometimes) *world {
 	return w
 }
 
-// life returns the running replica with this id, nil if there is none.
+// life returns the running replica with this id, or nil.
 func (w *world) life(replica uint64) *life {
 	l := w.nodes[uint32(replica)-1].alive()
 	if l == nil || l.replica != replica {
@@ -110,12 +110,12 @@ func (w *world) intn(n int) int {
 	return w.rng.IntN(n)
 }
 
-// wait lets virtual time pass: all of a world happens in the bubble that eachSeed opens.
+// wait lets virtual time pass: a world runs in the bubble that eachSeed opens.
 func (w *world) wait(d time.Duration) { time.Sleep(d) }
 
 func (w *world) ms(n int) time.Duration { return time.Duration(w.intn(n)) * time.Millisecond }
 
-// start gives a node power. Its fuse blows after as many writes to its disk; 0: never.
+// start powers a node on. Its fuse blows after that many writes to its disk; 0: never.
 func (n *node) start(fuse int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,14 +158,14 @@ func (l *life) open() (err error) {
 	return err
 }
 
-// now is the node's wall clock.
+// now returns the node's wall clock.
 func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.wall.Load())) }
 
 var simStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// end takes the node down: by power loss, at once if its fuse hasn't blown, or cleanly.
+// end takes the node down: cleanly, or by power loss, immediately if its fuse hasn't blown.
 func (n *node) end(clean bool) {
-	// Virtual time stands still while anybody waits for a mutex, so it is not held over what takes time.
+	// Virtual time stands still while a goroutine waits for a mutex, so it must not be held over anything that takes time.
 	n.mu.Lock()
 	l := n.life
 	n.life = nil
@@ -182,7 +182,7 @@ func (n *node) end(clean bool) {
 	close(l.down)
 	l.shard.Stop()
 	l.coming.Wait()
-	sound := l.fault.Load() == nil // another disk's stores may not close as they should
+	sound := l.fault.Load() == nil // the stores on a faulty disk may not close properly
 	if err := l.log.Close(); err != nil && sound {
 		n.w.errorf("node %d: close of the log: %v", n.id, err)
 	}
@@ -200,8 +200,8 @@ func (n *node) alive() *life {
 	return n.life
 }
 
-// hookCheck is the memory of a leader, as a broker would keep it: the sum of all counters. It checks that the hooks let
-// it be right at any time.
+// hookCheck is a leader's memory, as a broker would keep it: the sum of all counters. It checks that the hooks keep it
+// correct at any time.
 type hookCheck struct {
 	l     *life
 	valid bool
@@ -251,7 +251,7 @@ func (h *hookCheck) dropped(bool) {
 	h.valid = false
 }
 
-// terms is who led in which term, and how the shard's time passed meanwhile.
+// terms records who led in which term, and how the shard's time passed meanwhile.
 type terms struct {
 	mu    sync.Mutex
 	terms map[uint64]*term
@@ -260,7 +260,7 @@ type terms struct {
 type term struct {
 	leader uint64
 	first  time.Time // when the first answer was seen; zero: none yet
-	// By how much the shard's time is ahead of the true one, at least and at most.
+	// The bounds on how far the shard's time is ahead of true time.
 	least, most time.Duration
 }
 
@@ -279,14 +279,14 @@ func (o *terms) began(w *world, number, leader uint64) {
 	}
 }
 
-// count is how many terms had a leader so far.
+// count returns how many terms had a leader so far.
 func (o *terms) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.terms)
 }
 
-// saw checks that in a term the shard's time passes as the true one, whatever the wall clocks do, but for 500 millionths.
+// saw checks that within a term the shard's time passes like true time, whatever the wall clocks do, within 500 millionths.
 // The answer's time is from some moment since the call began.
 func (o *terms) saw(w *world, at Stamp, begun time.Time) {
 	now := time.Now()
@@ -333,7 +333,7 @@ func (s *sometimes) want(t *testing.T, whats ...string) {
 	}
 }
 
-// eachSeed runs a simulation for each seed of the batch, n unless the environment says otherwise.
+// eachSeed runs a simulation for each seed of the batch, n of them unless the environment sets another number.
 func eachSeed(t *testing.T, n int, whats []string, simulate func(*testing.T, uint64, *sometimes)) {
 	some := new(sometimes)
 	first, count := uint64(1), uint64(seedCount(n))
@@ -348,7 +348,7 @@ func eachSeed(t *testing.T, n int, whats []string, simulate func(*testing.T, uin
 	}
 }
 
-// seedCount is the size of a batch of n seeds, which the environment may say otherwise.
+// seedCount returns the size of a batch of n seeds, which the environment may override.
 func seedCount(n int) int {
 	if v, err := strconv.Atoi(os.Getenv("PAWL_SEEDS")); err == nil && v > 0 {
 		return v
@@ -362,7 +362,7 @@ func number(r store.Reader, key []byte) uint64 {
 	return v
 }
 
-// simLogger logs if PAWL_SIM_LOG is set.
+// logger returns a logger that logs if PAWL_SIM_LOG is set.
 func (w *world) logger() *slog.Logger {
 	if w.log != nil {
 		return w.log

@@ -13,27 +13,27 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// disk is what a life writes to. It loses power, is slow, hangs, or fails.
+// disk is the disk of a life. It may lose power, be slow, hang or fail.
 type disk struct {
 	world *world
 	files *memDisk
-	fuse  atomic.Int64 // blows after as many writes; 0 and below: never
+	fuse  atomic.Int64 // blows after that many writes; 0 and below: never
 
-	dead  atomic.Bool               // the power is gone: what the life says from now on doesn't count
+	dead  atomic.Bool               // the power is gone: from now on the life's answers don't count
 	lost  chan struct{}             // closed when the power is gone
 	after atomic.Pointer[vfs.MemFS] // what the disk holds then
-	delay atomic.Int64              // nanoseconds that each sync takes
-	fault atomic.Pointer[fault]     // nil: it is sound
-	ended chan struct{}             // closed when the life has ended itself, as it must with such a disk
+	delay atomic.Int64              // nanoseconds per sync
+	fault atomic.Pointer[fault]     // nil: none
+	ended chan struct{}             // closed when the life has ended itself, as it must with a faulty disk
 	once  sync.Once                 // of ended
 }
 
-// fault is what a disk does from some moment on.
+// fault is how a disk misbehaves from some moment on.
 type fault struct {
-	hangs bool   // at each sync, until the power goes
-	op    string // else it fails once, at a "sync" or "write"
+	hangs bool   // on every sync, until the power goes
+	op    string // otherwise it fails once, on a "sync" or "write"
 	dir   string // in this directory
-	file  string // of a file whose name ends so
+	file  string // of a file whose name has this suffix
 	met   chan struct{}
 	once  sync.Once
 }
@@ -44,8 +44,8 @@ func newDisk(w *world, mem *vfs.MemFS, fuse int) *disk {
 	return d
 }
 
-// memDisk keeps a crash out of Lock, which takes the lock of MemFS twice: with a CrashClone waiting in between, it would wait
-// for itself.
+// memDisk keeps crashes out of Lock, which takes the lock of MemFS twice: with a CrashClone waiting in between, it would deadlock
+// with itself.
 type memDisk struct {
 	*vfs.MemFS
 	crash sync.RWMutex
@@ -63,10 +63,10 @@ func (d *memDisk) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
 	return d.MemFS.CrashClone(cfg)
 }
 
-// fs is the disk as the life sees it.
+// fs returns the disk as the life sees it.
 func (d *disk) fs() vfs.FS { return errorfs.Wrap(d.files, errorfs.InjectorFunc(d.write)) }
 
-// write is asked before each write. The last one of the fuse finds the power gone, halfway through whatever it is part
+// write is called before each write. At the last one of the fuse the power fails, in the middle of whatever operation the write is part
 // of: the disk keeps what was synced and some of the rest.
 func (d *disk) write(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
@@ -84,8 +84,8 @@ func (d *disk) write(op errorfs.Op) error {
 	return nil
 }
 
-// sync is slow, hangs or fails. Files of the state are synced in the background, and their disk is as fast as ever: while
-// that lags, Pebble makes others wait for a mutex, and fake time stands still.
+// sync is slow, hangs or fails. Files of the state are synced in the background, and never slowly: while Pebble waits
+// for such a sync, it makes others wait for a mutex, and fake time stands still.
 func (d *disk) sync(path string) error {
 	f := d.fault.Load()
 	if strings.HasPrefix(path, "/d/raft") {
@@ -107,8 +107,8 @@ func (d *disk) untilPowerGoes(atMost time.Duration) {
 	}
 }
 
-// fail is the one failure of a disk, if it is due. What wasn't synced of the log then is gone, though the next sync
-// succeeds, as it does where a page cache drops what it could not write.
+// fail returns the single failure of a disk, if it is due. The unsynced part of the log is then lost, even though the next sync
+// succeeds, as happens if a page cache drops what it could not write.
 func (d *disk) fail(op, path string) (err error) {
 	f := d.fault.Load()
 	if f == nil || f.op != op || !strings.HasPrefix(path, f.dir) || !strings.HasSuffix(path, f.file) {
@@ -124,7 +124,7 @@ func (d *disk) fail(op, path string) (err error) {
 	return err
 }
 
-// failed hears of a life that can't go on.
+// failed records that a life can't continue.
 func (l *life) failed(err error) {
 	switch {
 	case l.dead.Load():
@@ -142,7 +142,7 @@ func (d *disk) losePower() {
 	}
 }
 
-// freeze decides what the next life finds on the disk: what is synced, and some of the rest.
+// freeze decides what the next life finds on the disk: what was synced, and some of the rest.
 func (d *disk) freeze() {
 	if d.after.Load() != nil {
 		return
@@ -160,11 +160,11 @@ func (d *disk) freeze() {
 	}
 }
 
-// keepNames makes all names of files survive. CrashClone would keep any of them, but file systems with a journal keep
-// all up to some moment, and Pebble needs that: it creates a MANIFEST and its marker, then syncs the directory once.
+// keepNames makes the names of all files survive. CrashClone would keep any subset of them, but journaled file systems keep
+// all up to some moment, and Pebble relies on that: it creates a MANIFEST and its marker, then syncs the directory once.
 func (d *disk) keepNames() {
 	for _, dir := range []string{"/", "/d", "/d/raft", "/d/raft/log", "/d/state", "/d/state.staged", "/d/state.ready"} {
-		if f, err := d.files.OpenDir(dir); err == nil { // if it is there yet
+		if f, err := d.files.OpenDir(dir); err == nil { // if it exists yet
 			if err := errors.Join(f.Sync(), f.Close()); err != nil {
 				d.world.errorf("%v", err)
 			}
@@ -172,8 +172,8 @@ func (d *disk) keepNames() {
 	}
 }
 
-// breakDisk has the disk of a node fail or hang at a write that comes soon, and sees that the replica ends itself: at once,
-// or when the disk has hung for 5 s. It answers calls meanwhile, and those answers count.
+// breakDisk makes a node's disk fail or hang at an upcoming write, and checks that the replica ends itself: immediately, or
+// after the disk has hung for 5 s. The replica answers calls meanwhile, and those answers count.
 func (w *world) breakDisk(l *life, f *fault) {
 	what, limit := "disk fails", time.Second
 	if f.hangs {
@@ -183,7 +183,7 @@ func (w *world) breakDisk(l *life, f *fault) {
 	l.fault.Store(f)
 	select {
 	case <-f.met:
-	case <-time.After(3 * time.Second): // nobody writes there
+	case <-time.After(3 * time.Second): // nothing writes there
 		return
 	}
 	w.some.hit(what)
@@ -195,7 +195,7 @@ func (w *world) breakDisk(l *life, f *fault) {
 	}
 }
 
-// someFault is what may be wrong with a life's disk.
+// someFault returns a random fault of a life's disk.
 func (l *life) someFault() *fault {
 	if l.w.intn(8) < 3 {
 		return &fault{hangs: true}
@@ -203,7 +203,7 @@ func (l *life) someFault() *fault {
 	return l.failure()
 }
 
-// failure is a call that may fail on a life's disk.
+// failure returns a random call that fails on a life's disk.
 func (l *life) failure() *fault {
 	switch l.w.intn(5) {
 	case 0:

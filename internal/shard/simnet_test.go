@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The network loses messages, and carries each in its own time: most within milliseconds, few after a minute, when all that
-// they are about may be over. Some it carries twice.
+// The network loses messages, and delays each by a different time: most by milliseconds, some by a minute, when they may be
+// obsolete. Some messages it delivers twice.
 
 // Send implements Transport.
 func (l *life) Send(ms []*pb.Message) {
@@ -31,7 +31,7 @@ func (l *life) Send(ms []*pb.Message) {
 	}
 }
 
-// carry says after which times a message arrives: once, twice or never.
+// carry returns the delays after which a message arrives: once, twice or never.
 func (w *world) carry(m *pb.Message) (delays []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Wri
 	return err
 }
 
-// wire is what a snapshot goes over: slow, cut after some bytes, and with one bit wrong.
+// wire transmits a snapshot slowly, cuts it after some bytes, and flips a bit.
 type wire struct {
 	l          *life
 	w          io.Writer
@@ -121,10 +121,10 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.w.Write(b)
 }
 
-// link is from one machine to another.
+// link is the direction from one machine to another.
 type link struct{ from, to uint32 }
 
-// isolate cuts a node off: both ways, or one.
+// isolate cuts a node off, in both directions or one.
 func (w *world) isolate(num uint32, in, out bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *world) isolate(num uint32, in, out bool) {
 	}
 }
 
-// bridge splits the nodes in two halves that only the first node still joins, and returns that.
+// bridge splits the nodes into two halves that only one node connects, and returns that node.
 func (w *world) bridge() *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()

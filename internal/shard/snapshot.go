@@ -16,21 +16,21 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A replica that is new, or lags behind what the leader's log still has, gets the state. The leader takes a view of its
-// state at once, and writes it out beside its loop. The receiver stages it beside its own state, asks Raft whether it is
-// wanted, and then the loop ends, the states are switched, and a new loop begins on what is there: the same as after a
-// crash in between.
+// A replica that is new, or lags behind the start of the leader's log, is sent the state. The leader takes a snapshot of
+// its state immediately, and writes it out on another goroutine. The receiver stages it next to its own state and passes the
+// message to Raft. If Raft wants the snapshot, the loop ends, the states are switched, and a new loop starts from what is on
+// disk, just as after a crash in between.
 
-// errInstall ends a loop whose replica is to go on from the snapshot that it staged.
+// errInstall ends the loop of a replica that has to continue from its staged snapshot.
 var errInstall = errors.New("a snapshot is to be installed")
 
-// storage is what Raft reads: the log, and the state in place of what the log has cut off.
+// storage is Raft's view of the log, with the state as the snapshot.
 type storage struct {
 	*raftlog.ShardLog
 	l *loop
 }
 
-// Snapshot implements raft.Storage. The state itself travels beside the message (sendSnapshot).
+// Snapshot implements raft.Storage. The state itself is sent outside the message; see sendSnapshot.
 func (s storage) Snapshot() (*pb.Snapshot, error) {
 	at := s.l.cfg.State.Applied()
 	return &pb.Snapshot{Metadata: metadata(at, s.l.members)}, nil
@@ -40,10 +40,10 @@ func metadata(at store.Position, conf *pb.ConfState) *pb.SnapshotMetadata {
 	return &pb.SnapshotMetadata{Index: new(at.Index), Term: new(at.Term), ConfState: proto.Clone(conf).(*pb.ConfState)}
 }
 
-// maxOutgoing is how many snapshots a replica sends at once. Each keeps old rows alive.
+// maxOutgoing is how many snapshots a replica sends at a time. Each keeps old rows alive.
 const maxOutgoing = 2
 
-// outgoing is the snapshots that are being sent. Its fields belong to the loop.
+// outgoing tracks the snapshots being sent. The loop owns its fields.
 type outgoing struct {
 	from   map[uint64]uint64 // the index of each, by its receiver
 	ctx    context.Context
@@ -56,13 +56,13 @@ func newOutgoing() outgoing {
 	return outgoing{from: map[uint64]uint64{}, ctx: ctx, cancel: cancel}
 }
 
-// stop ends them all, and waits.
+// stop cancels all of them, and waits until they have ended.
 func (o *outgoing) stop() {
 	o.cancel()
 	o.all.Wait()
 }
 
-// sendSnapshot sends the state as it is now with Raft's message, which may be of a moment before.
+// sendSnapshot sends the current state with Raft's message, whose metadata may be slightly older and is replaced.
 func (l *loop) sendSnapshot(m *pb.Message) {
 	to := m.GetTo()
 	if _, busy := l.outgoing.from[to]; busy || len(l.outgoing.from) == maxOutgoing {
@@ -85,7 +85,7 @@ func (l *loop) sendSnapshot(m *pb.Message) {
 			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to), "index", index, "error", err)
 		}
 		select {
-		case l.asks <- func(l *loop) {
+		case l.loopFuncs <- func(l *loop) {
 			delete(l.outgoing.from, to)
 			l.raft.ReportSnapshot(to, status)
 		}:
@@ -94,7 +94,7 @@ func (l *loop) sendSnapshot(m *pb.Message) {
 	})
 }
 
-// writeSnapshot has the transport carry m with the rows of snap. A state that can't be read ends the replica by itself.
+// writeSnapshot sends m through the transport with the rows of snap. A state that can't be read ends the replica anyway.
 func (l *loop) writeSnapshot(ctx context.Context, m *pb.Message, snap *store.Snapshot) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,14 +104,14 @@ func (l *loop) writeSnapshot(ctx context.Context, m *pb.Message, snap *store.Sna
 	return l.cfg.Transport.SendSnapshot(ctx, m, snap.WriteImage)
 }
 
-// staged is a snapshot that is complete beside the state.
+// staged is a complete snapshot next to the state.
 type staged struct {
 	at   store.Position
 	done chan error // one place
 }
 
-// Receive takes a snapshot that another replica sent, and returns when it is installed, or when Raft doesn't want it any
-// more, which is no error. Body is read to its end. After an error the replica is as it was, or fails.
+// Receive takes a snapshot that another replica sent. It returns when the snapshot is installed, or when Raft no longer wants
+// it, which is not an error. body is read to its end. After an error the replica is unchanged, or fails.
 func (s *Shard) Receive(ctx context.Context, m *pb.Message, body io.Reader) error {
 	if m.GetType() != pb.MsgSnap || m.GetTo() != s.cfg.Replica {
 		return fmt.Errorf("%v to %s is no snapshot for %s", m.GetType(), s.ReplicaText(m.GetTo()), s.ReplicaText(s.cfg.Replica))
@@ -131,7 +131,7 @@ func (s *Shard) Receive(ctx context.Context, m *pb.Message, body io.Reader) erro
 		return errors.Join(fmt.Errorf("shard %d: %w", s.cfg.ID, err), s.cfg.State.Unstage())
 	}
 	st := &staged{at: at, done: make(chan error, 1)}
-	if err := s.ask(context.WithoutCancel(ctx), func(l *loop) {
+	if err := s.runOnLoop(context.WithoutCancel(ctx), func(l *loop) {
 		l.staged = st
 		l.step(m)
 	}); err != nil {
@@ -145,7 +145,7 @@ func (s *Shard) Receive(ctx context.Context, m *pb.Message, body io.Reader) erro
 	}
 }
 
-// matches compares what a message says of a state with what the state says of itself.
+// matches compares a message's metadata with the position of the state that came with it.
 func matches(m *pb.Message, at store.Position) error {
 	meta := m.GetSnapshot().GetMetadata()
 	conf, err := encodeConf(meta.GetConfState())
@@ -159,7 +159,7 @@ func matches(m *pb.Message, at store.Position) error {
 	return nil
 }
 
-// dropStaged throws a snapshot away that Raft did not want.
+// dropStaged discards a staged snapshot that Raft did not want.
 func (l *loop) dropStaged() {
 	if l.staged == nil {
 		return
@@ -169,7 +169,7 @@ func (l *loop) dropStaged() {
 	l.staged = nil
 }
 
-// install puts the staged state in the place of the old one, whose loop has ended, and makes the loop of the new one.
+// install replaces the state of a loop that has ended by the staged one, and creates the next loop.
 func (l *loop) install() (*loop, error) {
 	l.views.Wait()
 	if err := l.cfg.State.Switch(); err != nil {

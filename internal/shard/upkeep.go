@@ -9,32 +9,32 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// upkeep keeps the log short: it flushes the state when too much of the log is not in its files yet, on a goroutine of
-// its own, since a flush may take long.
+// upkeep keeps the log short: when too much of the log is not yet in the state's files, it flushes the state on a separate
+// goroutine, since a flush may take long.
 type upkeep struct {
 	kick    chan struct{}
 	flushed chan error
 	ended   chan struct{}
 
-	// These belong to the loop.
-	flushing bool
-	looked   uint64 // what was applied when tick last looked at what is flushed
-	bytes    uint64 // of entries applied after entry from
-	from     uint64
-	trail    trail
-	ticks    uint64
-	lastWord map[uint64]uint64 // the tick at which a peer was last seen active
+	// The loop owns these.
+	flushing   bool
+	checked    uint64 // the last applied entry when tick last cut the log
+	bytes      uint64 // of entries applied after entry from
+	from       uint64
+	trail      trail
+	ticks      uint64
+	lastActive map[uint64]uint64 // the tick at which a peer was last seen active
 }
 
-// trail remembers where in the log which share of its bytes begins. A step is a sixteenth of what a leader keeps for
-// replicas that it doesn't hear of, and all that others keep.
+// trail remembers the entries at which the log had grown by another step. A step is a sixteenth of what a leader keeps
+// for silent replicas, and all that the others keep.
 type trail struct {
 	step  uint64
 	since uint64   // bytes after the last of starts
 	from  []uint64 // the entry that ended each step, oldest first
 }
 
-// maxTrail is how many steps a leader keeps at most for replicas that it does hear of: sixteen times more than for others.
+// maxTrail is how many steps a leader keeps at most for active replicas: sixteen times as much as for silent ones.
 const maxTrail = 16 * 16
 
 func (t *trail) add(index uint64, n int) {
@@ -47,7 +47,7 @@ func (t *trail) add(index uint64, n int) {
 	}
 }
 
-// end is the entry up to which the log may be cut to keep at least so many steps.
+// end returns the entry up to which the log may be cut to keep at least that many steps.
 func (t *trail) end(steps int) uint64 {
 	if len(t.from) <= steps {
 		return 0
@@ -55,10 +55,10 @@ func (t *trail) end(steps int) uint64 {
 	return t.from[len(t.from)-1-steps]
 }
 
-// newUpkeep starts the goroutine that flushes. It ends in stop.
+// newUpkeep starts the goroutine that flushes. stop ends it.
 func newUpkeep(state *store.Store, keepBytes uint64) *upkeep {
 	u := &upkeep{kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{}),
-		trail: trail{step: keepBytes / 16}, lastWord: map[uint64]uint64{}}
+		trail: trail{step: keepBytes / 16}, lastActive: map[uint64]uint64{}}
 	go func() {
 		defer close(u.ended)
 		for range u.kick {
@@ -78,22 +78,21 @@ func (u *upkeep) applied(index uint64, n int) {
 	u.trail.add(index, n)
 }
 
-// tick is what a leader and a follower do at every tick beside Raft's own.
+// tick does the shard's own work of a tick.
 func (l *loop) tick() error {
-	l.handOverIfBarred()
-	l.leaveIfSlow()
-	l.tickHandover()
+	l.transferIfBarred()
+	l.transferIfSlow()
+	l.tickTransfer()
 	u := l.upkeep
 	if u.ticks++; l.leading != nil {
-		l.seeActive()
+		l.noteActive()
 	}
 	at := l.cfg.State.Applied().Index
-	if at == u.looked && u.ticks%lookTicks != 0 {
+	if at == u.checked && u.ticks%checkTicks != 0 {
 		return nil
 	}
-	u.looked = at
-	// Soon after the state has flushed them: entries that are cut while they are still in memory are never written to a
-	// table of the log.
+	u.checked = at
+	// Cut soon after the state has flushed, so that old segments of the log can be deleted.
 	if err := l.cut(); err != nil {
 		return err
 	}
@@ -105,14 +104,14 @@ func (l *loop) tick() error {
 	return nil
 }
 
-// needsTicks says whether Raft or the log have anything to do as time passes. A leader without any other replica has nobody to hear from
-// and nobody to tell that it leads, so it needs a tick only to look at its log after an entry. An idle node of a cluster of one sleeps.
+// needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has nobody to hear from
+// or to send heartbeats to, so after an entry it needs only one more tick, to cut its log. An idle node of a one-node cluster sleeps.
 func (l *loop) needsTicks() bool {
-	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.handovers.under != nil ||
-		l.cfg.State.Applied().Index != l.upkeep.looked
+	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.transfers.current != nil ||
+		l.cfg.State.Applied().Index != l.upkeep.checked
 }
 
-// cut removes what the state has flushed from the log.
+// cut removes the entries that the state has flushed from the log.
 func (l *loop) cut() error {
 	durable, err := l.cfg.State.Durable()
 	if err != nil {
@@ -128,8 +127,8 @@ func (l *loop) cut() error {
 	return l.log.Compact(min(durable.Index, l.replicated()))
 }
 
-// replicated is the entry up to which the log may be cut. A leader keeps what replicas lack that it hears of, and a part
-// of it for the others; any other replica keeps a little, since it may be asked for it once it leads.
+// replicated returns the entry up to which the log may be cut. A leader keeps what active replicas still need, and a smaller
+// part for silent ones; any other replica keeps a little, since it may be asked for it once it leads.
 func (l *loop) replicated() uint64 {
 	if l.alone && len(l.members.Learners) == 0 {
 		return math.MaxUint64
@@ -153,25 +152,25 @@ func (l *loop) replicated() uint64 {
 	return min(max(active, t.end(maxTrail-1)), max(silent, t.end(16)))
 }
 
-// silentTicks is after how many ticks without a word a peer is not waited for any more; lookTicks how often the log is
-// looked at although nothing was applied.
+// silentTicks is the number of ticks after which a silent peer is no longer waited for; checkTicks is how often the log is cut
+// even if nothing was applied.
 const (
 	silentTicks = 50
-	lookTicks   = 50
+	checkTicks  = 50
 )
 
-// seeActive notes which peers Raft heard of since it last asked itself.
-func (l *loop) seeActive() {
+// noteActive records the peers that Raft has heard from since its last check of the quorum.
+func (l *loop) noteActive() {
 	u := l.upkeep
 	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if _, known := u.lastWord[id]; p.RecentActive || !known {
-			u.lastWord[id] = u.ticks
+		if _, known := u.lastActive[id]; p.RecentActive || !known {
+			u.lastActive[id] = u.ticks
 		}
 	})
 }
 
-// active says whether a peer was heard of lately.
+// active reports whether a peer was heard from recently.
 func (u *upkeep) active(id uint64) bool {
-	at, known := u.lastWord[id]
+	at, known := u.lastActive[id]
 	return known && u.ticks-at < silentTicks
 }

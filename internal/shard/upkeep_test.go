@@ -14,13 +14,13 @@ import (
 func (b *bench) onLoop(fn func(*loop)) {
 	b.t.Helper()
 	done := make(chan struct{})
-	if err := b.ask(b.t.Context(), func(l *loop) { defer close(done); fn(l) }); err != nil {
+	if err := b.runOnLoop(b.t.Context(), func(l *loop) { defer close(done); fn(l) }); err != nil {
 		b.t.Fatal(err)
 	}
 	<-done
 }
 
-// What is not said is as the documentation says.
+// Zero values get the documented defaults.
 func TestDefaults(t *testing.T) {
 	var c Config
 	c.setDefaults()
@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	c.Hooks.Dropped(true)
 }
 
-// A trail knows where each step began, so many of the last as are kept.
+// A trail knows where each step began, for as many of the last steps as are kept.
 func TestTrail(t *testing.T) {
 	tr := trail{step: 100}
 	for i, c := range []struct {
@@ -63,7 +63,7 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// The state is flushed when more of the log than allowed is younger than it, and again whenever that is so again.
+// The state is flushed when more of the log than allowed is not flushed yet, and again whenever that happens.
 func TestFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries = 10
@@ -108,7 +108,7 @@ func TestFlushes(t *testing.T) {
 	})
 }
 
-// status is how a bench stands.
+// status returns the status of a bench.
 func (b *bench) status() Status {
 	b.t.Helper()
 	st, err := b.Status(b.t.Context())
@@ -118,7 +118,7 @@ func (b *bench) status() Status {
 	return st
 }
 
-// A leader keeps the log for who is silent, within bounds; a follower keeps little, and nobody keeps what is not flushed from being there.
+// A leader keeps the log for silent replicas, within bounds; a follower keeps little; and nothing unflushed is ever cut.
 func TestLogIsKeptForWhoLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 11, 3, new(sometimes))
@@ -145,7 +145,7 @@ func TestLogIsKeptForWhoLags(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(100 * time.Millisecond * (silentTicks + 2*lookTicks))
+			time.Sleep(100 * time.Millisecond * (silentTicks + 2*checkTicks))
 			return at
 		}
 		kept := func(m *life) uint64 {

@@ -8,15 +8,17 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Replicas that have applied the same entries hold the same rows. A mark is an entry that changes nothing: each replica
-// takes a view of its state where it stands, and makes a checksum of it, so that they can be compared.
+// Replicas that have applied the same entries hold the same rows. A hash entry changes nothing: each replica takes a
+// snapshot of its state at that entry and computes a checksum of it, so that the replicas can be compared.
 
-// markVersion opens the entry of a mark, in place of entryVersion.
-const markVersion = 2
+// hashEntryVersion is the first byte of a hash entry, instead of entryVersion.
+const hashEntryVersion = 2
 
-func markEntry(term uint64) []byte { return binary.BigEndian.AppendUint64([]byte{markVersion}, term) }
+func hashEntry(term uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{hashEntryVersion}, term)
+}
 
-func isMark(data []byte) bool { return len(data) > 0 && data[0] == markVersion }
+func isHashEntry(data []byte) bool { return len(data) > 0 && data[0] == hashEntryVersion }
 
 // Hash is the checksum of a replica's state after an entry.
 type Hash struct {
@@ -25,41 +27,41 @@ type Hash struct {
 	Rows  int64
 }
 
-// maxMarks is how many hashes a replica remembers, and makes at once.
-const maxMarks = 4
+// maxHashes is how many hashes a replica keeps, and how many it computes at a time.
+const maxHashes = 4
 
-// marks makes the hashes that a loop is asked for.
-type marks struct {
+// hashers runs the computations of hashes that a loop has started.
+type hashers struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 }
 
-func newMarks() marks {
+func newHashers() hashers {
 	ctx, cancel := context.WithCancel(context.Background())
-	return marks{ctx: ctx, cancel: cancel}
+	return hashers{ctx: ctx, cancel: cancel}
 }
 
-// wait ends the hashes that are being made.
-func (m *marks) wait() {
+// stop cancels the running computations, and waits until they have ended.
+func (m *hashers) stop() {
 	m.cancel()
 	m.all.Wait()
 }
 
-// hashes are those that a replica has made, the latest last.
+// hashes holds the latest hashes of a replica, the newest last.
 type hashes struct {
 	mu   sync.Mutex
 	made []Hash
 	busy int
 }
 
-// Mark has every replica make a hash of its state, and returns the entry after which. Only the leader can. Errors are as
-// for Change.
-func (s *Shard) Mark(ctx context.Context) (index uint64, err error) {
+// StartHash makes every replica compute a hash of its state after a new entry, and returns the index of that entry. Only the
+// leader can do this. Errors are as for Change.
+func (s *Shard) StartHash(ctx context.Context) (index uint64, err error) {
 	return s.propose(ctx, &change{})
 }
 
-// Hash returns this replica's hash after an entry that Mark gave; not ok if it isn't made, or not yet.
+// Hash returns this replica's hash after an entry that StartHash returned. ok is false if it does not have the hash, or not yet.
 func (s *Shard) Hash(index uint64) (Hash, bool) {
 	s.hashes.mu.Lock()
 	defer s.hashes.mu.Unlock()
@@ -71,19 +73,19 @@ func (s *Shard) Hash(index uint64) (Hash, bool) {
 	return Hash{}, false
 }
 
-// applyMark makes the hash of the state as it is now.
-func (l *loop) applyMark(e *pb.Entry) error {
+// startHash starts computing the hash of the current state.
+func (l *loop) startHash(e *pb.Entry) error {
 	h := &l.hashes
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.busy == maxMarks {
+	if h.busy == maxHashes {
 		return nil
 	}
 	h.busy++
 	snap := l.cfg.State.Snapshot()
-	ctx := l.marks.ctx
-	l.marks.all.Go(func() {
-		defer func() { _ = recover() }() // a state that can't be read has reported it
+	ctx := l.hashers.ctx
+	l.hashers.all.Go(func() {
+		defer func() { _ = recover() }() // a state that can't be read has reported the error
 		defer snap.Close()
 		sum, rows, whole := snap.Hash(ctx)
 		h.mu.Lock()
@@ -91,7 +93,7 @@ func (l *loop) applyMark(e *pb.Entry) error {
 		if h.busy--; !whole {
 			return
 		}
-		if h.made = append(h.made, Hash{e.GetIndex(), sum, rows}); len(h.made) > maxMarks {
+		if h.made = append(h.made, Hash{e.GetIndex(), sum, rows}); len(h.made) > maxHashes {
 			h.made = h.made[1:]
 		}
 	})

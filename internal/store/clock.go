@@ -8,7 +8,7 @@ import (
 // Time is a shard's time: microseconds since 1970.
 type Time int64
 
-// TimeOf converts a wall-clock time, cutting it to microseconds.
+// TimeOf converts a wall-clock time, truncating it to microseconds.
 func TimeOf(t time.Time) Time { return Time(t.UnixMicro()) }
 
 // Time converts back, in UTC.
@@ -17,7 +17,7 @@ func (t Time) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
 // Add returns t+d.
 func (t Time) Add(d time.Duration) Time { return t + Time(d/time.Microsecond) }
 
-// RoundUp returns the first multiple of d, which is whole microseconds, that is not before t.
+// RoundUp returns the first multiple of d that is not before t. d must be whole microseconds.
 func (t Time) RoundUp(d time.Duration) Time {
 	step := Time(d / time.Microsecond)
 	return (t + step - 1) / step * step
@@ -26,36 +26,36 @@ func (t Time) RoundUp(d time.Duration) Time {
 // Sub returns t-u.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Microsecond }
 
-// TimeSource is where a clock reads time. Elapsed is monotonic from any start, and goes on while the machine is
+// TimeSource provides the time to a clock. Elapsed is monotonic from an arbitrary start, and continues while the machine is
 // suspended.
 type TimeSource struct {
 	Wall    func() time.Time
 	Elapsed func() time.Duration
 }
 
-// SystemTime reads the operating system's clocks.
+// SystemTime returns the operating system's clocks.
 func SystemTime() TimeSource {
 	return TimeSource{Wall: time.Now, Elapsed: sinceBoot}
 }
 
-// maxSlew is how far a clock leans towards the wall clock: 500 millionths, what NTP allows itself. So a jump of the
+// maxSlew is the rate at which a clock is slewed towards the wall clock: 500 millionths, the limit of NTP. So a jump of the
 // wall clock by an hour moves the shard's time by less than 2 s in the next hour, and makes nothing early.
 const maxSlew = 500e-6
 
-// Clock is a shard's time while its leader leads: it starts at the later of the wall clock and the shard's last
-// time, runs on monotonic time, and leans towards the wall clock. Any goroutine may read it.
+// Clock is a shard's time while its leader leads. It starts at the later of the wall clock and the shard's last time, runs on
+// monotonic time, and is slewed towards the wall clock. It is safe for concurrent use.
 type Clock struct {
 	src   TimeSource
-	start Time          // when it became leader
-	began time.Duration // the source's Elapsed then
+	start Time          // when the replica became leader
+	began time.Duration // the source's Elapsed at start
 
-	mu   sync.Mutex
-	read time.Duration // Elapsed at the last reading
-	lean float64       // microseconds gained towards the wall clock since; a float, since a reading may gain less than one
-	last Time
+	mu     sync.Mutex
+	read   time.Duration // Elapsed at the last reading
+	slewed float64       // microseconds slewed so far; a float, since one reading may gain less than one
+	last   Time
 }
 
-// LeaderClock starts the clock of a new leader whose state was last at time last.
+// LeaderClock starts the clock of a new leader. last is the last time in its state.
 func LeaderClock(src TimeSource, last Time) *Clock {
 	start, elapsed := max(TimeOf(src.Wall()), last), src.Elapsed()
 	if planted("store-clock-forgets") {
@@ -77,10 +77,10 @@ func (c *Clock) Now() Time {
 		c.read = elapsed
 		most := float64(step) / float64(time.Microsecond) * maxSlew
 		ahead := float64(TimeOf(c.src.Wall()) - c.at())
-		c.lean += min(max(ahead, -most), most)
+		c.slewed += min(max(ahead, -most), most)
 	}
 	c.last = max(c.last, c.at())
 	return c.last
 }
 
-func (c *Clock) at() Time { return c.start.Add(c.read-c.began) + Time(c.lean) }
+func (c *Clock) at() Time { return c.start.Add(c.read-c.began) + Time(c.slewed) }

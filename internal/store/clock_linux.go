@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot counts suspension, which Go's own monotonic time does not on Linux.
+// sinceBoot includes suspension, which Go's own monotonic time does not on Linux.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -6,5 +6,5 @@ import "time"
 
 var processStart = time.Now()
 
-// sinceBoot is Go's monotonic time, which counts suspension or not as the system does.
+// sinceBoot returns Go's monotonic time, which includes suspension or not, depending on the system.
 func sinceBoot() time.Duration { return time.Since(processStart) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// fakeTime is a wall clock that jumps and a monotonic one that does not.
+// fakeTime has a wall clock that jumps and a monotonic clock that does not.
 type fakeTime struct {
 	wall    time.Time
 	elapsed time.Duration
@@ -29,7 +29,7 @@ func TestClockTakesTheLaterTime(t *testing.T) {
 	}
 }
 
-// A jump of the wall clock within a term makes nothing early: 500 ms is the bound, a lean of 500 millionths.
+// A jump of the wall clock within a term makes nothing early: the bound is 500 ms, at a slew of 500 millionths.
 func TestClockDoesNotFollowJumps(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour, 1000 * time.Hour} {
 		f := &fakeTime{wall: noon}

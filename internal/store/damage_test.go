@@ -21,14 +21,14 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// shelf is the files of a state that was closed, and the rows that it had after each entry.
+// shelf holds the files of a state that was closed, and its rows after each entry.
 type shelf struct {
 	t     *testing.T
 	files map[string][]byte
 	rows  []string
 }
 
-// wornShelf is a state of several tables, on several levels, with rows that later ones hide.
+// wornShelf returns a state of several tables on several levels, with rows hidden by later ones.
 func wornShelf(t *testing.T) *shelf {
 	mem := vfs.NewMem()
 	s := open(t, mem, me)
@@ -71,7 +71,7 @@ func (s *Store) compact(t *testing.T) {
 	}
 }
 
-// put makes a disk of files.
+// put creates a disk with the given files.
 func put(t *testing.T, files map[string][]byte) *vfs.MemFS {
 	mem := vfs.NewMem()
 	if err := mem.MkdirAll("state", 0o700); err != nil {
@@ -90,8 +90,8 @@ func put(t *testing.T, files map[string][]byte) *vfs.MemFS {
 	return mem
 }
 
-// fate is how a damaged state was found to be damaged. Older is one that has gone back to an entry before: the log has what
-// came after that entry, or notices that it has not.
+// fate is the effect of damage to a state. older means that the state went back to an earlier entry: the log has the entries
+// after that one, or notices that it does not.
 type fate string
 
 const (
@@ -101,8 +101,8 @@ const (
 	stopped   fate = "stopped"
 )
 
-// play opens a state whose files were changed, reads all of it and merges all its tables, and says whether it was noticed.
-// Whatever was, must have been said to be damage.
+// play opens a state whose files were changed, reads all of it and compacts all its tables, and returns the effect of the change.
+// Every error must be reported as damage.
 func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
 	w.t.Helper()
 	files := maps.Clone(w.files)
@@ -142,7 +142,7 @@ func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
 	return unnoticed
 }
 
-// readAll reads all rows, and gives the error that ends a replica.
+// readAll reads all rows, and returns the error that would end a replica.
 func (s *Store) readAll() (all string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -160,8 +160,8 @@ func (w *shelf) mustBeDamage(what string, err error) {
 	}
 }
 
-// One flipped bit, anywhere in any file of a state, is noticed as damage when the state is opened, read or merged, or it does
-// no harm.
+// A single flipped bit, anywhere in any file of a state, is reported as damage when the state is opened, read or compacted, or is
+// harmless.
 func TestFlippedBitIsNoticed(t *testing.T) {
 	w := wornShelf(t)
 	if f := w.play("nothing flipped", func(map[string][]byte) {}); f != unnoticed {
@@ -184,16 +184,16 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		t.Log(name, len(w.files[name]), kinds[name])
-		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // of its footer, which says the same twice
+		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // in its footer, which is redundant
 			t.Errorf("%q: of %d flipped bits %v", name, len(w.files[name])/stride, kinds[name])
 		}
-		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 { // Pebble checks some of it when it opens
+		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 { // Pebble checks some of it when it opens the store
 			t.Errorf("%q, which holds no data: %v", name, kinds[name])
 		}
 	}
 }
 
-// A file that is missing, empty or cut short is noticed as damage, too.
+// A missing, empty or truncated file is reported as damage, too.
 func TestLostFileIsNoticed(t *testing.T) {
 	w := wornShelf(t)
 	for name, content := range w.files {
@@ -212,7 +212,7 @@ func TestLostFileIsNoticed(t *testing.T) {
 	}
 }
 
-// Damage that comes while a state is open ends what reads it, whichever way it reads, and is reported once.
+// Damage that occurs while a state is open ends every kind of read that meets it, and is reported once.
 func TestDamageWhileOpen(t *testing.T) {
 	for name, read := range map[string]func(s *Store){
 		"get":       func(s *Store) { s.Get([]byte("a1")) },
@@ -256,7 +256,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	}
 }
 
-// spoilTables flips a bit in the first block of each table of rows.
+// spoilTables flips a bit in the first block of every table of rows.
 func spoilTables(t *testing.T, mem *vfs.MemFS) (last string) {
 	names, err := mem.List("state")
 	if err != nil {
@@ -284,8 +284,8 @@ func spoilTables(t *testing.T, mem *vfs.MemFS) (last string) {
 	return last
 }
 
-// What a snapshot still sees of rows that were overwritten may lie apart in a table. Where it can't be read, nothing is read in
-// its place.
+// Values of overwritten rows that a snapshot still sees may be stored separately in a table. If one can't be read, no other value is
+// returned instead.
 func TestOlderValueThatCannotBeRead(t *testing.T) {
 	mem := vfs.NewMem()
 	s, err := Open(Config{Dir: "state", FS: mem, Identity: me})
@@ -293,7 +293,7 @@ func TestOlderValueThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	rng := rand.New(rand.NewPCG(1, 1)) // nothing to compress, so that it can be found
+	rng := rand.New(rand.NewPCG(1, 1)) // incompressible, so that it can be found
 	long := make([]byte, 300)
 	for i := range long {
 		long[i] = 'a' + byte(rng.IntN(26)) // #nosec G115 -- below 26
@@ -323,7 +323,7 @@ func TestOlderValueThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// spoilWord changes the first place of a file where a word stands.
+// spoilWord changes the first occurrence of a word in a file.
 func spoilWord(t *testing.T, mem *vfs.MemFS, file, word string) {
 	f, err := mem.OpenReadWrite(file, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -345,7 +345,7 @@ func spoilWord(t *testing.T, mem *vfs.MemFS, file, word string) {
 	}
 }
 
-// What a newer release has written is no damage.
+// A state written by a newer release is not damage.
 func TestNewerFormatIsNoDamage(t *testing.T) {
 	w := wornShelf(t)
 	w.files["marker.format-version.000099.999"] = nil
@@ -355,7 +355,7 @@ func TestNewerFormatIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestOpenOnAFullDisk: where Pebble would end the process because it can't write while it opens, Open returns an error.
+// TestOpenOnAFullDisk: where Pebble would exit the process because it can't write while it opens, Open returns an error.
 func TestOpenOnAFullDisk(t *testing.T) {
 	for _, file := range []string{"marker.manifest", "MANIFEST"} {
 		full := errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -375,7 +375,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A table that was cut short while it is open is damaged.
+// A table truncated while it is open is damaged.
 func TestShortTableIsDamage(t *testing.T) {
 	var short atomic.Bool
 	fs := errorfs.Wrap(put(t, wornShelf(t).files), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -400,7 +400,7 @@ func TestShortTableIsDamage(t *testing.T) {
 	short.Store(false)
 }
 
-// A disk that gives an error where a table is opened is told apart from damage: it may give the table the next time.
+// A disk error when a table is opened is distinguished from damage: the table may be readable the next time.
 func TestDiskErrorIsNoDamage(t *testing.T) {
 	mem := put(t, wornShelf(t).files)
 	var broken atomic.Bool

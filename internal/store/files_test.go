@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// inDir wraps a disk whose failing operation, of those that put directories of states in place, fails; 0: none. It notes them all.
+// inDir wraps a disk. Of the operations that put directories of states in place it records all, and makes one fail; 0: none.
 func inDir(mem vfs.FS, failing int, done *[]string) vfs.FS {
 	var mu sync.Mutex
 	return errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -51,8 +51,8 @@ func inDir(mem vfs.FS, failing int, done *[]string) vfs.FS {
 
 const errDisk = syscall.EIO
 
-// Whatever fails while a state is staged, switched to and opened again, is told. Where nothing fails, a new name of a directory is on disk
-// before what follows it.
+// Any failure while a state is staged, switched to and reopened is returned. Without failures, every new name of a directory is on disk
+// before the next step.
 func TestErrorsOfSwitchAreTold(t *testing.T) {
 	s := source(t)
 	image := imageOf(t, s)
@@ -111,7 +111,7 @@ func TestErrorsOfSwitchAreTold(t *testing.T) {
 	}
 }
 
-// An image is written in blocks, each no larger than need be, and an error of the writer ends it.
+// An image is written in blocks, none larger than necessary, and an error of the writer ends it.
 func TestImageIsWrittenInBlocks(t *testing.T) {
 	s := open(t, vfs.NewMem(), me)
 	defer s.Close()
@@ -154,7 +154,7 @@ func (w *countedWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A stream with sound checksums may still be no image.
+// A stream with valid checksums may still not be an image.
 func TestImagesByHand(t *testing.T) {
 	row := func(key, value string) []byte { return appendRow(nil, []byte(key), []byte(value)) }
 	good := encodeHead(ImageHead{Cluster: me.Cluster, Shard: me.Shard, Position: Position{Index: 1}})
@@ -201,7 +201,7 @@ func TestImagesByHand(t *testing.T) {
 	}
 }
 
-// What the store writes of itself is read by other releases: its forms stay, and another form is refused.
+// The store's own rows are read by other releases: their formats are fixed, and other formats are refused.
 func TestFormsOfOwnRows(t *testing.T) {
 	p := Position{Index: 1, Term: 300, Time: 5, Conf: []byte("c")}
 	for what, c := range map[string]struct{ got, want []byte }{
@@ -243,8 +243,8 @@ func TestFormsOfOwnRows(t *testing.T) {
 	}
 }
 
-// A new state has an identity once it is open, whatever its maker did then, and so has one whose maker was ended before that; one with
-// rows and none is somebody else's.
+// A new state has an identity once it is open, even if its creator crashed before or after that; one with rows and no
+// identity belongs to somebody else.
 func TestStatesWithoutIdentity(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := open(t, mem, me)
@@ -297,7 +297,7 @@ func TestStatesWithoutIdentity(t *testing.T) {
 	}
 }
 
-// What an earlier Stage or start left is no part of what is staged next.
+// What an earlier Stage or start left does not become part of what is staged next.
 func TestStagedTwice(t *testing.T) {
 	s, other := source(t), open(t, vfs.NewMem(), me)
 	defer s.Close()
@@ -331,7 +331,7 @@ func TestStagedTwice(t *testing.T) {
 	}
 }
 
-// A new state is at the beginning, on the operating system's disk and in what memory it takes if it is not told otherwise.
+// A new state is at position zero, on the operating system's disk and with the default amount of memory.
 func TestNewState(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir()})
 	if err != nil {
@@ -362,12 +362,12 @@ func TestNewState(t *testing.T) {
 		t.Errorf("the first key is %q, %v", key, ok)
 	}
 	tx.Close()
-	if err := s.Close(); err != nil { // which finds an iterator that is still open
+	if err := s.Close(); err != nil { // which would find an iterator that is still open
 		t.Error(err)
 	}
 }
 
-// An identity in a form of another release is no other's state, and a disk that fails is no state that is lost.
+// An identity in the format of another release is not another identity, and a disk error is not a lost state.
 func TestWhatOpenSays(t *testing.T) {
 	mem := vfs.NewMem()
 	s := open(t, mem, me)
@@ -397,7 +397,7 @@ func TestWhatOpenSays(t *testing.T) {
 	}
 }
 
-// A new epoch and a new identity are on disk when they are answered.
+// A new epoch and a new identity are on disk when the call returns.
 func TestOwnRowsAreDurable(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := open(t, mem, me)

@@ -16,14 +16,14 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// An image is a state as a stream of bytes: what fills a replica that is new or lags, and what a backup is. It holds rows,
-// not files, so that a reader of another release, or with another form of files, can use it.
+// An image is a state as a stream of bytes. It is sent to a replica that is new or lags, and it is part of a backup. It holds
+// rows, not files, so that a reader of another release, or with another file format, can use it.
 //
 //	"pawl" 'i' version | blocks
 //	block: kind 1 | length 4 | body | CRC-32C of all of it 4
 //
-// The first block is the head, with whose state it is and at which position; then come rows in the order of their keys;
-// the last block is the end, with their number and a checksum of them all, so that a stream that was cut is noticed.
+// The first block is the head, with the identity and position of the state. Rows follow in the order of their keys. The last
+// block is the end, with the number of rows and a checksum of them, so that a truncated stream is noticed.
 const (
 	imageMagic   = "pawli"
 	imageVersion = 1
@@ -32,20 +32,20 @@ const (
 	blockRows = 'r'
 	blockEnd  = 'e'
 
-	// imageBlock is about how many bytes of rows a block has. A single row may have more.
+	// imageBlock is the approximate size of a block of rows. A single row may be larger.
 	imageBlock = 256 << 10
-	// maxBlock bounds what a reader takes in at once: the largest row, a task's envelope, and a block.
+	// maxBlock bounds the size of a block that is read: a block plus the largest row, a task's envelope.
 	maxBlock = 64 << 20
-	// blockFrame is what a block has beside its body.
+	// blockFrame is the size of a block without its body.
 	blockFrame = 1 + 4 + 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrImage: a stream is not a sound image.
+// ErrImage: a stream is not a valid image.
 var ErrImage = errors.New("image is damaged")
 
-// ImageHead says what an image is of.
+// ImageHead identifies the state in an image.
 type ImageHead struct {
 	Cluster  [16]byte
 	Shard    uint32
@@ -53,7 +53,7 @@ type ImageHead struct {
 	Position Position
 }
 
-// Position is that of the last entry in the snapshot.
+// Position returns the position of the last entry in the snapshot.
 func (s *Snapshot) Position() (Position, error) {
 	b, ok := s.Get(positionKey)
 	if !ok {
@@ -87,11 +87,11 @@ func (s *Snapshot) WriteImage(w io.Writer) error {
 	return iw.end()
 }
 
-// eachRow calls fn for all rows but the store's own, in order.
+// eachRow calls fn for all rows except the store's own, in order.
 func (s *Snapshot) eachRow(fn func(key, value []byte) bool) { s.Scan([]byte{1}, nil, fn) }
 
-// Hash is a checksum of all rows but the store's own: the same for two replicas that have applied the same entries. It is
-// not whole if ctx ended before.
+// Hash returns a checksum of all rows except the store's own. It is the same for two replicas that have applied the same
+// entries. whole is false if ctx ended first.
 func (s *Snapshot) Hash(ctx context.Context) (sum uint64, rows int64, whole bool) {
 	h := xxhash.New()
 	var b []byte
@@ -194,7 +194,7 @@ func (r *imageReader) block() (kind byte, body []byte, err error) {
 	if n > maxBlock {
 		return 0, nil, fmt.Errorf("%w: block of %d bytes, at most %d are allowed", ErrImage, n, maxBlock)
 	}
-	// It grows with what comes, so that a wrong length takes no memory.
+	// The buffer grows as data arrives, so that a wrong length takes no memory.
 	var b bytes.Buffer
 	b.Write(frame[:])
 	if _, err := io.CopyN(&b, r.r, int64(n)+4); err != nil {
@@ -208,7 +208,7 @@ func (r *imageReader) block() (kind byte, body []byte, err error) {
 	return frame[0], all[len(frame):end], nil
 }
 
-// each calls fn with the rows of each block until the end, and checks that they are all there and in order.
+// each calls fn with the rows of each block, and checks that the image is complete and in order.
 func (r *imageReader) each(fn func(rows [][2][]byte) error) error {
 	for {
 		kind, body, err := r.block()
@@ -254,7 +254,7 @@ func (r *imageReader) checkEnd(body []byte) error {
 	return nil
 }
 
-// CheckImage reads an image to its end and says whether it is sound, of what it is, and how many rows it has.
+// CheckImage reads an image to its end. It returns an error if the image is damaged, its head, and its number of rows.
 func CheckImage(r io.Reader) (head ImageHead, rows uint64, err error) {
 	ir := &imageReader{r: r}
 	if head, err = ir.head(); err != nil {
@@ -281,8 +281,8 @@ func decodeHead(b []byte) (h ImageHead, err error) {
 	return h, err
 }
 
-// Stage writes an image into a store beside this one, and returns its position. Switch puts it in this one's place. What an
-// earlier Stage left is thrown away. It may run beside anything but another Stage, Switch or Close.
+// Stage writes an image into a store next to this one, and returns its position. Switch replaces this store by it. Stage first
+// discards an earlier staged state. It may run concurrently with anything except another Stage, Switch or Close.
 func (s *Store) Stage(r io.Reader) (Position, error) {
 	pos, err := s.stage(r)
 	if err != nil {
@@ -328,7 +328,7 @@ func (s *Store) put(rows [][2][]byte) error {
 	return s.db.Apply(b, pebble.NoSync)
 }
 
-// finishStage writes the rows of the store's own, the last: only with them it is a state.
+// finishStage writes the store's own rows last: without them it is not a state.
 func (s *Store) finishStage(h ImageHead) error {
 	b := s.db.NewBatch()
 	defer b.Close()
@@ -348,16 +348,16 @@ func (s *Store) finishStage(h ImageHead) error {
 
 func (s *Store) stagedDir() string { return s.cfg.Dir + ".staged" }
 
-// readyDir is a staged state that is to take this one's place, whatever happens.
+// readyDir returns the directory of a staged state that will replace this one, whatever happens.
 func (s *Store) readyDir() string { return s.cfg.Dir + ".ready" }
 
-// Unstage throws a staged state away.
+// Unstage discards a staged state.
 func (s *Store) Unstage() error { return s.cfg.FS.RemoveAll(s.stagedDir()) }
 
-// Switch closes this state and opens the staged one in its place. Nobody may use the store meanwhile, nor hold a
-// Snapshot. From the moment that the staged directory has its new name on, an Open after a crash finishes what was begun.
+// Switch closes this state and replaces it by the staged one, which it opens. Nobody may use the store meanwhile, nor hold a
+// Snapshot. Once the staged directory has its new name, an Open after a crash completes the switch.
 //
-// Installed says from then on that the log is to be begun anew.
+// From then on, Installed reports that the log must start over.
 func (s *Store) Switch() error {
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
@@ -379,8 +379,7 @@ func (s *Store) Switch() error {
 	return nil
 }
 
-// finishSwitch puts a state that is ready in the place of the old one, if there is one, and throws away one that was
-// being staged.
+// finishSwitch replaces the old state by one that is ready, if there is one, and discards one that was being staged.
 func (s *Store) finishSwitch() error {
 	disk := s.cfg.FS
 	if err := s.Unstage(); err != nil {
@@ -400,13 +399,13 @@ func (s *Store) finishSwitch() error {
 	return ondisk.SyncDir(disk, disk.PathDir(s.cfg.Dir))
 }
 
-// Installed says that this state came from an image, and that its log has not begun anew since.
+// Installed reports whether this state came from an image and its log has not started over since.
 func (s *Store) Installed() bool {
 	_, ok := s.Get(installedKey)
 	return ok
 }
 
-// ClearInstalled notes that the log has begun anew, before it returns.
+// ClearInstalled durably records that the log has started over.
 func (s *Store) ClearInstalled() error {
 	return errors.Join(s.db.Delete(installedKey, pebble.NoSync), s.db.Flush())
 }

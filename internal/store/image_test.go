@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// imageOf is the state of s as an image.
+// imageOf returns the state of s as an image.
 func imageOf(t testing.TB, s *Store) []byte {
 	t.Helper()
 	snap := s.Snapshot()
@@ -36,7 +36,7 @@ func hashOf(s *Store) string {
 
 var peer = Identity{Cluster: me.Cluster, Replica: 2, Shard: me.Shard}
 
-// source is a state with some blocks of rows, in epoch 3.
+// source returns a state with some blocks of rows, in epoch 3.
 func source(t testing.TB) *Store {
 	s := open(t, vfs.NewMem(), me)
 	for i := range 40 {
@@ -89,7 +89,7 @@ func TestImageRoundTrip(t *testing.T) {
 	}
 }
 
-// An image of another shard or cluster, a damaged and a cut one are refused, and leave nothing behind.
+// An image of another shard or cluster, a damaged or a truncated one is refused, and leaves nothing behind.
 func TestImageRefused(t *testing.T) {
 	s := source(t)
 	defer s.Close()
@@ -132,7 +132,7 @@ func TestImageRefused(t *testing.T) {
 	}
 }
 
-// Whenever the power goes while a state is staged and switched to, a start finds the old one or the new one, whole.
+// Whenever the power goes while a state is staged and switched to, a start finds the old one or the new one, complete.
 func TestSwitchIsAllOrNothing(t *testing.T) {
 	s := source(t)
 	defer s.Close()
@@ -140,7 +140,7 @@ func TestSwitchIsAllOrNothing(t *testing.T) {
 	seen := map[string]int{}
 	for n := 1; ; n++ {
 		mem := vfs.NewCrashableMem()
-		var mu sync.Mutex // of what follows: Pebble writes on goroutines of its own
+		var mu sync.Mutex // for what follows: Pebble writes on other goroutines
 		var after *vfs.MemFS
 		ops := 0
 		p := open(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -194,7 +194,7 @@ func TestSwitchIsAllOrNothing(t *testing.T) {
 
 func (s *Store) isBlankButOwn() bool { return strings.HasSuffix(hashOf(s), "of 0 rows") }
 
-// keepNames makes all names of files survive, as journaled file systems do.
+// keepNames makes the names of all files survive, as journaled file systems do.
 func keepNames(t *testing.T, fs vfs.FS) {
 	for _, dir := range []string{"", "state", "state.staged", "state.ready"} {
 		if d, err := fs.OpenDir(dir); err == nil {

@@ -2,5 +2,5 @@
 
 package store
 
-// planted says whether a bug is planted, to prove that the tests find it: never, outside builds with the tag.
+// planted reports whether a bug is planted, to prove that the tests find it: never, except in builds with the tag.
 func planted(string) bool { return false }

@@ -6,15 +6,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// newScheduler makes what decides when one Pebble store may compact: as Pebble's own scheduler does, with two differences.
+// newScheduler returns the scheduler of one Pebble store's compactions. It works like Pebble's own, with two differences.
 //
-// Pebble's looks ten times a second, for as long as the store is open, whether more may run. This one looks when a flush or a compaction has
-// ended, which are the moments at which that changes, so an idle store sleeps.
+// Pebble's checks ten times a second, for as long as the store is open, whether more compactions may run. This one checks when a flush or a
+// compaction has ended, since only then does the answer change, so an idle store sleeps.
 //
-// Pebble's lets compactions begin while the store is still being opened. Where the opening then fails, for want of room, they go on with what
-// has been closed, and panic. This one grants none before begin is called.
+// Pebble's lets compactions start while the store is still being opened. If opening then fails for lack of space, they continue on closed
+// files, and panic. This one grants none before begin is called.
 //
-// It serves one opening of a store: once Pebble has closed that, it grants nothing.
+// It serves one opening of a store: after Pebble has closed it, it grants nothing.
 func newScheduler() *scheduler {
 	return &scheduler{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
 }
@@ -24,13 +24,13 @@ type scheduler struct {
 	begun atomic.Bool
 }
 
-// begin lets compactions run: the store is open.
+// begin allows compactions to run: the store is open.
 func (s *scheduler) begin() {
 	s.begun.Store(true)
 	s.UpdateGetAllowedWithoutPermission()
 }
 
-// TrySchedule implements pebble.CompactionScheduler. A compaction that is refused is known to wait.
+// TrySchedule implements pebble.CompactionScheduler. Pebble keeps a refused compaction waiting.
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	if !s.begun.Load() {
 		return false, nil
@@ -38,8 +38,8 @@ func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	return s.ConcurrencyLimitScheduler.TrySchedule()
 }
 
-// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler. It is called with Pebble's locks held. A compaction that ends lets
-// those that wait begin, so one that is granted and ends at once does just that; what was closed meanwhile grants nothing.
+// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler. It is called with Pebble's locks held. When a compaction ends,
+// waiting ones start. So a grant that ends immediately has the same effect; a scheduler closed meanwhile grants nothing.
 func (s *scheduler) UpdateGetAllowedWithoutPermission() {
 	go func() {
 		if granted, compaction := s.TrySchedule(); granted {

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// unmerged is a disk with a state of many tables that wait to be merged.
+// unmerged returns a disk with a state of many tables waiting for compaction.
 func unmerged(t *testing.T) *vfs.MemFS {
 	fs := vfs.NewMem()
 	s := open(t, fs, me)
@@ -52,7 +52,7 @@ func tables(t *testing.T, fs vfs.FS) (names []string) {
 	return names
 }
 
-// A state that can't be opened is left as it is: nothing merges its tables behind the failure.
+// A state that can't be opened is left alone: no compaction runs after the failure.
 func TestNothingIsMergedWhereOpenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := unmerged(t)
@@ -74,7 +74,7 @@ func TestNothingIsMergedWhereOpenFails(t *testing.T) {
 	})
 }
 
-// Tables that waited while the store was opened are merged then, though nothing is written.
+// Tables that were waiting when the store was opened are compacted then, even if nothing is written.
 func TestTablesAreMergedAfterOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := unmerged(t)

@@ -24,10 +24,10 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// rowVersion opens the store's own rows.
+// rowVersion is the first byte of the store's own rows.
 const rowVersion = 1
 
-// The first byte of a key is its table. That of the store's own rows is zero.
+// The first byte of a key is its table. The store's own rows are in table zero.
 var (
 	identityKey  = []byte{0, 'i'}
 	positionKey  = []byte{0, 'p'}
@@ -35,64 +35,64 @@ var (
 	installedKey = []byte{0, 'n'}
 )
 
-// Identity says whose state a directory holds. A store opened with another one than it was created with is refused.
+// Identity identifies the owner of the state in a directory. A store can't be opened with another identity than it was created with.
 type Identity struct {
 	Cluster [16]byte
 	Replica uint64
 	Shard   uint32
 }
 
-// Config says where a store lies and how much memory it may take.
+// Config configures a Store.
 type Config struct {
 	Dir      string
 	FS       vfs.FS // nil: the operating system's
 	Identity Identity
-	// MustExist: the state was there before, so that it is damaged if it is not there now.
+	// MustExist: the state existed before, so if it is missing now it is damaged.
 	MustExist bool
 
-	// MemTableSize is how many bytes of writes gather in memory before they are flushed, 8 MiB if 0. Up to four such tables exist.
+	// MemTableSize is how many bytes of writes are collected in memory before they are flushed, 8 MiB if 0. There may be up to four such tables.
 	MemTableSize int
-	// Cache is shared by the stores of a node; nil: a small one of its own.
+	// Cache is shared by the stores of a node; nil: a small cache for this store.
 	Cache *pebble.Cache
 
 	Logger *slog.Logger
-	// Fatal is called, at most once, when the state can't be read or written, with ondisk.ErrDamaged if a part of it is lost.
-	// The store is unusable from then on. Damage that Open finds is its error instead; anything else may be reported before
-	// Open returns, which it may then never do.
+	// Fatal is called, at most once, when the state can't be read or written, with ondisk.ErrDamaged if part of it is lost. The
+	// store is unusable from then on. Damage found by Open is returned as its error instead; any other failure may be reported
+	// before Open returns, and Open may then never return.
 	Fatal func(error)
 }
 
 // Position is the place of an applied entry in the shard's log.
 type Position struct {
 	Index, Term uint64
-	// Time is the shard's time when the entry was made.
+	// Time is the shard's time when the entry was created.
 	Time Time
 	// Conf is the shard's membership after the entry, in a form that only the shard reads.
 	Conf []byte
 }
 
-// Store is one shard's state. Its methods may be called from any goroutine, except that Begin and Apply belong to the
-// shard's loop.
+// Store is one shard's state. Its methods are safe for concurrent use, except that only the shard's loop may call Begin and
+// Apply.
 type Store struct {
 	cfg     Config
 	db      *pebble.DB
 	applied atomic.Pointer[Position]
-	// roundSize is how many bytes of room the next round begins with.
+	// roundSize is the initial size of the next round's buffer, in bytes.
 	roundSize atomic.Int64
 
 	mu     sync.Mutex
-	opened bool  // damage is reported to Fatal too
+	opened bool  // report damage to Fatal too
 	failed error // the first failure
 }
 
 // ErrIdentity: the directory holds the state of another cluster, replica or shard.
 var ErrIdentity = errors.New("state of another cluster, replica or shard")
 
-// Open opens the state in cfg.Dir, creating it if the directory is empty or absent. With ondisk.ErrDamaged nothing was
-// changed that is worth something.
+// Open opens the state in cfg.Dir, creating it if the directory is empty or absent. If it returns ondisk.ErrDamaged, nothing
+// of value was changed.
 //
-// The first byte of a key is its table, and a table has files of its own. So one whose keys grow, such as with time, is
-// hardly ever merged with what is stored, however the keys of others lie.
+// The first byte of a key is its table, and every table has its own files. So a table whose keys only grow, for example with
+// time, is hardly ever merged with older data, whatever the keys of other tables are.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
@@ -120,7 +120,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// begin has damage reported from now on. It returns a failure that came before.
+// begin makes further damage go to Fatal. It returns an earlier failure.
 func (s *Store) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Store) begin() error {
 
 func (s *Store) open() (err error) {
 	defer func() {
-		// Pebble ends the process where it can't write while it opens: here that is an error like any other.
+		// Pebble exits the process if it can't write while it opens: here that is an error like any other.
 		switch p := recover().(type) {
 		case nil:
 		case *Failure:
@@ -164,8 +164,8 @@ func (s *Store) openDB() (*pebble.DB, error) {
 	return db, err
 }
 
-// checkFiles refuses a directory that has lost a state. Where there are tables and no list of them, Pebble would begin a new
-// state and delete the tables.
+// checkFiles refuses a directory that has lost a state. If there are tables but no manifest, Pebble would create a new state
+// and delete the tables.
 func (s *Store) checkFiles() error {
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {
@@ -178,14 +178,14 @@ func (s *Store) checkFiles() error {
 	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	switch {
 	case listed == "" && tables:
-		return s.Lost("the list of its tables is missing")
+		return s.LostError("the list of its tables is missing")
 	case listed == "" && s.cfg.MustExist:
-		return s.Lost("it is missing")
+		return s.LostError("it is missing")
 	}
 	return nil
 }
 
-// damage is the error of an Open.
+// damage classifies an error of Open.
 func (s *Store) damage(err error) error {
 	if errors.Is(err, ErrIdentity) {
 		return err
@@ -193,12 +193,12 @@ func (s *Store) damage(err error) error {
 	return ondisk.AsDamage("state", s.cfg.Dir, err)
 }
 
-// Lost is the error of a state that has lost something of what it had.
-func (s *Store) Lost(reason string) error {
+// LostError returns the error for a state that has lost some of its data.
+func (s *Store) LostError(reason string) error {
 	return &ondisk.DamageError{What: "state", File: s.cfg.Dir, Reason: reason}
 }
 
-// load reads what the store says of itself.
+// load reads the store's own rows.
 func (s *Store) load() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -211,7 +211,7 @@ func (s *Store) load() (err error) {
 	}()
 	id, ok := s.Get(identityKey)
 	if !ok {
-		// It is new, or its maker was ended before the first flush: nothing else can be in it.
+		// It is new, or was never flushed before a crash: nothing else can be in it.
 		if !s.isBlank() {
 			return fmt.Errorf("%w: it has rows but no identity", ErrIdentity)
 		}
@@ -241,16 +241,16 @@ func (s *Store) isBlank() bool {
 	return blank
 }
 
-// Close flushes nothing: what is not flushed is in the log.
+// Close flushes nothing: the log has everything that is not flushed.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Applied is the position of the last entry applied.
+// Applied returns the position of the last applied entry.
 func (s *Store) Applied() Position { return *s.applied.Load() }
 
-// DiskBytes is how much the store takes on disk.
+// DiskBytes returns the size of the store on disk.
 func (s *Store) DiskBytes() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 
-// Durable is the last position that would be there after a power loss at this moment.
+// Durable returns the last position that would survive a power loss now.
 func (s *Store) Durable() (Position, error) {
 	return s.position(true)
 }
@@ -276,7 +276,7 @@ func (s *Store) position(durable bool) (Position, error) {
 // Flush makes everything applied durable. It may take long.
 func (s *Store) Flush() error { return s.db.Flush() }
 
-// Epoch grows by one each time that a loss was accepted, of a part of the log or of a majority of the replicas.
+// Epoch grows by one whenever a loss is accepted, be it of part of the log or of a majority of the replicas.
 func (s *Store) Epoch() (uint64, error) { return epochIn(s) }
 
 func epochIn(r Reader) (uint64, error) {
@@ -294,20 +294,20 @@ func epochIn(r Reader) (uint64, error) {
 	return e, nil
 }
 
-// SetEpoch makes a new epoch durable before it returns.
+// SetEpoch sets the epoch durably.
 func (s *Store) SetEpoch(e uint64) error {
 	return errors.Join(s.db.Set(epochKey, encodeEpoch(e), pebble.NoSync), s.db.Flush())
 }
 
-// SetIdentity makes the state another's, before it returns: from the next Open on.
+// SetIdentity durably changes the owner of the state, from the next Open on.
 func (s *Store) SetIdentity(id Identity) error {
 	return errors.Join(s.db.Set(identityKey, encodeIdentity(id), pebble.NoSync), s.db.Flush())
 }
 
 func encodeEpoch(e uint64) []byte { return binary.AppendUvarint([]byte{rowVersion}, e) }
 
-// Apply makes the effects of an entry, as Tx.Seal returned it, and its position part of the state. On return they can be
-// read; they are durable later (Durable). Entries must come in order.
+// Apply applies the writes of an entry, as returned by Tx.Seal, and its position. When it returns they can be read; they
+// become durable later (see Durable). Entries must be applied in order.
 func (s *Store) Apply(pos Position, entry []byte) error {
 	if last := s.Applied(); pos.Index <= last.Index {
 		return fmt.Errorf("apply at index %d: already at %d", pos.Index, last.Index)
@@ -318,7 +318,7 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 		if err := checkEntry(entry); err != nil {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
 		}
-		repr := make([]byte, len(entry), len(entry)+128) // Pebble writes into it, and the log still owns entry
+		repr := make([]byte, len(entry), len(entry)+128) // Pebble modifies it, and the log still owns entry
 		copy(repr, entry)
 		if err := b.SetRepr(repr); err != nil {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
@@ -327,8 +327,8 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 	return s.commit(pos, b)
 }
 
-// ApplyTx is Apply for the writes of a round that was computed on this store: it does the same as Apply with what Seal has returned, and
-// copies nothing. The caller makes sure that the state has not changed since Begin.
+// ApplyTx applies the writes of a round that was computed on this store. It has the same effect as Apply with the result of Seal, but copies
+// nothing. The state must not have changed since Begin.
 func (s *Store) ApplyTx(pos Position, t *Tx) error {
 	if pos.Index != t.index {
 		return fmt.Errorf("apply at index %d: the round was made for %d", pos.Index, t.index)
@@ -336,7 +336,7 @@ func (s *Store) ApplyTx(pos Position, t *Tx) error {
 	return s.commit(pos, t.batch)
 }
 
-// commit applies a batch, with the position that the state has then.
+// commit applies a batch along with its position.
 func (s *Store) commit(pos Position, b *pebble.Batch) error {
 	if err := s.setPosition(b, pos); err != nil {
 		return err
@@ -348,7 +348,7 @@ func (s *Store) commit(pos Position, b *pebble.Batch) error {
 	return nil
 }
 
-// setPosition puts the position into the batch of the entry's own effects, so that no flush can come between them.
+// setPosition adds the position to the batch of the entry's writes, so that no flush can separate them.
 func (s *Store) setPosition(b *pebble.Batch, pos Position) error {
 	if planted("store-position-apart") {
 		return s.db.Set(positionKey, encodePosition(pos), pebble.NoSync)
@@ -356,9 +356,9 @@ func (s *Store) setPosition(b *pebble.Batch, pos Position) error {
 	return b.Set(positionKey, encodePosition(pos), nil)
 }
 
-// checkEntry refuses bytes that Tx.Seal can't have made, so that a damaged entry stops the replica instead of doing
-// whatever Pebble makes of it. Pebble's own reader of batches panics on some, so the walk is done here: a kind, the key
-// and, of a row that is set, the value, or of a range that is deleted its end, each behind its length.
+// checkEntry refuses bytes that Tx.Seal can't have written, so that a damaged entry stops the replica instead of doing
+// whatever Pebble makes of it. Pebble's own batch reader panics on some, so the parsing is done here: a kind, the key and,
+// for a set, the value, or for a range deletion, its end, each preceded by its length.
 func checkEntry(entry []byte) error {
 	if len(entry) < batchrepr.HeaderLen {
 		return fmt.Errorf("entry of %d bytes is cut short", len(entry))
@@ -388,7 +388,7 @@ func checkEntry(entry []byte) error {
 	return nil
 }
 
-// cutField cuts a field off that stands behind its length.
+// cutField cuts off a field that is preceded by its length.
 func cutField(b []byte) (field, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
@@ -406,8 +406,8 @@ func (s *Store) options() *pebble.Options {
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
 		MemTableStopWritesThreshold: 4,
-		// Most new rows lie behind all others of their table, and L0 can keep them as they are. So it is merged only after four flushes, not
-		// after two, and into a level of up to 256 MiB, not into one after the other. docs/decisions/0058 has the figures.
+		// Most new rows sort after all others in their table, so L0 can keep them as they are. So it is compacted only after four flushes, not
+		// after two, and into a level of up to 256 MiB, not through one level after another. docs/decisions/0058 has the figures.
 		L0CompactionThreshold: 8,
 		L0StopWritesThreshold: 40,
 		LBaseMaxBytes:         256 << 20,
@@ -428,7 +428,7 @@ func (s *Store) options() *pebble.Options {
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.Levels[i].BlockSize = 32 << 10 // a claim of many tasks reads those that lie together
+		o.Levels[i].BlockSize = 32 << 10 // a claim of many tasks reads adjacent rows
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
 	return o
@@ -441,7 +441,7 @@ func (s *Store) fail(err error) {
 		err = fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
 	}
 	first := s.failed == nil
-	// Within Open, Pebble tries again for ever where it can't write, and returns an error where it finds damage.
+	// During Open, Pebble retries failed writes forever, and returns an error if it finds damage.
 	report := s.opened || !errors.Is(err, ondisk.ErrDamaged)
 	if first {
 		s.failed = err
@@ -452,12 +452,12 @@ func (s *Store) fail(err error) {
 	}
 }
 
-// failure tells damage from what may pass.
+// failure distinguishes damage from errors that may be transient.
 func (s *Store) failure(doing string, err error) error {
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		return damagedFile(*info)
 	}
-	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) { // a file that was cut short
+	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) { // a truncated file
 		return ondisk.AsDamage("state", s.cfg.Dir, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
@@ -467,8 +467,8 @@ func damagedFile(i pebble.DataCorruptionInfo) error {
 	return &ondisk.DamageError{What: "state", File: i.Path, Reason: ondisk.FirstLine(i.Details)}
 }
 
-// Failure is what reads panic with when the state can't be read. The shard's loop recovers it and stops the replica:
-// no code above could do better, so none has to carry the error.
+// Failure is the panic value of reads when the state can't be read. The shard's loop recovers it and stops the replica: no
+// caller could do better, so none has to handle the error.
 type Failure struct{ Err error }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -525,7 +525,7 @@ func decodePosition(b []byte) (Position, error) {
 	return Position{Index: f[0], Term: f[1], Time: Time(f[2]), Conf: append([]byte(nil), b...)}, nil
 }
 
-// pebbleLogger passes on what Pebble says. Fatalf must not return, or Pebble would go on after a failed write.
+// pebbleLogger forwards Pebble's log. Fatalf must not return, or Pebble would continue after a failed write.
 type pebbleLogger struct{ s *Store }
 
 func (l pebbleLogger) Infof(format string, args ...any) {}

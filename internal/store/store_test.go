@@ -22,7 +22,7 @@ func open(t testing.TB, fs vfs.FS, id Identity) *Store {
 	return s
 }
 
-// round applies writes "key=value", "-key" and "-from:to" as the entry that follows.
+// round applies writes "key=value", "-key" and "-from:to" as the next entry.
 func round(t testing.TB, s *Store, writes ...string) {
 	t.Helper()
 	at := s.Applied()
@@ -90,7 +90,7 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	}
 }
 
-// GetRuns gives the rows of the keys that have one, and says which lie apart from the one before, whatever was deleted between them.
+// GetRuns returns the rows of the keys that have one, and which of them are apart from the one before, whatever was deleted in between.
 func TestGetRuns(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -137,7 +137,7 @@ func TestGetRuns(t *testing.T) {
 	}
 }
 
-// A round that is applied as it stands leaves what its sealed bytes leave on another replica.
+// A round applied with ApplyTx leaves the same state as its sealed bytes do on another replica.
 func TestApplyTx(t *testing.T) {
 	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)
 	defer leader.Close()
@@ -177,8 +177,8 @@ func TestSnapshotStands(t *testing.T) {
 	}
 }
 
-// After a power loss the state is that after some entry that was applied, at least the one that Durable named, and the
-// position says which.
+// After a power loss the state is as after some applied entry, at least the one that Durable returned, and the position
+// says which.
 func TestPowerLossLeavesAPrefix(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -220,7 +220,7 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 	}
 }
 
-// Each table has files of its own, after a flush and after a merge.
+// Each table has its own files, after a flush and after a compaction.
 func TestTablesShareNoFile(t *testing.T) {
 	s := open(t, vfs.NewMem(), me)
 	defer s.Close()
@@ -245,7 +245,7 @@ func TestTablesShareNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := files(); n < 5 { // the store's own rows are a table too; some may be merged by now
+	if n := files(); n < 5 { // the store's own rows are a table too; some may be compacted by now
 		t.Errorf("%d files after three flushes, want 5 at least", n)
 	}
 	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff}, false); err != nil {
@@ -323,7 +323,7 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, entry []byte) {
 		given := bytes.Clone(entry)
 		at := s.Applied()
-		_ = s.Apply(Position{Index: at.Index + 1, Term: 1}, entry) // any answer, but no panic
+		_ = s.Apply(Position{Index: at.Index + 1, Term: 1}, entry) // any result, but no panic
 		if !bytes.Equal(given, entry) {
 			t.Error("Apply changed the entry, which belongs to the log")
 		}
@@ -345,7 +345,7 @@ func FuzzDecodeRows(f *testing.F) {
 	})
 }
 
-// A store that was closed and opened again goes on to merge its tables: it would take no more writes at 20 layers of them.
+// A reopened store continues to compact its tables: with 40 sublevels in L0 it would accept no more writes.
 func TestTablesAreMerged(t *testing.T) {
 	fs := vfs.NewMem()
 	for range 2 {

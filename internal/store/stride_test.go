@@ -2,5 +2,5 @@
 
 package store
 
-// stride is how far apart the bits are that the damage tests flip.
+// stride is the distance between the bits that the damage tests flip.
 const stride = 64

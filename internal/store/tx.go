@@ -7,21 +7,21 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Reader reads a shard's state at one point. Slices given to callbacks are valid only within them; those returned may
-// be kept, but not changed.
+// Reader reads a shard's state at one point. Slices passed to callbacks are valid only within them; those returned may be
+// kept, but not modified.
 type Reader interface {
 	// Get returns the value of key, and whether there is one.
 	Get(key []byte) ([]byte, bool)
-	// Scan calls fn for the rows from lo up to but without hi, in order, until fn returns false.
+	// Scan calls fn for the rows in [lo, hi), in order, until fn returns false.
 	Scan(lo, hi []byte, fn func(key, value []byte) bool)
-	// ScanBack is Scan from the last row to the first.
+	// ScanBack is like Scan, from the last row to the first.
 	ScanBack(lo, hi []byte, fn func(key, value []byte) bool)
-	// GetEach calls fn for those of the keys that have a value, in order. The keys must be ascending. It costs much less than
-	// as many calls of Get when the keys lie close together.
+	// GetEach calls fn for the keys that have a value, in order. The keys must be ascending. It is much cheaper than separate
+	// calls of Get when the keys are close together.
 	GetEach(keys [][]byte, fn func(i int, value []byte))
 }
 
-// Tx is the work of one round: it sees the state and its own writes. It is not safe for concurrent use.
+// Tx is the transaction of one round: it sees the state and its own writes. It is not safe for concurrent use.
 //
 // Reads panic with *Failure when the state can't be read.
 type Tx struct {
@@ -30,23 +30,23 @@ type Tx struct {
 	batch *pebble.Batch
 	now   Time
 	index uint64
-	// Local is free for the layer that runs the round.
+	// Local belongs to the layer that runs the round.
 	Local any
 }
 
-// maxRoom is how many bytes of room a round begins with at most. As a rule it is what the last one took: rounds come in trains.
+// maxRoom bounds the initial size of a round's buffer. Usually that is the size of the last round: similar rounds come in series.
 const maxRoom = 4 << 20
 
-// Begin starts a round at the shard's time now that will become the log's entry index.
+// Begin starts a round at the shard's time now. It will become the log's entry index.
 func (s *Store) Begin(now Time, index uint64) *Tx {
 	b := s.db.NewIndexedBatchWithSize(int(s.roundSize.Load()))
 	return &Tx{reads: reads{s, b}, s: s, batch: b, now: now, index: index}
 }
 
-// Now is the shard's time of the round. It never runs backwards from round to round.
+// Now returns the shard's time of the round. It never runs backwards from round to round.
 func (t *Tx) Now() Time { return t.now }
 
-// Index is where in the log the round will stand.
+// Index returns the index that the round will have in the log.
 func (t *Tx) Index() uint64 { return t.index }
 
 // Set writes a row.
@@ -56,25 +56,25 @@ func (t *Tx) Set(key, value []byte) {
 	}
 }
 
-// Delete removes a row if it is there.
+// Delete removes a row if it exists.
 func (t *Tx) Delete(key []byte) {
 	if err := t.batch.Delete(key, nil); err != nil {
 		panic(err)
 	}
 }
 
-// RangeFrom is from how many rows on DeleteRange costs less than their deletions. Tests lower it.
+// RangeFrom is the number of rows from which DeleteRange costs less than deleting them one by one. Tests lower it.
 var RangeFrom = 64
 
-// DeleteRange removes the rows from lo up to but without hi. For a few rows it costs more than their deletions: until it is merged, everyone who reads
-// near it passes it.
+// DeleteRange removes the rows in [lo, hi). For a few rows it costs more than deleting them: until it is compacted, every read near it has to pass over
+// it.
 func (t *Tx) DeleteRange(lo, hi []byte) {
 	if err := t.batch.DeleteRange(lo, hi, nil); err != nil {
 		panic(err)
 	}
 }
 
-// First returns the first key from lo up to but without hi, and how many rows and remains of deleted rows it passed.
+// First returns the first key in [lo, hi), and how many rows and tombstones it passed.
 func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
 	it := iterate(t.s, t.from, lo, hi)
 	if ok = it.First(); ok {
@@ -86,8 +86,8 @@ func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
 	return key, cost, ok
 }
 
-// GetRuns is GetEach for keys most of which have no other rows between them, and says of each row whether it lies apart: others lie between it and
-// the one before, or the first key. It costs less than GetEach where none do, and more where some do.
+// GetRuns is like GetEach, for keys most of which have no other rows between them. apart is true if there are other rows between a row and the previous
+// one, or the first key. GetRuns is cheaper than GetEach if there are none, and more expensive if there are some.
 func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	if len(keys) == 0 {
 		return
@@ -107,13 +107,13 @@ func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	t.finish(it)
 }
 
-// Size is the number of bytes written so far.
+// Size returns the number of bytes written so far.
 func (t *Tx) Size() int { return t.batch.Len() }
 
-// Empty says whether nothing was written.
+// Empty reports whether nothing was written.
 func (t *Tx) Empty() bool { return t.batch.Empty() }
 
-// Seal appends what was written to b, for Apply. The Tx stays readable until Close.
+// Seal appends the writes to b, for Apply. The Tx stays readable until Close.
 func (t *Tx) Seal(b []byte) []byte { return append(b, t.batch.Repr()...) }
 
 // Close frees the Tx. It must be called exactly once.
@@ -124,22 +124,22 @@ func (t *Tx) Close() {
 	}
 }
 
-// Snapshot is the state as it was at one moment.
+// Snapshot is the state at one moment.
 type Snapshot struct {
 	reads
 	snap *pebble.Snapshot
 }
 
-// Snapshot returns the state as it is now. Close it soon: it keeps old rows alive.
+// Snapshot returns the current state. Close it soon: it keeps old rows alive.
 func (s *Store) Snapshot() *Snapshot {
 	snap := s.db.NewSnapshot()
 	return &Snapshot{reads{s, snap}, snap}
 }
 
 // Close frees the snapshot.
-func (s *Snapshot) Close() { _ = s.snap.Close() } // it can fail only when closed twice
+func (s *Snapshot) Close() { _ = s.snap.Close() } // it fails only when closed twice
 
-// reads implements Reader over anything of Pebble's that can be read.
+// reads implements Reader over any of Pebble's readers.
 type reads struct {
 	store *Store
 	from  pebble.Reader
@@ -181,7 +181,7 @@ func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 	r.finish(it)
 }
 
-// value is that of the row at which an iterator is. An iterator forgets that one could not be read when it moves on.
+// value returns the value at an iterator's position. It checks for an error, which the iterator forgets when it moves on.
 func (r reads) value(it *pebble.Iterator) []byte {
 	v, err := it.ValueAndErr()
 	if err != nil {

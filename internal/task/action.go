@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Action is what an operator did. The words are part of the public contract; what stands before the dot is what it was done to.
+// Action is an operator's action. The names are part of the public contract; the part before the dot is the kind of target.
 type Action string
 
 // The actions.
@@ -13,7 +13,7 @@ const (
 	QueueCreated  Action = "queue.create"
 	QueuePut      Action = "queue.put"
 	QueueDeleted  Action = "queue.delete"
-	QueuePaused   Action = "queue.pause" // or a type or key in it
+	QueuePaused   Action = "queue.pause" // or a type or key of it
 	QueueResumed  Action = "queue.resume"
 	QueueSpread   Action = "queue.spread"
 	QueuePurged   Action = "queue.purge"
@@ -29,7 +29,7 @@ const (
 	DeadDiscarded   Action = "dead.discard"
 	ArchiveRestored Action = "archive.restore"
 
-	GroupCancelled Action = "group.cancel" // its members with it
+	GroupCancelled Action = "group.cancel" // and its members
 
 	OperationStarted Action = "operation.start"
 	OperationPaused  Action = "operation.pause"
@@ -57,7 +57,7 @@ const (
 	LevelRaised       Action = "cluster.raise_level"
 	BackupTaken       Action = "cluster.backup"
 	TokensRequired    Action = "cluster.require_tokens"
-	CallersRefused    Action = "access.refused" // by a node, at most once a minute, for all that it did not let in since then
+	CallersRefused    Action = "access.refused" // by a node, at most once a minute, for all requests refused since the last one
 
 	TokenAdded       Action = "token.add"
 	TokenRotated     Action = "token.rotate"
@@ -73,7 +73,7 @@ const (
 	WebhookResumed  Action = "webhook.resume"
 	WebhookRotated  Action = "webhook.rotate"
 	WebhookTested   Action = "webhook.test"
-	WebhookDisabled Action = "webhook.disable" // by its receiver: it answered that it is gone
+	WebhookDisabled Action = "webhook.disable" // automatically: its receiver answered that it is gone
 
 	MarkerAdded   Action = "marker.add"
 	MarkerEnded   Action = "marker.end"
@@ -90,13 +90,13 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled,
 	MarkerAdded, MarkerEnded, MarkerRemoved}
 
-// Target is what an action was done to.
+// Target is the object of an action.
 type Target struct {
 	Kind TargetKind `json:"kind"`
-	Name string     `json:"name"` // of a task or a worker its id, of a shard its number, of the cluster ""
+	Name string     `json:"name"` // a task's or worker's id, a shard's number, "" for the cluster
 }
 
-// TargetKind is a kind of things. The words are part of the public contract.
+// TargetKind is a kind of object. The names are part of the public contract.
 type TargetKind string
 
 // The kinds of targets.
@@ -119,7 +119,7 @@ const (
 // TargetKinds lists all of them.
 var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook, OnMarker}
 
-// CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
+// CheckActions refuses anything other than an action or a group such as "queue.*"; "" matches all.
 func CheckActions(words string) error {
 	kind, all := strings.CutSuffix(words, ".*")
 	for _, a := range Actions {
@@ -130,7 +130,7 @@ func CheckActions(words string) error {
 	return Invalid("action", "%q is no action: see the table in docs/audit.md, or all of a kind, as queue.*", clip(words))
 }
 
-// CheckTargetKind refuses what is no kind of targets; "" is any.
+// CheckTargetKind refuses an unknown kind of target; "" matches all.
 func CheckTargetKind(kind string) error {
 	if kind == "" || slices.Contains(TargetKinds, TargetKind(kind)) {
 		return nil

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Author is who changes something as an operator, and why. The zero value is nobody: what the broker does of its own accord,
-// or for the task at hand.
+// Author is who changed something as an operator, and why. The zero value is nobody: what the broker does of its own accord, or on
+// behalf of the task at hand.
 type Author struct {
-	// Name is that of the caller's token; without tokens as the caller says it, which nobody has checked, or "".
+	// Name is the name of the caller's token; without tokens it is what the caller claims, unverified, or "".
 	Name    string
-	Address string // host of the connection: of a proxy, if there is one between
+	Address string // host of the connection, or of a proxy in between
 	Face    Face
 	Reason  string
 }
 
-// Face is the door of the API that a call came through. The words are part of the public contract.
+// Face is the interface of the API that a call came through. The names are part of the public contract.
 type Face string
 
 // The faces.
@@ -23,16 +23,16 @@ const (
 	FaceREST Face = "rest"
 	FaceGRPC Face = "grpc"
 	FaceUI   Face = "ui"
-	FaceNode Face = "node" // a node of itself: it joins
+	FaceNode Face = "node" // a node on its own behalf: it joins
 )
 
 const (
-	// MaxActor bounds the name of an author, MaxReason what is said for a reason, in bytes.
+	// MaxActor bounds the name of an author and MaxReason the text of a reason, in bytes.
 	MaxActor  = 256
 	MaxReason = 1 << 10
 )
 
-// IsZero says whether this is nobody.
+// IsZero reports whether this is nobody.
 func (a Author) IsZero() bool { return a == Author{} }
 
 // LogValue implements slog.LogValuer.
@@ -40,7 +40,7 @@ func (a Author) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("actor", a.Name), slog.String("address", a.Address), slog.String("reason", a.Reason))
 }
 
-// CheckActor refuses what is no name of an author: it travels in a header, and is shown in lists and logs.
+// CheckActor refuses an invalid name of an author: the name is sent in a header, and shown in lists and logs.
 func CheckActor(name string) error {
 	if len(name) > MaxActor {
 		return Invalid("actor", "%q has %d bytes, at most %d are allowed", clip(name), len(name), MaxActor)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// refuses holds a check against what it must say: the field that it refuses; "": none.
+// refuses checks that a check refuses the given field; "": none.
 func refuses(t *testing.T, what string, err error, field string) {
 	t.Helper()
 	switch e, refused := AsError(err); {
@@ -29,7 +29,7 @@ func many(n int) []string {
 	return all
 }
 
-// Each thing that a producer may say is accepted at its bounds, and refused beyond them.
+// Everything that a producer may specify is accepted at its bounds, and refused beyond them.
 func TestBoundsOfSpec(t *testing.T) {
 	headers := func(n, bytes int) map[string]string {
 		all := map[string]string{}
@@ -134,7 +134,7 @@ func TestLimitsStay(t *testing.T) {
 	}
 }
 
-// What was not said gets its default, and what was said stays.
+// Fields that were not set get their defaults, and set ones stay.
 func TestFill(t *testing.T) {
 	s := Spec{Type: "t", IdempotencyKey: "k", Unique: &Unique{}, Then: []Spec{{Type: "u"}}}
 	s.Fill()
@@ -231,7 +231,7 @@ func TestBreakerFill(t *testing.T) {
 	}
 }
 
-// Each time that a breaker opens it holds for twice as long, up to a bound.
+// A breaker holds for twice as long each time that it opens, up to a bound.
 func TestBreakerHolds(t *testing.T) {
 	b := Breaker{Hold: 3 * time.Second, MaxHold: 10 * time.Second}
 	for opened, want := range map[int]time.Duration{0: 3, 1: 3, 2: 6, 3: 10, 4: 10, 1_000_000: 10} {
@@ -432,7 +432,7 @@ func TestBoundsOfChains(t *testing.T) {
 		return then
 	}
 	wide := func(n int) []Spec { return slices.Repeat([]Spec{{Type: "t"}}, n) }
-	tree := wide(8) // and what follows each of them
+	tree := wide(8) // and those that follow each of them
 	for i := range tree {
 		tree[i].Then = wide(8)
 	}
@@ -519,7 +519,7 @@ func TestBoundsOfGroups(t *testing.T) {
 	refuses(t, "more members", CheckMembers(tasks(2, Spec{Type: "t", Queue: "q", Priority: Low}), Limits{Payload: 9, Name: 9, Batch: 1}), "tasks")
 }
 
-// The parts of a queue's rules that fall to shards are the rules again, rounded up, and never nothing.
+// The shards' shares of a queue's rules add up to the rules, rounded up, and are never zero.
 func TestRulesAreShared(t *testing.T) {
 	r := Rules{MaxRunning: 10, Rate: Rate{Limit: 6, Period: time.Second}}
 	for slots, want := range map[int]Rules{
@@ -572,7 +572,7 @@ func TestSlots(t *testing.T) {
 	if !set.Has(63) || set.Has(62) || !set.Has(0) || AllSlots.Len() != SlotCount {
 		t.Error("what is in a set is not known")
 	}
-	// Slots are stored: they never change. What a task goes by is its key, else its unique key, else its idempotency key, else its request.
+	// Slots are stored: they never change. A task's slot depends on its key, else its unique key, else its idempotency key, else its request.
 	s := Spec{Key: "a", Unique: &Unique{Key: "a"}, IdempotencyKey: "a", RequestID: ID{1}}
 	var got []int
 	for _, less := range []func(){func() {}, func() { s.Key = "" }, func() { s.Unique = nil }, func() { s.IdempotencyKey = "" }} {
@@ -658,7 +658,7 @@ func TestPauses(t *testing.T) {
 	refuses(t, "a type", Hold{Type: "a"}.Check(DefaultLimits()), "")
 }
 
-// A queue is limited when anything in it may keep a task from running.
+// A queue is limited if anything in it may keep a task from running.
 func TestLimited(t *testing.T) {
 	for what, say := range map[string]func(*QueueConfig){
 		"rules":              func(c *QueueConfig) { c.Settings.MaxRunning = 1 },
@@ -683,7 +683,7 @@ func TestLimited(t *testing.T) {
 	}
 }
 
-// What is stored is read only in a form that is known.
+// Stored data is decoded only in a known format.
 func TestUnknownForms(t *testing.T) {
 	for what, read := range map[string]func([]byte) error{
 		"queue":    func(b []byte) error { _, err := DecodeQueueConfig(b); return err },

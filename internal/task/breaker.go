@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Breaker is the rule of a circuit breaker, which judges the attempts of each type by itself. The zero value is none.
+// Breaker is the rule of a circuit breaker, which evaluates the attempts of each type separately. The zero value is no rule.
 //
-// When in the window so many attempts have ended and so many of them have failed, it opens: tasks of the type are held. After the
-// hold one task at a time is let through as a probe. Probes that succeed one after another close it; one that fails opens it again,
-// each time for twice as long.
+// The breaker opens when at least MinAttempts have ended within the window and FailureRate percent of them failed: tasks of the type
+// are held. After the hold, one task at a time runs as a probe. If Probes probes in a row succeed, the breaker closes; if one fails,
+// it opens again, each time for twice as long.
 type Breaker struct {
-	FailureRate int           `json:"failure_rate,omitempty"` // percent of the attempts, from which it opens
+	FailureRate int           `json:"failure_rate,omitempty"` // percentage of failed attempts at which it opens
 	Window      time.Duration `json:"window,omitempty"`
-	MinAttempts int           `json:"min_attempts,omitempty"` // in the window: fewer say nothing
+	MinAttempts int           `json:"min_attempts,omitempty"` // in the window: fewer are not conclusive
 	Hold        time.Duration `json:"hold,omitempty"`
 	MaxHold     time.Duration `json:"max_hold,omitempty"`
-	Probes      int           `json:"probes,omitempty"` // that succeed one after another
+	Probes      int           `json:"probes,omitempty"` // in a row that must succeed
 }
 
-// DefaultBreaker is a rule of which nothing more was said than that there is one.
+// DefaultBreaker is the rule if the user specifies no details.
 var DefaultBreaker = Breaker{FailureRate: 50, Window: time.Minute, MinAttempts: 20,
 	Hold: 30 * time.Second, MaxHold: 10 * time.Minute, Probes: 3}
 
@@ -34,10 +34,10 @@ const (
 	MaxBreakers        = 1000 // types of a queue with a rule of their own
 )
 
-// IsSet says whether there is a rule.
+// IsSet reports whether there is a rule.
 func (b Breaker) IsSet() bool { return b.FailureRate > 0 }
 
-// HoldAfter is how long tasks are held when it has opened so many times without closing in between.
+// HoldAfter returns how long tasks are held when the breaker has opened that many times without closing in between.
 func (b Breaker) HoldAfter(opened int) time.Duration {
 	hold := b.Hold
 	for n := 1; n < opened && hold < b.MaxHold; n++ {
@@ -46,7 +46,7 @@ func (b Breaker) HoldAfter(opened int) time.Duration {
 	return min(hold, b.MaxHold)
 }
 
-// Fill puts the defaults where nothing was said.
+// Fill replaces zero fields by the defaults.
 func (b *Breaker) Fill() {
 	d := DefaultBreaker
 	if b.FailureRate == 0 {
@@ -69,7 +69,7 @@ func (b *Breaker) Fill() {
 	}
 }
 
-// Check refuses a rule outside the bounds.
+// Check refuses a rule that is out of bounds.
 func (b Breaker) Check(field string) error {
 	switch {
 	case b == Breaker{}:
@@ -90,7 +90,7 @@ func (b Breaker) Check(field string) error {
 	return nil
 }
 
-// BreakerOf is the rule for a type.
+// BreakerOf returns the rule for a type.
 func (s *Settings) BreakerOf(typ string) Breaker {
 	if own, ok := s.Breakers[typ]; ok {
 		return own
@@ -98,7 +98,7 @@ func (s *Settings) BreakerOf(typ string) Breaker {
 	return s.Breaker
 }
 
-// Breaks says whether there is a rule for any type.
+// Breaks reports whether there is a rule for any type.
 func (s *Settings) Breaks() bool {
 	if s.Breaker.IsSet() {
 		return true

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Edited is what can be edited of something: its parts, each by the name of its field. It has a tag, by which a change can say what
-// it was made from; nothing of it is stored.
+// Edited is the editable content of an object: its parts, each with the name of its field. It has an ETag, with which a change can
+// state what it is based on; nothing of it is stored.
 type Edited []EditedPart
 
-// EditedPart is a field and what stands in it, which must have one encoding as JSON.
+// EditedPart is a field with its value, which must have a unique encoding in JSON.
 type EditedPart struct {
 	Field string
 	Value any
 }
 
 const (
-	// etagPart is how many bytes of a tag stand for a part. They tell values apart that people put in; whoever makes two that look alike
-	// may change either.
+	// etagPart is how many bytes of a tag stand for a part. They only need to distinguish values that people enter: a user who constructs a
+	// collision may change both objects anyway.
 	etagPart = 8
-	// maxETag bounds a tag that comes from outside, in bytes.
+	// maxETag bounds a tag from outside, in bytes.
 	maxETag = 256
 )
 
-// marks are the bytes of the tag.
-func (e Edited) marks() []byte {
+// digest returns the bytes of the tag.
+func (e Edited) digest() []byte {
 	all := make([]byte, 0, etagPart*len(e))
 	for _, p := range e {
 		b, err := json.Marshal(p.Value)
@@ -40,17 +40,17 @@ func (e Edited) marks() []byte {
 	return all
 }
 
-// ETag is a tag that is another one if a part is.
-func (e Edited) ETag() string { return base64.RawURLEncoding.EncodeToString(e.marks()) }
+// ETag returns a tag that changes whenever a part does.
+func (e Edited) ETag() string { return base64.RawURLEncoding.EncodeToString(e.digest()) }
 
-// Check refuses a change that was made from something else than what is there: conflict, which names the fields that are others by
-// now. An empty tag says nothing, and passes.
+// Check refuses a change that is based on another version with a conflict that names the fields that differ by now. An empty tag always
+// passes.
 func (e Edited) Check(etag string) error {
 	if etag == "" {
 		return nil
 	}
 	asked, err := base64.RawURLEncoding.DecodeString(etag)
-	now := e.marks()
+	now := e.digest()
 	switch {
 	case len(etag) > maxETag || err != nil || len(asked)%etagPart != 0:
 		return Invalid(FieldIfETag, "%q is no tag: one comes as etag with what is read", clip(etag))
@@ -72,12 +72,12 @@ func (e Edited) Check(etag string) error {
 	return Changed(strings.Join(fields[:last], ", ") + " and " + fields[last] + " are" + byNow)
 }
 
-// FieldIfETag is the field in which a change names the tag of what it was made from.
+// FieldIfETag is the field in which a change states the tag that it is based on.
 const FieldIfETag = "if_etag"
 
 const byNow = " different by now: read it again, and decide anew"
 
-// Changed refuses a change that was made from something else than what is there.
+// Changed refuses a change that is based on another version.
 func Changed(what string) error {
 	return &Error{Code: CodeConflict, Field: FieldIfETag, Message: FieldIfETag + ": " + what}
 }

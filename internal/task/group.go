@@ -7,31 +7,31 @@ import (
 
 // Limits of groups.
 const (
-	MaxGroupMembers = 100_000  // that are added; what follows them by `then` comes on top
-	MaxGroupBytes   = 8 << 20  // of the tasks of one call, their chains included: it is one entry of the log
-	MaxMemberResult = 16 << 10 // bytes of a member's result that its group keeps; larger ones are read from the task
-	MaxGroupResults = 64 << 20 // bytes of results that a group keeps in all
+	MaxGroupMembers = 100_000  // added explicitly; tasks that follow them by `then` come on top
+	MaxGroupBytes   = 8 << 20  // of the tasks of one call, including their chains: it is one entry of the log
+	MaxMemberResult = 16 << 10 // bytes of a member's result kept by its group; larger ones are read from the task
+	MaxGroupResults = 64 << 20 // bytes of results that a group keeps in total
 )
 
-// Group says what a producer says of tasks that belong together.
+// Group is a producer's specification of a group of tasks.
 type Group struct {
 	Name       string // for people: need not be unique
 	Tasks      []Spec
-	OnComplete *Spec          // when all members have ended, however
+	OnComplete *Spec          // when all members have ended, in whatever state
 	OnSuccess  *Spec          // when all of them have succeeded
-	OnDeath    *Spec          // at the first one that is dead or poisoned
-	Open       bool           // it is not complete before it is closed
-	Retention  *time.Duration // how long it is kept once it is complete; nil: by what came of it
-	Within     []string       // patterns of the queues that its maker is limited to; nil: all
-	RequestID  ID             // a UUID of any version: repeated, it finds the same group
+	OnDeath    *Spec          // when the first member is dead or poisoned
+	Open       bool           // not complete until it is closed
+	Retention  *time.Duration // how long it is kept once it is complete; nil: depends on its outcome
+	Within     []string       // patterns of the queues that its creator is limited to; nil: all
+	RequestID  ID             // a UUID of any version; repeating it finds the same group
 }
 
-// Callbacks are the tasks of a group that are no members, by the point that they wait for.
+// Callbacks returns the tasks of a group that are not members, by the event that they wait for.
 func (g *Group) Callbacks() map[string]*Spec {
 	return map[string]*Spec{"on_complete": g.OnComplete, "on_success": g.OnSuccess, "on_death": g.OnDeath}
 }
 
-// Fill puts defaults in place of what was not said.
+// Fill sets defaults for fields that were not set.
 func (g *Group) Fill() {
 	for i := range g.Tasks {
 		g.Tasks[i].Fill()
@@ -43,7 +43,7 @@ func (g *Group) Fill() {
 	}
 }
 
-// Check refuses a filled group outside the rules, naming field, value and rule.
+// Check refuses a filled group that breaks a rule. The error names field, value and rule.
 func (g *Group) Check(l Limits) error {
 	if err := CheckName("name", g.Name, l); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (g *Group) Check(l Limits) error {
 	return checkMembers(g.Tasks, bytes, l)
 }
 
-// CheckMembers refuses filled tasks that can't be members of a group together.
+// CheckMembers refuses filled tasks that can't be added to a group in one call.
 func CheckMembers(tasks []Spec, l Limits) error { return checkMembers(tasks, 0, l) }
 
 func checkMembers(tasks []Spec, bytes int, l Limits) error {
@@ -96,10 +96,10 @@ func checkMember(path string, s *Spec, l Limits) error {
 	if s.Member != nil {
 		return Invalid(path+".group_id", "%s is given, but the call says of which group the task is", s.Member.Group)
 	}
-	return within(path, s.Check(l))
+	return prefixField(path, s.Check(l))
 }
 
-// sizeInAll is about how many bytes the spec takes with what follows.
+// sizeInAll returns the approximate size of the spec in bytes, including the tasks that follow.
 func (s *Spec) sizeInAll() int {
 	n := s.size()
 	for i := range s.Then {

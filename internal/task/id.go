@@ -13,7 +13,7 @@ type ID [16]byte
 // MaxShard is the largest shard number that fits an ID.
 const MaxShard = 1<<12 - 1
 
-// NewID makes an id from a time in Unix milliseconds and 62 random bits.
+// NewID returns an id made of a time in Unix milliseconds and 62 random bits.
 func NewID(shard uint32, unixMilli int64, random uint64) ID {
 	var id ID
 	for i := range 6 {
@@ -28,13 +28,13 @@ func NewID(shard uint32, unixMilli int64, random uint64) ID {
 	return id
 }
 
-// Compare orders ids as their bytes do: by time, shard and random bits.
+// Compare orders ids by their bytes: by time, shard and random bits.
 func (id ID) Compare(o ID) int { return bytes.Compare(id[:], o[:]) }
 
-// Shard is the number of the shard that owns the task.
+// Shard returns the number of the shard that owns the task.
 func (id ID) Shard() uint32 { return uint32(id[6]&0x0f)<<8 | uint32(id[7]) }
 
-// UnixMilli is the time in the id. It comes from the producer's clock: nothing is decided by it.
+// UnixMilli returns the time in the id. It comes from the producer's clock: nothing may depend on it.
 func (id ID) UnixMilli() int64 {
 	var ms int64
 	for _, b := range id[:6] {
@@ -43,10 +43,10 @@ func (id ID) UnixMilli() int64 {
 	return ms
 }
 
-// IsV7 says whether a UUID is of version 7.
+// IsV7 reports whether a UUID is of version 7.
 func (id ID) IsV7() bool { return id[6]>>4 == 7 && id[8]>>6 == 2 }
 
-// String is the id in the usual form of a UUID, in lower case.
+// String returns the id in the usual form of a UUID, in lower case.
 func (id ID) String() string {
 	var b [36]byte
 	hex.Encode(b[:], id[:4])
@@ -61,7 +61,7 @@ func (id ID) String() string {
 	return string(b[:])
 }
 
-// ParseID reads a UUID of any version in its usual form; upper case is accepted.
+// ParseID parses a UUID of any version in its usual form; upper case is accepted.
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
@@ -79,7 +79,7 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// clip keeps a bad value from filling an error message.
+// clip shortens a bad value for an error message.
 func clip(s string) string {
 	const most = 64
 	if len(s) <= most {

@@ -1,12 +1,12 @@
 package task
 
-// KeyOrder says in which order the tasks of one key of a queue run. It is stored as it is.
+// KeyOrder is the order in which the tasks of one key of a queue run. It is stored as is.
 type KeyOrder string
 
 // The orders.
 const (
-	KeyOrderNone   KeyOrder = ""       // first come, first served, and several at once; a retry lets others go first
-	KeyOrderStrict KeyOrder = "strict" // as they were enqueued: each when all before it have ended
+	KeyOrderNone   KeyOrder = ""       // first come, first served, several at a time; a retry lets others go first
+	KeyOrderStrict KeyOrder = "strict" // in the order of enqueuing: each starts when all before it have ended
 )
 
 func (s *Settings) checkKeyOrder() error {

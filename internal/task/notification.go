@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// NotificationKind is what a webhook tells of. The words are part of the public contract; where there are events of the same, they have the
-// same names.
+// NotificationKind is a kind of event that a webhook reports. The names are part of the public contract; kinds that are also events have
+// the same names as those.
 type NotificationKind string
 
 // The kinds.
@@ -19,17 +19,17 @@ const (
 	NotifyScheduleMissed NotificationKind = "schedule.missed"
 	NotifyQueueOver      NotificationKind = "queue.over"
 	NotifyQueueUnder     NotificationKind = "queue.under"
-	// NotifyTest is sent when an operator asks for it, whatever a webhook chooses.
+	// NotifyTest is sent at an operator's request, whatever kinds a webhook has chosen.
 	NotifyTest NotificationKind = "webhook.test"
 )
 
-// NotificationKinds lists those that a webhook may choose.
+// NotificationKinds lists the kinds that a webhook may choose.
 var NotificationKinds = []NotificationKind{NotifyDead, NotifyPoisoned, NotifyBreakerOpened, NotifyBreakerClosed, NotifyScheduleMissed, NotifyQueueOver, NotifyQueueUnder}
 
-// OfThreshold says whether the kind is about a threshold of its webhook.
+// OfThreshold reports whether the kind concerns a threshold of its webhook.
 func (k NotificationKind) OfThreshold() bool { return k == NotifyQueueOver || k == NotifyQueueUnder }
 
-// ParseNotificationKinds reads kinds, or all of a sort as queue.*, each once and in the order of NotificationKinds.
+// ParseNotificationKinds parses kinds, or groups such as queue.*. It returns each kind once, in the order of NotificationKinds.
 func ParseNotificationKinds(field string, words []string) (kinds []NotificationKind, err error) {
 	if len(words) > len(NotificationKinds) {
 		return nil, Invalid(field, "%d kinds, at most %d are allowed", len(words), len(NotificationKinds))
@@ -56,30 +56,30 @@ func ParseNotificationKinds(field string, words []string) (kinds []NotificationK
 }
 
 const (
-	// NotificationSamples is how many of what was gathered are told of one by one, the newest.
+	// NotificationSamples is how many of the events in a notification are described individually: the newest.
 	NotificationSamples = 5
 	// maxNotificationText bounds a text of a sample, in bytes.
 	maxNotificationText = 256
 )
 
-// Notification is what was gathered of one kind in a queue.
+// Notification summarizes the events of one kind in a queue.
 type Notification struct {
 	Kind        NotificationKind     `json:"kind"`
 	Namespace   string               `json:"namespace"`
 	Queue       string               `json:"queue"`
-	Count       int64                `json:"count"` // of a missed schedule its ticks
+	Count       int64                `json:"count"` // for a missed schedule, of its ticks
 	First       time.Time            `json:"first"`
 	Last        time.Time            `json:"last"`
 	Samples     []NotificationSample `json:"samples,omitempty"`
-	Fingerprint string               `json:"fingerprint,omitempty"` // of the newest dead letter, as its groups have it
+	Fingerprint string               `json:"fingerprint,omitempty"` // of the newest dead letter, as in the groups of dead letters
 	Level       *NotificationLevel   `json:"level,omitempty"`       // of a threshold
 
-	// Shard is where it was gathered, and Seq grows with each that it tells of the same kind and queue.
+	// Shard is where the events occurred. Seq grows with every notification of that shard about the same kind and queue.
 	Shard uint32 `json:"shard,omitempty"`
 	Seq   int64  `json:"seq,omitempty"`
 }
 
-// NotificationSample is one of what was gathered. Fields that make no sense for its kind are zero.
+// NotificationSample describes one of the events. Fields that make no sense for its kind are zero.
 type NotificationSample struct {
 	At       time.Time `json:"at"`
 	Task     string    `json:"task,omitempty"` // id
@@ -91,16 +91,16 @@ type NotificationSample struct {
 	Count    int       `json:"count,omitempty"` // ticks
 }
 
-// NotificationLevel is how a queue stands against a threshold.
+// NotificationLevel compares a queue with a threshold.
 type NotificationLevel struct {
 	Depth     int64         `json:"depth"` // ready tasks
-	Wait      time.Duration `json:"wait"`  // of the one that has been ready longest
+	Wait      time.Duration `json:"wait"`  // of the task that has been ready longest
 	DepthOver int64         `json:"depth_over,omitempty"`
 	WaitOver  time.Duration `json:"wait_over,omitempty"`
-	Since     time.Time     `json:"since"` // when it was first seen above it
+	Since     time.Time     `json:"since"` // when the queue was first seen above it
 }
 
-// FirstLine is the first line of an error that says something, as samples have it.
+// FirstLine returns the first non-empty line of an error, for samples.
 func FirstLine(s string) string {
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -125,29 +125,29 @@ func (n *Notification) Merge(o *Notification) {
 	n.Samples = LastSamples(append(slices.Clone(n.Samples), o.Samples...))
 }
 
-// LastSamples are the last of some samples, as many as are told.
+// LastSamples returns the last samples, as many as a notification holds.
 func LastSamples(s []NotificationSample) []NotificationSample {
 	return s[max(0, len(s)-NotificationSamples):]
 }
 
-// Watch says what the webhooks of a namespace together want to hear of. Shards go by their copies of it.
+// Watch is what the webhooks of a namespace subscribe to together. Shards use their copies of it.
 type Watch struct {
-	Version uint64      `json:"version"` // only grows
+	Version uint64      `json:"version"` // only increases
 	Rules   []WatchRule `json:"rules,omitempty"`
 }
 
-// WatchRule is what one webhook wants to hear of.
+// WatchRule is what one webhook subscribes to.
 type WatchRule struct {
 	Kinds  []NotificationKind `json:"kinds"`
 	Queues []string           `json:"queues"` // patterns, as of a Scope
 }
 
-// Wants says whether a webhook wants to hear of a kind in a queue.
+// Wants reports whether the webhook subscribes to a kind in a queue.
 func (w WatchRule) Wants(k NotificationKind, queue string) bool {
 	return slices.Contains(w.Kinds, k) && Scope{Queues: w.Queues}.Sees(queue)
 }
 
-// Wants says whether any webhook does.
+// Wants reports whether any webhook does.
 func (w *Watch) Wants(k NotificationKind, queue string) bool {
 	return slices.ContainsFunc(w.Rules, func(r WatchRule) bool { return r.Wants(k, queue) })
 }

@@ -2,23 +2,23 @@ package task
 
 import "slices"
 
-// BulkAction is what an operation does with each task that its filter selects.
+// BulkAction is what an operation does to each task that its filter selects.
 type BulkAction string
 
-// The actions of operations. The words are stored.
+// The actions of operations. The names are stored.
 const (
-	Replay      BulkAction = "replay"       // gives ended tasks a new life, and retrying ones their next attempt, as a retry by hand does
+	Replay      BulkAction = "replay"       // starts ended tasks again, and runs the next attempt of retrying ones, as a manual retry does
 	Cancel      BulkAction = "cancel"       // ends tasks that have not ended
-	Discard     BulkAction = "discard"      // ends tasks that wait, and drops dead letters, which are archived first
-	Move        BulkAction = "move"         // takes tasks that wait to another queue, as new ones
-	SetPriority BulkAction = "set_priority" // of tasks that wait
+	Discard     BulkAction = "discard"      // ends waiting tasks, and drops dead letters, which are archived first
+	Move        BulkAction = "move"         // moves waiting tasks to another queue, as new tasks
+	SetPriority BulkAction = "set_priority" // of waiting tasks
 	RunNow      BulkAction = "run_now"      // makes tasks ready that wait for their time
 )
 
 // BulkActions lists all of them.
 var BulkActions = []BulkAction{Replay, Cancel, Discard, Move, SetPriority, RunNow}
 
-// actionStates are the states from which an action can take a task.
+// actionStates maps each action to the states of tasks that it applies to.
 var actionStates = map[BulkAction][]State{
 	Replay:      {Retrying, Discarded, Dead, Poisoned, Cancelled},
 	Cancel:      {Scheduled, Ready, Claimed, Retrying},
@@ -28,8 +28,8 @@ var actionStates = map[BulkAction][]State{
 	RunNow:      {Scheduled, Retrying},
 }
 
-// Selects are the states of the tasks that an action selects if a filter asks for some: those, or if it asks for none all that the
-// action can take. Only a replay means dead letters then: the others wait already, or have ended on purpose.
+// Selects returns the states of the tasks that an action selects: those asked for by a filter, or if there are none all that the action
+// applies to. A replay then selects only dead letters: tasks in its other states are waiting already, or have ended on purpose.
 func (a BulkAction) Selects(asked []State) ([]State, error) {
 	can := actionStates[a]
 	if can == nil {
@@ -49,12 +49,12 @@ func (a BulkAction) Selects(asked []State) ([]State, error) {
 	return asked, nil
 }
 
-// Why an operation passes over a task that its filter selected.
+// Reasons why an operation skips a task that its filter selected.
 const (
-	SkipChanged   = "changed"          // it was in another state when its turn came
-	SkipUniqueKey = "unique_key_taken" // its unique key belongs to another task by now
+	SkipChanged   = "changed"          // its state changed before its turn
+	SkipUniqueKey = "unique_key_taken" // its unique key now belongs to another task
 	SkipMoved     = "moved"            // it lives on in another queue
-	SkipSame      = "unchanged"        // it has the priority already
-	SkipQueueGone = "queue_gone"       // its queue has left the shard where it lies
-	SkipTied      = "tied"             // others follow it, or it is a member of a group: these know it by its id
+	SkipSame      = "unchanged"        // it already has the priority
+	SkipQueueGone = "queue_gone"       // its queue is no longer in the task's shard
+	SkipTied      = "tied"             // other tasks follow it, or it is a member of a group: these refer to it by its id
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Code names a kind of refusal. The codes are part of the public contract.
+// Code is the kind of a refusal. The codes are part of the public contract.
 type Code string
 
 const (
@@ -29,21 +29,21 @@ const (
 	StaleExpired   = "expired"   // the lease ended; not claimed again yet
 	StaleReclaimed = "reclaimed" // another claim holds the task, or held it
 	StaleCancelled = "cancelled" // the task was cancelled
-	StaleCompleted = "completed" // the attempt has been ended already
+	StaleCompleted = "completed" // the attempt has already ended
 )
 
-// ReasonNotReady is why a node is unavailable that has lost contact with its cluster, or has none yet. Another node may well answer.
+// ReasonNotReady is the reason of a node that has lost contact with its cluster, or has none yet. Another node may well answer.
 const ReasonNotReady = "node_not_ready"
 
-// Error is a refusal: the call was understood and nothing was changed.
+// Error is a refusal: the call was understood, and nothing was changed.
 type Error struct {
 	Code       Code
 	Message    string
-	Reason     string        // of a stale claim, and of unavailable: ReasonNotReady
+	Reason     string        // of a stale claim; ReasonNotReady of unavailable
 	Field      string        // of an invalid argument: its name in the API
 	Holder     string        // of a reclaimed claim: the worker that holds the task
 	State      State         // of a wrong state
-	RetryAfter time.Duration // when a repeat may do better
+	RetryAfter time.Duration // how long to wait before a retry
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -71,12 +71,12 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// NoneOf refuses a word that is not one of those that a field takes.
+// NoneOf refuses a word that a field does not accept.
 func NoneOf[W ~string](field, word string, words []W) *Error {
 	return Invalid(field, "%q is not one of %s", clip(word), Listed(words))
 }
 
-// Listed names words in a message: "a, b, c".
+// Listed lists words for a message: "a, b, c".
 func Listed[W ~string](words []W) string {
 	all := make([]string, len(words))
 	for i, w := range words {
@@ -85,7 +85,7 @@ func Listed[W ~string](words []W) string {
 	return strings.Join(all, ", ")
 }
 
-// NotFound refuses a call on something that does not exist.
+// NotFound refuses a call on an object that does not exist.
 func NotFound(what, name string) *Error {
 	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("%s %q: not found", what, clip(name))}
 }
@@ -95,15 +95,15 @@ func WrongState(verb string, id ID, s State) *Error {
 	return &Error{Code: CodeWrongState, State: s, Message: fmt.Sprintf("%s %q: the task is %s", verb, id, s)}
 }
 
-// Unavailable says that the call did not run for now.
+// Unavailable refuses a call that did not run, but may be retried later.
 func Unavailable(after time.Duration, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, RetryAfter: after, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotReady is Unavailable of a node that other nodes can stand in for.
+// NotReady is Unavailable, for a node that other nodes can stand in for.
 func NotReady(format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Reason: ReasonNotReady, RetryAfter: time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
-// AsError finds the refusal in err.
+// AsError returns the refusal in err's chain.
 func AsError(err error) (*Error, bool) { return errors.AsType[*Error](err) }

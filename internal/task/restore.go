@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Restore makes the spec that of a dead letter that comes back from the archive. The request is named by the dead letter and its end, not
-// by its place in the archive: one that was written there twice comes back once. It is remembered for as long as an archive can be kept.
+// Restore turns the spec into that of a dead letter restored from the archive. The request id is derived from the dead letter and its end,
+// not from its place in the archive: a dead letter archived twice is restored once. It is remembered for as long as an archive can be kept.
 func (s *Spec) Restore(ns string, id ID, ended time.Time) {
 	s.Archived, s.RequestTTL = id, MaxHold
 	name := binary.BigEndian.AppendUint64(append([]byte(ns), id[:]...), uint64(ended.UnixMicro())) // #nosec G115 -- hashed

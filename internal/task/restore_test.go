@@ -17,7 +17,7 @@ func TestRestoredRequests(t *testing.T) {
 	}
 	id := ID{15: 1}
 	first := request("a", id, ended)
-	// What one release restored is found by the next: requests never change.
+	// What one release restored is found by the next: request ids never change.
 	for last, want := range map[byte]string{1: "2fa9387b-6ac4-8dc5-9a30-2c5c87cf54fc", 4: "953c9ae1-4f2c-8095-9750-9f46d98fa491"} {
 		if got := request("a", ID{15: last}, ended).String(); got != want {
 			t.Errorf("the request of a dead letter is %s, was %s", got, want)

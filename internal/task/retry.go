@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Retry says how long a failed task waits before its next attempt.
+// Retry determines how long a failed task waits before its next attempt.
 type Retry struct {
 	Initial time.Duration `json:"initial"`
 	Factor  float64       `json:"factor"`
 	Max     time.Duration `json:"max"`
-	Jitter  float64       `json:"jitter"` // a share from 0 to 1
+	Jitter  float64       `json:"jitter"` // a fraction from 0 to 1
 }
 
-// DefaultRetry: 30 s, 60 s, 120 s … 30 min, each with up to a quarter on top, so that tasks that failed together do not
-// come back together.
+// DefaultRetry: 30 s, 60 s, 120 s … 30 min, each with up to a quarter on top, so that tasks that failed together are not all
+// retried at the same time.
 var DefaultRetry = Retry{Initial: 30 * time.Second, Factor: 2, Max: 30 * time.Minute, Jitter: 0.25}
 
-// Delay is the wait after the n-th used attempt, n counting from 1. Chance is a number from 0 to 1 that places the wait
-// within the jitter.
+// Delay returns the wait after the n-th used attempt, counting from 1. chance is a number from 0 to 1 that selects a wait within
+// the jitter.
 func (r Retry) Delay(n int, chance float64) time.Duration {
 	d := float64(r.Initial) * math.Pow(r.Factor, float64(max(n-1, 0)))
-	if !(d < float64(r.Max)) { // also when it overflowed
+	if !(d < float64(r.Max)) { // also if it overflowed
 		d = float64(r.Max)
 	}
 	return time.Duration(d + d*r.Jitter*chance)
 }
 
-// Check refuses a policy outside the rules.
+// Check refuses a policy that breaks a rule.
 func (r Retry) Check(field string) error {
 	switch {
 	case r.Initial < 0 || r.Initial > MaxDelay:

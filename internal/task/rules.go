@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Rules bound what a queue, or a key within it, may run.
+// Rules limit what a queue, or a key within it, may run.
 type Rules struct {
-	MaxRunning int  `json:"max_running,omitempty"` // tasks that are claimed at once; 0: no limit
+	MaxRunning int  `json:"max_running,omitempty"` // tasks claimed at a time; 0: no limit
 	Rate       Rate `json:"rate,omitzero"`
 }
 
-// Rate is a token bucket: a task starts when it holds a token, and takes as many as the task costs, even if that makes a debt.
-// So the rate is kept over time, whatever single tasks cost. The zero value is no limit.
+// Rate is a token bucket: a task may start when the bucket has a token, and takes as many tokens as it costs, even if that leaves a debt.
+// So the rate holds over time, whatever single tasks cost. The zero value is no limit.
 type Rate struct {
-	Limit  int           `json:"limit"`           // tokens that come in a period
+	Limit  int           `json:"limit"`           // tokens added per period
 	Period time.Duration `json:"period"`          // 1s to 24h
-	Burst  int           `json:"burst,omitempty"` // tokens that it holds; 0: as many as come in a period
+	Burst  int           `json:"burst,omitempty"` // capacity in tokens; 0: Limit
 }
 
 // KeyRules are the rules of a key, and its weight against other keys of the queue.
@@ -32,11 +32,11 @@ type Hold struct {
 	Type   string    `json:"type,omitempty"`
 	Key    string    `json:"key,omitempty"`
 	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by,omitempty"` // who paused it; "": not known
+	By     string    `json:"by,omitempty"` // who paused it; "": unknown
 	At     time.Time `json:"at"`
 }
 
-// Check refuses a pause that is not of one type or one key.
+// Check refuses a pause of both a type and a key.
 func (h Hold) Check(l Limits) error {
 	if h.Type != "" && h.Key != "" {
 		return Invalid("key", "%q is given beside type: only one of them is allowed", h.Key)
@@ -47,10 +47,10 @@ func (h Hold) Check(l Limits) error {
 	return CheckName("key", h.Key, l)
 }
 
-// same says whether two pauses are of the same type or key.
+// same reports whether two pauses are of the same type or key.
 func (h Hold) same(o Hold) bool { return h.Type == o.Type && h.Key == o.Key }
 
-// Pause lets nothing of the queue run, or nothing of one type or key in it.
+// Pause pauses the queue, or one type or key in it.
 func (c *QueueConfig) Pause(h Hold) error {
 	if h.Type == "" && h.Key == "" {
 		if !c.Paused {
@@ -74,7 +74,7 @@ func (c *QueueConfig) Pause(h Hold) error {
 	return nil
 }
 
-// Resume ends the pause of the queue, or of one type or key in it. If there is none, that is no error.
+// Resume ends the pause of the queue, or of one type or key in it. It is not an error if there is none.
 func (c *QueueConfig) Resume(h Hold) error {
 	if h.Type == "" && h.Key == "" {
 		c.Paused, c.PausedReason, c.PausedBy, c.PausedAt = false, "", "", time.Time{}
@@ -95,10 +95,10 @@ const (
 	maxKeyWeight = MaxWeight
 )
 
-// IsSet says whether there is a limit.
+// IsSet reports whether there is a limit.
 func (r Rate) IsSet() bool { return r.Limit > 0 }
 
-// Capacity is how many tokens the bucket holds.
+// Capacity returns how many tokens the bucket holds.
 func (r Rate) Capacity() int {
 	if r.Burst > 0 {
 		return r.Burst
@@ -106,8 +106,8 @@ func (r Rate) Capacity() int {
 	return r.Limit
 }
 
-// Share is the part of the rules that falls to a shard with so many of the queue's slots, and what drains from a shard without
-// any may run as if it had one. A rate is shared exactly, by a longer period.
+// Share returns the part of the rules that applies in a shard with the given number of the queue's slots. A shard that has none, but still
+// drains tasks, counts as having one. A rate is divided exactly, by extending its period.
 func (r Rules) Share(slots int) Rules {
 	slots = max(slots, 1)
 	r.MaxRunning = (r.MaxRunning*slots + SlotCount - 1) / SlotCount
@@ -118,7 +118,7 @@ func (r Rules) Share(slots int) Rules {
 	return r
 }
 
-// Whole are the rules of the queue that a share is of, about.
+// Whole approximates the rules of the queue from a share of them.
 func (r Rules) Whole(slots int) Rules {
 	slots = max(slots, 1)
 	r.MaxRunning = r.MaxRunning * SlotCount / slots
@@ -129,7 +129,7 @@ func (r Rules) Whole(slots int) Rules {
 	return r
 }
 
-// Check refuses rules outside the bounds.
+// Check refuses rules that are out of bounds.
 func (r Rules) Check(field string) error {
 	if r.MaxRunning < 0 || r.MaxRunning > maxRunning {
 		return Invalid(field+"max_running", "%d is not between 0 and %d", r.MaxRunning, maxRunning)
@@ -151,7 +151,7 @@ func (r Rate) check(field string) error {
 	return nil
 }
 
-// Check refuses rules outside the bounds.
+// Check refuses rules that are out of bounds.
 func (r KeyRules) Check(field string) error {
 	if r.Weight < 0 || r.Weight > maxKeyWeight {
 		return Invalid(field+"weight", "%d is not between 1 and %d", r.Weight, maxKeyWeight)
@@ -159,7 +159,7 @@ func (r KeyRules) Check(field string) error {
 	return r.Rules.Check(field)
 }
 
-// RulesOf are those of a key. Tasks without a key have none.
+// RulesOf returns the rules of a key. Tasks without a key have none.
 func (s *Settings) RulesOf(key string) KeyRules {
 	if key == "" {
 		return KeyRules{}

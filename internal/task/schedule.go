@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// Schedule says when a task is to be enqueued again and again.
+// Schedule describes when to enqueue a task repeatedly.
 type Schedule struct {
 	Name     string
 	Cron     string        // an expression; or Every
 	Every    time.Duration // an interval
-	TimeZone string        // on whose clock Cron is read: an IANA name; "": UTC
-	Jitter   time.Duration // each tick is late by a part of it, which differs from tick to tick
+	TimeZone string        // time zone for Cron: an IANA name; "": UTC
+	Jitter   time.Duration // each tick is delayed by a part of it, which differs from tick to tick
 	Missed   Missed
 	Overlap  Overlap
-	// Owner names what the schedule comes from, such as a file in a repository: who applies that may find what is not in it any
-	// more.
+	// Owner names the source of the schedule, such as a file in a repository: a tool that applies the source can find schedules that
+	// are no longer in it.
 	Owner string
 	Task  Spec
 }
 
-// Missed says what becomes of ticks that came while nobody could fire them.
+// Missed is the handling of ticks that could not fire in time.
 type Missed string
 
-// What can become of missed ticks.
+// Handling of missed ticks.
 const (
 	MissedOnce Missed = "once" // one task for all of them; the default
 	MissedSkip Missed = "skip" // none
 	MissedAll  Missed = "all"  // one each
 )
 
-// Overlap says what becomes of a tick while the task of an earlier one has not ended.
+// Overlap is the handling of a tick while the task of an earlier one has not ended.
 type Overlap string
 
-// What can become of a tick that overlaps.
+// Handling of overlapping ticks.
 const (
 	OverlapAllow Overlap = "allow" // the default
 	OverlapSkip  Overlap = "skip"
 )
 
-// MaxJitter is how late a tick may be on purpose.
+// MaxJitter bounds the deliberate delay of a tick.
 const MaxJitter = 24 * time.Hour
 
-// Fill puts defaults in place of what was not said.
+// Fill sets defaults for fields that were not set.
 func (s *Schedule) Fill() {
 	if s.Missed == "" {
 		s.Missed = MissedOnce
@@ -57,8 +57,8 @@ func (s *Schedule) Fill() {
 	s.Task.Fill()
 }
 
-// Check refuses a filled schedule outside the rules, naming field, value and rule. Whether its times make sense, and are within
-// their bounds, is said by whoever reads them: see engine.CheckSchedule.
+// Check refuses a filled schedule that breaks a rule. The error names field, value and rule. It does not check that the times make
+// sense and are within bounds: schedule.CheckSpec does.
 func (s *Schedule) Check(l Limits) error {
 	if err := CheckSchedule("name", s.Name, l); err != nil {
 		return err
@@ -83,13 +83,13 @@ func (s *Schedule) Check(l Limits) error {
 	return s.checkTask(l)
 }
 
-// overlapKey begins the unique key of the tasks of a schedule that must not overlap.
+// overlapKey is the prefix of the unique key of a schedule whose ticks must not overlap.
 const overlapKey = "schedule:"
 
-// IsOverlap says whether a unique key is that of ticks which must not overlap.
+// IsOverlap reports whether a unique key is that of ticks which must not overlap.
 func IsOverlap(u *Unique) bool { return u != nil && strings.HasPrefix(u.Key, overlapKey) }
 
-// TickSpec is the task of a tick. Where ticks must not overlap they share a unique key, which is held until the task has ended.
+// TickSpec returns the task of a tick. Ticks that must not overlap share a unique key, which is held until the task has ended.
 func (s *Schedule) TickSpec() Spec {
 	spec := s.Task
 	if s.Overlap == OverlapSkip {
@@ -98,7 +98,7 @@ func (s *Schedule) TickSpec() Spec {
 	return spec
 }
 
-// checkTask refuses a template that could not become a task at each tick.
+// checkTask refuses a template that can't become a task at every tick.
 func (s *Schedule) checkTask(l Limits) error {
 	t := &s.Task
 	switch {
@@ -119,27 +119,27 @@ func (s *Schedule) checkTask(l Limits) error {
 	if s.Overlap == OverlapSkip && len(overlapKey)+len(s.Name) > l.Name {
 		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name), l.Name-len(overlapKey))
 	}
-	return within("task", t.Check(l))
+	return prefixField("task", t.Check(l))
 }
 
-// CheckSchedule refuses a name that would not be at home in a URL or a file.
+// CheckSchedule refuses a name that is unsuitable for a URL or a file.
 func CheckSchedule(field, name string, l Limits) error { return CheckQueue(field, name, l) }
 
 const scheduleVersion = 1
 
-// Encode is the stored form. Two schedules that say the same have the same one, whether they say what is empty or leave it out.
+// Encode returns the stored form. Equal schedules have the same form, whether they state empty values or leave them out.
 func (s *Schedule) Encode() []byte {
 	said := *s
-	said.Task = s.Task.bare()
+	said.Task = s.Task.normalized()
 	b, err := json.Marshal(&said)
 	if err != nil {
-		panic(err) // only finite numbers and years below 10,000 get past Check
+		panic(err) // only finite numbers and years below 10,000 pass Check
 	}
 	return append([]byte{scheduleVersion}, b...)
 }
 
-// bare is the spec without what is empty or says the default.
-func (s Spec) bare() Spec {
+// normalized returns the spec without empty values and defaults.
+func (s Spec) normalized() Spec {
 	if len(s.Payload) == 0 {
 		s.Payload = nil
 	}
@@ -154,7 +154,7 @@ func (s Spec) bare() Spec {
 	}
 	s.Then = slices.Clone(s.Then)
 	for i := range s.Then {
-		s.Then[i] = s.Then[i].bare()
+		s.Then[i] = s.Then[i].normalized()
 	}
 	return s
 }
@@ -170,11 +170,11 @@ func DecodeSchedule(b []byte) (s Schedule, err error) {
 	return s, nil
 }
 
-// Edited are the fields that are put.
+// Edited returns the editable fields.
 func (s *Schedule) Edited() Edited {
 	only := Schedule{Task: s.Task}
 	return Edited{{"cron", s.Cron}, {"every", s.Every}, {"time_zone", s.TimeZone}, {"jitter", s.Jitter}, {"missed", s.Missed}, {"overlap", s.Overlap}, {"owner", s.Owner}, {"task", only.Encode()}}
 }
 
-// Equal says whether two schedules are the same.
+// Equal reports whether two schedules are the same.
 func (s *Schedule) Equal(o *Schedule) bool { return bytes.Equal(s.Encode(), o.Encode()) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is empty and what is left out is the same schedule, whichever way it came.
+// Empty and omitted fields make the same schedule, whichever way it was made.
 func TestSchedulesThatSayTheSame(t *testing.T) {
 	left := Schedule{Name: "s", Every: time.Minute, Task: Spec{Type: "job"}}
 	said := left

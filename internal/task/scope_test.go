@@ -29,7 +29,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// A pattern is what the anchored regular expression says, and a scope covers another only if it sees all that the other does.
+// A pattern matches like the corresponding anchored regular expression, and a scope covers another only if it sees all that the other does.
 func TestScopeAgainstExpressions(t *testing.T) {
 	random := func(letters string, n int) string {
 		var b strings.Builder

@@ -10,7 +10,7 @@ import (
 
 // Settings are the rules of a queue. They are stored as JSON: fields may be added, but never renamed.
 type Settings struct {
-	// Weights shares claims among the priorities, high first; all zero means strict order.
+	// Weights divide claims among the priorities, high first; all zero means strict order.
 	Weights     [3]int              `json:"weights"`
 	Retry       Retry               `json:"retry"`
 	MaxAttempts int                 `json:"max_attempts"`
@@ -18,17 +18,17 @@ type Settings struct {
 	Timeout     time.Duration       `json:"timeout"` // of one run; 0: none
 	Retention   Retention           `json:"retention"`
 	MaxWait     time.Duration       `json:"max_wait"`   // a task that is ready for longer needs attention
-	MaxLength   int64               `json:"max_length"` // waiting tasks at most; 0: no limit
+	MaxLength   int64               `json:"max_length"` // maximum number of waiting tasks; 0: no limit
 	Rules                           // of the queue as a whole
-	PerKey      KeyRules            `json:"per_key,omitzero"` // of each key
-	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, instead of PerKey. Never changed in place
+	PerKey      KeyRules            `json:"per_key,omitzero"` // of every key
+	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, overriding PerKey. Never modified in place
 	KeyOrder    KeyOrder            `json:"key_order,omitempty"`
-	Breaker     Breaker             `json:"breaker,omitzero"` // of each type
-	// Breakers are those of single types, instead of Breaker; the zero value: none. Never changed in place.
+	Breaker     Breaker             `json:"breaker,omitzero"` // of every type
+	// Breakers are those of single types, overriding Breaker; the zero value: none. Never modified in place.
 	Breakers map[string]Breaker `json:"breakers,omitempty"`
 }
 
-// Retention says how long tasks are kept after their end.
+// Retention is how long tasks are kept after their end.
 type Retention struct {
 	Succeeded time.Duration `json:"succeeded"`
 	Discarded time.Duration `json:"discarded"`
@@ -37,7 +37,7 @@ type Retention struct {
 	Poisoned  time.Duration `json:"poisoned"`
 }
 
-// Of is the retention of an end state.
+// Of returns the retention of an end state.
 func (r Retention) Of(s State) time.Duration {
 	switch s {
 	case Discarded:
@@ -60,7 +60,7 @@ const (
 	maxMaxWait = 365 * day
 )
 
-// DefaultSettings are those of a queue that nobody configured.
+// DefaultSettings returns the settings of a queue that nobody configured.
 func DefaultSettings() Settings {
 	return Settings{
 		Retry:       DefaultRetry,
@@ -71,10 +71,10 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Weighted says whether priorities share claims by weight.
+// Weighted reports whether priorities share claims by weight.
 func (s Settings) Weighted() bool { return s.Weights != [3]int{} }
 
-// Check refuses settings outside the rules.
+// Check refuses settings that break a rule.
 func (s Settings) Check() error {
 	if s.Weighted() {
 		for i, w := range s.Weights {
@@ -115,42 +115,42 @@ func (s Settings) Check() error {
 	return s.checkBreakers()
 }
 
-// QueueConfig is what operators say of a queue: its settings and whether it is paused. The system shard owns it; every
-// shard with a part of the queue keeps a copy, and decides by that copy only.
+// QueueConfig is an operator's configuration of a queue: its settings and whether it is paused. The system shard owns it; every
+// shard with a partition of the queue keeps a copy, and decides by that copy only.
 type QueueConfig struct {
-	Version      uint64    `json:"version"` // grows with each change
+	Version      uint64    `json:"version"` // grows with every change
 	Settings     Settings  `json:"settings"`
 	Paused       bool      `json:"paused,omitempty"`
 	PausedReason string    `json:"paused_reason,omitempty"`
-	PausedBy     string    `json:"paused_by,omitempty"` // "": not known
+	PausedBy     string    `json:"paused_by,omitempty"` // "": unknown
 	PausedAt     time.Time `json:"paused_at,omitzero"`
 	CreatedAt    time.Time `json:"created_at"`
-	// Closed are the slots of which a shard takes no new tasks, since they lie in another. Only in a shard's copy.
+	// Closed is the set of slots for which a shard accepts no new tasks, since they are in another. Only in a shard's copy.
 	Closed SlotSet `json:"closed,omitempty"`
-	// Moved is the version that began the last move of slots: who routes by an older one may not know whom to ask. Only in a
-	// shard's copy.
+	// Moved is the version that began the last move of slots: a node that routes by an older version may not know the right shard. Only
+	// in a shard's copy.
 	Moved uint64 `json:"moved,omitempty"`
-	// Holds are the types and keys that are paused alone. Never changed in place.
+	// Holds are the paused types and keys. Never modified in place.
 	Holds []Hold `json:"holds,omitempty"`
-	// Annotations are what those above the engine note of a queue; it reads none of them. Never changed in place.
+	// Annotations are notes of the layers above the engine, which reads none of them. Never modified in place.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Equal says whether two configurations are the same.
+// Equal reports whether two configurations are the same.
 func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
 
-// Limited says whether anything is limited, judged by a breaker, paused alone, or in a strict order.
+// Limited reports whether any tasks are limited, subject to a breaker, paused by type or key, or in a strict order.
 func (c *QueueConfig) Limited() bool {
 	s := &c.Settings
 	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || s.Breaker.IsSet() || len(s.Breakers) > 0 || len(c.Holds) > 0 || s.KeyOrder != KeyOrderNone
 }
 
-// HeldType is the pause of a type, if there is one.
+// HeldType returns the pause of a type, if there is one.
 func (c *QueueConfig) HeldType(name string) (Hold, bool) {
 	return c.hold(func(h Hold) bool { return h.Type == name && h.Type != "" })
 }
 
-// HeldKey is the pause of a key, if there is one.
+// HeldKey returns the pause of a key, if there is one.
 func (c *QueueConfig) HeldKey(name string) (Hold, bool) {
 	return c.hold(func(h Hold) bool { return h.Key == name && h.Key != "" })
 }
@@ -164,11 +164,11 @@ func (c *QueueConfig) hold(is func(Hold) bool) (Hold, bool) {
 
 const queueConfigVersion = 1
 
-// Encode is the stored form.
+// Encode returns the stored form.
 func (c QueueConfig) Encode() []byte {
 	b, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // only finite numbers get past Settings.Check
+		panic(err) // only finite numbers pass Settings.Check
 	}
 	return append([]byte{queueConfigVersion}, b...)
 }

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// A queue's tasks fall into slots, which are what moves when a queue is shared out over shards anew. What must meet, meets in
-// one slot: tasks of one key, tasks of one unique key, repeats of one idempotency key, repeats of one request.
+// A queue's tasks are divided into slots, the units that move when a queue is spread over shards. Tasks that must meet are in the same
+// slot: those of one key, of one unique key, repeats of one idempotency key, and repeats of one request.
 
 // SlotCount is how many slots a queue has. It never changes: slots are stored.
 const SlotCount = 64
@@ -14,16 +14,16 @@ const SlotCount = 64
 // SlotSet is a set of slots.
 type SlotSet uint64
 
-// AllSlots is the set of all.
+// AllSlots is the set of all slots.
 const AllSlots = ^SlotSet(0)
 
-// Has says whether a slot is in the set.
+// Has reports whether a slot is in the set.
 func (s SlotSet) Has(slot int) bool { return s>>slot&1 == 1 }
 
-// Len is how many slots there are in the set.
+// Len returns the number of slots in the set.
 func (s SlotSet) Len() int { return bits.OnesCount64(uint64(s)) }
 
-// First is a set of up to n of the slots.
+// First returns a set of up to n of the slots.
 func (s SlotSet) First(n int) (some SlotSet) {
 	for ; n > 0 && s != 0; n-- {
 		lowest := s & -s
@@ -32,8 +32,8 @@ func (s SlotSet) First(n int) (some SlotSet) {
 	return some
 }
 
-// Slot is the slot of a task: the hash of its key, else of its unique key, else of its idempotency key, else of its request. Not
-// ok: it has none of them, and fits in any.
+// Slot returns the slot of a task: the hash of its key, else of its unique key, else of its idempotency key, else of its request. ok
+// is false if it has none of them, and may be in any slot.
 func (s *Spec) Slot() (slot int, ok bool) {
 	switch {
 	case s.Key != "":
@@ -48,7 +48,7 @@ func (s *Spec) Slot() (slot int, ok bool) {
 	return 0, false
 }
 
-// OnceSlot is the slot of a once key.
+// OnceSlot returns the slot of a once key.
 func OnceSlot(key string) int { return slotOf('o', []byte(key)) }
 
 func slotOf(kind byte, name []byte) int {
@@ -56,5 +56,5 @@ func slotOf(kind byte, name []byte) int {
 	_, _ = h.Write([]byte{kind})
 	_, _ = h.Write(name)
 	sum := h.Sum64()
-	return int((sum ^ sum>>29 ^ sum>>47) % SlotCount) // #nosec G115 -- below SlotCount; the low bits alone are FNV's worst
+	return int((sum ^ sum>>29 ^ sum>>47) % SlotCount) // below SlotCount; FNV's low bits alone are its worst
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Spec is what a producer says of a task. Zero values mean: not said.
+// Spec is a producer's specification of a task. Zero values mean: not set.
 type Spec struct {
 	Type           string
 	Payload        []byte
@@ -20,7 +20,7 @@ type Spec struct {
 	RunAt          time.Time
 	IdempotencyKey string
 	IdempotencyTTL time.Duration
-	AnyContent     bool `json:",omitempty"` // a repeat of the idempotency key may hold something else, and finds the first task
+	AnyContent     bool `json:",omitempty"` // a repeat of the idempotency key may have different content, and still finds the first task
 	RequestID      ID   // a UUID of any version
 	MaxAttempts    int
 	Retry          *Retry
@@ -35,22 +35,21 @@ type Spec struct {
 	Then           []Spec  `json:",omitempty"` // enqueued when the task has succeeded
 	Member         *Member `json:",omitempty"` // nil: it is in no group
 
-	// Parent is not the producer's: what the task follows.
+	// Parent is what the task follows. It is not set by producers.
 	Parent *Parent `json:",omitempty"`
-	// Routed is not the producer's: the version of the queue's configuration by which the task's shard was chosen; 0: it is not
-	// told.
+	// Routed is the version of the queue's configuration by which the task's shard was chosen; 0: unknown. It is not set by producers.
 	Routed uint64
-	// RequestTTL is not the producer's either: how long at least the request finds its task, if it may come again late.
+	// RequestTTL is the least time for which the request finds its task, if it may be repeated late. It is not set by producers.
 	RequestTTL time.Duration
-	// Restored is who brings the task back from the archive, nor is that the producer's; nil: it is new.
+	// Restored is who restores the task from the archive; nil: it is new. It is not set by producers.
 	Restored *Author `json:",omitempty"`
-	// Archived is the task that comes back as this one, see Restore; zero: it is new.
+	// Archived is the archived task that is restored as this one, see Restore; zero: it is new.
 	Archived ID `json:",omitzero"`
-	// Moved is not the producer's either: the task that lives on as this one; nil: it is new.
+	// Moved describes the task that lives on as this one; nil: it is new. It is not set by producers.
 	Moved *Moved `json:",omitempty"`
 }
 
-// Moved is what a task that was moved to another queue brings along.
+// Moved is what a task keeps when it is moved to another queue.
 type Moved struct {
 	From       ID
 	Operation  ID // which moved it
@@ -64,14 +63,14 @@ type Limits struct {
 	Batch   int // tasks in one batch
 }
 
-// DefaultLimits are those of API.md.
+// DefaultLimits returns the limits that apply unless an operator changes them.
 func DefaultLimits() Limits { return Limits{Payload: 1 << 20, Name: 256, Batch: 1000} }
 
-// Limits that nobody changes, because the stored form or the engine's work per call depends on them.
+// Fixed limits: the stored form or the engine's work per call depends on them.
 const (
-	MaxRun          = 24 * time.Hour // one run, whatever its extensions
+	MaxRun          = 24 * time.Hour // one run, including extensions
 	MaxCheckpoint   = 64 << 10       // bytes
-	MaxErrorText    = 8 << 10        // bytes of a message or a stack; longer ones are cut
+	MaxErrorText    = 8 << 10        // bytes of a message or a stack; longer ones are truncated
 	MaxProgressText = 1 << 10        // bytes
 	MaxClaim        = 1000           // tasks in one claim
 	MaxClaimQueues  = 100            // queues in one claim
@@ -94,7 +93,7 @@ const (
 // DefaultQueue is the queue of a task that names none.
 const DefaultQueue = "default"
 
-// Fill puts defaults in place of what was not said, where they do not depend on the queue.
+// Fill sets defaults for fields that were not set, where they do not depend on the queue.
 func (s *Spec) Fill() {
 	if s.Queue == "" {
 		s.Queue = DefaultQueue
@@ -111,7 +110,7 @@ func (s *Spec) Fill() {
 	s.fillThen()
 }
 
-// Check refuses a filled spec outside the rules, naming field, value and rule.
+// Check refuses a filled spec that breaks a rule. The error names field, value and rule.
 func (s *Spec) Check(l Limits) error {
 	if err := s.checkOwn(l); err != nil {
 		return err
@@ -119,7 +118,7 @@ func (s *Spec) Check(l Limits) error {
 	return (&chainCheck{limits: l}).check("then", s.Then, 1)
 }
 
-// checkOwn is Check without what follows.
+// checkOwn is Check without the tasks that follow.
 func (s *Spec) checkOwn(l Limits) error {
 	if err := s.checkNames(l); err != nil {
 		return err
@@ -201,7 +200,7 @@ func (s *Spec) checkTimes() error {
 	return nil
 }
 
-// CheckRunAt refuses a due time too far from now.
+// CheckRunAt refuses a due time too far in the future.
 func CheckRunAt(field string, at, now time.Time) error {
 	if at.Sub(now) > MaxDelay {
 		return Invalid(field, "%s is more than %v away", at.Format(time.RFC3339), MaxDelay)
@@ -223,7 +222,7 @@ func CheckName(field, value string, l Limits) error {
 	return nil
 }
 
-// CheckQueue refuses a queue name that would not be at home in a URL, a file or a metric's label.
+// CheckQueue refuses a queue name that is unsuitable for a URL, a file or a metric's label.
 func CheckQueue(field, name string, l Limits) error {
 	if name == "" {
 		return Invalid(field, "is needed")
@@ -242,7 +241,7 @@ func CheckQueue(field, name string, l Limits) error {
 	return nil
 }
 
-// CheckLease refuses a lease outside its bounds.
+// CheckLease refuses a lease that is out of bounds.
 func CheckLease(field string, d time.Duration) error {
 	if d < MinLease || d > MaxLease {
 		return Invalid(field, "%v is not between %v and %v", d, MinLease, MaxLease)
@@ -277,8 +276,8 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// Cut shortens a text to at most n bytes of valid UTF-8. Texts from handlers are cut, not refused: a failure must not
-// be lost because its stack is long.
+// Cut truncates a text to at most n bytes of valid UTF-8. Texts from handlers are truncated, not refused: a failure must not be
+// lost because its stack is long.
 func Cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
@@ -292,11 +291,11 @@ func Cut(s string, n int) string {
 
 const specVersion = 1
 
-// EncodeSpec is the stored form of a spec.
+// EncodeSpec returns the stored form of a spec.
 func EncodeSpec(s *Spec) []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // only finite numbers and years below 10,000 get past Check
+		panic(err) // only finite numbers and years below 10,000 pass Check
 	}
 	return append([]byte{specVersion}, b...)
 }

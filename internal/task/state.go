@@ -1,13 +1,13 @@
 package task
 
-// State is the exact place of a task in its life. The values are stored: never renumber them.
+// State is the exact state of a task. The values are stored: never renumber them.
 type State uint8
 
 const (
-	Scheduled State = 1 + iota // waits for its run_at
+	Scheduled State = 1 + iota // waiting for its run_at
 	Ready                      // can be claimed
 	Claimed                    // a worker holds it under a lease
-	Retrying                   // failed, waits for its next attempt
+	Retrying                   // failed, waiting for its next attempt
 	Succeeded                  // acked
 	Discarded                  // ended on purpose
 	Dead                       // a dead letter: should have succeeded
@@ -37,13 +37,13 @@ func ParseState(s string) (State, bool) {
 	return 0, false
 }
 
-// Waiting says whether the task will be claimable without anyone's doing.
+// Waiting reports whether the task will be claimable without any intervention.
 func (s State) Waiting() bool { return s == Scheduled || s == Ready || s == Retrying }
 
-// Ended says whether the task has come to an end. Only an operator's replay leads out of an end.
+// Ended reports whether the task has ended. Only an operator's replay leads out of an end state.
 func (s State) Ended() bool { return s >= Succeeded }
 
-// Status is the coarse word for callers.
+// Status returns the coarse status shown to callers.
 func (s State) Status() string {
 	switch s {
 	case Scheduled, Ready, Retrying:
@@ -60,7 +60,7 @@ func (s State) Status() string {
 	return "unknown"
 }
 
-// next holds the transitions of docs/lifecycle.md. To stay in a state is an edit or an extension.
+// next holds the transitions of docs/lifecycle.md. A transition to the same state is an edit or an extension.
 var next = map[State][]State{
 	Scheduled: {Scheduled, Ready, Discarded, Cancelled},
 	Ready:     {Ready, Scheduled, Claimed, Discarded, Cancelled},
@@ -72,7 +72,7 @@ var next = map[State][]State{
 	Cancelled: {Ready, Scheduled},
 }
 
-// CanBecome says whether a task may go from s to t in one step.
+// CanBecome reports whether a task may go from s to t in one step.
 func (s State) CanBecome(t State) bool {
 	for _, to := range next[s] {
 		if to == t {
@@ -97,21 +97,21 @@ const (
 	ReasonCaller       = "caller"             // cancelled by a call
 )
 
-// Outcome says how an attempt ended. The values are stored.
+// Outcome is how an attempt ended. The values are stored.
 type Outcome uint8
 
 const (
-	OutcomeNone       Outcome = iota // it still runs
+	OutcomeNone       Outcome = iota // it is still running
 	OutcomeSucceeded                 // acked
 	OutcomeFailed                    // failed; retried, or the last one
 	OutcomeDead                      // failed, not retryable
 	OutcomeDiscarded                 // the handler ended the task on purpose
 	OutcomePoisoned                  // the payload can't be read
 	OutcomeLeaseLost                 // the worker vanished: a crash
-	OutcomeTimedOut                  // the run exceeded its timeout and its worker did not say so
+	OutcomeTimedOut                  // the run exceeded its timeout and its worker did not report it
 	OutcomeReleased                  // given back, no attempt used
-	OutcomeSnoozed                   // put off, no attempt used
-	OutcomeCancelled                 // the task was cancelled under it
+	OutcomeSnoozed                   // postponed, no attempt used
+	OutcomeCancelled                 // the task was cancelled during the attempt
 	OutcomeLeaderless                // its lease ran out while no leader served: no attempt used
 )
 

@@ -69,8 +69,8 @@ func TestRetryDelays(t *testing.T) {
 	}
 }
 
-// TestTransitions holds the table against what docs/lifecycle.md draws: no way out of success, none back into waiting but
-// by a claim's end or a replay, and every state can be left in the end or is one.
+// TestTransitions compares the table with docs/lifecycle.md: nothing leaves success, only the end of a claim or a replay leads back to
+// waiting, and every state is an end state or can reach one.
 func TestTransitions(t *testing.T) {
 	for _, from := range States {
 		for _, to := range States {
@@ -171,7 +171,7 @@ func TestUniqueIsChecked(t *testing.T) {
 	}
 }
 
-// A unique key that is not named stands for the content, and two contents never run together.
+// A unique key without a name is derived from the content, and differs for different contents.
 func TestUniqueKeyOfContent(t *testing.T) {
 	keys := map[string]string{}
 	for name, s := range map[string]Spec{
@@ -189,7 +189,7 @@ func TestUniqueKeyOfContent(t *testing.T) {
 		}
 		keys[s.Unique.Key] = name
 	}
-	// The key is stored, and compared with what other releases made.
+	// The key is stored, and compared with those of other releases.
 	one := Spec{Type: "a", Payload: []byte("1"), Unique: &Unique{}}
 	if one.Fill(); one.Unique.Key != "sha256:cb9ed6369daef2372a1bcdc9c1e05d22c908f4cc183f44ff0b5b2c698cadba24" {
 		t.Errorf("the content has key %q", one.Unique.Key)

@@ -2,38 +2,38 @@ package task
 
 import "fmt"
 
-// A task may say what is to be enqueued when it has succeeded, and those tasks what follows them: a chain, or a tree.
+// A task may specify tasks to be enqueued when it has succeeded, and those may specify others: a chain, or a tree.
 
-// Limits of what follows a task.
+// Limits on the tasks that follow a task.
 const (
-	MaxThen       = 8   // tasks that follow one at once: each takes the result along, in one entry of the log
-	MaxChain      = 100 // tasks that follow one in all
-	MaxChainDepth = 20  // one behind the other
+	MaxThen       = 8   // tasks that follow one directly: each includes the result, in one entry of the log
+	MaxChain      = 100 // tasks that follow one in total
+	MaxChainDepth = 20  // tasks one after the other
 )
 
-// Parent is what a task follows: another task, or a group that came to a point.
+// Parent is what a task follows: another task, or an event of a group.
 type Parent struct {
 	ID          ID // zero: a group
 	Group       ID // zero: a task
 	Result      []byte
 	ContentType string // "" or "application/json": a JSON value
-	Omitted     bool   // the result was too large to take along
+	Omitted     bool   // the result was too large to include
 }
 
 // Member is a task's place in a group.
 type Member struct {
 	Group ID
-	Ref   ID // its name among the members, given by the group's home; zero: not given yet
+	Ref   ID // its id among the members, assigned by the group's home; zero: not assigned yet
 }
 
-// fillThen fills what follows.
+// fillThen fills the tasks that follow.
 func (s *Spec) fillThen() {
 	for i := range s.Then {
 		s.Then[i].Fill()
 	}
 }
 
-// chainCheck goes through what follows a task.
+// chainCheck checks the tasks that follow a task.
 type chainCheck struct {
 	limits       Limits
 	tasks, bytes int
@@ -57,7 +57,7 @@ func (c *chainCheck) check(path string, then []Spec, depth int) error {
 		case s.Member != nil:
 			return Invalid(at+".group_id", "%s is given, but what follows a member is in its group by itself", s.Member.Group)
 		}
-		if err := within(at, s.checkOwn(c.limits)); err != nil {
+		if err := prefixField(at, s.checkOwn(c.limits)); err != nil {
 			return err
 		}
 		if c.bytes += s.size(); c.bytes > c.limits.Payload {
@@ -71,7 +71,7 @@ func (c *chainCheck) check(path string, then []Spec, depth int) error {
 	return nil
 }
 
-// size is about how many bytes the spec takes, without what follows.
+// size returns the approximate size of the spec in bytes, without the tasks that follow.
 func (s *Spec) size() int {
 	const fixed = 64
 	n := fixed + len(s.Type) + len(s.Queue) + len(s.Key) + len(s.IdempotencyKey) + len(s.Payload) + len(s.ContentType)
@@ -84,8 +84,8 @@ func (s *Spec) size() int {
 	return n
 }
 
-// within says in which field the field of a refusal lies.
-func within(parent string, err error) error {
+// prefixField prefixes the field of a refusal with that of its parent.
+func prefixField(parent string, err error) error {
 	e, ok := AsError(err)
 	if !ok {
 		return err

@@ -7,7 +7,7 @@ import (
 
 // Token is a claim token: proof of one claim of a task. Its fence grows by one with each claim of the task; the nonce
 // keeps tokens from being guessed; the epoch is that of the shard, which a recovery from permanent loss raises, so that
-// tokens from before match nothing after.
+// earlier tokens match nothing afterwards.
 type Token struct {
 	Epoch uint64
 	Fence uint64
@@ -16,7 +16,7 @@ type Token struct {
 
 const tokenVersion = 1
 
-// String is the token as workers see it: opaque text of at most 39 characters.
+// String returns the token as workers see it: opaque text of at most 39 characters.
 func (t Token) String() string {
 	var b [1 + 2*binary.MaxVarintLen64 + 8]byte
 	b[0] = tokenVersion

@@ -2,14 +2,14 @@ package task
 
 import "maps"
 
-// The headers in which a task carries its trace, by W3C Trace Context.
+// Headers in which a task carries its trace, according to W3C Trace Context.
 const (
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 )
 
-// WithTrace gives headers the trace of others: those of the task that they follow, say. Headers that name a trace of their own stay as
-// they are, and so do those that have no room for one. Neither map is changed.
+// WithTrace adds to headers the trace of other headers, for example those of the task that they follow. Headers that already name a trace
+// are returned unchanged, and so are those without room for one. Neither map is modified.
 func WithTrace(headers, of map[string]string) map[string]string {
 	parent := of[HeaderTraceParent]
 	if parent == "" || named(headers, HeaderTraceParent) || named(headers, HeaderTraceState) {

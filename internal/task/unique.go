@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Unique lets a queue have one task of a key at a time.
+// Unique allows a queue only one task of a key at a time.
 type Unique struct {
-	Key        string     // "": one that stands for type, content type and payload, byte by byte
+	Key        string     // "": derived from type, content type and payload, byte by byte
 	States     StateSet   // those in which a task holds the key; 0: Unfinished
 	OnConflict OnConflict // 0: Keep
 }
 
-// OnConflict says what becomes of a task whose unique key is held by another. The values are stored.
+// OnConflict is the handling of a task whose unique key is held by another. The values are stored.
 type OnConflict uint8
 
 const (
-	// Keep answers with the task that holds the key.
+	// Keep returns the task that holds the key.
 	Keep OnConflict = 1 + iota
-	// Replace discards the task of the key that waits, and takes its place. If none waits, since the one that holds the key runs
-	// or has ended, it is as Keep.
+	// Replace discards the waiting task of the key, and takes its place. If none is waiting, since the one that holds the key is running
+	// or has ended, it works like Keep.
 	Replace
-	// KeepLast is as Replace, but if the task that holds the key runs, waits behind it. So at most one runs and one waits, with the
-	// newest data. If it has ended, it is as Keep.
+	// KeepLast works like Replace, but if the task that holds the key is running, the new task waits behind it. So at most one runs and one
+	// waits, with the newest data. If the holder has ended, it works like Keep.
 	KeepLast
 	// Reject refuses the new task.
 	Reject
@@ -54,7 +54,7 @@ func ParseOnConflict(s string) (OnConflict, bool) {
 // StateSet is a set of states. The values are stored.
 type StateSet uint16
 
-// StatesOf is the set of some states.
+// StatesOf returns the set of some states.
 func StatesOf(states ...State) (set StateSet) {
 	for _, s := range states {
 		set |= 1 << s
@@ -62,15 +62,15 @@ func StatesOf(states ...State) (set StateSet) {
 	return set
 }
 
-// Unfinished is the set of the states of tasks that have not ended.
+// Unfinished is the set of states of tasks that have not ended.
 var Unfinished = StatesOf(Scheduled, Ready, Claimed, Retrying)
 
 var allStates = StatesOf(States...)
 
-// Has says whether a state is in the set.
+// Has reports whether a state is in the set.
 func (set StateSet) Has(s State) bool { return set>>s&1 == 1 }
 
-// List is the states of the set, in the order of their constants.
+// List returns the states in the set, in the order of their constants.
 func (set StateSet) List() (states []State) {
 	for _, s := range States {
 		if set.Has(s) {
@@ -88,7 +88,7 @@ func (set StateSet) String() string {
 	return strings.Join(names, ", ")
 }
 
-// filled has the defaults in place of what was not said.
+// filled returns a copy with defaults for fields that were not set.
 func (u Unique) filled(s *Spec) *Unique {
 	if u.Key == "" {
 		u.Key = contentKey(s)
@@ -102,7 +102,7 @@ func (u Unique) filled(s *Spec) *Unique {
 	return &u
 }
 
-// contentKey is the unique key of a task that names none. A collision would lose a task, so it is no short hash.
+// contentKey returns the unique key of a task that names none. A collision would lose a task, so it is not a short hash.
 func contentKey(s *Spec) string {
 	d := sha256.New()
 	content := s.ContentType
@@ -117,8 +117,8 @@ func contentKey(s *Spec) string {
 	return "sha256:" + hex.EncodeToString(d.Sum(nil))
 }
 
-// check refuses what would leave holes. A task that left the set while it is claimed, say, would come back when it is released,
-// and find its key taken: then there are two of the key, or one is lost. So the set has all states of a task that has not ended.
+// check refuses sets with gaps. A task that left the set while it is claimed, for example, would return when it is released, and find
+// its key taken: then there are two of the key, or one is lost. So the set must include all states of a task that has not ended.
 func (u *Unique) check(l Limits) error {
 	if err := CheckName("unique.key", u.Key, l); err != nil {
 		return err

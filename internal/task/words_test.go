@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The words of the contract are read as they are written, and no others are.
+// The words of the contract are parsed as they are written, and no others are.
 func TestWords(t *testing.T) {
 	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "queue": false, "que.*": false, "none": false, ".*": false} {
 		if err := CheckActions(word); (err == nil) != good {
@@ -44,7 +44,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// docs/lifecycle.md tells what callers see of each state.
+// docs/lifecycle.md says what callers see of each state.
 func TestStatus(t *testing.T) {
 	for s, want := range map[State]string{Scheduled: "queued", Ready: "queued", Retrying: "queued", Claimed: "processing", Succeeded: "completed",
 		Dead: "failed", Discarded: "failed", Poisoned: "failed", Cancelled: "cancelled", 0: "unknown"} {
@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// An id has the form of RFC 9562, and is read from no other.
+// An id has the format of RFC 9562, and no other is parsed.
 func TestFormOfID(t *testing.T) {
 	const text = "0123456789ab7cde8000000000000001"
 	id := NewID(0xcde, 0x0123456789ab, 1)
@@ -102,7 +102,7 @@ func TestFormOfID(t *testing.T) {
 	}
 }
 
-// An operation takes the states that its filter asks for, if its action can take tasks from there.
+// An operation selects the states that its filter asks for, if its action applies to them.
 func TestOperationSelects(t *testing.T) {
 	for _, c := range []struct {
 		action BulkAction
@@ -155,7 +155,7 @@ func TestNewsKinds(t *testing.T) {
 	}
 }
 
-// News of one kind are merged: the newer ones say how things stand, and the last samples stay.
+// Notifications of one kind are merged: the newer one determines the status, and the last samples are kept.
 func TestNewsAreMerged(t *testing.T) {
 	at := time.Unix(100, 0)
 	old := func() Notification {
@@ -213,7 +213,7 @@ func TestWorkerGroups(t *testing.T) {
 	}
 }
 
-// A pause, a breaker, a limit or a task that has to end first holds a task whoever asks for it; nothing else does.
+// A pause, a breaker, a limit or a task that has to end first holds a task, whoever asks for it; nothing else does.
 func TestWhyHolds(t *testing.T) {
 	for i, w := range Whys {
 		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
@@ -278,7 +278,7 @@ func TestTokenIsRead(t *testing.T) {
 	}
 }
 
-// A refusal is another one if its code is, and its reason, where the other has one.
+// Two refusals differ if their codes do, or their reasons, if the target has one.
 func TestErrorsAreCompared(t *testing.T) {
 	err := &Error{Code: CodeUnavailable, Reason: ReasonNotReady, Message: "m"}
 	for what, c := range map[string]struct {

@@ -9,9 +9,9 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// Call asks a member, and returns what its handler answered. The request must not be changed afterwards, not even when
-// Call has returned. ErrNotSent means that the handler certainly didn't see it, RemoteError that it answered with an
-// error; after any other error nobody knows.
+// Call sends a request to a member, and returns its handler's answer. The request must not be modified afterwards, not even
+// when Call has returned. ErrNotSent means that the handler certainly didn't see the request, RemoteError that the handler
+// returned an error; after any other error the outcome is unknown.
 func (t *Transport) Call(ctx context.Context, to uint32, method string, request []byte) ([]byte, error) {
 	p, err := t.peer(to)
 	if err != nil {
@@ -19,16 +19,16 @@ func (t *Transport) Call(ctx context.Context, to uint32, method string, request 
 	}
 	answer, err := t.invoke(ctx, p.calls, to, method, request)
 	if err != nil {
-		t.heedRefusal(err, to, p.at)
+		t.noteRefusal(err, to, p.at)
 		return nil, fmt.Errorf("call %q to node %d (%s at %q): %w", method, to, p.at.Name, p.at.Address, err)
 	}
 	return answer.result()
 }
 
-// CallAddress is Call to whichever node is at an address, over a connection of its own. It tells who answered, also beside
-// a RemoteError.
+// CallAddress is like Call, to whichever node is at an address, over a separate connection. It also returns who answered, even
+// along with a RemoteError.
 func (t *Transport) CallAddress(ctx context.Context, address, method string, request []byte) (Peer, []byte, error) {
-	ctx, leave, err := t.stay(ctx)
+	ctx, leave, err := t.enter(ctx)
 	if err != nil {
 		return Peer{}, nil, fmt.Errorf("call %q to %q: %w", method, address, err)
 	}
@@ -40,7 +40,7 @@ func (t *Transport) CallAddress(ctx context.Context, address, method string, req
 	var other grpcpeer.Peer
 	answer, err := t.invoke(ctx, l, 0, method, request, grpc.Header(&header), grpc.Peer(&other))
 	if err != nil {
-		t.heedRefusal(err, 0, at)
+		t.noteRefusal(err, 0, at)
 		return Peer{}, nil, fmt.Errorf("call %q to %q: %w", method, address, err)
 	}
 	who, err := readPeer(header)
@@ -59,14 +59,14 @@ func (t *Transport) invoke(ctx context.Context, l *link, to uint32, method strin
 		return nil, fmt.Errorf("%w: request has %d bytes, at most %d", ErrNotSent, len(request), MaxCall)
 	}
 	out, in := frame{kind: kindBody, body: request}, new(frame)
-	if err := l.cc.Invoke(t.announce(ctx, to, method), methodCall, &out, in, opts...); err != nil {
+	if err := l.cc.Invoke(t.withIdentity(ctx, to, method), methodCall, &out, in, opts...); err != nil {
 		return nil, outcome(ctx, err, out.left)
 	}
 	return in, nil
 }
 
-// serveCall answers one request. Who asked for nobody in particular is told who we are.
-func (t *Transport) serveCall(v visit, s grpc.ServerStream) error {
+// serveCall answers one request. If the request is for no particular node, the answer says who we are.
+func (t *Transport) serveCall(v incoming, s grpc.ServerStream) error {
 	if v.toNumber == 0 {
 		if err := s.SetHeader(identify(t.cfg.Self())); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (t *Transport) serveCall(v visit, s grpc.ServerStream) error {
 	return s.SendMsg(resultFrame(answer, err))
 }
 
-// resultFrame is what a handler has returned.
+// resultFrame encodes the result of a handler.
 func resultFrame(answer []byte, err error) *frame {
 	if err != nil {
 		return &frame{kind: kindError, body: []byte(cut(err.Error(), maxErrorText))}

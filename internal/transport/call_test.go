@@ -28,7 +28,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// TestCallRefused: the handler's error arrives as its text, shortened, and is told from all others.
+// TestCallRefused: the handler's error arrives as its text, shortened, and is distinguished from all others.
 func TestCallRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -68,7 +68,7 @@ func TestCallLimits(t *testing.T) {
 	})
 }
 
-// TestNotSent: what never reached a peer may be sent elsewhere.
+// TestNotSent: a request that never reached a peer may be sent to another node.
 func TestNotSent(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a := start(t, net, member(1))
@@ -143,7 +143,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestSentIntoNothing: bytes that were handed to a connection whose peer is dead already count as sent.
+// TestSentIntoNothing: bytes handed to a connection whose peer is dead already count as sent.
 func TestSentIntoNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -179,7 +179,7 @@ func TestDeadline(t *testing.T) {
 			left := time.Until(end)
 			<-ctx.Done()
 			handled <- seen{left, ctx.Err(), time.Now()}
-			pass(time.Millisecond) // both sides have the same clock here, and the caller's deadline should win
+			pass(time.Millisecond) // both sides have the same clock here, and the caller's deadline must win
 			return nil, ctx.Err()
 		}
 		_, err := a.Call(within(t, 3*time.Second), 2, "wait", nil)
@@ -198,7 +198,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestCallAddress: a fresh node joins with nothing but an address, becomes a member, and is known as one then.
+// TestCallAddress: a new node joins knowing only an address, becomes a member, and is then known as one.
 func TestCallAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a := start(t, net, member(1))
@@ -233,7 +233,7 @@ func TestCallAddress(t *testing.T) {
 	})
 }
 
-// TestManyCalls: thousands wait at once, and none of them is in another's way.
+// TestManyCalls: thousands of calls wait at the same time without blocking each other.
 func TestManyCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)

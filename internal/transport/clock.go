@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// pingEvery is how often each peer is asked for its time, and pingWait how long that may take before all connections
-	// with it are cut: a silent peer is noticed in their sum.
+	// pingEvery is how often each peer is asked for its time. pingWait is how long it may take to answer before all connections
+	// to it are cut: a silent peer is detected within their sum.
 	pingEvery = 2 * time.Second
 	pingWait  = keepaliveWait
-	// clockSamples is how many pings an estimate is chosen from, and clockFresh how old the last may be.
+	// clockSamples is how many pings an estimate is chosen from, and clockFresh is the maximum age of the last one.
 	clockSamples = 8
 	clockFresh   = 10 * time.Second
 )
 
-// Offset tells how far a member's wall clock is ahead of ours, by the quickest of the last pings; it can be wrong by half
-// that round trip. Not ok: it hasn't answered for 10 s.
+// Offset returns how far a member's wall clock is ahead of ours, according to the fastest of the last pings. The error is at
+// most half of that round trip. ok is false if the member hasn't answered for 10 s.
 func (t *Transport) Offset(number uint32) (offset, roundTrip time.Duration, ok bool) {
 	p, err := t.peer(number)
 	if err != nil {
@@ -30,16 +30,16 @@ func (t *Transport) Offset(number uint32) (offset, roundTrip time.Duration, ok b
 	return p.clock.estimate(time.Now())
 }
 
-// clock estimates how far a peer's wall clock is from ours. Its zero value is ready.
+// clock estimates the offset of a peer's wall clock from ours. Its zero value is ready to use.
 type clock struct {
 	mu      sync.Mutex
-	samples []sample  // the last ones, oldest first
-	heard   time.Time // the last, by the monotonic clock
+	samples []sample  // the latest ones, oldest first
+	heard   time.Time // when the latest one arrived, by the monotonic clock
 }
 
 type sample struct{ offset, roundTrip time.Duration }
 
-// add notes a ping. One that contradicts those before shows that a clock was set: then they say nothing any more.
+// add adds a ping. A ping that contradicts earlier ones shows that a clock was set, so those are dropped.
 func (c *clock) add(now time.Time, s sample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,9 +71,9 @@ func (c *clock) estimate(now time.Time) (offset, roundTrip time.Duration, ok boo
 	return best.offset, best.roundTrip, true
 }
 
-// keepTime pings the peer until it is closed.
-func (p *peer) keepTime() {
-	var down bool // and logged
+// pingLoop pings the peer until the peer is closed.
+func (p *peer) pingLoop() {
+	var down bool // and logged as such
 	for {
 		switch err := p.ping(); {
 		case p.ctx.Err() != nil:
@@ -81,7 +81,7 @@ func (p *peer) keepTime() {
 		case err == nil && down:
 			p.t.cfg.Logger.Info("a peer is reached again", "peer", p.at.Name, "number", p.number, "address", p.at.Address)
 			down = false
-		case err != nil && !p.t.heedRefusal(err, p.number, p.at) && p.t.said.may("down "+p.at.Name+" "+p.at.Address):
+		case err != nil && !p.t.noteRefusal(err, p.number, p.at) && p.t.logLimit.allow("down "+p.at.Name+" "+p.at.Address):
 			p.t.cfg.Logger.Warn("a peer can't be reached", "peer", p.at.Name, "number", p.number, "address", p.at.Address, "error", err)
 			down = true
 		}
@@ -96,9 +96,9 @@ func (p *peer) ping() error {
 	defer cancel()
 	out, in := frame{kind: kindBody}, frame{}
 	began := time.Now()
-	err := p.small.cc.Invoke(p.t.announce(ctx, p.number, ""), methodPing, &out, &in)
+	err := p.small.cc.Invoke(p.t.withIdentity(ctx, p.number, ""), methodPing, &out, &in)
 	if err != nil && ctx.Err() != nil && p.ctx.Err() == nil {
-		p.silent(out.left)
+		p.cutLinks(out.left)
 	}
 	if err != nil {
 		return outcome(ctx, err, out.left)
@@ -113,7 +113,7 @@ func (p *peer) ping() error {
 	return nil
 }
 
-func (t *Transport) servePing(_ visit, s grpc.ServerStream) error {
+func (t *Transport) servePing(_ incoming, s grpc.ServerStream) error {
 	if err := s.RecvMsg(new(frame)); err != nil {
 		return err
 	}

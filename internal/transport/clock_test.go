@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestOffset: each node knows how far the others' clocks are from its own, and soon knows when one is set.
+// TestOffset: each node knows the offset of the others' clocks from its own, and soon notices when one is set.
 func TestOffset(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		var ahead atomic.Int64

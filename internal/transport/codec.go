@@ -11,23 +11,23 @@ import (
 
 // Kinds of frames.
 const (
-	kindBody  byte = iota + 1 // what the user of this package sends
+	kindBody  byte = iota + 1 // data of this package's user
 	kindError                 // a handler's error, the last frame of its side
 	kindHead                  // the first frame of a snapshot
 	kindChunk                 // a piece of a snapshot, with its checksum
-	kindEnd                   // what all pieces of a snapshot should come to
-	kindLast                  // one more than the last
+	kindEnd                   // the totals of a snapshot
+	kindLast                  // one more than the last kind
 )
 
-// frame is one message on the wire: a byte that says what it is, and its body.
+// frame is one message on the wire: a byte for its kind, and its body.
 type frame struct {
 	kind byte
 	body []byte
-	room *[]byte // where body lies, if that goes back to the pool when it is written
-	left bool    // it was given to a connection: from here on it may have arrived
+	room *[]byte // the buffer of body, if it goes back to the pool once written
+	left bool    // it was passed to a connection: from here on it may have arrived
 }
 
-// kinds are the first bytes of frames, shared by all.
+// kinds holds the first byte of each kind of frame, shared by all frames.
 var kinds = func() (b [kindLast]mem.SliceBuffer) {
 	for kind := range b {
 		b[kind] = mem.SliceBuffer{byte(kind)}
@@ -35,13 +35,13 @@ var kinds = func() (b [kindLast]mem.SliceBuffer) {
 	return b
 }()
 
-// pool lends the rooms of frames that are made for one use: some small messages, a chunk, a full frame.
+// pool lends the buffers of frames used once: some small messages, a chunk, a full frame.
 var pool = grpcpool.Pool
 
 var errEmptyFrame = errors.New("empty frame")
 
-// codec puts frames on the wire as they are. GRPC encodes a message after it has a connection for it and before it writes
-// the first byte, so encoding marks the moment from which the message may arrive.
+// codec writes frames unchanged. gRPC encodes a message after it has a connection for it and before it writes the first byte,
+// so encoding marks the moment from which the message may arrive.
 type codec struct{}
 
 // Name implements encoding.CodecV2.

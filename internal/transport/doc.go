@@ -1,15 +1,15 @@
-// Package transport carries what nodes say to each other: Raft messages, snapshots, calls and streams of frames.
+// Package transport carries the traffic between nodes: Raft messages, snapshots, calls and streams of frames.
 //
-// To each peer there are three connections, made anew whenever they break, so that what is large delays nothing that is
-// urgent: one for Raft messages without entries and for pings, one for those with entries, one for calls and streams.
-// A snapshot has a connection of its own for as long as it lasts, and all snapshots together a bounded rate.
+// Each peer has three connections, re-established whenever they break, so that large data does not delay urgent messages: one
+// for Raft messages without entries and for pings, one for those with entries, one for calls and streams. A snapshot has a
+// separate connection for as long as it takes, and all snapshots together share a limited rate.
 //
-// Every request says who makes it, of which cluster it is and which node it wants, and is refused before anything else of
-// it is read when it came to the wrong place or its sender does not belong to the cluster. With TLS, the name of a node is in its
-// certificate, and every node proves it.
+// Every request states its sender, its cluster and the node that it is for. If it reached the wrong node, or its sender does not
+// belong to the cluster, it is refused before anything else of it is read. With TLS, the name of a node is in its certificate, and
+// every node proves it.
 //
-// A caller needs to know whether its request may have run. ErrNotSent says that it certainly did not, a RemoteError that
-// it ran and was answered with an error; after any other error nobody knows.
+// A caller needs to know whether its request may have run. ErrNotSent means that it certainly did not, and a RemoteError that
+// it ran and returned an error; after any other error the outcome is unknown.
 //
-// It knows bytes and Raft messages; neither shards beyond their number, nor what a call asks for, nor tasks.
+// It knows bytes and Raft messages, but no shards beyond their numbers, no tasks, and no meaning of a call.
 package transport

@@ -12,44 +12,44 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrNotSent means that the request certainly did not reach the peer's handler: it may be sent elsewhere.
+// ErrNotSent means that the request certainly did not reach the peer's handler: it may be sent to another node.
 var ErrNotSent = errors.New("not sent")
 
 var errClosed = fmt.Errorf("%w: this node is shutting down", ErrNotSent)
 
-// RemoteError is the error of a peer's handler: the request was handled.
+// RemoteError is an error of a peer's handler: the request was handled.
 type RemoteError struct{ Message string }
 
 func (e *RemoteError) Error() string { return e.Message }
 
 const (
-	// maxErrorText bounds what a handler's error may say.
+	// maxErrorText bounds the text of a handler's error.
 	maxErrorText = 4 << 10
-	// maxRefusalText bounds a refusal: it travels as metadata, where a byte may take three.
+	// maxRefusalText bounds a refusal: it is sent as metadata, where a byte may take three.
 	maxRefusalText = 1 << 10
 )
 
-// refusal is the answer to a request that was not let in. Nothing else answers with this code: handlers' errors travel in
-// frames, and gRPC itself has other codes.
+// refusal returns the answer to a request that was not admitted. Nothing else uses this code: handlers' errors are sent in
+// frames, and gRPC itself uses other codes.
 func refusal(reason string) error {
 	return status.Error(codes.PermissionDenied, cut(reason, maxRefusalText))
 }
 
-// refusedError is a refusal as its receiver has it.
+// refusedError is a refusal as its recipient gets it.
 type refusedError struct{ reason string }
 
 func (e *refusedError) Error() string { return ErrNotSent.Error() + ": refused: " + e.reason }
 
 func (e *refusedError) Unwrap() error { return ErrNotSent }
 
-// heedRefusal reports whether a request to a peer ended with a refusal. That is a mistake in the setup which passes only
-// when somebody changes something, so it is logged on this side too.
-func (t *Transport) heedRefusal(err error, number uint32, at Address) bool {
+// noteRefusal reports whether a request to a peer ended with a refusal. A refusal is due to a configuration error that only
+// an operator can correct, so it is logged on this side too.
+func (t *Transport) noteRefusal(err error, number uint32, at Address) bool {
 	var no *refusedError
 	if !errors.As(err, &no) {
 		return false
 	}
-	if t.said.may("refused by " + at.Name + " " + at.Address) {
+	if t.logLimit.allow("refused by " + at.Name + " " + at.Address) {
 		t.cfg.Logger.Warn("a peer refused us", "peer", at.Name, "number", number, "address", at.Address, "reason", no.reason)
 	}
 	return true
@@ -67,8 +67,8 @@ func cut(text string, n int) string {
 	return text[:n]
 }
 
-// outcome makes of gRPC's error what who made a request needs to know. Left says whether a byte of the request may have
-// left this node. GRPC's codes can't tell: it says Unavailable before and after.
+// outcome converts gRPC's error to one that tells the caller whether the request may have run. left is true if any byte of the
+// request may have left this node. gRPC's codes don't say that: it returns Unavailable in both cases.
 func outcome(ctx context.Context, err error, left bool) error {
 	reason := plain(status.Convert(err).Message())
 	switch {
@@ -85,7 +85,7 @@ func outcome(ctx context.Context, err error, left bool) error {
 	}
 }
 
-// plain takes what gRPC puts around the error of a connection from it.
+// plain removes what gRPC wraps around a connection error.
 func plain(reason string) string {
 	quoted, ok := strings.CutPrefix(reason, "connection error: desc = ")
 	if inner, err := strconv.Unquote(quoted); ok && err == nil {

@@ -11,27 +11,27 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// What a request says of itself before its body, as metadata of its RPC.
+// The identity of a request, sent before its body as metadata of the RPC.
 const (
-	keyCluster   = "pawl-cluster" // who makes it
+	keyCluster   = "pawl-cluster" // the sender
 	keyNumber    = "pawl-node"
 	keyName      = "pawl-name"
-	keyToCluster = "pawl-to-cluster" // whom it is for; absent: whoever is there
+	keyToCluster = "pawl-to-cluster" // the recipient; absent: whichever node is there
 	keyToNumber  = "pawl-to-node"
 	keyMethod    = "pawl-method" // of calls and streams
 )
 
 var noCluster [16]byte
 
-// visit is a request at the door: who makes it, by its own word, and what it wants.
-type visit struct {
+// incoming is a request to be admitted: its sender, as it claims, and what it is for.
+type incoming struct {
 	from      Peer
 	toCluster [16]byte
 	toNumber  uint32
 	method    string
 }
 
-// String names a node for people: `node "n1" (3)`.
+// String returns a node's name and number for people: `node "n1" (3)`.
 func (p Peer) String() string {
 	if p.Number == 0 {
 		return fmt.Sprintf("node %q", p.Name)
@@ -39,12 +39,12 @@ func (p Peer) String() string {
 	return fmt.Sprintf("node %q (%d)", p.Name, p.Number)
 }
 
-// shortCluster is enough of a cluster's id to tell two apart.
+// shortCluster returns enough of a cluster's id to tell two apart.
 func shortCluster(id [16]byte) string { return hex.EncodeToString(id[:4]) + "…" }
 
-// announce gives a request its identity. To is the number of the node that it is for, 0 for whoever is there. It drops
-// what other metadata the context has, which was meant for others.
-func (t *Transport) announce(ctx context.Context, to uint32, method string) context.Context {
+// withIdentity adds the identity to a request. to is the number of the node that the request is for, 0 for whichever is there. Other
+// metadata in the context is dropped: it was meant for other recipients.
+func (t *Transport) withIdentity(ctx context.Context, to uint32, method string) context.Context {
 	self := t.cfg.Self()
 	md := identify(self)
 	if self.Cluster != noCluster {
@@ -67,30 +67,30 @@ func identify(p Peer) metadata.MD {
 	}
 }
 
-// admit lets a request in, or tells why not, to its sender and to the log. Open says that it may be one of the methods that
-// need no cluster.
-func (t *Transport) admit(ctx context.Context, open bool) (visit, error) {
+// admit admits a request, or refuses it with a reason to its sender and in the log. open means that the request may use the
+// methods that need no cluster.
+func (t *Transport) admit(ctx context.Context, open bool) (incoming, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	v, err := readVisit(md)
+	v, err := readIncoming(md)
 	if err == nil {
 		err = t.examine(ctx, v, open)
 	}
 	if err == nil {
 		return v, nil
 	}
-	return visit{}, t.refuse(ctx, v, err)
+	return incoming{}, t.refuse(ctx, v, err)
 }
 
-// refuse tells the log why a request is not let in, or goes no further, and answers with what to tell its sender.
-func (t *Transport) refuse(ctx context.Context, v visit, err error) error {
-	if t.said.may("refused " + v.from.String()) {
+// refuse logs why a request is not admitted or is ended, and returns the error for its sender.
+func (t *Transport) refuse(ctx context.Context, v incoming, err error) error {
+	if t.logLimit.allow("refused " + v.from.String()) {
 		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
 	}
 	return refusal(err.Error())
 }
 
-// examine says why a request may not come in, as things are now.
-func (t *Transport) examine(ctx context.Context, v visit, open bool) error {
+// examine returns why a request can't be admitted in the current state.
+func (t *Transport) examine(ctx context.Context, v incoming, open bool) error {
 	self := t.cfg.Self()
 	if name, ok := provenName(ctx); ok && name != v.from.Name {
 		return fmt.Errorf("%v has the certificate of node %q", v.from, name)
@@ -108,15 +108,15 @@ func (t *Transport) examine(ctx context.Context, v visit, open bool) error {
 	case v.from.Number == 0:
 		return fmt.Errorf("node %q has our cluster, but no number", v.from.Name)
 	case v.toNumber != 0 && v.toNumber != self.Number:
-		return fmt.Errorf("this is %s, not node %d", wordsFor(self), v.toNumber)
+		return fmt.Errorf("this is %s, not node %d", describe(self), v.toNumber)
 	case open:
 		return nil
 	}
 	return t.cfg.Admit(v.from)
 }
 
-// wordsFor names us in a refusal: "node 3 (n3)".
-func wordsFor(self Peer) string {
+// describe names this node in a refusal: "node 3 (n3)".
+func describe(self Peer) string {
 	if self.Number == 0 {
 		return fmt.Sprintf("node %q, which has no number yet", self.Name)
 	}
@@ -125,26 +125,26 @@ func wordsFor(self Peer) string {
 
 var errStranger = errors.New("this is the port for the nodes of a Pawl cluster; clients have another")
 
-func readVisit(md metadata.MD) (visit, error) {
+func readIncoming(md metadata.MD) (incoming, error) {
 	from, err := readPeer(md)
 	if err != nil {
-		return visit{}, errStranger
+		return incoming{}, errStranger
 	}
-	v := visit{from: from, method: one(md, keyMethod)}
+	v := incoming{from: from, method: one(md, keyMethod)}
 	if s := one(md, keyToCluster); s != "" {
 		if v.toCluster, err = parseCluster(s); err != nil {
-			return visit{}, err
+			return incoming{}, err
 		}
 	}
 	if s := one(md, keyToNumber); s != "" {
 		if v.toNumber, err = parseNumber(s); err != nil {
-			return visit{}, err
+			return incoming{}, err
 		}
 	}
 	return v, nil
 }
 
-// readPeer reads what identify wrote.
+// readPeer decodes what identify encoded.
 func readPeer(md metadata.MD) (Peer, error) {
 	cluster, err := parseCluster(one(md, keyCluster))
 	if err != nil {
@@ -187,7 +187,7 @@ func parseNumber(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// provenName is the name in the certificate of who makes a request; not ok without TLS.
+// provenName returns the name in the certificate of a request's sender; ok is false without TLS.
 func provenName(ctx context.Context) (string, bool) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {

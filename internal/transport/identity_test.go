@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// refused wants every way to reach n2 to fail before its handler runs, with the words for both sides.
+// refused checks that every way to reach n2 fails before its handler runs, and that both sides report the words.
 func refused(t *testing.T, a, b *node, words ...string) {
 	t.Helper()
 	b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRemoved: a member that was removed is not heard any more, even on streams that it had open.
+// TestRemoved: nothing is accepted from a removed member, not even on streams that it had open.
 func TestRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -110,7 +110,7 @@ func TestRemoved(t *testing.T) {
 	})
 }
 
-// TestRefusalText: a reason of any length and any letters arrives, shortened.
+// TestRefusalText: a reason of any length and with any characters arrives, shortened.
 func TestRefusalText(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -122,7 +122,7 @@ func TestRefusalText(t *testing.T) {
 	})
 }
 
-// TestStrangers: whoever speaks the protocol without saying who it is, or says nonsense, is let in nowhere.
+// TestStrangers: a client that speaks the protocol without identifying itself, or sends nonsense, is admitted nowhere.
 func TestStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -153,7 +153,7 @@ func TestStrangers(t *testing.T) {
 				t.Errorf("a call with %s was let in", name)
 			}
 		}
-		s, err := l.cc.NewStream(a.announce(t.Context(), 2, ""), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, methodRaft)
+		s, err := l.cc.NewStream(a.withIdentity(t.Context(), 2, ""), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, methodRaft)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// TestScan: bytes that are not the protocol, too slow or too many are closed, and take little memory.
+// TestScan: connections that send other protocols, too slowly or too much are closed, and take little memory.
 func TestScan(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		start(t, net, member(2))
@@ -189,7 +189,7 @@ func TestScan(t *testing.T) {
 	})
 }
 
-// TestHandshakeMemory: a connection that says nothing right takes less than 64 KiB in all.
+// TestHandshakeMemory: a connection that never sends a valid handshake takes less than 64 KiB in all.
 func TestHandshakeMemory(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		start(t, net, member(2))
@@ -206,17 +206,17 @@ func TestHandshakeMemory(t *testing.T) {
 			_ = conn.Close()
 		}
 		runtime.ReadMemStats(&after)
-		// The pipe of the tests itself has 512 KiB.
+		// The tests' pipe itself has 512 KiB.
 		if each := (after.TotalAlloc-before.TotalAlloc)/n - 512<<10; int64(each) > 64<<10 {
 			t.Errorf("%d bytes for each connection, want at most %d", int64(each), 64<<10)
 		}
 	})
 }
 
-// TestGate: connections above the limit are closed, and places come back.
+// TestGate: connections above the limit are closed, and places are freed.
 func TestGate(t *testing.T) {
 	bubble(t, func(t *testing.T, network *network) {
-		g := newGate(network.listen("a"), 2)
+		g := limitListener(network.listen("a"), 2)
 		accepted := make(chan net.Conn, 10)
 		go func() {
 			for {
@@ -241,7 +241,7 @@ func TestGate(t *testing.T) {
 		}
 		first := <-accepted
 		_ = first.Close()
-		_ = first.Close() // gives back one place, not two
+		_ = first.Close() // frees one place, not two
 		dial()
 		if n, err := dial().Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("a connection too many after a close: read %d, %v, want it closed", n, err)
@@ -252,10 +252,10 @@ func TestGate(t *testing.T) {
 
 func TestSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network) {
-		var s seldom
+		var s logLimiter
 		said := 0
 		for range 181 {
-			if s.may("a") {
+			if s.allow("a") {
 				said++
 			}
 			pass(time.Second)
@@ -263,14 +263,14 @@ func TestSeldom(t *testing.T) {
 		if said != 4 {
 			t.Errorf("said %d times in 3 minutes, want 4", said)
 		}
-		for i := range 10 * seldomKeys {
-			s.may(fmt.Sprint(i))
+		for i := range 10 * maxLogKeys {
+			s.allow(fmt.Sprint(i))
 		}
-		if len(s.last) > seldomKeys || s.may("one more") {
-			t.Errorf("%d keys are remembered, want at most %d", len(s.last), seldomKeys)
+		if len(s.last) > maxLogKeys || s.allow("one more") {
+			t.Errorf("%d keys are remembered, want at most %d", len(s.last), maxLogKeys)
 		}
-		pass(seldomPause)
-		if !s.may("one more") {
+		pass(logPause)
+		if !s.allow("one more") {
 			t.Error("nothing may be said after a flood")
 		}
 	})

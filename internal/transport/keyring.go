@@ -13,12 +13,11 @@ import (
 	"github.com/pawlq/pawl/internal/certs"
 )
 
-// TLS names the files that prove who this node is, and by whose word it believes others. They are read again when they
-// change.
+// TLS names the files that prove this node's identity and verify that of others. They are read again when they change.
 type TLS struct{ CertFile, KeyFile, CAFile string }
 
 const (
-	// nodeURI and the name of a node is the URI in its certificate.
+	// nodeURI, followed by the name of a node, is the URI in its certificate.
 	nodeURI    = nodeScheme + "://node/"
 	nodeScheme = "pawl"
 )
@@ -30,7 +29,7 @@ type keyring struct {
 	files *certs.Files[*keys]
 }
 
-// keys are what one handshake uses. They never change.
+// keys are the keys for a handshake. They never change.
 type keys struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
@@ -45,7 +44,7 @@ func newKeyring(files TLS, name string, log *slog.Logger) (_ *keyring, err error
 // now returns the keys for a handshake.
 func (k *keyring) now() *keys { return k.files.Now() }
 
-// read reads all files and refuses what our peers would: so a wrong file is found here, not by each of them.
+// read reads all files and refuses what our peers would refuse: so a wrong file is found here, not by each of them.
 func (k *keyring) read() (_ *keys, until time.Time, err error) {
 	authority, err := os.ReadFile(k.CAFile)
 	if err != nil {
@@ -83,8 +82,8 @@ func parseChain(raw [][]byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// verify checks that the authority has certified a node, and that it is the one we want, if that is known. It returns
-// the node's name. Hosts in the certificate are not looked at: a node's address may change, its name doesn't.
+// verify checks that the authority has certified a node, and that it is the wanted one if want is set. It returns the node's
+// name. Host names in the certificate are not checked: a node's address may change, its name doesn't.
 func (k *keys) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, want string) (string, error) {
 	if len(chain) == 0 {
 		return "", errors.New("no certificate")
@@ -107,7 +106,7 @@ func (k *keys) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, want st
 	return name, nil
 }
 
-// certifiedName reads pawl://node/NAME. A certificate with any other name of this scheme is a client's.
+// certifiedName returns NAME of pawl://node/NAME. A certificate with any other URI of this scheme is a client's.
 func certifiedName(c *x509.Certificate) (string, error) {
 	name := ""
 	for _, u := range c.URIs {
@@ -126,12 +125,12 @@ func certifiedName(c *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// server is how we answer a peer. Nothing is resumed, so that each handshake looks at certificates.
+// server returns the configuration for accepting a peer. Sessions are never resumed, so that each handshake checks certificates.
 func (k *keys) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{k.cert},
-		ClientAuth:             tls.RequireAnyClientCert, // verify does the rest, in one way for both sides
+		ClientAuth:             tls.RequireAnyClientCert, // verify does the rest, in the same way for both sides
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			_, err := k.verify(s.PeerCertificates, x509.ExtKeyUsageClientAuth, "")
@@ -140,12 +139,12 @@ func (k *keys) server() *tls.Config {
 	}
 }
 
-// client is how we come to the peer of that name, or of any if it is empty.
+// client returns the configuration for connecting to the peer of that name, or to any if it is empty.
 func (k *keys) client(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{k.cert},
-		InsecureSkipVerify: true, // its check of hosts is not ours; verify checks all the rest
+		InsecureSkipVerify: true, // host names are not checked; verify checks everything else
 		VerifyConnection: func(s tls.ConnectionState) error {
 			_, err := k.verify(s.PeerCertificates, x509.ExtKeyUsageServerAuth, name)
 			return err

@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// link is a connection to one address. It is made when it is first needed, and again whenever it broke.
+// link is a connection to one address. It is established when first needed, and again whenever it broke.
 type link struct {
 	cc *grpc.ClientConn
 
 	mu   sync.Mutex
-	conn net.Conn // what was dialled last
+	conn net.Conn // the connection dialled last
 }
 
-// newLink makes a link to a node that proves to have the name, or to any if that is empty.
+// newLink returns a link to a node that must prove its name; any node if the name is empty.
 func (t *Transport) newLink(at Address) *link {
 	l := &link{}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
@@ -32,7 +32,7 @@ func (t *Transport) newLink(at Address) *link {
 		return conn, err
 	}
 	var err error
-	// The address is the dialer's alone: gRPC neither resolves it nor reads a scheme into it.
+	// Only the dialer uses the address: gRPC neither resolves it nor parses a scheme from it.
 	l.cc, err = grpc.NewClient("passthrough:///peer",
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(t.credentials(at.Name)),
@@ -56,7 +56,7 @@ func (t *Transport) newLink(at Address) *link {
 	return l
 }
 
-// reset cuts the connection, as a silent peer won't. What is under way on it fails, and the next use makes another.
+// reset cuts the connection, which a silent peer won't do. Requests in flight on it fail, and the next use dials again.
 func (l *link) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,20 +65,20 @@ func (l *link) reset() {
 	}
 }
 
-// close ends the link. It cuts the connection first, since gRPC would try to say goodbye to a peer that may not listen.
+// close closes the link. It cuts the connection first, since gRPC would try to say goodbye to a peer that may not listen.
 func (l *link) close() {
 	l.reset()
 	_ = l.cc.Close()
 }
 
-// begin opens a stream and waits until the other side has let it in. The stream ends with its context at the latest.
+// begin opens a stream and waits until the other side has admitted it. The stream must end with its context at the latest.
 func (t *Transport) begin(ctx context.Context, l *link, path string, to uint32, method string) (grpc.ClientStream, error) {
-	s, err := l.cc.NewStream(t.announce(ctx, to, method), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, path)
+	s, err := l.cc.NewStream(t.withIdentity(ctx, to, method), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, path)
 	if err != nil {
 		return nil, outcome(ctx, err, false)
 	}
 	header, err := s.Header()
-	if err == nil && header == nil { // it ended without being let in; this says why
+	if err == nil && header == nil { // it ended without being admitted; RecvMsg returns the reason
 		err = s.RecvMsg(new(frame))
 	}
 	if err != nil {

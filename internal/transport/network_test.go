@@ -10,19 +10,19 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// network joins nodes by pipes in memory, by addresses that are only names here.
+// network connects nodes by pipes in memory. Addresses are just names.
 type network struct {
 	mu     sync.Mutex
 	at     map[string]*bufconn.Listener
 	cables map[string]*cable
 }
 
-// cable is what lies between everyone and one address. Its fields are changed under its lock.
+// cable is the path from everyone to one address. Its fields are guarded by its lock.
 type cable struct {
 	mu     sync.Mutex
-	silent bool           // nothing passes any more, and nobody is told
-	rate   int            // bytes a second that a connection carries to the address; 0: any
-	spoil  func(b []byte) // changes bytes on their way to the address
+	silent bool           // nothing passes any more, and nobody is notified
+	rate   int            // bytes per second that a connection carries to the address; 0: unlimited
+	spoil  func(b []byte) // modifies bytes on their way to the address
 	conns  map[*wire]bool // to be cut
 	dials  int
 }
@@ -77,7 +77,7 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	return w, nil
 }
 
-// silence swallows all that is sent from now on, both ways, or ends that.
+// silence drops all traffic from now on, in both directions, or stops doing so.
 func (c *cable) silence(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ type wire struct {
 	net.Conn
 	c      *cable
 	closed chan struct{}
-	lost   bool // something was swallowed: what follows would make no sense
+	lost   bool // something was dropped: what follows would make no sense
 }
 
 func (w *wire) Read(b []byte) (int, error) {
@@ -167,7 +167,7 @@ func (w *wire) Close() error {
 	}
 	lost := w.lost || w.c.silent
 	w.c.mu.Unlock()
-	if lost { // the other side doesn't learn of it
+	if lost { // the other side isn't notified
 		return w.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
 	return w.Conn.Close()

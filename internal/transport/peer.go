@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// Messages without entries are small, and soon stale: a few for each of some thousand groups.
+	// Messages without entries are small and soon stale: a few for each of some thousand groups.
 	smallCount, smallBytes = 8192, 4 << 20
-	// Those with entries: the largest entry and some more.
+	// Messages with entries: the largest entry and some more.
 	bigCount, bigBytes = 4096, 64 << 20
-	// largest is up to where a message without entries counts as small.
-	largest = 16 << 10
+	// maxSmall is the maximum size of a message without entries that counts as small.
+	maxSmall = 16 << 10
 )
 
-// peer is another member as we know it now. If it moves, it becomes another peer.
+// peer is another member at its current address. If it moves, it becomes another peer.
 type peer struct {
 	t      *Transport
 	number uint32
@@ -24,7 +24,7 @@ type peer struct {
 	small, big, calls    *link
 	smallQueue, bigQueue *queue
 
-	lost  chan struct{} // has a place for one: messages were dropped
+	lost  chan struct{} // has room for one: messages were dropped
 	clock clock
 
 	ctx     context.Context
@@ -40,14 +40,14 @@ func (t *Transport) newPeer(number uint32, at Address) *peer {
 		lost: make(chan struct{}, 1),
 	}
 	p.ctx, p.stop = context.WithCancel(t.ctx)
-	p.running.Go(func() { p.carry(p.small, p.smallQueue) })
-	p.running.Go(func() { p.carry(p.big, p.bigQueue) })
-	p.running.Go(p.tellLosses)
-	p.running.Go(p.keepTime)
+	p.running.Go(func() { p.sendLoop(p.small, p.smallQueue) })
+	p.running.Go(func() { p.sendLoop(p.big, p.bigQueue) })
+	p.running.Go(p.reportLosses)
+	p.running.Go(p.pingLoop)
 	return p
 }
 
-// close ends the connections, and returns when nothing of the peer runs any more.
+// close closes the connections, and returns when none of the peer's goroutines runs any more.
 func (p *peer) close() {
 	p.stop()
 	var ends sync.WaitGroup
@@ -58,8 +58,8 @@ func (p *peer) close() {
 	p.running.Wait()
 }
 
-// silent cuts the connections of a peer that doesn't answer. One that is only being made has a time limit of its own.
-func (p *peer) silent(made bool) {
+// cutLinks cuts the connections of a peer that doesn't answer. The small link is cut only if it was established: dialling has its own time limit.
+func (p *peer) cutLinks(made bool) {
 	p.big.reset()
 	p.calls.reset()
 	if made {
@@ -67,7 +67,7 @@ func (p *peer) silent(made bool) {
 	}
 }
 
-// pause waits, and reports whether the peer is still in use.
+// pause waits for d, and reports whether the peer is still in use.
 func (p *peer) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -79,11 +79,11 @@ func (p *peer) pause(d time.Duration) bool {
 	}
 }
 
-// tellPause lies between two calls of Unreachable for one node.
-const tellPause = time.Second
+// lossPause is the pause between two calls of Unreachable for one node.
+const lossPause = time.Second
 
-// tellLosses tells of dropped messages from a goroutine of its own: Send must not block, and who is told may.
-func (p *peer) tellLosses() {
+// reportLosses reports dropped messages from a separate goroutine: Send must not block, and Unreachable may.
+func (p *peer) reportLosses() {
 	for {
 		select {
 		case <-p.lost:
@@ -91,13 +91,13 @@ func (p *peer) tellLosses() {
 		case <-p.ctx.Done():
 			return
 		}
-		if !p.pause(tellPause) {
+		if !p.pause(lossPause) {
 			return
 		}
 	}
 }
 
-func (p *peer) miss() {
+func (p *peer) noteLoss() {
 	select {
 	case p.lost <- struct{}{}:
 	default:

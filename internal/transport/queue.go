@@ -7,19 +7,19 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// queue holds Raft messages until they are written. It is bounded, and what doesn't fit is dropped: Raft repeats.
+// queue holds Raft messages until they are written. It is bounded, and messages that don't fit are dropped: Raft resends them.
 type queue struct {
 	most, mostBytes int
-	wake            chan struct{} // has a place for one
+	wake            chan struct{} // has room for one
 
 	mu      sync.Mutex
-	waiting []letter
-	count   int // of waiting, and of what was taken and isn't done
+	waiting []queuedMessage
+	count   int // of waiting, and of taken messages that aren't done
 	bytes   int
 }
 
-// letter is an envelope with roughly the bytes that it takes.
-type letter struct {
+// queuedMessage is an envelope with its approximate size.
+type queuedMessage struct {
 	Envelope
 	bytes int
 }
@@ -28,8 +28,8 @@ func newQueue(most, mostBytes int) *queue {
 	return &queue{most: most, mostBytes: mostBytes, wake: make(chan struct{}, 1)}
 }
 
-// put reports whether there was room. A message that alone is larger than the bound fits when nothing else is there.
-func (q *queue) put(l letter) bool {
+// put adds a message, and reports whether there was room. A message larger than the bound fits if the queue is empty.
+func (q *queue) put(l queuedMessage) bool {
 	q.mu.Lock()
 	if q.count > 0 && (q.count >= q.most || q.bytes+l.bytes > q.mostBytes) {
 		q.mu.Unlock()
@@ -46,8 +46,8 @@ func (q *queue) put(l letter) bool {
 	return true
 }
 
-// take waits for messages and returns all of them; they take room until they are done. Nil: the context has ended.
-func (q *queue) take(ctx context.Context, spare []letter) []letter {
+// take waits for messages and returns all of them; they take up room until they are done. Nil: the context has ended.
+func (q *queue) take(ctx context.Context, spare []queuedMessage) []queuedMessage {
 	for ctx.Err() == nil {
 		q.mu.Lock()
 		taken := q.waiting
@@ -65,24 +65,24 @@ func (q *queue) take(ctx context.Context, spare []letter) []letter {
 	return nil
 }
 
-// done gives back the room of letters that were taken.
-func (q *queue) done(letters []letter) {
+// done releases the room of messages that were taken.
+func (q *queue) done(messages []queuedMessage) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i := range letters {
+	for i := range messages {
 		q.count--
-		q.bytes -= letters[i].bytes
-		letters[i] = letter{}
+		q.bytes -= messages[i].bytes
+		messages[i] = queuedMessage{}
 	}
 }
 
 const (
-	// roughMessage and roughEntry are what messages and entries take beside their data.
+	// roughMessage and roughEntry are the sizes of messages and entries without their data.
 	roughMessage = 64
 	roughEntry   = 24
 )
 
-// roughBytes is the size of a message, without looking at all of it.
+// roughBytes returns the approximate size of a message, without reading all of it.
 func roughBytes(m *pb.Message) int {
 	n := roughMessage + len(m.GetContext())
 	for _, e := range m.GetEntries() {

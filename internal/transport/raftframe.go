@@ -14,15 +14,15 @@ import (
 //
 //	shard uvarint | length uvarint | message
 //
-// Decoding believes none of these numbers: the bytes come from another machine.
+// Decoding trusts none of these numbers: the bytes come from another machine.
 
-// errFrame is what a frame of Raft messages that can't be read is refused with.
+// errFrame is the error for a frame of Raft messages that can't be decoded.
 var errFrame = errors.New("damaged frame of raft messages")
 
-// leastEnvelope is the shortest: a shard and a length of a byte each, and an empty message.
+// leastEnvelope is the size of the shortest envelope: a shard and a length of a byte each, and an empty message.
 const leastEnvelope = 2
 
-// frameSize is an upper bound of what appendFrame appends, and makes it know the messages' sizes.
+// frameSize returns an upper bound of what appendFrame appends, and caches the messages' sizes for it.
 func frameSize(envelopes []Envelope) int {
 	size := binary.MaxVarintLen32
 	for _, e := range envelopes {
@@ -31,7 +31,7 @@ func frameSize(envelopes []Envelope) int {
 	return size
 }
 
-// knownSize writes messages whose size frameSize has asked for.
+// knownSize encodes messages whose sizes frameSize has cached.
 var knownSize = proto.MarshalOptions{UseCachedSize: true}
 
 func appendFrame(b []byte, envelopes []Envelope) ([]byte, error) {

@@ -11,93 +11,93 @@ import (
 )
 
 const (
-	// frameBytes is where a frame takes no more messages. It may have one message that is larger.
+	// frameBytes is the size at which a frame takes no more messages. A single message may be larger.
 	frameBytes = 1 << 20
-	// openPause follows a stream that could not be opened, and refusedPause one that was refused: that passes only when
-	// somebody changes something.
+	// openPause follows a stream that could not be opened, and refusedPause one that was refused, which lasts until an operator
+	// changes something.
 	openPause    = 50 * time.Millisecond
 	refusedPause = time.Second
 )
 
-// Send gives messages on their way to a node, and never blocks. What there is no connection or no room for is dropped.
-// The messages must not be changed afterwards.
+// Send queues messages for a node, and never blocks. Messages are dropped if there is no connection or no room. They must not be
+// modified afterwards.
 func (t *Transport) Send(to uint32, envelopes []Envelope) {
 	p, err := t.peer(to)
 	if err != nil {
 		return
 	}
 	for _, e := range envelopes {
-		l := letter{Envelope: e, bytes: roughBytes(e.Message)}
+		l := queuedMessage{Envelope: e, bytes: roughBytes(e.Message)}
 		if !p.queueFor(l).put(l) {
-			p.miss()
+			p.noteLoss()
 		}
 	}
 }
 
-func (p *peer) queueFor(l letter) *queue {
-	if len(l.Message.GetEntries()) == 0 && l.bytes <= largest {
+func (p *peer) queueFor(l queuedMessage) *queue {
+	if len(l.Message.GetEntries()) == 0 && l.bytes <= maxSmall {
 		return p.smallQueue
 	}
 	return p.bigQueue
 }
 
-// carry writes what is in a queue to a connection, until the peer is closed.
-func (p *peer) carry(l *link, q *queue) {
+// sendLoop writes the messages of a queue to a connection, until the peer is closed.
+func (p *peer) sendLoop(l *link, q *queue) {
 	s := &raftStream{p: p, l: l}
 	defer s.end()
-	var spare []letter
+	var spare []queuedMessage
 	for {
-		letters := q.take(p.ctx, spare)
-		if letters == nil {
+		messages := q.take(p.ctx, spare)
+		if messages == nil {
 			return
 		}
-		err := s.open() // if that fails, the letters are lost: they are stale before the next try
-		for rest := letters; len(rest) > 0 && err == nil; {
-			n := fill(rest)
+		err := s.open() // if that fails, the messages are dropped: they would be stale by the next attempt
+		for rest := messages; len(rest) > 0 && err == nil; {
+			n := frameCount(rest)
 			err = s.send(rest[:n])
 			rest = rest[n:]
 		}
-		q.done(letters)
-		spare = letters
+		q.done(messages)
+		spare = messages
 		if err != nil && !p.failed(err) {
 			return
 		}
 	}
 }
 
-// failed says that messages were lost, and waits before the next try.
+// failed reports lost messages, and waits before the next attempt.
 func (p *peer) failed(err error) bool {
-	p.miss()
-	if p.t.heedRefusal(err, p.number, p.at) {
+	p.noteLoss()
+	if p.t.noteRefusal(err, p.number, p.at) {
 		return p.pause(refusedPause)
 	}
 	return p.pause(openPause)
 }
 
-// fill says how many letters go into the next frame.
-func fill(letters []letter) int {
+// frameCount returns how many messages go into the next frame.
+func frameCount(messages []queuedMessage) int {
 	bytes := 0
-	for i, l := range letters {
+	for i, l := range messages {
 		if bytes += l.bytes; bytes > frameBytes {
 			return max(i, 1)
 		}
 	}
-	return len(letters)
+	return len(messages)
 }
 
-// raftStream is a stream of frames of Raft messages. It is opened again after it has ended, and when this node has become
-// another member: the receiver takes all frames of a stream for those of whoever opened it.
+// raftStream is a stream of frames of Raft messages. It is reopened after it has ended, and when this node's identity has changed:
+// the receiver attributes all frames of a stream to the peer that opened it.
 type raftStream struct {
 	p *peer
 	l *link
 
 	now   grpc.ClientStream // nil: none
-	as    Peer              // who opened now
+	as    Peer              // the identity that opened now
 	stop  context.CancelFunc
-	ended chan error // why now has ended, in its place for one
+	ended chan error // the reason why now has ended; has room for one
 }
 
-// open opens the stream unless it is open. A goroutine waits for its end, so that no message is lost by finding that out.
+// open opens the stream unless it is open. A goroutine waits for its end, so that its end is noticed without losing a message.
 func (s *raftStream) open() error {
 	self := s.p.t.cfg.Self()
 	if s.now != nil && len(s.ended) == 0 && s.as == self {
@@ -115,7 +115,7 @@ func (s *raftStream) open() error {
 	s.p.running.Go(func() {
 		ended <- now.RecvMsg(new(frame))
 		if ctx.Err() == nil {
-			s.p.miss() // what was under way
+			s.p.noteLoss() // messages in flight
 		}
 	})
 	return nil
@@ -128,25 +128,25 @@ func (s *raftStream) end() {
 	}
 }
 
-// send writes one frame. A message that no peer would take is dropped, and costs no connection.
-func (s *raftStream) send(letters []letter) error {
-	f, err := newRaftFrame(letters)
+// send writes one frame. A message that no peer would accept is dropped without closing the stream.
+func (s *raftStream) send(messages []queuedMessage) error {
+	f, err := newRaftFrame(messages)
 	if err != nil {
-		s.p.miss()
+		s.p.noteLoss()
 		s.p.t.cfg.Logger.Error("a message to a peer was dropped", "peer", s.p.at.Name, "error", err)
 		return nil
 	}
 	if s.now.SendMsg(f) == nil {
 		return nil
 	}
-	err = outcome(s.p.ctx, <-s.ended, true) // SendMsg only says that the stream has ended, this why
+	err = outcome(s.p.ctx, <-s.ended, true) // SendMsg only returns that the stream has ended, this why
 	s.end()
 	return err
 }
 
-func newRaftFrame(letters []letter) (*frame, error) {
-	envelopes := make([]Envelope, len(letters))
-	for i, l := range letters {
+func newRaftFrame(messages []queuedMessage) (*frame, error) {
+	envelopes := make([]Envelope, len(messages))
+	for i, l := range messages {
 		envelopes[i] = l.Envelope
 	}
 	size := frameSize(envelopes)
@@ -162,8 +162,8 @@ func newRaftFrame(letters []letter) (*frame, error) {
 	return &frame{kind: kindBody, body: b, room: room}, nil
 }
 
-// serveRaft takes frames until their sender ends the stream, or no longer belongs to the cluster.
-func (t *Transport) serveRaft(v visit, s grpc.ServerStream) error {
+// serveRaft accepts frames until their sender ends the stream or no longer belongs to the cluster.
+func (t *Transport) serveRaft(v incoming, s grpc.ServerStream) error {
 	if err := s.SendHeader(nil); err != nil {
 		return err
 	}
@@ -172,12 +172,12 @@ func (t *Transport) serveRaft(v visit, s grpc.ServerStream) error {
 		if err := s.RecvMsg(&f); err != nil {
 			return err
 		}
-		if err := t.examine(s.Context(), v, false); err != nil { // what it says of itself it has said once
+		if err := t.examine(s.Context(), v, false); err != nil { // the sender identifies itself only once, but its membership may change
 			return t.refuse(s.Context(), v, err)
 		}
 		envelopes, err := parseFrame(f.body)
 		if err != nil {
-			if t.said.may("frame " + v.from.Name) {
+			if t.logLimit.allow("frame " + v.from.Name) {
 				t.cfg.Logger.Error("a peer's frame can't be read", "peer", v.from.Name, "number", v.from.Number, "error", err)
 			}
 			return status.Error(codes.InvalidArgument, err.Error())

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestSend: messages arrive whole, and in order on each of the two connections.
+// TestSend: messages arrive complete, and in order on each of the two connections.
 func TestSend(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -47,7 +47,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestLargest: the largest entry of all fits into a frame; what is larger than any peer takes costs only itself.
+// TestLargest: the largest possible entry fits into a frame; a message too large for any peer affects only itself.
 func TestLargest(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -98,7 +98,7 @@ func TestBigBesideSmall(t *testing.T) {
 	})
 }
 
-// TestSlowLink: a link of 1 Mbit/s carries entries for minutes, and nobody takes it for dead.
+// TestSlowLink: a link of 1 Mbit/s carries entries for minutes, and is not considered dead.
 func TestSlowLink(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -117,8 +117,8 @@ func TestSlowLink(t *testing.T) {
 	})
 }
 
-// TestNewNumberIsAnnounced: a node that was let in anew, under another number, says so on connections that were open before. What
-// comes under its old number is nobody's any more.
+// TestNewNumberIsAnnounced: a node that rejoined under another number identifies itself by it on connections opened before. Messages under
+// its old number are rejected.
 func TestNewNumberIsAnnounced(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -142,7 +142,7 @@ func TestNewNumberIsAnnounced(t *testing.T) {
 	})
 }
 
-// TestOverflow: what a peer doesn't take is bounded by count and by bytes, and told of once a second.
+// TestOverflow: messages that a peer doesn't accept are bounded by count and bytes, and reported once a second.
 func TestOverflow(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -193,7 +193,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestSendAfterCut: the connection is made again, for those who are there again as for those who moved.
+// TestSendAfterCut: the connection is re-established, both to peers that come back and to peers that moved.
 func TestSendAfterCut(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -229,7 +229,7 @@ func TestSendAfterCut(t *testing.T) {
 	})
 }
 
-// TestSilence: a peer that is cut off without a word is noticed, and found again.
+// TestSilence: a peer that is cut off without notice is detected, and found again.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -257,7 +257,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSetPeers: who is gone is not talked to, and what was under way to it fails.
+// TestSetPeers: removed peers get no messages, and requests in flight to them fail.
 func TestSetPeers(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -322,13 +322,13 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// sized asks for the sizes of messages, as appendFrame wants it.
+// sized caches the sizes of messages, as appendFrame requires.
 func sized(envelopes []Envelope) []Envelope {
 	frameSize(envelopes)
 	return envelopes
 }
 
-// FuzzFrame: no bytes make parsing panic, or take much more room than they have; what it reads is written alike.
+// FuzzFrame: no bytes make parsing panic, or allocate much more than their size; parsed frames can be encoded again.
 func FuzzFrame(f *testing.F) {
 	for _, seed := range [][]Envelope{nil, {heartbeat(1, 1)}, {entries(3, 9, 40), heartbeat(2, 2)}} {
 		b, err := appendFrame(nil, sized(seed))

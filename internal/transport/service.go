@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// The service that nodes are to each other. All its methods are streams for the server, also those with one request and
-// one answer: so it can refuse before it reads the request.
+// The service between nodes. All its methods are streams for the server, even those with one request and one answer: so it
+// can refuse a request before reading it.
 const serviceName = "pawl.peer.v1.Peer"
 
 const (
@@ -31,8 +31,8 @@ var service = grpc.ServiceDesc{
 	},
 }
 
-// admitted lets only those through to serve whom we listen to.
-func admitted(open bool, serve func(*Transport, visit, grpc.ServerStream) error) grpc.StreamHandler {
+// admitted admits requests before it passes them to serve.
+func admitted(open bool, serve func(*Transport, incoming, grpc.ServerStream) error) grpc.StreamHandler {
 	return func(srv any, s grpc.ServerStream) error {
 		t := srv.(*Transport)
 		v, err := t.admit(s.Context(), open)
@@ -44,14 +44,14 @@ func admitted(open bool, serve func(*Transport, visit, grpc.ServerStream) error)
 }
 
 const (
-	// keepaliveAfter is how long a connection is silent before its server asks whether the other side is there, and
-	// keepaliveWait how long that may take to answer: so a cut that nobody announces is noticed.
+	// keepaliveAfter is how long a connection is silent before its server checks the other side, and keepaliveWait is how long the
+	// other side may take to answer: so a connection cut without notice is detected.
 	keepaliveAfter = 2 * time.Second
 	keepaliveWait  = 3 * time.Second
-	// keepaliveClient is the shortest that gRPC lets a client have. Pings of our own notice a cut before that.
+	// keepaliveClient is the shortest interval that gRPC allows clients. Our pings notice a cut earlier.
 	keepaliveClient = 10 * time.Second
-	// The windows are the bytes that may be on their way before they are read: a snapshot at its full rate over 30 ms, and not many Raft
-	// messages to a node that doesn't read. Windows that grow by themselves cost a ping and its answer for each heartbeat.
+	// The windows are the bytes that may be in flight before they are read: enough for a snapshot at its full rate over 30 ms, but few Raft
+	// messages to a node that doesn't read. Dynamic windows would cost a ping and its answer for each heartbeat.
 	streamWindow = 2 << 20
 	connWindow   = 8 << 20
 )

@@ -18,12 +18,12 @@ import (
 //	chunk: CRC-32C of the data | data
 //	end:   count of chunks | count of bytes | CRC-32C of all data
 //
-// So a flipped bit is found where it is, and a cut is told from an end. The one answer comes when the receiver has it
-// installed, or doesn't want it any more.
+// So a flipped bit is located, and a truncated stream is distinguished from a complete one. The only answer comes when the
+// receiver has installed the snapshot, or no longer wants it.
 
 const (
 	snapshotChunk = 256 << 10
-	// snapshotBurst is how far the rate may be overdrawn after a pause: little enough that others get their turn.
+	// snapshotBurst is how far the rate may be exceeded after a pause: little enough not to starve other traffic.
 	snapshotBurst = 4 * snapshotChunk
 	sumBytes      = crc32.Size
 	endBytes      = 8 + 8 + sumBytes
@@ -31,14 +31,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errSnapshot is what a snapshot that came damaged is refused with.
+// errSnapshot is the error for a snapshot that arrived damaged.
 var errSnapshot = errors.New("damaged snapshot")
 
-// errReceiverDone ends body when the receiver wants no more of it; its answer tells why.
+// errReceiverDone ends body when the receiver wants no more of it; the receiver's answer has the reason.
 var errReceiverDone = errors.New("the receiver of the snapshot has ended it")
 
-// SendSnapshot gives a member a head and what body writes, and returns when its handler has. Body runs on the calling
-// goroutine, and must return the errors of its writer. Errors are those of Call.
+// SendSnapshot sends a head and what body writes to a member, and returns when its handler returns. body runs on the calling
+// goroutine, and must return the errors of its writer. Errors are as for Call.
 func (t *Transport) SendSnapshot(ctx context.Context, to uint32, head []byte, body func(io.Writer) error) error {
 	p, err := t.peer(to)
 	if err == nil {
@@ -55,7 +55,7 @@ func (t *Transport) sendSnapshot(ctx context.Context, p *peer, head []byte, body
 	if len(head) > MaxHead {
 		return fmt.Errorf("%w: head has %d bytes, at most %d", ErrNotSent, len(head), MaxHead)
 	}
-	ctx, leave, err := t.stay(ctx)
+	ctx, leave, err := t.enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (t *Transport) sendSnapshot(ctx context.Context, p *peer, head []byte, body
 	defer l.close()
 	s, err := t.begin(ctx, l, methodSnapshot, p.number, "")
 	if err != nil {
-		t.heedRefusal(err, p.number, p.at)
+		t.noteRefusal(err, p.number, p.at)
 		return err
 	}
 	w := &snapshotWriter{ctx: ctx, stream: s, budget: t.budget}
@@ -89,13 +89,13 @@ func (t *Transport) sendSnapshot(ctx context.Context, p *peer, head []byte, body
 	return err
 }
 
-// snapshotWriter cuts what is written into chunks.
+// snapshotWriter splits what is written into chunks.
 type snapshotWriter struct {
 	ctx    context.Context
 	stream grpc.ClientStream
 	budget *rate.Limiter
 
-	room   *[]byte // the chunk that is being filled, after room for its checksum; nil: none
+	room   *[]byte // the current chunk, after room for its checksum; nil: none
 	chunks uint64
 	bytes  uint64
 	sum    uint32
@@ -122,7 +122,7 @@ func (w *snapshotWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush sends the chunk, when its turn has come.
+// flush sends the chunk as soon as the rate limit allows.
 func (w *snapshotWriter) flush() error {
 	if w.room == nil {
 		return nil
@@ -163,8 +163,8 @@ func (w *snapshotWriter) frame(f *frame) error {
 	return err
 }
 
-// serveSnapshot gives a snapshot to the handler, and its word to the sender.
-func (t *Transport) serveSnapshot(v visit, s grpc.ServerStream) error {
+// serveSnapshot passes a snapshot to the handler, and the handler's result to the sender.
+func (t *Transport) serveSnapshot(v incoming, s grpc.ServerStream) error {
 	if err := s.SendHeader(nil); err != nil {
 		return err
 	}
@@ -183,12 +183,12 @@ func (t *Transport) serveSnapshot(v visit, s grpc.ServerStream) error {
 	return s.SendMsg(resultFrame(nil, err))
 }
 
-// snapshotReader puts chunks together again.
+// snapshotReader reassembles the chunks.
 type snapshotReader struct {
 	stream grpc.ServerStream
 
 	rest   []byte // of the last chunk
-	err    error  // io.EOF: all came, undamaged
+	err    error  // io.EOF: everything arrived undamaged
 	chunks uint64
 	bytes  uint64
 	sum    uint32

@@ -57,7 +57,7 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// TestSnapshotRefused: the receiver's words arrive, whenever it says them.
+// TestSnapshotRefused: the receiver's error arrives, whenever it is returned.
 func TestSnapshotRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -97,7 +97,7 @@ func TestSnapshotRefused(t *testing.T) {
 	})
 }
 
-// TestSnapshotDamaged: a bit that flips anywhere on the way, and no layer below notices, is found.
+// TestSnapshotDamaged: a bit that flips anywhere on the way, unnoticed by any lower layer, is detected.
 func TestSnapshotDamaged(t *testing.T) {
 	for _, at := range []int{1000, snapshotChunk / 2, 3*snapshotChunk + 17} {
 		bubble(t, func(t *testing.T, net *network) {
@@ -105,7 +105,7 @@ func TestSnapshotDamaged(t *testing.T) {
 			settle()
 			want, body := state(4 * snapshotChunk)
 			net.cable("n2").damage(func(wire []byte) {
-				// The bytes around the place say where it is, whatever the frames.
+				// Surrounding bytes are used to find the position, whatever the frames.
 				if i := bytes.Index(wire, want[at:at+16]); i >= 0 {
 					wire[i] ^= 0x10
 				}
@@ -128,7 +128,7 @@ func TestSnapshotDamaged(t *testing.T) {
 	}
 }
 
-// frames is a stream that gives frames and then fails.
+// frames is a stream that delivers frames and then fails.
 type frames struct {
 	grpc.ServerStream
 	left []frame
@@ -148,7 +148,7 @@ func (f *frames) SendMsg(m any) error {
 	return nil
 }
 
-// sender is the same for who writes.
+// sender is the same for the sending side.
 type sender struct {
 	grpc.ClientStream
 	to *frames
@@ -157,7 +157,7 @@ type sender struct {
 func (s sender) SendMsg(m any) error { return s.to.SendMsg(m) }
 func (s sender) CloseSend() error    { return nil }
 
-// TestSnapshotFrames: a frame that is missing, repeated, exchanged or strange is found, if by nothing else then by the end.
+// TestSnapshotFrames: a missing, repeated, reordered or invalid frame is detected, at the latest by the end frame.
 func TestSnapshotFrames(t *testing.T) {
 	want, body := state(3*snapshotChunk + 5)
 	var sent frames
@@ -193,7 +193,7 @@ func TestSnapshotFrames(t *testing.T) {
 	}
 }
 
-// TestSnapshotCut: what isn't all is not taken for all, whoever ended it.
+// TestSnapshotCut: an incomplete snapshot is not taken for a complete one, whichever side ended it.
 func TestSnapshotCut(t *testing.T) {
 	for name, end := range map[string]func(a *node, net *network) error{
 		"cut":            func(_ *node, net *network) error { net.cable("n2").cut(); return nil },
@@ -229,7 +229,7 @@ func TestSnapshotCut(t *testing.T) {
 				if err := <-read; !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Errorf("read = %v, want ErrUnexpectedEOF", err)
 				}
-				// GRPC lets a client wait for 10 s before it asks whether the other side is there.
+				// gRPC lets a client wait for 10 s before it checks the other side.
 				if took := time.Since(began); took > keepaliveClient+keepaliveWait+time.Second {
 					t.Errorf("noticed after %v", took)
 				}
@@ -238,7 +238,7 @@ func TestSnapshotCut(t *testing.T) {
 	}
 }
 
-// TestSnapshotRate: all snapshots together keep to the rate.
+// TestSnapshotRate: all snapshots together stay within the rate.
 func TestSnapshotRate(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net, func(c *Config) { c.SnapshotRate = 2 << 20 })

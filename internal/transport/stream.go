@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// OpenStream starts a conversation with a member's handler, which has begun when OpenStream returns. It must be ended by its
-// context, unless Recv has given an error.
+// OpenStream opens a stream to a member's handler, which has started when OpenStream returns. The caller must cancel its context
+// to end it, unless Recv has returned an error.
 func (t *Transport) OpenStream(ctx context.Context, to uint32, method string) (Stream, error) {
 	p, err := t.peer(to)
 	if err != nil {
@@ -18,13 +18,13 @@ func (t *Transport) OpenStream(ctx context.Context, to uint32, method string) (S
 	}
 	s, err := t.begin(ctx, p.calls, methodStream, to, method)
 	if err != nil {
-		t.heedRefusal(err, to, p.at)
+		t.noteRefusal(err, to, p.at)
 		return nil, fmt.Errorf("stream %q to node %d (%s at %q): %w", method, to, p.at.Name, p.at.Address, err)
 	}
 	return &stream{rpc: s}, nil
 }
 
-// stream is either end of a conversation.
+// stream is either end of a stream.
 type stream struct {
 	rpc interface {
 		Context() context.Context
@@ -63,13 +63,13 @@ func (s *stream) Recv() ([]byte, error) {
 	if err != nil {
 		return nil, outcome(s.Context(), err, true)
 	}
-	if f.kind == kindError { // nothing follows but the end, and gRPC forgets a stream only when that was read
+	if f.kind == kindError { // only the end follows, and gRPC releases a stream only when that was read
 		_ = s.rpc.RecvMsg(new(frame))
 	}
 	return f.result()
 }
 
-func (t *Transport) serveStream(v visit, s grpc.ServerStream) error {
+func (t *Transport) serveStream(v incoming, s grpc.ServerStream) error {
 	if err := s.SendHeader(nil); err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestStreamEnds: the handler learns that the caller has gone, and the caller that the peer has.
+// TestStreamEnds: the handler is notified when the caller is gone, and the caller when the peer is.
 func TestStreamEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
@@ -112,7 +112,7 @@ func TestStreamEnds(t *testing.T) {
 	})
 }
 
-// TestClose: it ends whatever runs, at both ends, and leaves no goroutine, without any time passing.
+// TestClose: Close ends everything that runs, at both ends, and leaves no goroutine, without any time passing.
 func TestClose(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(fmt.Sprint("silent ", silent), func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// others are the goroutines of this bubble beside our own.
+// others returns the goroutines of this bubble other than this one.
 func others() string {
 	all := make([]byte, 4<<20)
 	stacks := strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")
@@ -173,7 +173,7 @@ func others() string {
 	}), "\n\n")
 }
 
-// TestCloseWaits: for peers that are gone but still being closed too.
+// TestCloseWaits: Close also waits for removed peers that are still being closed.
 func TestCloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		var told atomic.Bool

@@ -33,10 +33,10 @@ func newAuthority(t testing.TB) *authority {
 	return &authority{t: t, dir: t.TempDir(), pair: pair}
 }
 
-// month is how long a certificate lasts that doesn't expire in a test.
+// month is the lifetime of a certificate that doesn't expire in a test.
 const month = 30 * 24 * time.Hour
 
-// node makes the files of a node's certificate that has some time left.
+// node creates the files of a node's certificate with the given remaining lifetime.
 func (a *authority) node(name string, left time.Duration) *TLS {
 	a.t.Helper()
 	pair, err := certs.NewNode(a.pair, time.Now().Add(left-month), 30, name, nil)
@@ -71,14 +71,14 @@ func tlsPair(t *testing.T, net *network, left time.Duration) (*authority, *node,
 	return ca, a, b
 }
 
-// TestTLS: everything works under TLS too.
+// TestTLS: everything also works under TLS.
 func TestTLS(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca, a, b := tlsPair(t, net, month)
 		if answer, err := a.Call(t.Context(), 2, "claim", []byte("x")); err != nil || string(answer) != "claim x" {
 			t.Errorf("call = %q, %v", answer, err)
 		}
-		long := bytes.Repeat([]byte("x"), 4*maxStranger) // what is known may say more than a stranger
+		long := bytes.Repeat([]byte("x"), 4*maxUnproven) // an authenticated peer may send more than a stranger
 		if answer, err := a.Call(t.Context(), 2, "claim", long); err != nil || len(answer) != len("claim ")+len(long) {
 			t.Errorf("an answer of %d bytes, %v", len(answer), err)
 		}
@@ -108,7 +108,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestTalkativeStrangers: who sends more than belongs to a handshake, without having said who it is, is cut off; also if it was we who called.
+// TestTalkativeStrangers: a peer that sends more than a handshake without having proved its identity is cut off, even if we called it.
 func TestTalkativeStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca := newAuthority(t)
@@ -118,7 +118,7 @@ func TestTalkativeStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for size := 0; size < 128<<10; size += len(cert.Certificate[0]) { // less than the library takes
+		for size := 0; size < 128<<10; size += len(cert.Certificate[0]) { // less than the library accepts
 			cert.Certificate = append(cert.Certificate, cert.Certificate[0])
 		}
 		stranger := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13} // #nosec G402 -- a stranger
@@ -128,7 +128,7 @@ func TestTalkativeStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := tls.Client(conn, stranger)
-		_ = client.Handshake() // it has sent all of it
+		_ = client.Handshake() // it has sent everything
 		if _, err := client.Read(make([]byte, 1)); err == nil {
 			t.Error("a talkative client is let in")
 		}
@@ -154,10 +154,10 @@ func TestTalkativeStrangers(t *testing.T) {
 	})
 }
 
-// TestTLSRefusals: who can't prove to be the node that it claims to be is let in nowhere, and both sides know why.
+// TestTLSRefusals: a node that can't prove the identity that it claims is admitted nowhere, and both sides know why.
 func TestTLSRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
-		peer  func(t *testing.T, ca *authority) *TLS // what n1 comes with
+		peer  func(t *testing.T, ca *authority) *TLS // n1's files
 		a     Peer
 		call  string // in the caller's error
 		n1Log string
@@ -195,7 +195,7 @@ func TestTLSRefusals(t *testing.T) {
 					self = c.a
 				}
 				a := start(t, net, self, withTLS(c.peer(t, ca)))
-				a.become(member(1)) // the liar says so only now
+				a.become(member(1)) // it lies only from now on
 				a.SetPeers(map[uint32]Address{2: {"n2", "n2"}})
 				b.call = func(context.Context, Peer, string, []byte) ([]byte, error) { t.Error("it was let in"); return nil, nil }
 				_, err := a.Call(within(t, 5*time.Second), 2, "claim", nil)
@@ -214,7 +214,7 @@ func TestTLSRefusals(t *testing.T) {
 	}
 }
 
-// TestTLSWrongServer: a node at the right address with another name is not the one that we want.
+// TestTLSWrongServer: a node at the right address with another name is rejected.
 func TestTLSWrongServer(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		_, a, b := tlsPair(t, net, month)
@@ -229,7 +229,7 @@ func TestTLSWrongServer(t *testing.T) {
 	})
 }
 
-// TestTLSHandshakes: what isn't TLS 1.3 with a node's certificate gets no further than the handshake.
+// TestTLSHandshakes: anything other than TLS 1.3 with a node's certificate fails in the handshake.
 func TestTLSHandshakes(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca := newAuthority(t)
@@ -282,7 +282,7 @@ func TestTLSHandshakes(t *testing.T) {
 	})
 }
 
-// certify makes a certificate with a URI that NewNode would not put into one.
+// certify creates a certificate with a URI that NewNode would not use.
 func certify(t *testing.T, ca *authority, uri string, usage x509.ExtKeyUsage) tls.Certificate {
 	t.Helper()
 	by, err := tls.X509KeyPair(ca.pair.Cert, ca.pair.Key)
@@ -313,7 +313,7 @@ func certify(t *testing.T, ca *authority, uri string, usage x509.ExtKeyUsage) tl
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: pair.PrivateKey}
 }
 
-// TestReload: connections end nowhere when a certificate expires, but no new ones are made; a new file heals that.
+// TestReload: open connections survive the expiry of a certificate, but no new ones can be made; a new file fixes that.
 func TestReload(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca, a, b := tlsPair(t, net, time.Minute)
@@ -376,7 +376,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// TestNewTLS: files that no peer would take are refused at the start, by their names.
+// TestNewTLS: files that no peer would accept are refused at the start, by name.
 func TestNewTLS(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	good := *ca.node("n1", month)

@@ -14,93 +14,93 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Peer is a node as it presents itself. A fresh node has only a name: cluster and number are given to it when it joins.
+// Peer is a node as it identifies itself. A new node has only a name: it gets cluster and number when it joins.
 type Peer struct {
 	Cluster [16]byte
 	Number  uint32
 	Name    string
 }
 
-// Envelope is a Raft message with the shard whose group it belongs to.
+// Envelope is a Raft message with its group's shard.
 type Envelope struct {
 	Shard   uint32
 	Message *pb.Message
 }
 
-// Handler takes what peers send. Its methods are called from many goroutines. Those with a context must end soon after it
-// does: Close waits for them.
+// Handler handles what peers send. Its methods are called from many goroutines. Those with a context must return soon after it
+// ends: Close waits for them.
 type Handler interface {
-	// Raft takes messages in the order in which from sent them on one of its connections. It must not block.
+	// Raft handles messages in the order in which from sent them on one of its connections. It must not block.
 	Raft(from Peer, messages []Envelope)
-	// Snapshot takes a state, and returns when it is installed or refused. Body ends with io.EOF only when all of it came
-	// undamaged, and Snapshot must have read so far to return nil. An error's text travels to the sender.
+	// Snapshot receives a state, and returns when it is installed or refused. body ends with io.EOF only if all of it arrived
+	// undamaged, and Snapshot must have read that far to return nil. An error's text is sent to the sender.
 	Snapshot(ctx context.Context, from Peer, head []byte, body io.Reader) error
-	// Call answers a request. An error's text travels to the caller, who gets a RemoteError.
+	// Call answers a request. An error's text is sent to the caller, who gets a RemoteError.
 	Call(ctx context.Context, from Peer, method string, request []byte) ([]byte, error)
-	// Stream talks with a peer until it returns, or the stream's context ends. An error's text travels to the peer.
+	// Stream serves a stream until it returns or the stream's context ends. An error's text is sent to the peer.
 	Stream(from Peer, method string, s Stream) error
 }
 
-// Stream is one end of a conversation in frames of at most MaxFrame bytes. One goroutine at a time may send, and one
-// receive. Recv gives io.EOF when the handler at the other end has returned nil, and a RemoteError when it returned an
-// error. Who opened it ends it by its context. What is sent must not be changed afterwards.
+// Stream is one end of a stream of frames of at most MaxFrame bytes. One goroutine at a time may send, and one may receive. Recv
+// returns io.EOF when the handler at the other end has returned nil, and a RemoteError when it returned an error. The side that
+// opened the stream ends it through its context. Frames must not be modified after they are sent.
 type Stream interface {
 	Context() context.Context
 	Send(frame []byte) error
 	Recv() ([]byte, error)
 }
 
-// Address is where a member is, and the name that it must prove to have.
+// Address is the address of a member, and the name that it must prove.
 type Address struct {
 	Address string
 	Name    string
 }
 
-// Config says who we are and whom we listen to.
+// Config describes this node and which peers it accepts.
 type Config struct {
-	// Self is who we are now: a fresh node becomes a member while it runs. It is asked for each request, and must be quick.
-	// The name never changes.
+	// Self returns the current identity of this node: a new node becomes a member while it runs. It is called for every request,
+	// and must be fast. The name never changes.
 	Self    func() Peer
 	Handler Handler
-	// Admit refuses members that are none any more. It is asked for each request and each frame of Raft messages, must be
-	// quick, and isn't asked for Open methods. Nil: every node of our cluster is welcome.
+	// Admit refuses nodes that are no longer members. It is called for every request and every frame of Raft messages, must be
+	// fast, and isn't called for Open methods. Nil: every node of our cluster is admitted.
 	Admit func(Peer) error
-	// Open are the methods that a node without a cluster may call.
+	// Open lists the methods that a node without a cluster may call.
 	Open []string
-	// TLS proves who is who. Nil: everything is in the clear, and everyone is believed.
+	// TLS authenticates nodes. Nil: traffic is in plaintext, and identities are not verified.
 	TLS *TLS
-	// Dial makes a connection. Nil: TCP.
+	// Dial opens a connection. Nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Unreachable is told that messages to a node were dropped, at most once a second for each node. It may block.
+	// Unreachable is called when messages to a node were dropped, at most once a second per node. It may block.
 	Unreachable func(node uint32)
-	// SnapshotRate is how many bytes of snapshots go out in a second, to all peers together. 0: 64 MiB.
+	// SnapshotRate is how many bytes of snapshots are sent per second, to all peers together. 0: 64 MiB.
 	SnapshotRate int64
 	Wall         func() time.Time // nil: time.Now
 	Logger       *slog.Logger
 }
 
 const (
-	// MaxCall bounds the request and the answer of a call: a batch of tasks with the largest payloads fits.
+	// MaxCall bounds the request and the answer of a call: it fits a batch of tasks with the largest payloads.
 	MaxCall = 40 << 20
 	// MaxFrame bounds a frame of a stream.
 	MaxFrame = MaxCall
 	// MaxHead bounds the head of a snapshot, which is a Raft message without entries.
 	MaxHead = 64 << 10
 
-	// maxMessage is what is received at most as one piece: a Raft entry can have 28 MiB.
+	// maxMessage is the maximum size of a received message: a Raft entry can have 28 MiB.
 	maxMessage = 48 << 20
-	// maxMetadata bounds who, whence and whither of a request, which is read before anything is checked.
+	// maxMetadata bounds the metadata of a request, which is read before anything is checked.
 	maxMetadata = 8 << 10
-	// maxStreams bounds the requests under way on one connection: many are long polls that were forwarded.
+	// maxStreams bounds the requests in flight on one connection: many are forwarded long polls.
 	maxStreams = 20_000
-	// maxConnections bounds those that were accepted: a few for each of a thousand nodes.
+	// maxConnections bounds the accepted connections: a few for each of a thousand nodes.
 	maxConnections = 4096
 
-	// handshakeTimeout is how long a new connection may take until both sides have said who they are.
+	// handshakeTimeout is how long the handshake of a new connection may take.
 	handshakeTimeout = 5 * time.Second
-	// dialTimeout is shorter: one lost SYN is made good within it, and a dead address doesn't hold up the next try.
+	// dialTimeout is shorter: it allows for one lost SYN, and a dead address doesn't hold up the next attempt.
 	dialTimeout = 2 * time.Second
-	// reconnectFirst and reconnectMost are the pauses between tries to connect.
+	// reconnectFirst and reconnectMost bound the pause between attempts to connect.
 	reconnectFirst = 50 * time.Millisecond
 	reconnectMost  = time.Second
 
@@ -131,24 +131,24 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Transport is this node's end of all connections with its peers. Its methods may be called from any goroutine.
+// Transport is this node's end of all connections with its peers. Its methods are safe for concurrent use.
 type Transport struct {
-	cfg     Config
-	open    map[string]bool
-	keyring *keyring // nil: plaintext
-	server  *grpc.Server
-	budget  *rate.Limiter // of snapshots
-	said    seldom
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
+	cfg      Config
+	open     map[string]bool
+	keyring  *keyring // nil: plaintext
+	server   *grpc.Server
+	budget   *rate.Limiter // for snapshots
+	logLimit logLimiter
+	ctx      context.Context // cancelled by Close
+	stop     context.CancelFunc
 
 	mu     sync.RWMutex
 	peers  map[uint32]*peer
 	closed bool
-	rest   sync.WaitGroup // what Close must wait for: peers that SetPeers is closing, connections for one use
+	rest   sync.WaitGroup // what Close must wait for: peers being closed by SetPeers, temporary connections
 }
 
-// New makes a transport that listens to nobody yet. With TLS it reads the certificate, and refuses one that is not our own.
+// New returns a transport that doesn't listen yet. With TLS it reads the certificate, and refuses one that is not this node's.
 func New(cfg Config) (*Transport, error) {
 	cfg.setDefaults()
 	t := &Transport{
@@ -172,9 +172,9 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// Serve listens to peers until Close, which makes it return nil.
+// Serve accepts peers until Close, and then returns nil.
 func (t *Transport) Serve(l net.Listener) error {
-	err := t.server.Serve(newGate(l, maxConnections))
+	err := t.server.Serve(limitListener(l, maxConnections))
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.closed {
@@ -183,7 +183,7 @@ func (t *Transport) Serve(l net.Listener) error {
 	return fmt.Errorf("listen to peers on %q: %w", l.Addr(), err)
 }
 
-// Close ends all connections, calls and streams, and returns when nothing of them runs any more.
+// Close ends all connections, calls and streams, and returns when all their goroutines have ended.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -200,8 +200,8 @@ func (t *Transport) Close() {
 	t.rest.Wait()
 }
 
-// SetPeers says which members there are. Connections to one that moved, has another name or is gone are closed; what was
-// under way on them fails. We ourselves may be among them, and are left out.
+// SetPeers sets the members. Connections to a member that moved, was renamed or is gone are closed; requests in flight on them
+// fail. This node may be among the members, and is ignored.
 func (t *Transport) SetPeers(members map[uint32]Address) {
 	self := t.cfg.Self().Number
 	t.mu.Lock()
@@ -235,8 +235,8 @@ func (t *Transport) peer(number uint32) (*peer, error) {
 	}
 }
 
-// stay keeps Close from returning until leave is called, and ends the context when Close begins.
-func (t *Transport) stay(ctx context.Context) (_ context.Context, leave func(), err error) {
+// enter keeps Close from returning until leave is called, and cancels the context when Close begins.
+func (t *Transport) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.closed {

@@ -21,7 +21,7 @@ var (
 	theirs = [16]byte{0x0a, 0xf3}
 )
 
-// node is a transport under test, with what it was given and what it logged.
+// node is a transport under test, with everything that it received and logged.
 type node struct {
 	*Transport
 	t    *testing.T
@@ -41,7 +41,7 @@ type node struct {
 	snapshot func(ctx context.Context, head []byte, body io.Reader) error
 }
 
-// start starts a node with a name that listens at an address of the same name. It stops with the test's bubble.
+// start starts a node with a name, listening at an address of the same name. It stops with the test's bubble.
 func start(t *testing.T, net *network, self Peer, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{t: t, name: self.Name, self: self, log: &lines{}, gone: map[uint32]error{}}
@@ -78,12 +78,12 @@ func start(t *testing.T, net *network, self Peer, change ...func(*Config)) *node
 	return n
 }
 
-// member is a node of our cluster.
+// member returns a node of our cluster.
 func member(number uint32) Peer {
 	return Peer{Cluster: ours, Number: number, Name: fmt.Sprint("n", number)}
 }
 
-// pair starts nodes n1 and n2, who know each other.
+// pair starts nodes n1 and n2, which know each other.
 func pair(t *testing.T, net *network, change ...func(*Config)) (*node, *node) {
 	t.Helper()
 	a, b := start(t, net, member(1), change...), start(t, net, member(2), change...)
@@ -111,7 +111,7 @@ func (n *node) remove(number uint32, err error) {
 	n.gone[number] = err
 }
 
-// handler is a node's end of what peers send.
+// handler handles what peers send to a node.
 type handler struct{ *node }
 
 func (h handler) Raft(from Peer, messages []Envelope) {
@@ -132,7 +132,7 @@ func (h handler) Snapshot(ctx context.Context, _ Peer, head []byte, body io.Read
 	return h.snapshot(ctx, head, body)
 }
 
-// Call echoes, if the test has no other wish.
+// Call echoes, unless the test specifies otherwise.
 func (h handler) Call(ctx context.Context, from Peer, method string, request []byte) ([]byte, error) {
 	if h.call == nil {
 		return append([]byte(method+" "), request...), nil
@@ -142,7 +142,7 @@ func (h handler) Call(ctx context.Context, from Peer, method string, request []b
 
 func (h handler) Stream(from Peer, method string, s Stream) error { return h.stream(from, method, s) }
 
-// received returns what Raft was given, and forgets it.
+// received returns the Raft messages received, and clears them.
 func (n *node) received() []Envelope {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,7 +151,7 @@ func (n *node) received() []Envelope {
 	return got
 }
 
-// senders returns the number of each message's sender, and forgets them.
+// senders returns the number of each message's sender, and clears them.
 func (n *node) senders() []uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +166,7 @@ func (n *node) losses() []time.Time {
 	return n.lost
 }
 
-// says wants all words in one line of the log, at most once.
+// says checks that exactly one line of the log has all the words.
 func (n *node) says(words ...string) {
 	n.t.Helper()
 	found := 0
@@ -211,13 +211,13 @@ func bubble(t *testing.T, test func(t *testing.T, net *network)) {
 // pass lets fake time pass, in the bubble that a test is in.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// settle lets everything happen that takes a moment.
+// settle lets everything happen that takes only a moment.
 func settle() {
 	time.Sleep(time.Millisecond)
 	synctest.Wait()
 }
 
-// within gives up after a span of fake time.
+// within returns a context that ends after a span of fake time.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

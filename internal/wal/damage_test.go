@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// file is the file of a segment, made by hand.
+// file is the file of a segment, built by hand.
 type file struct {
 	number uint32
 	b      []byte
@@ -27,7 +27,7 @@ func segmentFile(number uint32) *file {
 
 func (f *file) lsn() LSN { return lsnOf(f.number, f.at) }
 
-// record adds a record that says how far the log was synced.
+// record adds a record that claims the log was synced up to the given LSN.
 func (f *file) record(content string, synced LSN) *file {
 	size := recordSize(len(content))
 	rec := f.b[f.at : f.at+size]
@@ -38,7 +38,7 @@ func (f *file) record(content string, synced LSN) *file {
 	return f
 }
 
-// checkpoint adds a first record, which says where the segment before ends and which the first is that is needed.
+// checkpoint adds a first record, with the end of the previous segment and the number of the first needed segment.
 func (f *file) checkpoint(end LSN, first uint32) *file {
 	b := make([]byte, checkpointHead)
 	for i := range 8 {
@@ -48,7 +48,7 @@ func (f *file) checkpoint(end LSN, first uint32) *file {
 	return f.record(string(b), end)
 }
 
-// gap leaves out some bytes.
+// gap skips some bytes.
 func (f *file) gap(n int) *file {
 	f.at += n
 	return f
@@ -60,7 +60,7 @@ func (f *file) headless() *file {
 	return f
 }
 
-// version gives the head the mark of another version, and a checksum that fits.
+// version gives the head the magic of another version, with a matching checksum.
 func (f *file) version(v byte) *file {
 	f.b[7] = v
 	end := 8 + 8 + len("us")
@@ -68,13 +68,13 @@ func (f *file) version(v byte) *file {
 	return f
 }
 
-// named gives the file the head of another segment, as a crash leaves it while it is made ready to be used again.
+// named gives the file the head of another segment, like a crash while it is being prepared for reuse.
 func (f *file) named(number uint32, owner string) *file {
 	copy(f.b, encodeHead(number, []byte(owner)))
 	return f
 }
 
-// on is a disk with the files.
+// on returns a disk with the files.
 func on(t *testing.T, files ...*file) *vfs.MemFS {
 	t.Helper()
 	w := newWorld(t, 0)
@@ -93,7 +93,7 @@ func on(t *testing.T, files ...*file) *vfs.MemFS {
 	return w.mem
 }
 
-// replayed opens a log and closes it. It returns the contents of its records but for the checkpoints.
+// replayed opens and closes a log. It returns the contents of its records except for the checkpoints.
 func replayed(fs vfs.FS, acceptLoss bool) (string, error) {
 	var got []string
 	log, err := Open(Config{Dir: "/wal", FS: fs, Owner: []byte("us"), SegmentSize: testSegment, AcceptLoss: acceptLoss,
@@ -109,7 +109,7 @@ func replayed(fs vfs.FS, acceptLoss bool) (string, error) {
 	return strings.Join(got, " "), err
 }
 
-// TestDamageByHand: each damage that has a witness is told, with the bytes that it is in.
+// TestDamageByHand: damage with a witness is reported, with its range of bytes.
 func TestDamageByHand(t *testing.T) {
 	atEnd := func() *file {
 		f := segmentFile(1).checkpoint(0, 1)
@@ -152,7 +152,7 @@ func TestDamageByHand(t *testing.T) {
 	}
 }
 
-// TestNoDamage: what a power loss may leave is none.
+// TestNoDamage: what a power loss may leave is not damage.
 func TestNoDamage(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -173,8 +173,8 @@ func TestNoDamage(t *testing.T) {
 	}
 }
 
-// TestAcceptedDamageOfTheLastSegment: the segments before are kept, also where their numbers do not begin with 1, and what was given up
-// does not come back.
+// TestAcceptedDamageOfTheLastSegment: earlier segments are kept, even if their numbers do not begin with 1, and what was given up does
+// not come back.
 func TestAcceptedDamageOfTheLastSegment(t *testing.T) {
 	for name, damage := range map[string]func(f *file){
 		"head":         func(f *file) { f.headless() },
@@ -196,7 +196,7 @@ func TestAcceptedDamageOfTheLastSegment(t *testing.T) {
 	}
 }
 
-// TestOtherOwnerOfAnEmptyLog: the log of another is refused though it has no record yet.
+// TestOtherOwnerOfAnEmptyLog: the log of another owner is refused even if it has no records yet.
 func TestOtherOwnerOfAnEmptyLog(t *testing.T) {
 	for _, size := range []int{segmentHead, testSegment} {
 		f := segmentFile(1).named(1, "them")
@@ -208,7 +208,7 @@ func TestOtherOwnerOfAnEmptyLog(t *testing.T) {
 	}
 }
 
-// TestReplayIsRefused: what replay says is told, with the place of the record, and ends the replay.
+// TestReplayIsRefused: an error of replay is returned, with the place of the record, and ends the replay.
 func TestReplayIsRefused(t *testing.T) {
 	fs := on(t, segmentFile(1).checkpoint(0, 1).record("a", 0).record("b", 0))
 	calls, no := 0, errors.New("no")
@@ -223,7 +223,7 @@ func TestReplayIsRefused(t *testing.T) {
 	}
 }
 
-// TestWipeFails: a log whose end can't be made clean is not opened.
+// TestWipeFails: a log whose end can't be wiped is not opened.
 func TestWipeFails(t *testing.T) {
 	fs := &countedFS{FS: on(t, segmentFile(1).checkpoint(0, 1).gap(64).record("b", 0))}
 	for fs.fail = 1; ; fs.fail++ {

@@ -5,8 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDirect opens the file of a segment for writes that go past the page cache. A sync has then only the disk's cache to flush, and no pages to look for
-// and write. It returns nil if the file lies in memory, or if its file system can't.
+// openDirect opens a segment's file for writes that bypass the page cache. A sync then only has to flush the disk's cache, without searching for dirty
+// pages. It returns nil if the file is in memory, or if its file system does not support direct writes.
 func (l *Log) openDirect(s *segment) (vfs.File, error) {
 	if s.file.Fd() == vfs.InvalidFd {
 		return nil, nil
@@ -21,7 +21,7 @@ func (l *Log) openDirect(s *segment) (vfs.File, error) {
 	return f, nil
 }
 
-// setDirect switches a file to direct access, and says whether it can be read in blocks then.
+// setDirect switches a file to direct access, and reports whether it can then be read in blocks.
 func setDirect(f vfs.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noDirectFS lets files be switched to direct access, and then refuses to read them in blocks of 4 KiB, as a disk with larger ones does.
+// noDirectFS allows files to be switched to direct access, and then refuses to read them in blocks of 4 KiB, like a disk with larger blocks.
 type noDirectFS struct{ vfs.FS }
 
 func (fs noDirectFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -59,7 +59,7 @@ func TestWithoutDirectWrites(t *testing.T) {
 	}
 }
 
-// directFS counts writes of records, and those of them to files with direct access.
+// directFS counts writes of records, and how many of them use direct access.
 type directFS struct {
 	vfs.FS
 	writes, direct *atomic.Int32
@@ -85,7 +85,7 @@ func (f directFile) WriteAt(b []byte, at int64) (int, error) {
 	return f.File.WriteAt(b, at)
 }
 
-// directWorks says whether a file of a directory can be opened for direct access and read so.
+// directWorks reports whether a file in a directory can be opened and read with direct access.
 func directWorks(t *testing.T, dir string) bool {
 	t.Helper()
 	path := filepath.Join(dir, "probe")
@@ -122,7 +122,7 @@ func TestErrorAtAnyOperationOfRealFiles(t *testing.T) {
 	}
 }
 
-// TestDirectFileCannotBeOpened: a log that gets only one of a segment's two files is not opened.
+// TestDirectFileCannotBeOpened: a log is not opened if only one of a segment's two files can be opened.
 func TestDirectFileCannotBeOpened(t *testing.T) {
 	for fail := range int32(2) {
 		var opened atomic.Int32
@@ -140,7 +140,7 @@ func TestDirectFileCannotBeOpened(t *testing.T) {
 	}
 }
 
-// badFile has no descriptor that is good for anything.
+// badFile has an invalid descriptor.
 type badFile struct{ vfs.File }
 
 func (badFile) Fd() uintptr { return 1 << 20 }
@@ -156,7 +156,7 @@ func TestSetDirectRefused(t *testing.T) {
 	}
 }
 
-// TestDirectWrites appends to files of the operating system from several goroutines, reads them, and opens the log again and again.
+// TestDirectWrites appends to files of the operating system from several goroutines, reads them, and reopens the log repeatedly.
 func TestDirectWrites(t *testing.T) {
 	w := newWorld(t, 30)
 	var writes, direct atomic.Int32

@@ -9,12 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// blockFS fails a test when a segment that is open is written to in anything but whole blocks, from memory that begins at one.
+// blockFS fails a test if an open segment is written to other than in whole blocks, from memory aligned to a block.
 type blockFS struct {
 	vfs.FS
 	t      *testing.T
 	writes atomic.Int32
-	opened atomic.Bool // until then, segments are mended and not appended to
+	opened atomic.Bool // until then, segments may be repaired, but nothing is appended
 }
 
 func (fs *blockFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {

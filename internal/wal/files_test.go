@@ -16,7 +16,7 @@ import (
 
 var errBroken = errors.New("disk is broken")
 
-// countedFS counts what is done to files, and those that are open. It fails one of its operations.
+// countedFS counts operations and open files, and makes one operation fail.
 type countedFS struct {
 	vfs.FS
 	mu   sync.Mutex
@@ -87,7 +87,7 @@ type countedFile struct {
 	closed bool
 }
 
-// Close closes the file, also when it fails.
+// Close closes the file, even if it fails.
 func (f *countedFile) Close() error {
 	f.fs.mu.Lock()
 	if !f.closed {
@@ -140,7 +140,7 @@ func (f *countedFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// crashed is a log as a power loss has left it, with a file that was never finished and segments that may be of no use. With seed 0 there is none yet.
+// crashed returns a log as left by a power loss, with an unfinished file and segments that may be useless. With seed 0 there is no log yet.
 func crashed(t *testing.T, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	w := newWorld(t, 20)
@@ -159,7 +159,7 @@ func crashed(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// make makes a small file.
+// make creates a small file.
 func (w *world) make(name string) {
 	w.t.Helper()
 	f, err := w.mem.Create(w.dir+"/"+name, vfs.WriteCategoryUnspecified)
@@ -178,7 +178,7 @@ func (w *world) make(name string) {
 	}
 }
 
-// use opens the log, appends to it, reads from it and closes it. It returns all errors that the log has told of.
+// use opens the log, appends to it, reads from it and closes it. It returns all errors that the log has reported.
 func (w *world) use(rng *rand.Rand) error {
 	got, err := w.open()
 	if err != nil {
@@ -200,7 +200,7 @@ func (w *world) use(rng *rand.Rand) error {
 	return err
 }
 
-// TestErrorAtAnyOperation: whatever the disk refuses once, while a log is opened after a crash or later, is told of, no file stays open, and nothing is lost.
+// TestErrorAtAnyOperation: any single disk error, while a log is opened after a crash or later, is reported, no file stays open, and nothing is lost.
 func TestErrorAtAnyOperation(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestErrorAtAnyOperation(t *testing.T) {
 				if fail%2 == 0 {
 					w.mustAdd([]byte("more"), true)
 				}
-				w.losePower(0, nil) // what was read once is there for good, though it may not have been synced then
+				w.losePower(0, nil) // what was read once must not be lost, even if it was not synced then
 				w.check(w.mustOpen())
 				w.close()
 				if fail > 0 && !failed {
@@ -233,7 +233,7 @@ func TestErrorAtAnyOperation(t *testing.T) {
 	}
 }
 
-// TestDirectory looks at the files of a log while it is used: which are there, and how large they are.
+// TestDirectory checks which files of a log exist while it is used, and their sizes.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 2))
@@ -257,7 +257,7 @@ func TestDirectory(t *testing.T) {
 				w.checkDirectory(strangers)
 			}
 			if round == 2 {
-				w.keep = 3 // most of what was needed is not any more
+				w.keep = 3 // most of what was needed no longer is
 			}
 			w.close()
 			w.synced = len(w.records)
@@ -268,7 +268,7 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
-// TestReadKeepsItsFile: the file that somebody reads is not used again meanwhile, and is given up afterwards.
+// TestReadKeepsItsFile: a file being read is not reused meanwhile, and is dropped afterwards.
 func TestReadKeepsItsFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -304,7 +304,7 @@ func TestReadKeepsItsFile(t *testing.T) {
 	})
 }
 
-// TestCheckpointComesFirst: files are not given up before the checkpoint that allows it is on disk.
+// TestCheckpointComesFirst: files are not dropped before the checkpoint that allows it is on disk.
 func TestCheckpointComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(6, 6))
@@ -325,7 +325,7 @@ func TestCheckpointComesFirst(t *testing.T) {
 	})
 }
 
-// TestCloseWakesAppenders: who waits for a new segment when the log is closed is told so.
+// TestCloseWakesAppenders: a caller that waits for a new segment when the log is closed gets an error.
 func TestCloseWakesAppenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -383,7 +383,7 @@ func (w *world) checkDirectory(strangers []string) {
 		w.t.Errorf("the files have %d bytes, and the log says %d", bytes, got)
 	}
 	first, last := w.log.Segments()
-	for n := first; n <= last+1; n++ { // the needed ones, and the next, which is ready
+	for n := first; n <= last+1; n++ { // the needed ones, and the next one, which is ready
 		if !slices.Contains(numbers, n) {
 			w.t.Errorf("segments %d to %d are needed, and there are the files %d", first, last, numbers)
 		}

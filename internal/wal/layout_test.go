@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// bytesOf are those of a segment's file.
+// bytesOf returns the contents of a segment's file.
 func (w *world) bytesOf(number uint32) (b []byte) {
 	w.t.Helper()
 	w.change(fileName(number), func(f vfs.File, size int64) {
@@ -29,8 +29,8 @@ func (w *world) bytesOf(number uint32) (b []byte) {
 	return b
 }
 
-// TestRecordsSayHowFarTheLogWasSynced looks at the bytes of records: each says up to where the log was synced before its write, and is filled up with
-// zeros, also where the buffer held something else before.
+// TestRecordsSayHowFarTheLogWasSynced checks the bytes of records: each says how far the log was synced before its write, and is padded with
+// zeros, even if the buffer held something else before.
 func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)
@@ -42,7 +42,7 @@ func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 		}
 		synced := lsnOf(1, segmentHead+first.size)
 		var want []LSN
-		for i := range 75 { // of lengths that are no multiples of 8, over the contents of former ones
+		for i := range 75 { // of lengths that are not multiples of 8, over the contents of earlier ones
 			w.mustAdd(slices.Repeat([]byte{0xff}, 17+37*(i%5)), i%3 == 2)
 			want = append(want, synced)
 			if i%3 == 2 {
@@ -65,7 +65,7 @@ func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 	})
 }
 
-// TestFormat: what is on disk is read by later releases, and what earlier ones wrote by this one.
+// TestFormat: later releases must read what is on disk now, and this one what earlier releases wrote.
 func TestFormat(t *testing.T) {
 	head := "7061776c77616c01" + "07000000" + "02000000" + "7573"
 	if got := hex.EncodeToString(encodeHead(7, []byte("us"))); len(got) != 2*4096 || !strings.HasPrefix(got, head) || strings.Trim(got[len(head)+8:], "0") != "" {
@@ -98,8 +98,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestNameOfTheNextSegmentIsKept: when a process ends between giving a file its name and having that on disk, the next one makes sure of it before
-// it puts records there.
+// TestNameOfTheNextSegmentIsKept: if a process ends after naming a file but before the name is durable, the next process makes the name durable
+// before it writes records to the file.
 func TestNameOfTheNextSegmentIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)
@@ -135,7 +135,7 @@ func TestNameOfTheNextSegmentIsKept(t *testing.T) {
 	})
 }
 
-// TestLargeRecords: one that is too large for a segment goes into one that has no other record, also right after the log was opened.
+// TestLargeRecords: a record too large for a segment gets a segment of its own, even right after the log was opened.
 func TestLargeRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)
@@ -163,7 +163,7 @@ func TestLargeRecords(t *testing.T) {
 	})
 }
 
-// TestSegmentIsFilled: a record goes into the last segment if it fits, to the last byte.
+// TestSegmentIsFilled: a record goes into the last segment if it fits, up to the last byte.
 func TestSegmentIsFilled(t *testing.T) {
 	w := newWorld(t, 100)
 	w.mustOpen()
@@ -182,7 +182,7 @@ func TestSegmentIsFilled(t *testing.T) {
 	w.close()
 }
 
-// TestOpenWritesNothing: a log that was closed is opened without a write to its segments.
+// TestOpenWritesNothing: opening a log that was closed properly writes nothing to its segments.
 func TestOpenWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 10)
@@ -209,7 +209,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	})
 }
 
-// TestSegmentsOfAnotherSize: a file that was made ready when segments were smaller is not used.
+// TestSegmentsOfAnotherSize: a file prepared when segments were smaller is not used.
 func TestSegmentsOfAnotherSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 10)
@@ -233,7 +233,7 @@ func TestSegmentsOfAnotherSize(t *testing.T) {
 	})
 }
 
-// TestDefaults: a log with nothing but a directory works, on the files of the operating system.
+// TestDefaults: a log configured with only a directory works, on the files of the operating system.
 func TestDefaults(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{Dir: dir, Checkpoint: func(s uint32) ([]byte, uint32) { return nil, s }}
@@ -268,7 +268,7 @@ func TestDefaults(t *testing.T) {
 	fs.mu.Lock()
 	fs.fail = fs.done + 1
 	fs.mu.Unlock()
-	for range 3 { // the failure may have met the next segment, which is made meanwhile
+	for range 3 { // the failure may have hit the next segment, which is being prepared
 		err = log.Append(1<<20, true, func(LSN, []byte) {})
 	}
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// OwnerError says that the log is another's.
+// OwnerError reports that the log belongs to another owner.
 type OwnerError struct {
 	File  string
-	Owner []byte // as the file has it
+	Owner []byte // as stored in the file
 }
 
 func (e *OwnerError) Error() string {
@@ -25,13 +25,13 @@ func (l *Log) damage(segment uint32, from, to int, reason string) *ondisk.Damage
 	return &ondisk.DamageError{What: "log", File: l.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
 }
 
-// Replay takes the records of a log in their order. Checkpoint says that this is what Config.Checkpoint returned. Content
-// is valid until Replay returns.
+// Replay receives the records of a log in order. checkpoint marks the content that Config.Checkpoint returned. content is
+// valid until Replay returns.
 type Replay func(at LSN, content []byte, checkpoint bool) error
 
-// Open opens the log in cfg.Dir, or begins one if it has no segments, and gives the records of all segments that are
-// needed to replay, which may have seen some before Open fails. With ondisk.ErrDamaged nothing was changed on disk, and
-// AcceptLoss opens what is left.
+// Open opens the log in cfg.Dir, or creates one if it has no segments, and calls replay for the records of all segments
+// that are needed. Some may have been replayed before Open fails. If it returns ondisk.ErrDamaged, nothing was changed on
+// disk, and AcceptLoss opens what remains.
 func Open(cfg Config, replay Replay) (*Log, error) {
 	cfg.setDefaults()
 	l := &Log{cfg: cfg, segments: map[uint32]*segment{}, work: make(chan struct{}, 1), done: make(chan struct{})}
@@ -67,7 +67,7 @@ func (l *Log) open(replay Replay) error {
 	return l.resume(first, end)
 }
 
-// accept logs damage and goes on, if the configuration says so.
+// accept logs damage and returns nil, if the configuration accepts loss.
 func (l *Log) accept(err error) error {
 	var damage *ondisk.DamageError
 	if !l.cfg.AcceptLoss || !errors.As(err, &damage) {
@@ -77,7 +77,7 @@ func (l *Log) accept(err error) error {
 	return nil
 }
 
-// openSegments opens all files of segments in the directory, and removes those that were never finished.
+// openSegments opens all segment files in the directory, and removes unfinished ones.
 func (l *Log) openSegments() error {
 	names, err := l.cfg.FS.List(l.cfg.Dir)
 	if err != nil {
@@ -100,11 +100,11 @@ func (l *Log) openSegments() error {
 	return nil
 }
 
-// numbers are those of all open segments, in order.
+// numbers returns the numbers of all open segments, in order.
 func (l *Log) numbers() []uint32 { return slices.Sorted(maps.Keys(l.segments)) }
 
-// replayAll replays the log, and returns the first segment that is needed and the end. With an error that something is
-// damaged, the end is that of what is sound, 0 if nothing is.
+// replayAll replays the log, and returns the first segment that is needed and the end of the log. With an error that is
+// damage, end is the end of the undamaged part, or 0 if there is none.
 func (l *Log) replayAll(replay Replay) (first uint32, end LSN, err error) {
 	last, first, err := l.findLast()
 	if err != nil || last == 0 {
@@ -121,8 +121,8 @@ func (l *Log) replayAll(replay Replay) (first uint32, end LSN, err error) {
 	return first, end, nil
 }
 
-// findLast finds the last segment that was begun, the one with the highest number and a first record, and which the first
-// is that is needed. It returns 0 if none was begun.
+// findLast finds the last segment that has begun, which is the one with the highest number and a first record, and the first
+// segment that is needed. It returns 0 if none has begun.
 func (l *Log) findLast() (last, first uint32, err error) {
 	for _, n := range slices.Backward(l.numbers()) {
 		first, err := l.readFirst(n)
@@ -136,8 +136,8 @@ func (l *Log) findLast() (last, first uint32, err error) {
 	return 0, 0, nil
 }
 
-// readFirst reads from the first record of a segment which segment is the first that is needed. It returns 0 if the
-// segment was not begun.
+// readFirst reads the number of the first needed segment from the first record of a segment. It returns 0 if the segment has
+// not begun.
 func (l *Log) readFirst(n uint32) (first uint32, err error) {
 	b, err := l.segments[n].read()
 	if err != nil {
@@ -157,7 +157,7 @@ func (l *Log) readFirst(n uint32) (first uint32, err error) {
 	return 0, nil
 }
 
-// checkHead refuses a segment of another owner, and one that has lost its head though it has records.
+// checkHead refuses a segment of another owner, and one without a head that has records.
 func (l *Log) checkHead(n uint32, b []byte) error {
 	number, owner, ok := decodeHead(b)
 	switch {
@@ -169,10 +169,10 @@ func (l *Log) checkHead(n uint32, b []byte) error {
 	if hasRecords(b, n, 0) {
 		return l.damage(n, 0, segmentHead, "its head can't be read")
 	}
-	return nil // a crash came while the file was made ready
+	return nil // a crash while the file was being prepared
 }
 
-// replaySegment replays the records of one segment and returns where they end. The one before it ended at prev.
+// replaySegment replays the records of one segment and returns their end. The previous segment ended at prev.
 func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end LSN, err error) {
 	b, err := l.segments[n].read()
 	if err != nil {
@@ -210,7 +210,7 @@ func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end L
 	return lsnOf(n, at), nil
 }
 
-// replayCheckpoint checks that the segment before ended where the checkpoint says.
+// replayCheckpoint checks that the previous segment ended where the checkpoint says.
 func (l *Log) replayCheckpoint(n uint32, prev LSN, content []byte) ([]byte, error) {
 	end, _, rest, ok := parseCheckpoint(content)
 	switch {
@@ -222,9 +222,9 @@ func (l *Log) replayCheckpoint(n uint32, prev LSN, content []byte) ([]byte, erro
 	return rest, nil
 }
 
-// witness finds a valid record behind an offset at which there is none, that claims that the log was synced beyond the
-// offset. It returns where that record lies, 0 if there is none. Others were never synced: a power loss may leave later
-// parts of a write and take earlier ones.
+// witness finds a valid record after an offset without one that claims the log was synced beyond the offset. It returns
+// that record's offset, or 0 if there is none. Other records after the offset were never synced: a power loss may keep later
+// parts of a write and lose earlier ones.
 func witness(b []byte, segment uint32, from int) (at int) {
 	findRecord(b, segment, from, func(r record, offset int) bool {
 		if r.synced > lsnOf(segment, from) {
@@ -235,7 +235,7 @@ func witness(b []byte, segment uint32, from int) (at int) {
 	return at
 }
 
-// findRecord calls fn for valid records of a segment from an offset on, at which one may begin, wherever they lie, until fn returns true.
+// findRecord calls fn for the valid records of a segment from an offset on, at any position where one may begin, until fn returns true.
 func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int) bool) bool {
 	for at := from; at+recordHead <= len(b); at += recordAlign {
 		if r, ok := parse(b[at:], lsnOf(segment, at)); ok && fn(r, at) {
@@ -245,8 +245,8 @@ func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int
 	return false
 }
 
-// cutAt makes sure that nothing behind the end of the log, which was never synced or was given up, passes for a record
-// later. A clean segment right behind it is the next.
+// cutAt makes sure that nothing after the end of the log, which was never synced or was given up, is later taken for a
+// record. A clean segment that follows immediately becomes next.
 func (l *Log) cutAt(end LSN) error {
 	for _, n := range l.numbers() {
 		s := l.segments[n]
@@ -268,17 +268,17 @@ func (l *Log) cutAt(end LSN) error {
 		if ok && number == n && end > 0 && n == end.Segment()+1 && len(b) == l.cfg.SegmentSize && !hasRecords(b, n, 0) {
 			l.next = s
 		} else {
-			l.doomed = append(l.doomed, s)
+			l.obsolete = append(l.obsolete, s)
 		}
 	}
-	return l.removeDoomed()
+	return l.removeObsolete()
 }
 
 func hasRecords(b []byte, segment uint32, from int) bool {
 	return findRecord(b, segment, from, func(record, int) bool { return true })
 }
 
-// wipe puts zeros over what may be taken for records from an offset on.
+// wipe overwrites with zeros whatever may be taken for records from an offset on.
 func (s *segment) wipe(b []byte, from int) error {
 	if !hasRecords(b, s.number, from) {
 		return nil
@@ -288,11 +288,11 @@ func (s *segment) wipe(b []byte, from int) error {
 	return err
 }
 
-// removeDoomed removes files that can't be used again, before others take their names.
-func (l *Log) removeDoomed() error {
+// removeObsolete removes files that can't be reused, before others take their names.
+func (l *Log) removeObsolete() error {
 	l.mu.Lock()
-	doomed := l.doomed
-	l.doomed = nil
+	doomed := l.obsolete
+	l.obsolete = nil
 	l.mu.Unlock()
 	for _, s := range doomed {
 		if err := errors.Join(s.close(), l.cfg.FS.Remove(l.pathOf(s.number))); err != nil {
@@ -302,7 +302,7 @@ func (l *Log) removeDoomed() error {
 	return nil
 }
 
-// start begins an empty log.
+// start creates an empty log.
 func (l *Log) start() (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,14 +316,14 @@ func (l *Log) start() (err error) {
 	return l.err
 }
 
-// resume makes the log go on where it ends. What was read may not have been on disk: the process that wrote it may have
-// ended before it had synced, and it must not be lost once it was seen.
+// resume continues the log at its end. What was read may not have been on disk: the process that wrote it may have exited
+// before its sync, and what was once read must not be lost.
 func (l *Log) resume(first uint32, end LSN) error {
 	l.last = l.segments[end.Segment()]
 	l.outAt, l.synced = blockStart(end.Offset()), end
 	l.old = end.Offset() - l.outAt
 	l.out = newBlocks(blockSize)[:l.old]
-	if l.old > 0 { // else the file may end here
+	if l.old > 0 { // otherwise the file may end here
 		if _, err := l.last.file.ReadAt(l.out, int64(l.outAt)); err != nil {
 			return err
 		}

@@ -6,16 +6,16 @@ import (
 	"hash/crc32"
 )
 
-// LSN is the place of a record, its log sequence number: the number of its segment in the upper half, the offset in the
-// segment's file in the lower. A later record has a greater one.
+// LSN is the position of a record, its log sequence number: the number of its segment in the upper half, the offset in the
+// segment's file in the lower. A later record has a greater LSN.
 type LSN uint64
 
 func lsnOf(segment uint32, offset int) LSN { return LSN(segment)<<32 | LSN(offset) }
 
-// Segment is the number of the segment that holds the record.
+// Segment returns the number of the segment that holds the record.
 func (l LSN) Segment() uint32 { return uint32(l >> 32) }
 
-// Offset is where the record begins in its segment's file.
+// Offset returns where the record begins in its segment's file.
 func (l LSN) Offset() int { return int(uint32(l)) }
 
 func (l LSN) String() string { return fmt.Sprintf("%d/%d", l.Segment(), l.Offset()) }
@@ -24,9 +24,9 @@ func (l LSN) String() string { return fmt.Sprintf("%d/%d", l.Segment(), l.Offset
 //
 //	CRC-32C 4 | length 4 | LSN 8 | synced 8 | content | zeros up to a multiple of 8
 //
-// in little-endian order. The checksum covers all that follows it but the zeros. The LSN keeps what a segment held in an
-// earlier life, and what was written at another place, from passing for a record. Synced is the LSN up to which the log
-// was synced when the record was appended.
+// in little-endian order. The checksum covers all that follows it except the zeros. Thanks to the LSN, neither the contents
+// of a reused segment nor data written at another place can pass for a record. synced is the LSN up to which the log was
+// synced when the record was appended.
 const (
 	recordHead  = 24
 	recordAlign = 8
@@ -34,15 +34,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// recordSize is how many bytes of a segment a record with n bytes of content takes.
+// recordSize returns the size in a segment of a record with n bytes of content.
 func recordSize(n int) int {
 	return (recordHead + n + recordAlign - 1) &^ (recordAlign - 1)
 }
 
-// setLength notes how long the content of a record is that will be sealed later.
+// setLength sets the length of the content of a record that will be sealed later.
 func setLength(rec []byte, n int) { binary.LittleEndian.PutUint32(rec[4:], uint32(n)) }
 
-// sealAll fills in the heads of the records in b, whose first lies at an LSN, when the log is synced up to another.
+// sealAll fills in the heads of the records in b. The first record is at at, and the log is synced up to synced.
 func sealAll(b []byte, at, synced LSN) {
 	for len(b) > 0 {
 		n := int(binary.LittleEndian.Uint32(b[4:]))
@@ -55,14 +55,14 @@ func sealAll(b []byte, at, synced LSN) {
 	}
 }
 
-// record is what parse finds. Its content is a part of the buffer that it was found in.
+// record is the result of parse. Its content aliases the parsed buffer.
 type record struct {
 	content []byte
 	synced  LSN
 	size    int // in the segment
 }
 
-// parse reads the record at the beginning of b, which lies at an LSN. It returns false if there is none.
+// parse parses the record at the beginning of b, which is at the LSN at. It returns false if there is none.
 func parse(b []byte, at LSN) (r record, ok bool) {
 	if len(b) < recordHead || LSN(binary.LittleEndian.Uint64(b[8:])) != at {
 		return r, false
@@ -75,8 +75,8 @@ func parse(b []byte, at LSN) (r record, ok bool) {
 	return record{b[recordHead : recordHead+n], synced, recordSize(n)}, true
 }
 
-// checkpointHead is what the content of a segment's first record begins with: the LSN at which the segment before it ends
-// (0: there is none), and the number of the first segment that is needed.
+// checkpointHead is the length of the head of a first record's content: the LSN at which the previous segment ends (0: there
+// is none), and the number of the first segment that is needed.
 const checkpointHead = 12
 
 func parseCheckpoint(content []byte) (end LSN, first uint32, rest []byte, ok bool) {

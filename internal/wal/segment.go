@@ -14,11 +14,11 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// A segment's file begins with a block of its own:
+// A segment's file begins with a block for its head:
 //
 //	"pawlwal" 1 | number 4 | length of owner 4 | owner | CRC-32C 4 | zeros
 //
-// and its records follow. Each file is named after its number.
+// followed by its records. Each file is named after its number.
 const (
 	magic       = "pawlwal\x01"
 	segmentHead = 4096
@@ -31,7 +31,7 @@ const (
 type segment struct {
 	number  uint32
 	file    vfs.File
-	direct  vfs.File // the same file, for writes that go past the page cache; nil: there are none
+	direct  vfs.File // the same file, for writes that bypass the page cache; nil: not supported
 	size    int      // of the file
 	readers int      // guarded by Log.mu
 }
@@ -42,14 +42,14 @@ func fileName(number uint32) string { return fmt.Sprintf("%010d%s", number, suff
 
 func (l *Log) pathOf(number uint32) string { return l.path(fileName(number)) }
 
-// numberOf reads the number in the name of a segment's file.
+// numberOf parses the number in the name of a segment's file.
 func numberOf(name string) (uint32, bool) {
 	digits, ok := strings.CutSuffix(name, suffix)
 	n, err := strconv.ParseUint(digits, 10, 32)
 	return uint32(n), ok && err == nil && fileName(uint32(n)) == name
 }
 
-// create makes the file of a new segment, all zeros but for its head. Its name appears when all of it is on disk.
+// create creates the file of a new segment, all zeros except for its head. Its name appears once all of it is on disk.
 func (l *Log) create(number uint32) (*segment, error) {
 	fs, name := l.cfg.FS, l.pathOf(number)
 	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
@@ -73,7 +73,7 @@ func (l *Log) create(number uint32) (*segment, error) {
 	return l.openSegment(number)
 }
 
-// reuse makes a new segment of an old one's file. What that held is no record of the new one: its LSNs have the old number.
+// reuse turns an old segment's file into a new segment. Its old records don't count in the new segment: their LSNs have the old number.
 func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
 	err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number))
 	if err == nil {
@@ -104,7 +104,7 @@ func (l *Log) openSegment(number uint32) (*segment, error) {
 	return s, nil
 }
 
-// write puts blocks at an offset and syncs them.
+// write writes blocks at an offset and syncs them.
 func (s *segment) write(blocks []byte, at int) error {
 	f := s.direct
 	if f == nil {
@@ -132,7 +132,7 @@ func encodeHead(number uint32, owner []byte) []byte {
 	return b[:segmentHead]
 }
 
-// decodeHead reads a segment's number and owner. It returns false if that is no head.
+// decodeHead decodes a segment's number and owner. It returns false if b is not a head.
 func decodeHead(b []byte) (number uint32, owner []byte, ok bool) {
 	const fixed = len(magic) + 8
 	if len(b) < segmentHead || string(b[:len(magic)]) != magic {
@@ -146,7 +146,7 @@ func decodeHead(b []byte) (number uint32, owner []byte, ok bool) {
 	return number, b[fixed : fixed+int(n)], true
 }
 
-// read returns all of a segment's file.
+// read returns the whole contents of a segment's file.
 func (s *segment) read() ([]byte, error) {
 	b := make([]byte, s.size)
 	n, err := s.file.ReadAt(b, 0)

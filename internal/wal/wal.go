@@ -10,28 +10,27 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Config says where a log lies and how it is cut into files.
+// Config configures a Log.
 type Config struct {
 	Dir   string // must exist
 	FS    vfs.FS // nil: the operating system's
-	Owner []byte // whose log it is, at most 256 bytes: Open refuses the log of another
+	Owner []byte // identifies the log, at most 256 bytes: Open refuses the log of another owner
 
-	// SegmentSize is how many bytes a file has, a multiple of 4 KiB; 0: 16 MiB. A record that is too large for it makes its file
+	// SegmentSize is the size of a file in bytes, a multiple of 4 KiB; 0: 16 MiB. A record that does not fit makes its file
 	// longer.
 	SegmentSize int
 
-	// Checkpoint opens a new segment: it returns the content of the segment's first record, and the oldest segment whose
-	// records are still needed, which may be the new one. Once that record is on disk, files of older segments are removed or
-	// used again, so the content must repeat all that their records said and that still holds. Checkpoint must not call the
-	// log.
+	// Checkpoint is called for every new segment. It returns the content of the segment's first record, and the oldest segment
+	// whose records are still needed, which may be the new one. Once that record is on disk, files of older segments are removed
+	// or reused, so the content must repeat everything in their records that is still valid. Checkpoint must not call the log.
 	Checkpoint func(segment uint32) (content []byte, first uint32)
 
-	// AcceptLoss opens what is left of a damaged log: what came before the damage, or nothing. The damage is logged.
+	// AcceptLoss opens what remains of a damaged log: everything before the damage, or nothing. The damage is logged.
 	AcceptLoss bool
 
 	Logger *slog.Logger
-	// Failed is called, at most once, when a file can't be made, written or synced. Nothing can be appended from then on:
-	// what the disk holds is not known any more, and a sync that is tried again may pass without having written anything.
+	// Failed is called, at most once, when a file can't be created, written or synced. Nothing can be appended from then on: the
+	// contents of the disk are unknown, and a retried sync may succeed without having written anything.
 	Failed func(error)
 }
 
@@ -51,53 +50,53 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// maxFree is how many files wait to be used again; further ones are removed.
+	// maxFree is how many files are kept for reuse; any others are removed.
 	maxFree = 2
-	// maxBuffer is how large a buffer may be to be kept for later records.
+	// maxBuffer bounds the size of a buffer that is kept for later records.
 	maxBuffer = 4 << 20
 )
 
 // ErrClosed: the log was closed.
 var ErrClosed = errors.New("log is closed")
 
-// Log is an open log. Its methods may be called from any goroutine.
+// Log is an open log. Its methods are safe for concurrent use.
 type Log struct {
 	cfg Config
 
 	mu      sync.Mutex
-	changed sync.Cond // a sync has ended, a segment is ready, or the log has failed
-	err     error     // of the first failure, or ErrClosed
+	changed sync.Cond // signals that a sync has ended, a segment is ready, or the log has failed
+	err     error     // the first failure, or ErrClosed
 
-	segments map[uint32]*segment // those that are needed
-	last     *segment            // that records go to
-	begin    int                 // where its records begin, behind the checkpoint
-	next     *segment            // ready to follow it; nil: not yet
-	free     []*segment          // to be used again
-	doomed   []*segment          // to be removed
+	segments map[uint32]*segment // the needed ones
+	last     *segment            // records go here
+	begin    int                 // where its records begin, after the checkpoint
+	next     *segment            // ready to follow last; nil: not yet
+	free     []*segment          // to be reused
+	obsolete []*segment          // to be removed
 
-	out     []byte // what comes next into last, from the beginning of a block
-	outAt   int    // where in last that is
-	old     int    // how many bytes at the beginning of out were written before
+	out     []byte // the next write to last, from the beginning of a block
+	outAt   int    // offset of out in last
+	old     int    // bytes at the beginning of out that were written before
 	spare   []byte // another buffer for out
-	syncing bool   // a caller writes and syncs
-	synced  LSN    // the end of what is on disk
+	syncing bool   // a caller is writing and syncing
+	synced  LSN    // the end of the log on disk
 	cut     cut
 
 	work chan struct{} // has a token when keepSegments may have something to do
 	done chan struct{} // closed when keepSegments has ended
 }
 
-// cut is what a checkpoint allows once it is on disk: the segments before first may go.
+// cut is what a checkpoint allows once it is on disk: the segments before first may be dropped.
 type cut struct {
 	first uint32
 	after LSN
 }
 
-// Append adds a record of n bytes, which fill writes into b, all of it. Fill runs under the lock of the log: it must be
-// brief and must not call the log. With sync, Append returns when the record and all before it are on disk; without, the
-// record goes to disk with the next that is synced, or with Close.
+// Append appends a record of n bytes. fill must write all of b. It runs under the lock of the log, so it must be brief and
+// must not call the log. With sync, Append returns when the record and all before it are on disk; without, the record goes
+// to disk with the next synced one, or with Close.
 //
-// An error is for good, and leaves open whether the record is there.
+// An error is permanent, and leaves open whether the record was written.
 func (l *Log) Append(n int, sync bool, fill func(at LSN, b []byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +114,7 @@ func (l *Log) Append(n int, sync bool, fill func(at LSN, b []byte)) error {
 	return l.err
 }
 
-// makeRoom returns when size bytes fit into the last segment, or it is a new one.
+// makeRoom returns once size bytes fit into the last segment, or that segment is new.
 func (l *Log) makeRoom(size int) error {
 	for l.err == nil {
 		end := l.outAt + len(l.out)
@@ -135,7 +134,7 @@ func (l *Log) makeRoom(size int) error {
 	return l.err
 }
 
-// put adds a record to the buffer and returns where it ends. Its head is sealed when it is written.
+// put adds a record to the buffer and returns its end. The record's head is sealed when the buffer is written.
 func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 	begin, size := len(l.out), recordSize(n)
 	at := lsnOf(l.last.number, l.outAt+begin)
@@ -146,7 +145,7 @@ func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 	return at + LSN(size)
 }
 
-// flush writes the buffer and syncs it. It gives up the lock meanwhile.
+// flush writes the buffer and syncs it. It releases the lock meanwhile.
 func (l *Log) flush() {
 	out, at, old, to := l.out, l.outAt, l.old, l.last
 	tail := len(out) - blockStart(len(out)) // the next write repeats it
@@ -187,7 +186,7 @@ func (l *Log) rotate() {
 	l.wake()
 }
 
-// checkpoint writes the first record of the last segment; the one before it ends at end.
+// checkpoint adds the first record of the last segment. The previous segment ends at end.
 func (l *Log) checkpoint(end LSN) {
 	content, first := l.cfg.Checkpoint(l.last.number)
 	after := l.put(checkpointHead+len(content), func(_ LSN, b []byte) {
@@ -199,7 +198,7 @@ func (l *Log) checkpoint(end LSN) {
 	l.cut = cut{first, after}
 }
 
-// dropOld gives up the segments that the last checkpoint has made superfluous, if it is on disk.
+// dropOld drops the segments that the last checkpoint has made obsolete, if the checkpoint is on disk.
 func (l *Log) dropOld() {
 	if l.synced < l.cut.after {
 		return
@@ -212,17 +211,17 @@ func (l *Log) dropOld() {
 	}
 }
 
-// discard keeps the file of a segment that nobody needs for another one, or has it removed.
+// discard keeps a segment's file for reuse, or schedules its removal.
 func (l *Log) discard(s *segment) {
 	if s.size == l.cfg.SegmentSize && len(l.free) < maxFree {
 		l.free = append(l.free, s)
 		return
 	}
-	l.doomed = append(l.doomed, s)
+	l.obsolete = append(l.obsolete, s)
 	l.wake()
 }
 
-// fail ends the log for writers. It gives up the lock while it reports.
+// fail ends the log for writers. It releases the lock while it calls Failed.
 func (l *Log) fail(err error) {
 	if l.err != nil {
 		return
@@ -234,7 +233,7 @@ func (l *Log) fail(err error) {
 	l.mu.Lock()
 }
 
-// Read returns the content of a record of n bytes that is on disk and in a segment that is needed.
+// Read returns the content of a record of n bytes. The record must be on disk, and its segment still needed.
 func (l *Log) Read(at LSN, n int) ([]byte, error) {
 	l.mu.Lock()
 	s := l.segments[at.Segment()]
@@ -261,7 +260,7 @@ func (l *Log) Read(at LSN, n int) ([]byte, error) {
 	return r.content, nil
 }
 
-// DiskBytes is how much the files of the log take.
+// DiskBytes returns the size of the log's files.
 func (l *Log) DiskBytes() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +276,7 @@ func (l *Log) DiskBytes() (n uint64) {
 	return n
 }
 
-// Segments says which segments are needed.
+// Segments returns the range of segments that are needed.
 func (l *Log) Segments() (first, last uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,7 +287,7 @@ func (l *Log) Segments() (first, last uint32) {
 	return first, l.last.number
 }
 
-// Close writes what is not written yet and closes the files.
+// Close writes everything not yet written and closes the files.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	for l.err == nil && (l.syncing || len(l.out) > l.old) {
@@ -312,7 +311,7 @@ func (l *Log) closeFiles() (err error) {
 	for _, s := range l.segments {
 		err = errors.Join(err, s.close())
 	}
-	for _, s := range append(append(l.free, l.doomed...), l.next) {
+	for _, s := range append(append(l.free, l.obsolete...), l.next) {
 		if s != nil {
 			err = errors.Join(err, s.close())
 		}
@@ -320,7 +319,7 @@ func (l *Log) closeFiles() (err error) {
 	return err
 }
 
-// wake gives keepSegments something to do. It is called with the lock held.
+// wake wakes keepSegments. The lock must be held.
 func (l *Log) wake() {
 	if l.err != nil {
 		return
@@ -331,8 +330,7 @@ func (l *Log) wake() {
 	}
 }
 
-// keepSegments removes what is not needed and makes the next segment before it is needed. It ends in Close, or when the
-// log fails.
+// keepSegments removes unneeded files and prepares the next segment ahead of time. It ends in Close, or when the log fails.
 func (l *Log) keepSegments() {
 	defer close(l.done)
 	for range l.work {
@@ -346,7 +344,7 @@ func (l *Log) keepSegments() {
 }
 
 func (l *Log) tidy() error {
-	if err := l.removeDoomed(); err != nil {
+	if err := l.removeObsolete(); err != nil {
 		return err
 	}
 	l.mu.Lock()

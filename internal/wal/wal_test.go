@@ -24,7 +24,7 @@ import (
 
 const testSegment = 16 << 10
 
-// world is a log on a disk that can lose power, and what is known of it.
+// world is a log on a disk that can lose power, with what must be in it.
 type world struct {
 	t    testing.TB
 	mem  *vfs.MemFS
@@ -34,9 +34,9 @@ type world struct {
 	keep int // how many of the newest records are needed
 
 	mu      sync.Mutex
-	records []placed // all that are needed and were ever appended, in order
-	synced  int      // how many of them were answered as synced, with those before
-	live    []LSN    // of the records that the log has: what its owner would know
+	records []placed // all needed ones that were ever appended, in order
+	synced  int      // how many of them were confirmed as synced
+	live    []LSN    // of the records in the log, as known to its owner
 	failed  error
 }
 
@@ -69,7 +69,7 @@ func (w *world) config() Config {
 		Failed: func(err error) { w.failed = err }}
 }
 
-// checkpoint says that the newest records are needed. It holds how many there were before them.
+// checkpoint declares the newest records as needed. It holds the number of records before them.
 func (w *world) checkpoint(segment uint32) ([]byte, uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *world) mustAdd(content []byte, sync bool) {
 	}
 }
 
-// losePower leaves what was synced and percent of the rest.
+// losePower keeps what was synced and percent of the rest.
 func (w *world) losePower(percent int, rng *rand.Rand) {
 	w.t.Helper()
 	after := w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
@@ -147,8 +147,8 @@ func (w *world) losePower(percent int, rng *rand.Rand) {
 	w.mem = after
 }
 
-// check compares what was replayed with what was appended: all that was synced is there, and what follows is a beginning of
-// the rest. What is not there never was.
+// check compares the replayed records with the appended ones: all synced ones are there, followed by a prefix of the
+// others. The missing ones count as never appended.
 func (w *world) check(got []placed) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -164,7 +164,7 @@ func (w *world) check(got []placed) {
 	for from < len(w.records) && w.records[from].at != got[0].at {
 		from++
 	}
-	// A checkpoint counts records that were not answered as synced, too: they lie before it.
+	// A checkpoint also counts records that were not confirmed as synced: they precede it.
 	if len(got) < min(w.keep, from+len(got)) {
 		w.t.Fatalf("the log begins with record %d of %d (%d synced), though the newest %d are needed", from, len(w.records), w.synced, w.keep)
 	}
@@ -188,7 +188,7 @@ func content(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// TestPowerLoss appends, loses power with any part of what was not synced kept, and opens the log again, over and over.
+// TestPowerLoss appends, loses power, keeping any part of what was not synced, and reopens the log, over and over.
 func TestPowerLoss(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -215,8 +215,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestCrashAtAnyWrite loses power before any one thing that the log does to its files, also while segments are made and
-// used again.
+// TestCrashAtAnyWrite loses power before any single operation on the log's files, including those that create and reuse
+// segments.
 func TestCrashAtAnyWrite(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -254,7 +254,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 	}
 }
 
-// readOne reads one of the records that are needed, if it is on disk.
+// readOne reads one of the needed records, if it is on disk.
 func (w *world) readOne(rng *rand.Rand) {
 	w.t.Helper()
 	i := len(w.records) - 1 - rng.IntN(w.keep)
@@ -298,13 +298,13 @@ func TestRead(t *testing.T) {
 		t.Errorf("a record that is damaged is read as %d bytes, %v", len(got), err)
 	}
 	w.close()
-	w.log.next = nil // as long as none is ready
+	w.log.next = nil // as if none were ready
 	if n := w.log.DiskBytes(); n < 2*testSegment {
 		t.Errorf("its segments take %d bytes", n)
 	}
 }
 
-// TestCallersShareSyncs: whoever appends while a sync is under way waits for one more sync, together with all others.
+// TestCallersShareSyncs: callers that append during a sync wait for one more sync, all together.
 func TestCallersShareSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs atomic.Int32
@@ -340,7 +340,7 @@ func TestCallersShareSyncs(t *testing.T) {
 	})
 }
 
-// TestFailureIsFinal: after a write, a sync or a new segment that failed, nothing is answered as synced.
+// TestFailureIsFinal: after a failed write, sync or new segment, nothing is confirmed as synced.
 func TestFailureIsFinal(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData, errorfs.OpRename, errorfs.OpRemove} {
 		w := newWorld(t, 5)
@@ -348,7 +348,7 @@ func TestFailureIsFinal(t *testing.T) {
 		var failed atomic.Value // the path of what has failed
 		broken := errors.New("disk is broken")
 		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if op.Kind == kind && fail.CompareAndSwap(true, false) { // the next succeeds
+			if op.Kind == kind && fail.CompareAndSwap(true, false) { // the next one succeeds
 				failed.Store(op.Path)
 				return broken
 			}
@@ -363,7 +363,7 @@ func TestFailureIsFinal(t *testing.T) {
 		var err error
 		size := 1000
 		if kind == errorfs.OpRemove {
-			size = testSegment // files that are longer than others are not used again
+			size = testSegment // files that are longer than others are not reused
 		}
 		for range 100 {
 			if err = w.add(make([]byte, size), true); err != nil {
@@ -404,7 +404,7 @@ func TestOtherOwner(t *testing.T) {
 	}
 }
 
-// TestFilesAreUsedAgain: a log whose old records nobody needs takes no more than a few files.
+// TestFilesAreUsedAgain: a log whose old records are not needed takes no more than a few files.
 func TestFilesAreUsedAgain(t *testing.T) {
 	w := newWorld(t, 3)
 	var made atomic.Int32
@@ -431,7 +431,7 @@ func TestFilesAreUsedAgain(t *testing.T) {
 	w.close()
 }
 
-// sample is a log of several segments whose records were synced one by one.
+// sample returns a log of several segments whose records were synced one by one.
 func sample(t testing.TB) *world {
 	w := newWorld(t, 60)
 	w.mustOpen()
@@ -443,7 +443,7 @@ func sample(t testing.TB) *world {
 	return w
 }
 
-// clone copies the files of the sample to a disk of its own.
+// clone copies the files of the sample to another disk.
 func (w *world) clone() *world {
 	c := *newWorld(w.t, w.keep)
 	c.mem = w.mem.CrashClone(vfs.CrashCloneCfg{})
@@ -466,7 +466,7 @@ func (w *world) change(name string, fn func(f vfs.File, size int64)) {
 	}
 }
 
-// TestFlippedBit flips bits all over the files: it is noticed, or nothing is lost but the record that was synced last.
+// TestFlippedBit flips bits all over the files: each is noticed, or only the record that was synced last is lost.
 func TestFlippedBit(t *testing.T) {
 	w := sample(t)
 	names, err := w.mem.List("/wal")
@@ -515,7 +515,7 @@ func TestFlippedBit(t *testing.T) {
 	}
 }
 
-// acceptLoss opens what is left of a damaged log: a beginning of what was needed, which goes on and is there again.
+// acceptLoss opens what remains of a damaged log: a prefix of what was needed, which can be appended to and reopened.
 func (w *world) acceptLoss() {
 	w.t.Helper()
 	var got []placed
@@ -541,7 +541,7 @@ func (w *world) acceptLoss() {
 	if len(got) == 0 {
 		w.records = nil
 	}
-	w.keep = len(w.records) // nothing may be missing in front of what is left
+	w.keep = len(w.records) // nothing may be missing before what remains
 	w.check(got)
 	w.mustAdd([]byte("after the loss"), true)
 	w.close()
@@ -549,8 +549,8 @@ func (w *world) acceptLoss() {
 	w.close()
 }
 
-// TestCutAndMissingFiles: a file that is shorter than it was, empty or gone is noticed, or nothing is lost but the record
-// that was synced last.
+// TestCutAndMissingFiles: a truncated, empty or missing file is noticed, or only the record that was synced last
+// is lost.
 func TestCutAndMissingFiles(t *testing.T) {
 	w := sample(t)
 	names, err := w.mem.List("/wal")
@@ -574,7 +574,7 @@ func TestCutAndMissingFiles(t *testing.T) {
 			case err != nil:
 				t.Fatalf("%s cut to %d: %v", name, left, err)
 			default:
-				c.synced = 0 // the end of the log may be gone without a witness: its owner's mark tells
+				c.synced = 0 // the end of the log may be lost without a witness: its owner's mark would reveal it
 				c.check(got)
 				c.close()
 			}
@@ -604,7 +604,7 @@ func (w *world) truncate(name string, size int64) {
 	}
 }
 
-// FuzzParse: no bytes make parse panic, and what it takes for a record has its checksum.
+// FuzzParse: no bytes make parse panic, and every record that it accepts has its checksum.
 func FuzzParse(f *testing.F) {
 	rec := make([]byte, recordSize(5))
 	setLength(rec, 5)

@@ -88,8 +88,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 			return h.router.SendOutbox(ctx, ns, messages)
 		},
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
-		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			out, err := broker.OperateSome.Call(ctx, h.router, broker.StepOrder{OnShard: broker.OnShard{Shard: id, Namespace: ns}, Step: c})
+		RunStep: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+			out, err := broker.RunStep.Call(ctx, h.router, broker.StepOrder{OnShard: broker.OnShard{Shard: id, Namespace: ns}, Step: c})
 			return out.Step, err
 		}})
 	h.copy = cluster.NewCopy(nil)

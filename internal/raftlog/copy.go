@@ -7,13 +7,13 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// A segment is needed as long as one entry in it is. A shard that hardly writes would keep all segments since its last
-// entries, so these are copied to the end of the log when they are few and lie far behind.
+// A segment is needed as long as any entry in it is. A shard that hardly writes would keep all segments since its last
+// entries alive, so these entries are copied to the end of the log when they are few and far behind.
 
 // keepSegments is how many segments the log may have before entries are copied out of older ones.
 const keepSegments = 8
 
-// copyOldEntries copies entries each time that a segment was begun. It ends in Close.
+// copyOldEntries copies entries whenever a segment has begun. Close ends it.
 func (l *Log) copyOldEntries() {
 	for {
 		select {
@@ -27,7 +27,7 @@ func (l *Log) copyOldEntries() {
 	}
 }
 
-// oldEntries are those of a shard that lie in old segments.
+// oldEntries is the entries of a shard that are in old segments.
 type oldEntries struct {
 	shard   uint32
 	index   *shardIndex
@@ -35,7 +35,7 @@ type oldEntries struct {
 	places  []place
 }
 
-// copyOnce copies what lies in segments that are too old, if it is less than a quarter of a segment.
+// copyOnce copies the entries in segments that are too old, if they take less than a quarter of a segment.
 func (l *Log) copyOnce() error {
 	_, last := l.wal.Segments()
 	if last <= keepSegments {
@@ -43,7 +43,7 @@ func (l *Log) copyOnce() error {
 	}
 	old, size := l.entriesBefore(last - keepSegments)
 	if size > l.cfg.SegmentSize/4 {
-		return nil // a replica lags: it needs them soon, and there are many
+		return nil // a replica lags: it will need them soon, and they are many
 	}
 	for _, o := range old {
 		if err := l.copy(o); err != nil {
@@ -71,7 +71,7 @@ func (l *Log) entriesBefore(segment uint32) (old []oldEntries, size int) {
 	return old, size
 }
 
-// copy writes entries once more, and notes their new places when they are on disk.
+// copy writes entries again, and updates their places once they are on disk.
 func (l *Log) copy(o oldEntries) error {
 	content := appendHead(nil, recordCopied, o.shard)
 	moved := make([]place, len(o.places))
@@ -107,13 +107,13 @@ func (l *Log) copy(o oldEntries) error {
 	for i, p := range moved {
 		if o.index.at(o.numbers[i]) == o.places[i] {
 			p.record, p.length = at, uint32(len(content))
-			_ = o.index.put(o.numbers[i], p) // the log has it
+			_ = o.index.put(o.numbers[i], p) // the log is known to have it
 		}
 	}
 	return nil
 }
 
-// current says whether the entries are still part of the log, and lie where they did.
+// current reports whether the entries are still part of the log, in the same places.
 func (o *oldEntries) current(l *Log) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// watch starts a watch whose notices can be read.
+// watch starts a watch and returns a channel of its notifications.
 func (w *world) watch() (*ClaimWatch, chan Lost) {
 	lost := make(chan Lost, 100)
 	return w.WatchClaims(func(l Lost) { lost <- l }, func([]Hold) { w.t.Error("the leader has not moved") }), lost
 }
 
-// A claim that was lost before its watch began is told within a second, and one that its holder ended is not called lost.
+// A claim that was lost before its watch began is reported within a second, and one that its holder ended is not reported as lost.
 func TestALossBeforeTheWatchIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		c := call("a")
 		c.Max = 4
 		claimed := <-w.claim(context.Background(), c, 0)
-		err := order(context.Background(), w.Broker, Cancel, claimed[0].ID)
+		err := operateTask(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[1])})
 		w.settle(Settle{Verb: GiveBack, Hold: hold(claimed[3])})
@@ -35,7 +35,7 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		}
 		watch, lost := w.watch()
 		watch.Add(hold(claimed[2]))
-		w.pass(time.Second) // what was there in this term was read
+		w.pass(time.Second) // claims already watched in this term have been read
 		watch.Add(hold(claimed[0]))
 		watch.Add(hold(claimed[1]))
 		watch.Add(hold(claimed[3]))
@@ -58,7 +58,7 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 	})
 }
 
-// Claims that are held are not told, whatever their namespaces and in whichever order their watches began.
+// Held claims are not reported, whatever their namespaces and the order in which their watches began.
 func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var claimed []Hold
@@ -78,7 +78,7 @@ func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
 		watch, lost := w.watch()
 		defer watch.Close()
 		watch.Add(claimed[0])
-		w.pass(time.Second) // what was there in this term was read
+		w.pass(time.Second) // claims already watched in this term have been read
 		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
 			for _, i := range order {
 				watch.Add(claimed[i])
@@ -91,7 +91,7 @@ func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
 	})
 }
 
-// Who waits in a replica that is taken away is sent elsewhere at once.
+// Calls that wait in a replica that is removed get *NotLeader immediately.
 func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -110,8 +110,8 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 		w.must(err)
 		w.Remove(one)
 		for range 3 {
-			var elsewhere *Elsewhere
-			if err := <-errs; !errors.As(err, &elsewhere) || elsewhere.Shard != one {
+			var notLeader *NotLeader
+			if err := <-errs; !errors.As(err, &notLeader) || notLeader.Shard != one {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -121,8 +121,8 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 		if watch.Add(hold(claimed[0])) {
 			t.Error("a claim of a shard that is not here is watched")
 		}
-		var elsewhere *Elsewhere
-		if _, _, err := w.Settle(ctx, one, []Settle{{Verb: Ack, Hold: hold(claimed[0])}}); !errors.As(err, &elsewhere) {
+		var notLeader *NotLeader
+		if _, _, err := w.Settle(ctx, one, []Settle{{Verb: Ack, Hold: hold(claimed[0])}}); !errors.As(err, &notLeader) {
 			t.Errorf("settle: %v", err)
 		}
 		r.watches.remove(claimed[0].ID, watch)
@@ -133,7 +133,7 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 	})
 }
 
-// No call on a shard that is not here does anything but to say so.
+// No call on a shard that is not on this node has any effect; all return *NotLeader.
 func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -157,11 +157,11 @@ func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 			"Once":        func() error { _, _, err := w.Once(ctx, two, OnceCall{}); return err },
 			"CopyWatches": func() error { return w.CopyWatches(ctx, two, nil) },
 			"Meters":      func() error { _, err := w.Meters(ctx, two, ns, nil, false); return err },
-			"a change":    func() error { return order(ctx, w.Broker, Cancel, far) },
+			"a change":    func() error { return operateTask(ctx, w.Broker, Cancel, far) },
 			"a read":      func() error { _, err := ShowGroup.Call(ctx, w, OnGroup{ns, far}); return err },
 		} {
-			var elsewhere *Elsewhere
-			if err := call(); !errors.As(err, &elsewhere) || *elsewhere != (Elsewhere{Shard: two}) {
+			var notLeader *NotLeader
+			if err := call(); !errors.As(err, &notLeader) || *notLeader != (NotLeader{Shard: two}) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 	})
 }
 
-// With a full disk nothing new is taken, and all that is there can be worked off.
+// With a full disk nothing new is accepted, but existing tasks can be completed.
 func TestAFullDiskTakesNothingNew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -214,7 +214,7 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 	})
 }
 
-// A shard that comes while the broker runs gets all that the others have: time passes in it.
+// A shard that is added while the broker runs works like the others: time passes in it.
 func TestAShardCanBeAddedLate(t *testing.T) {
 	inWorld(t, func(w *world) {
 		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil || err.Error() == "shard 1: started twice" {
@@ -233,7 +233,7 @@ func TestAShardCanBeAddedLate(t *testing.T) {
 	})
 }
 
-// A wait for a result survives that the leader's memory is thrown away.
+// A wait for a result continues although the leader's memory is dropped.
 func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ids := w.enqueue(task.Spec{Queue: "a"})
@@ -250,9 +250,9 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 		synctest.Wait()
 		r, err := w.replica(one)
 		w.must(err)
-		r.results.again()
+		r.results.wakeAll()
 		w.pass(10 * time.Second)
-		err = order(context.Background(), w.Broker, Cancel, ids[0])
+		err = operateTask(context.Background(), w.Broker, Cancel, ids[0])
 		w.must(err)
 		if s := <-states; s != task.Cancelled || time.Since(began) > 11*time.Second {
 			t.Errorf("%s after %s", s, time.Since(began))
@@ -260,7 +260,7 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 	})
 }
 
-// One who waits no more takes nobody else's wait along.
+// A wait that ends does not end the waits of others.
 func TestAWaitEndsAlone(t *testing.T) {
 	var r results
 	id := task.NewID(one, 1, 1)
@@ -283,7 +283,7 @@ func TestAWaitEndsAlone(t *testing.T) {
 	}
 }
 
-// A watch that is closed leaves nothing to look after.
+// Closing a watch leaves no claims to check.
 func TestACloseEndsAllWatches(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"})
@@ -313,11 +313,11 @@ func TestRefusalsAroundARound(t *testing.T) {
 	if got := Refusal(3, refused); got != error(refused) {
 		t.Errorf("a refusal became %v", got)
 	}
-	var elsewhere *Elsewhere
-	if err := Refusal(3, &shard.NotLeader{Leader: 5<<32 | 2}); !errors.As(err, &elsewhere) || *elsewhere != (Elsewhere{3, 2}) || err.Error() != "shard 3 is led by node 2" {
+	var notLeader *NotLeader
+	if err := Refusal(3, &shard.NotLeader{Leader: 5<<32 | 2}); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 2}) || err.Error() != "shard 3 is led by node 2" {
 		t.Errorf("not leader became %v", err)
 	}
-	if err := Refusal(3, shard.ErrStopped); !errors.As(err, &elsewhere) || *elsewhere != (Elsewhere{3, 0}) {
+	if err := Refusal(3, shard.ErrStopped); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 0}) {
 		t.Errorf("stopped became %v", err)
 	}
 	err := Refusal(3, shard.ErrUnknown)
@@ -327,11 +327,11 @@ func TestRefusalsAroundARound(t *testing.T) {
 	if err := Refusal(3, shard.ErrBusy); !errors.Is(err, task.ErrUnavailable) || errors.Is(err, ErrUnknown) {
 		t.Errorf("busy became %v", err)
 	}
-	// What was done in part is no call that did not run.
-	if err := halfway(&Elsewhere{Shard: 3}, 7); errors.As(err, &elsewhere) || !errors.Is(err, task.ErrUnavailable) {
+	// A call that was partly done is not reported as one that did not run.
+	if err := partlyDone(&NotLeader{Shard: 3}, 7); errors.As(err, &notLeader) || !errors.Is(err, task.ErrUnavailable) {
 		t.Errorf("halfway became %v", err)
 	}
-	if err := halfway(&Elsewhere{Shard: 3}, 0); !errors.As(err, &elsewhere) {
+	if err := partlyDone(&NotLeader{Shard: 3}, 0); !errors.As(err, &notLeader) {
 		t.Errorf("at the start: %v", err)
 	}
 	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {

@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// calmGroup is three replicas on a network that loses nothing, all of whose log lines are kept.
+// calmGroup is three replicas on a network without loss, with all their log lines.
 func calmGroup(t *testing.T) (w *world, lines *logLines) {
 	w, lines = newWorld(t, 11, 3, new(sometimes)), new(logLines)
 	w.calm, w.log = true, slog.New(slog.NewTextHandler(lines, nil))
@@ -27,7 +27,7 @@ func calmGroup(t *testing.T) (w *world, lines *logLines) {
 	return w, lines
 }
 
-// logLines keeps a log.
+// logLines collects a log.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -40,7 +40,7 @@ func (l *logLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// about are the lines that have a text.
+// about returns the lines that contain a text.
 func (l *logLines) about(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *logLines) about(text string) (out []string) {
 	return out
 }
 
-// serving calls a leader again and again for a while, and gives the longest time without an answer; not ok if a call failed.
+// serving calls a leader repeatedly for a while, and returns the longest time without an answer, and an error if a call failed.
 func serving(l *life, d time.Duration) (gap time.Duration, err error) {
 	last := time.Now()
 	for end := last.Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -68,9 +68,9 @@ func serving(l *life, d time.Duration) (gap time.Duration, err error) {
 	return gap, err
 }
 
-// Nothing stands still when leadership is to be handed to a replica that has just died, hangs, is cut off in one direction, or is barred from
-// leading: it is not handed over, and the calls go on as if nobody had asked.
-func TestNoHandoverToWhoGivesNoAnswer(t *testing.T) {
+// Service is not interrupted if leadership is to be transferred to a replica that has just died, hangs, is cut off in one direction, or is
+// barred from leading: no transfer takes place, and calls continue as if nobody had asked.
+func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 	for what, fell := range map[string]func(w *world, n *node){
 		"dead":           func(_ *world, n *node) { n.end(false) },
 		"cut off":        func(w *world, n *node) { w.isolate(n.num, true, true) },
@@ -87,7 +87,7 @@ func TestNoHandoverToWhoGivesNoAnswer(t *testing.T) {
 				if _, err := serving(l, time.Second); err != nil {
 					t.Fatal(err)
 				}
-				fell(w, to) // the leader has heard of it a moment before
+				fell(w, to) // the leader heard from it just before
 				var asking sync.WaitGroup
 				asking.Go(func() {
 					began := time.Now()
@@ -123,16 +123,16 @@ func TestNoHandoverToWhoGivesNoAnswer(t *testing.T) {
 	}
 }
 
-// loses has the network lose some messages from now on.
+// loses makes the network lose some messages from now on.
 func (w *world) loses(which func(*pb.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lose = which
 }
 
-// Who asks for a handover hears how it ended: it leads already, another one leads, it was asked to take over and did not, the caller has no
-// more time, or the replica has stopped.
-func TestHowHandoversEnd(t *testing.T) {
+// The caller of Transfer learns how it ended: the replica leads already, another one leads, it was asked and did not take over, the caller
+// ran out of time, or the replica has stopped.
+func TestHowTransfersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, lines := calmGroup(t)
 		l := w.leader()
@@ -181,34 +181,34 @@ func TestHowHandoversEnd(t *testing.T) {
 	})
 }
 
-// While leadership is being handed over for another reason, nobody takes this replica's disk for the cause.
-func TestSlowDiskWaitsForAHandover(t *testing.T) {
+// While leadership is being transferred for another reason, this replica's disk is not blamed for it.
+func TestSlowDiskWaitsForATransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := calmGroup(t)
 		l := w.leader()
 		time.Sleep(time.Second)
 		to := w.nodes[l.num%3].id
-		slow := func(under *handover) (handed bool) {
+		slow := func(under *transfer) (handed bool) {
 			done := make(chan struct{})
-			if err := l.shard.ask(t.Context(), func(l *loop) {
+			if err := l.shard.runOnLoop(t.Context(), func(l *loop) {
 				defer close(done)
 				now := l.cfg.Time.Elapsed()
 				l.pace.begin(now - paceWindow)
-				l.pace.peers[to] = &spell{n: leastSaves}
+				l.pace.peers[to] = &latency{n: leastSaves}
 				for range leastSaves {
 					l.pace.saved(time.Second)
 				}
-				l.handovers.under = under
-				l.leaveIfSlow()
-				handed = l.handovers.under != under
-				l.handovers.under = nil
+				l.transfers.current = under
+				l.transferIfSlow()
+				handed = l.transfers.current != under
+				l.transfers.current = nil
 			}); err != nil {
 				t.Fatal(err)
 			}
 			<-done
 			return handed
 		}
-		if slow(&handover{to: w.nodes[(l.num+1)%3].id}) || l.shard.SlowDisk() {
+		if slow(&transfer{to: w.nodes[(l.num+1)%3].id}) || l.shard.SlowDisk() {
 			t.Errorf("its disk is called slow: %v", l.shard.SlowDisk())
 		}
 		if !slow(nil) || !l.shard.SlowDisk() {
@@ -218,7 +218,7 @@ func TestSlowDiskWaitsForAHandover(t *testing.T) {
 	})
 }
 
-// unfit are the replicas to which leadership is not to be handed, as the leader says.
+// unfit returns the replicas that leadership should not be transferred to, according to the leader.
 func unfit(t *testing.T, l *life) (ids []uint64) {
 	st, err := l.shard.Status(t.Context())
 	if err != nil {
@@ -233,8 +233,8 @@ func unfit(t *testing.T, l *life) (ids []uint64) {
 	return ids
 }
 
-// A replica is unfit to lead as soon as some heartbeats are not answered, long before it counts as silent, and for a while after it has failed
-// to take over: the longer, the more often it has. All is forgotten with the leader's term.
+// A replica is unfit to lead as soon as some heartbeats are unanswered, long before it counts as silent, and for a while after it failed
+// to take over: the more often, the longer. All of this is forgotten at the end of the leader's term.
 func TestUnfitToLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := calmGroup(t)
@@ -291,8 +291,8 @@ func TestUnfitToLead(t *testing.T) {
 	})
 }
 
-// A replica that is barred hands over to one that is there, also if another one, which has just died, has as much. One that nobody can stand in
-// for leads on as long as it can.
+// A barred replica transfers leadership to one that is alive, even if another one, which has just died, has as much log. If nobody can
+// stand in for it, it continues to lead as long as it can.
 func TestBarredWithOneThatDied(t *testing.T) {
 	for dead := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -300,14 +300,14 @@ func TestBarredWithOneThatDied(t *testing.T) {
 			l := w.leader()
 			time.Sleep(time.Second)
 			var gone []*node
-			for _, n := range slices.Backward(w.nodes) { // of several that have as much, the last is taken
+			for _, n := range slices.Backward(w.nodes) { // of several with as much log, the last is taken
 				if n != l.node && len(gone) < dead {
 					n.end(false)
 					gone = append(gone, n)
 				}
 			}
 			l.shard.Bar("it stops")
-			if dead == 2 { // nobody to ask, until it notices that nobody is there at all
+			if dead == 2 { // nobody to ask, until it notices that nobody is alive
 				time.Sleep(300 * time.Millisecond)
 				if _, serves := l.shard.Now(); !serves || !l.shard.Leads() {
 					t.Error("it gave up its leadership for nobody")
@@ -333,7 +333,7 @@ func TestBarredWithOneThatDied(t *testing.T) {
 	}
 }
 
-// The replica with the lowest number is as good as others.
+// The replica with the lowest number is as good as any other.
 func TestBarredInFavourOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := calmGroup(t)
@@ -354,8 +354,8 @@ func TestBarredInFavourOfTheFirst(t *testing.T) {
 	})
 }
 
-// Leadership is not handed to a replica that does not vote, and a replica that is barred does not take it.
-func TestWhoTakesNoLeadership(t *testing.T) {
+// Leadership is not transferred to a replica that does not vote, and a barred replica does not accept it.
+func TestTransfersThatAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroup(t, 12, 3, 2, new(sometimes))
 		w.calm = true
@@ -386,18 +386,18 @@ func TestWhoTakesNoLeadership(t *testing.T) {
 	})
 }
 
-// Only what was sent in the leader's own term is a sign of life for it.
+// Only messages from the leader's own term are signs of life.
 func TestOldMessagesAreNoSignOfLife(t *testing.T) {
 	l := &loop{term: 5, leading: &leading{}, upkeep: &upkeep{ticks: 9}}
-	l.handovers.forget()
-	l.hearPeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
-	l.hearPeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
-	if at, heard := l.handovers.heard[2]; heard || l.handovers.heard[3] != 9 {
-		t.Errorf("an old message: heard at %d, %v; one of this term: heard at %d, want 9", at, heard, l.handovers.heard[3])
+	l.transfers.reset()
+	l.notePeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
+	l.notePeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
+	if at, heard := l.transfers.heardAt[2]; heard || l.transfers.heardAt[3] != 9 {
+		t.Errorf("an old message: heard at %d, %v; one of this term: heard at %d, want 9", at, heard, l.transfers.heardAt[3])
 	}
 }
 
-// Each change of leader is one line, at the new leader: from whom, to whom, and why.
+// Every change of leader is one line at the new leader: from whom, to whom, and why.
 func TestChangesOfLeaderAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, lines := calmGroup(t)
@@ -436,7 +436,7 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 		w.heal()
 		w.leader()
 		time.Sleep(5 * time.Second)
-		if last := w.leader(); last == third { // nobody else was elected meanwhile
+		if last := w.leader(); last == third { // no other leader was elected meanwhile
 			is("cut off, and back", last, fmt.Sprintf("from=%d ", third.num), `why="elected again"`)
 		}
 		if raft := append(lines.about("level=WARN msg=raft"), lines.about("level=ERROR msg=raft")...); len(raft) != 0 {
@@ -446,13 +446,13 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 	})
 }
 
-// What is put behind Raft's contexts is taken off again, and nothing else is.
+// A probe appended to Raft's contexts is removed again, and nothing else is.
 func TestSplitProbe(t *testing.T) {
 	raws := [][]byte{nil, {1, 2, 3, 4, 5, 6, 7, 8}}
 	for _, raw := range raws {
-		l := &loop{handovers: handovers{under: &handover{to: 2, probe: 7}}}
+		l := &loop{transfers: transfers{current: &transfer{to: 2, probe: 7}}}
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(2)), Context: raw}
-		l.probe(m)
+		l.addProbe(m)
 		got, probe, ok := splitProbe(m.GetContext())
 		if !ok || probe != 7 || !slices.Equal(got, raw) {
 			t.Errorf("%v came back as %v, probe %d, %v", raw, got, probe, ok)
@@ -461,9 +461,9 @@ func TestSplitProbe(t *testing.T) {
 			t.Errorf("%v without a probe: %v, %v", raw, got, ok)
 		}
 		answer := func(from, probe uint64) bool {
-			l.handovers.under.probe = probe
+			l.transfers.current.probe = probe
 			sent := &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(from), Context: m.GetContext()}
-			ready := l.isReady(sent)
+			ready := l.answersProbe(sent)
 			if !slices.Equal(sent.GetContext(), raw) {
 				t.Errorf("Raft would see %v, want %v", sent.GetContext(), raw)
 			}
@@ -473,7 +473,7 @@ func TestSplitProbe(t *testing.T) {
 			t.Error("an answer of another replica, or to another probe, counts, or the right one does not")
 		}
 		other := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(3)), Context: raw}
-		if l.probe(other); !slices.Equal(other.GetContext(), raw) {
+		if l.addProbe(other); !slices.Equal(other.GetContext(), raw) {
 			t.Errorf("another replica is asked: %v", other.GetContext())
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// Old entries that can't be read are found when they are to be copied, and end the log.
+// Old entries that can't be read are noticed when they are to be copied, and end the log.
 func TestOldEntriesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -10,47 +10,47 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// proof is what a handshake has shown: the name in the other side's certificate.
+// proof is the result of a handshake: the name in the other side's certificate.
 type proof struct {
 	credentials.TLSInfo
 	name string
 }
 
-// door makes the handshakes of connections, each with the keys of the moment.
-type door struct {
+// tlsCredentials performs the TLS handshakes of connections, each with the current keys.
+type tlsCredentials struct {
 	t    *Transport
-	want string // the name that the server must prove; empty: any node's
+	want string // the name that the server must prove; "": any node's
 }
 
-// credentials are those of connections to the node of that name, or of all that come to us.
+// credentials returns the credentials for connections to the node of that name, or for all incoming ones.
 func (t *Transport) credentials(name string) credentials.TransportCredentials {
 	if t.keyring == nil {
 		return insecure.NewCredentials()
 	}
-	return &door{t: t, want: name}
+	return &tlsCredentials{t: t, want: name}
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (d *door) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	who := strangerAt(raw)
+func (d *tlsCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	who := newUnprovenConn(raw)
 	conn, info, err := credentials.NewTLS(d.t.keyring.now().client(d.want)).ClientHandshake(ctx, authority, who)
 	if err != nil {
-		d.t.sayHandshake("a peer is not who it should be", d.want, raw, err)
+		d.t.logHandshake("a peer is not who it should be", d.want, raw, err)
 		return nil, nil, err
 	}
-	who.known = true
+	who.proven = true
 	return prove(conn, info)
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	who := strangerAt(raw)
+func (d *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	who := newUnprovenConn(raw)
 	conn, info, err := credentials.NewTLS(d.t.keyring.now().server()).ServerHandshake(who)
 	if err != nil {
-		d.t.sayHandshake("a connection to the port for peers was refused", "", raw, err)
+		d.t.logHandshake("a connection to the port for peers was refused", "", raw, err)
 		return nil, nil, err
 	}
-	who.known = true
+	who.proven = true
 	return prove(conn, info)
 }
 
@@ -68,8 +68,8 @@ func prove(conn net.Conn, info credentials.AuthInfo) (net.Conn, credentials.Auth
 	return conn, proof{TLSInfo: state, name: name}, nil
 }
 
-// sayHandshake logs why a handshake failed. A port scan, which says nothing, isn't worth a line.
-func (t *Transport) sayHandshake(what, name string, conn net.Conn, err error) {
+// logHandshake logs why a handshake failed. A port scan, which sends nothing, isn't worth a line.
+func (t *Transport) logHandshake(what, name string, conn net.Conn, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed) {
 		return
 	}
@@ -77,18 +77,20 @@ func (t *Transport) sayHandshake(what, name string, conn net.Conn, err error) {
 	if h, _, splitErr := net.SplitHostPort(host); splitErr == nil {
 		host = h
 	}
-	if t.said.may("handshake " + name + " " + host) {
+	if t.logLimit.allow("handshake " + name + " " + host) {
 		t.cfg.Logger.Warn(what, "peer", name, "address", conn.RemoteAddr().String(), "reason", err)
 	}
 }
 
 // Info implements credentials.TransportCredentials.
-func (d *door) Info() credentials.ProtocolInfo {
+func (d *tlsCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone implements credentials.TransportCredentials.
-func (d *door) Clone() credentials.TransportCredentials { return &door{t: d.t, want: d.want} }
+func (d *tlsCredentials) Clone() credentials.TransportCredentials {
+	return &tlsCredentials{t: d.t, want: d.want}
+}
 
-// OverrideServerName implements credentials.TransportCredentials. Hosts are not looked at.
-func (d *door) OverrideServerName(string) error { return nil }
+// OverrideServerName implements credentials.TransportCredentials. Host names are not checked.
+func (d *tlsCredentials) OverrideServerName(string) error { return nil }

@@ -8,13 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// results wakes those who wait for the end of a task, or until an operation rests.
+// results wakes callers that wait for the end of a task, or until an operation stops running.
 type results struct {
 	mu      sync.Mutex
 	waiting map[task.ID][]chan struct{}
 }
 
-// wait returns a channel that is closed when the task has ended, or nobody would say so any more, and a function to be called in any case afterwards.
+// wait returns a channel that is closed when the task has ended or this replica can no longer report it, and a function that must always be called
+// afterwards.
 func (h *results) wait(id task.ID) (ended <-chan struct{}, forget func()) {
 	c := make(chan struct{})
 	h.mu.Lock()
@@ -46,8 +47,8 @@ func (h *results) ended(tasks []engine.Ended) {
 	}
 }
 
-// told wakes those who wait for operations.
-func (h *results) told(operations []task.ID) {
+// operationsChanged wakes callers that wait for operations.
+func (h *results) operationsChanged(operations []task.ID) {
 	if len(operations) == 0 {
 		return
 	}
@@ -65,8 +66,8 @@ func (h *results) wake(id task.ID) {
 	delete(h.waiting, id)
 }
 
-// again wakes everybody: this replica hears no more of the ends of tasks.
-func (h *results) again() {
+// wakeAll wakes all callers: this replica no longer learns when tasks end.
+func (h *results) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, waiting := range h.waiting {
