@@ -38,7 +38,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		fail := func(message string) {
 			w.enqueue(task.Spec{Queue: "a"})
 			got := <-w.claim(context.Background(), call("a"), time.Minute)
-			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: FailDead, Failure: Failure{Message: message}}})
+			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Action: FailDead, Failure: Failure{Message: message}}})
 		}
 		var at events.Place
 		w.eventsAfter(&at)

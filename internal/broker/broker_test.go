@@ -673,7 +673,7 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 		for _, state := range []task.State{task.Dead, task.Poisoned} {
 			for way, discard := range ways {
 				what := fmt.Sprintf("%s of a task that is %s", way, state)
-				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Fall: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
+				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
 				w.dead.full.Store(true)
 				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
 					t.Errorf("%s with a full archive: %v", what, err)
@@ -760,7 +760,7 @@ func TestReplayByFilter(t *testing.T) {
 		}
 		all := Selection{Queue: "b", State: task.Dead}
 		for range 3 {
-			w.deadLetter(task.Spec{Queue: "b"}, Failing{Fall: FailDead})
+			w.deadLetter(task.Spec{Queue: "b"}, Failing{Action: FailDead})
 		}
 		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, all})
 		if err != nil || out.Matched != 3 || out.Done != 3 {

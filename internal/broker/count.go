@@ -40,7 +40,7 @@ func (r *replica) count(round *engine.Round) {
 func eventOf(t *engine.Transition, now Time) stats.Event {
 	e := stats.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Readied: t.To.State == task.Ready, Ran: -1}
 	switch {
-	case t.Born():
+	case t.Created():
 		e.Counts = e.Counts.With(stats.Enqueued)
 	case t.Claims():
 		e.Counts, e.Waited = e.Counts.With(stats.Claimed), t.Waited()

@@ -43,9 +43,9 @@ func (r *replica) publishEvents(round *engine.Round, at shard.Stamp) {
 	for i := range round.Breakers {
 		all = append(all, breakerEvent(&round.Breakers[i]))
 	}
-	for i := range round.Happened {
-		h := &round.Happened[i]
-		all = append(all, events.Event{Kind: events.Kind(h.What), Namespace: h.Namespace, Name: h.Name, Queue: h.Queue, Type: h.Type, Reason: h.Reason, Count: int64(h.Count)})
+	for i := range round.Events {
+		h := &round.Events[i]
+		all = append(all, events.Event{Kind: events.Kind(h.Kind), Namespace: h.Namespace, Name: h.Name, Queue: h.Queue, Type: h.Type, Reason: h.Reason, Count: int64(h.Count)})
 	}
 	now := at.Time.Time()
 	for i := range all {
@@ -86,7 +86,7 @@ func addTransition(all []events.Event, t *engine.Transition) []events.Event {
 		all = append(all, ended)
 	}
 	switch {
-	case t.Born():
+	case t.Created():
 		e.Kind = events.TaskEnqueued
 	case t.Replays():
 		e.Kind = events.TaskReplayed

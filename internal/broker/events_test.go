@@ -62,8 +62,8 @@ func TestEventsOfTasks(t *testing.T) {
 			t.Helper()
 			return w.enqueue(task.Spec{Queue: "a", MaxAttempts: 2, Retry: &task.Retry{Initial: time.Minute, Factor: 1, Max: time.Minute}})[0]
 		}
-		fail := func(fall engine.Fall, message string) {
-			w.settle(Settle{Verb: Fail, Hold: claim(), Fail: Failing{Fall: fall, Failure: Failure{Message: message}}})
+		fail := func(fall engine.FailAction, message string) {
+			w.settle(Settle{Verb: Fail, Hold: claim(), Fail: Failing{Action: fall, Failure: Failure{Message: message}}})
 		}
 
 		id := enqueue()

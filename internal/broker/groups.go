@@ -175,7 +175,7 @@ type GroupNotices struct {
 // RecordNotices records the notices in the group's shard.
 var RecordNotices = changes(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
 	for _, n := range q.Notices {
-		workflow.Told(round, q.Namespace, n)
+		workflow.Receive(round, q.Namespace, n)
 	}
 	return Nothing{}, nil
 })

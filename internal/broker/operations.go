@@ -348,7 +348,7 @@ func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int
 	})
 	if err == nil && then.State != OperationRunning {
 		r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
-			"done", then.Done, "skipped", then.Passed(), "failed", then.Failed, "why", then.Why)
+			"done", then.Done, "skipped", then.SkippedCount(), "failed", then.Failed, "why", then.Why)
 	}
 	return a, err
 }

@@ -111,7 +111,7 @@ var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r
 				s.before = round.Now()
 			}
 			if s.n, s.more, err = engine.Purge(round, q.Namespace, q.Queue, s.before, chunk); err == nil {
-				of.Did(round, q.Namespace, int64(s.n))
+				of.Record(round, q.Namespace, int64(s.n))
 			}
 			return s, err
 		})
@@ -172,7 +172,7 @@ var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, 
 					n++
 				}
 			}
-			of.Did(round, ns, n)
+			of.Record(round, ns, n)
 			return n, nil
 		})
 	})
@@ -192,7 +192,7 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 					n++
 				}
 			}
-			of.Did(round, ns, n)
+			of.Record(round, ns, n)
 			return n, nil
 		})
 	})

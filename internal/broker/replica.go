@@ -103,7 +103,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.polls.begin(o.Began)
 	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
-	auditlog.Keep(r.leader, r.b.cfg.AuditKeep)
+	auditlog.SetRetention(r.leader, r.b.cfg.AuditKeep)
 	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the previous leader may still finish
 	if r.ticks != nil {
 		schedule.TraceTicks(r.leader, r.ticks.begin)
@@ -149,7 +149,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	if round.ToOperate {
 		poke(r.operations.wake)
 	}
-	r.results.operationsChanged(round.Rested)
+	r.results.operationsChanged(round.Stopped)
 	r.setDeadline(r.leader.NextDeadline())
 	r.readAhead()
 }

@@ -66,7 +66,7 @@ func TestNewDeadLetters(t *testing.T) {
 		die := func(queue string) task.ID {
 			id := w.enqueue(task.Spec{Queue: queue})[0]
 			got := <-w.claim(ctx, call(queue), 0)
-			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
+			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Action: engine.FailDead}})
 			return id
 		}
 		is := func(when string, dead, fresh int64) {
@@ -91,7 +91,7 @@ func TestNewDeadLetters(t *testing.T) {
 		w.must(err)
 		is("when both are handled", 1, 0)
 		got := <-w.claim(ctx, call("mail"), 0)
-		w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
+		w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Action: engine.FailDead}})
 		is("when the replayed one has died again", 2, 1)
 		err = operateTask(ctx, w.Broker, Retry, old)
 		w.must(err)

@@ -45,15 +45,15 @@ type (
 	View             = query.View
 	ClaimCall        = engine.ClaimRequest
 	Time             = store.Time
-	FailResult       = engine.Fall
+	FailResult       = engine.FailAction
 )
 
 // Results that a handler may ask for after a failed run.
 const (
-	FailRetry   = engine.FallRetry
-	FailDead    = engine.FallDead
-	FailDiscard = engine.FallDiscard
-	FailPoison  = engine.FallPoison
+	FailRetry   = engine.FailRetry
+	FailDead    = engine.FailDead
+	FailDiscard = engine.FailDiscard
+	FailPoison  = engine.FailPoison
 )
 
 // States of a breaker that is not closed.

@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Ack ends a task with success, and lets what follows it be born. Repeated with the same token it gives the first answer again.
+// Ack ends a task with success and starts what follows it. Repeating it with the same token returns the first answer.
 func Ack(r *Round, h Hold, result schema.Result) (Settled, error) {
 	from, ended, err := r.Held("ack", h)
 	if err != nil {
@@ -22,7 +22,7 @@ func Ack(r *Round, h Hold, result schema.Result) (Settled, error) {
 		r.tx.Set(schema.IDKey(h.Namespace, schema.TableResult, h.ID), result.Encode())
 	}
 	if c.To.Links != nil {
-		c.tellLinked(result)
+		c.notifyLinked(result)
 	}
 	return Settled{State: task.Succeeded}, nil
 }

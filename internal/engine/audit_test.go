@@ -13,14 +13,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onSchedule is a round of an operator's call on a schedule.
+// onSchedule runs an operator's call on a schedule in a round.
 func onSchedule[T any](s *story, action task.Action, name string, do func(r *engine.Round) (T, error)) (T, error) {
 	return engine.Run(s.World, func(r *engine.Round) (T, error) {
 		return schedule.Audited(r, s.by, action, "default", name, func() (T, error) { return do(r) })
 	})
 }
 
-// purgeStep purges a queue, in rounds of n tasks: 1,000 without.
+// purgeStep purges a queue, in rounds of n tasks, by default 1,000.
 func (s *story) purgeStep(d *datadriven.TestData) string {
 	total, queue := int64(0), d.CmdArgs[0].Key
 	s.versions++
@@ -34,7 +34,7 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 		more, err = engine.Run(s.World, func(r *engine.Round) (bool, error) {
 			n, more, err := engine.Purge(r, "default", queue, s.Now, limit)
 			if err == nil {
-				bulk.Did(r, "default", int64(n))
+				bulk.Record(r, "default", int64(n))
 			}
 			total += int64(n)
 			return more, err
@@ -49,8 +49,7 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 	return fmt.Sprintf("discarded %d", total)
 }
 
-// auditStep says who acts from now on, or shows what the shard has noted, the oldest first. In what was changed, times are not
-// shown.
+// auditStep sets the operator for the following steps, or shows the shard's audit log, oldest first. Times are omitted from changes.
 func (s *story) auditStep(d *datadriven.TestData) string {
 	if d.Cmd == "as" {
 		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Face: task.FaceREST, Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
@@ -89,7 +88,7 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-// operate is an operator's call on a task, which is noted if it changes something and is not refused.
+// operate is an operator's call on a task, which is recorded if it changes something and is not refused.
 func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*engine.Round) error) error {
 	_, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) {
 		return struct{}{}, auditlog.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })

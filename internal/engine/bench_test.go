@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The benchmarks run rounds without Raft and fsync: what the engine itself costs. Figures are per task.
+// The benchmarks run rounds without Raft and fsync, to measure the engine itself. Figures are per task.
 
 const benchBatch = 100
 
@@ -65,7 +65,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	reportPerTask(b, cpu)
 }
 
-// reportPerTask says what a task cost in time, and in CPU time of the whole process with flushes and compactions.
+// reportPerTask reports the time per task, and the CPU time of the whole process including flushes and compactions.
 func reportPerTask(b *testing.B, before time.Duration) {
 	tasks := float64(b.N) * benchBatch
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/tasks, "ns/task")
@@ -80,7 +80,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Size is how much a benchmark is about: n, and a twentieth with -short, which is to see that it still runs.
+// Size returns the size of a benchmark: n, or a twentieth of it with -short, which only checks that it runs.
 func Size(n int) int {
 	if testing.Short() {
 		return n / 20
@@ -92,7 +92,7 @@ func Size(n int) int {
 func BenchmarkLife(b *testing.B) {
 	for _, backlog := range []int{0, 1_000, 1_000_000} {
 		if backlog == 1_000_000 && testing.Short() {
-			continue // it takes 15 s to make
+			continue // it takes 15 s to set up
 		}
 		b.Run(name(backlog), func(b *testing.B) {
 			w := BenchWorld(b)
@@ -123,9 +123,9 @@ func (w *World) claimAndAck(n int) {
 	})
 }
 
-// BenchmarkForget is BenchmarkLife of a thousand tasks a second that are forgotten a quarter of an hour after their acks: what it costs more,
-// forgetting costs. Mixed: each tenth stays. Soon: after a minute, so that each leaves a row for repeated requests.
-// Keyed: with idempotency keys that end with them.
+// BenchmarkForget is BenchmarkLife with a thousand tasks a second that are forgotten a quarter of an hour after their acks: the difference is the
+// cost of forgetting. Mixed: every tenth task stays. Soon: after a minute, so that each leaves a row for repeated requests. Keyed: with idempotency
+// keys that expire with them.
 func BenchmarkForget(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -181,8 +181,7 @@ func name(backlog int) string {
 	return "empty"
 }
 
-// BenchmarkKeys is BenchmarkLife with 100,000 keys that wait, each with limits, as fairly as they share. plain: the same tasks
-// without keys and limits.
+// BenchmarkKeys is BenchmarkLife with 100,000 waiting keys, each with limits, which share fairly. plain: the same tasks without keys and limits.
 func BenchmarkKeys(b *testing.B) {
 	keys := Size(100_000)
 	for _, limited := range []bool{false, true} {
@@ -234,7 +233,7 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkUnique is BenchmarkEnqueue of tasks that have a unique key each, of those whose key is held, and of debounced ones.
+// BenchmarkUnique is BenchmarkEnqueue with unique keys: of tasks with a key each, of tasks whose key is held, and of debounced tasks.
 func BenchmarkUnique(b *testing.B) {
 	for _, c := range []struct {
 		name string

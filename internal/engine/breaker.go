@@ -9,18 +9,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What breakers ask of their queue and bring about there (breaker.Host).
+// roundQueue implements breaker.Host.
 
-func (h queueIn) Now() store.Time              { return h.r.now }
-func (h queueIn) Rule(typ string) task.Breaker { return h.q.config.Settings.BreakerOf(typ) }
-func (h queueIn) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
+func (h roundQueue) Now() store.Time              { return h.r.now }
+func (h roundQueue) Rule(typ string) task.Breaker { return h.q.config.Settings.BreakerOf(typ) }
+func (h roundQueue) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
 
-func (h queueIn) Changed(c breaker.Change) {
+func (h roundQueue) Changed(c breaker.Change) {
 	c.Namespace, c.Queue = h.q.ns, h.q.name
 	h.r.Breakers = append(h.r.Breakers, c)
 }
 
-func (h queueIn) SetDeadline(typ string, was, at store.Time) {
+func (h roundQueue) SetDeadline(typ string, was, at store.Time) {
 	if was != 0 {
 		h.r.tx.Delete(schema.DeadlineKey(was, schema.OnBreaker, h.q.ns, schema.TypeRest(h.q.name, typ)))
 	}
@@ -29,7 +29,7 @@ func (h queueIn) SetDeadline(typ string, was, at store.Time) {
 	}
 }
 
-func (h queueIn) Touch(typ string) { h.r.breakers = append(h.r.breakers, dirtyBreaker{h.q, typ}) }
+func (h roundQueue) Touch(typ string) { h.r.breakers = append(h.r.breakers, dirtyBreaker{h.q, typ}) }
 
 type dirtyBreaker struct {
 	q   *Queue
@@ -50,7 +50,7 @@ func (r *Round) sealBreakers() {
 	r.breakers = nil
 }
 
-// breakerDue is for the deadline of a breaker.
+// breakerDue handles the deadline of a breaker.
 func breakerDue(r *Round, d schema.Deadline) {
 	name, typ, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
@@ -61,8 +61,8 @@ func breakerDue(r *Round, d schema.Deadline) {
 	}
 }
 
-// readBreakers comes before the lanes, so that none of a held type is shown.
-func (h queueIn) readBreakers() {
+// readBreakers must run before the lanes are read, so that no task of a held type becomes visible.
+func (h roundQueue) readBreakers() {
 	q := h.q
 	if !q.config.Settings.Breaks() {
 		return
@@ -79,14 +79,14 @@ func (h queueIn) readBreakers() {
 	})
 }
 
-// watchTypes begins to keep what breakers need.
+// watchTypes starts tracking tasks by type, which breakers need.
 func (q *Queue) watchTypes() {
 	q.breakers = breaker.NewSet()
 	q.lanes.WatchTypes(true)
 }
 
-// followBreakers lets the breakers follow rules that have changed.
-func (h queueIn) followBreakers(was *task.Settings) {
+// followBreakers applies changed rules to the breakers.
+func (h roundQueue) followBreakers(was *task.Settings) {
 	q := h.q
 	now := &q.config.Settings
 	if q.breakers == nil {
@@ -101,7 +101,7 @@ func (h queueIn) followBreakers(was *task.Settings) {
 	}
 }
 
-// CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
+// CloseBreakers manually closes the breaker of a type, or all breakers of the queue if typ is "". It returns how many it closed.
 func CloseBreakers(r *Round, ns, name, typ string) (n int, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// enqueueBroken enqueues n tasks, each with a type and a key by its number.
+// enqueueBroken enqueues n tasks, with types and keys derived from their numbers.
 func enqueueBroken(w *World, n int, of func(i int) (typ, key string)) {
 	for i := 0; i < n; {
 		w.Round(func(r *Round) {
@@ -58,7 +58,7 @@ func BenchmarkBreaker(b *testing.B) {
 	}
 }
 
-// BenchmarkProbe lets a probe of a type with tasks of 100,000 keys through, and takes it back; opening and closing moves them all.
+// BenchmarkProbe lets a probe through of a type with tasks of 100,000 keys, and ends it again. Opening and closing moves all of them.
 func BenchmarkProbe(b *testing.B) {
 	w := BenchWorld(b)
 	s := task.DefaultSettings()

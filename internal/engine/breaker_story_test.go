@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// breakerRules reads breaker=FAILURES/ATTEMPTS/WINDOW, of which the failures are a percentage, with hold, max-hold and probes beside it;
-// unbroken=TYPE,… have none, and breaker-of-TYPE is that of one type.
+// breakerRules parses breaker=FAILURES/ATTEMPTS/WINDOW, with the failures in percent, and hold, max-hold and probes. Types in unbroken=TYPE,… have no
+// breaker, and breaker-of-TYPE is the rule of one type.
 func breakerRules(d *datadriven.TestData, set *task.Settings) {
 	read := func(v string) (b task.Breaker) {
 		parts := strings.Split(v, "/")
@@ -34,7 +34,7 @@ func breakerRules(d *datadriven.TestData, set *task.Settings) {
 	}
 }
 
-// closeBreakerStep closes the breaker of a type by hand, or all of a queue.
+// closeBreakerStep manually closes the breaker of a type, or all breakers of a queue.
 func (s *story) closeBreakerStep(d *datadriven.TestData) string {
 	n, err := engine.Run(s.World, func(r *engine.Round) (int, error) {
 		return auditlog.CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
@@ -42,7 +42,7 @@ func (s *story) closeBreakerStep(d *datadriven.TestData) string {
 	return answer(err, "closed %d", n)
 }
 
-// breakerChanges tells which breakers have opened and closed since it was asked last.
+// breakerChanges shows which breakers have opened and closed since its last call.
 func (s *story) breakerChanges() (out string) {
 	for _, c := range s.Broke {
 		if c.Closed == "" {

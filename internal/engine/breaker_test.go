@@ -14,8 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// sameBreakers proves that memory and rows have the same breakers, that they hold the same types, and that the lanes by type are all
-// there.
+// sameBreakers checks that memory and rows have the same breakers, that they hold the same types, and that the lanes by type are complete.
 func sameBreakers(q, again *Queue, now store.Time) error {
 	if (q.breakers == nil) != (again.breakers == nil) {
 		return fmt.Errorf("queue %q: memory has breakers %v, rows %v", q.name, q.breakers, again.breakers)
@@ -49,9 +48,9 @@ func sameBreakers(q, again *Queue, now store.Time) error {
 	return nil
 }
 
-// openTypes are the types whose breakers are told not to be closed. The test has no more of them than are told.
+// openTypes returns the types whose breakers are reported as not closed. The test has no more of them than are reported.
 func openTypes(q *Queue) map[string]breaker.Info {
-	infos, _ := q.breakers.Told(&q.config.Settings)
+	infos, _ := q.breakers.NotClosed(&q.config.Settings)
 	open := map[string]breaker.Info{}
 	for _, i := range infos {
 		open[i.Type] = i
@@ -59,7 +58,7 @@ func openTypes(q *Queue) map[string]breaker.Info {
 	return open
 }
 
-// dumpBreakers is all that a leader has in memory of a queue's breakers.
+// dumpBreakers returns all that a leader has in memory of a queue's breakers.
 func dumpBreakers(s *breaker.Set) (out []string) {
 	for _, typ := range s.Types() {
 		out = append(out, fmt.Sprintf("%+v", *s.Of(typ)))
@@ -81,7 +80,7 @@ func TestBreakersAreBounded(t *testing.T) {
 		for i, c := range got {
 			h, err := Hold{Namespace: "default", ID: c.ID, Token: c.Token}, error(nil)
 			if i%2 == 0 {
-				_, err = Fail(r, h, FailRequest{Fall: FallDead})
+				_, err = Fail(r, h, FailRequest{Action: FailDead})
 			} else {
 				_, err = Ack(r, h, schema.Result{})
 			}
@@ -99,7 +98,7 @@ func TestBreakersAreBounded(t *testing.T) {
 		t.Fatalf("%d types of %d have a breaker", rows(), len(got))
 	}
 	info, _ := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
-	if info.BreakersOpen != breaker.MaxTypes/2 || len(info.Breakers) != breaker.MaxTold {
+	if info.BreakersOpen != breaker.MaxTypes/2 || len(info.Breakers) != breaker.MaxListed {
 		t.Errorf("%d breakers are open, %d are told", info.BreakersOpen, len(info.Breakers))
 	}
 	w.Pass(3 * time.Minute)

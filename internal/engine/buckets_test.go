@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A change of a queue's settings touches the buckets whose rates change, and no others: a queue may have a million.
+// A change of a queue's settings touches only the buckets whose rates change: a queue may have a million.
 func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 	w := NewWorld(t)
 	c := task.QueueConfig{Settings: task.DefaultSettings()}
@@ -78,7 +78,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 	}
 }
 
-// Tokens that a key has taken stay taken when another leader comes, also when the key runs more tasks than its row names.
+// Tokens that a key has taken stay taken after a change of leader, even if the key runs more tasks than its row lists.
 func TestTokensOfManyClaimsStayTaken(t *testing.T) {
 	const most = 2 * limit.MaxNamed
 	w := NewWorld(t)

@@ -5,9 +5,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Cancel ends a task that has not ended. Its worker's token is good for nothing from then on. On a cancelled task it is
-// accepted and changes nothing, so that a lost answer is safe to repeat; on one that has ended otherwise it is
-// task.ErrWrongState, with the state.
+// Cancel ends a task that has not ended. Its worker's token is invalid from then on. Cancelling a cancelled task is a no-op, so that a call whose
+// answer was lost can be repeated; if the task has ended otherwise, the error is task.ErrWrongState, with the state.
 func Cancel(r *Round, ns string, id task.ID) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -23,7 +22,7 @@ func Cancel(r *Round, ns string, id task.ID) error {
 	c.Finish(task.Cancelled, task.ReasonCaller)
 	if from.State == task.Claimed {
 		c.endAttempt(task.OutcomeCancelled, schema.Failure{})
-		c.lose(task.StaleCancelled)
+		c.noteLost(task.StaleCancelled)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Change is a step of a task's life: the task as it was and as it shall be. A verb begins one, says in To what changes, and ends it by
-// Move, or by what says more: Finish, bury, retry, waitAgain.
+// Change is one step in a task's life: its state before and after. A verb starts a change, edits To, and completes it with Move or with a more
+// specific method: Finish, makeDead, retry, requeue.
 type Change struct {
 	r  *Round
 	ns string
@@ -20,21 +20,20 @@ type Change struct {
 	To   *schema.Exec
 }
 
-// Change begins a step of a task that is as from says.
+// Change starts a change of a task whose current state is from.
 func (r *Round) Change(ns string, id task.ID, from *schema.Exec) Change {
 	to := *from
 	return Change{r: r, ns: ns, id: id, q: r.QueueOf(ns, from), From: from, To: &to}
 }
 
-// another begins a step of a task of the same queue, which must be there.
-func (c *Change) another(id task.ID) Change {
+// changeOf starts a change of another task of the same queue. The task must exist.
+func (c *Change) changeOf(id task.ID) Change {
 	from := c.r.execOf(c.ns, id)
 	to := *from
 	return Change{r: c.r, ns: c.ns, id: id, q: c.q, From: from, To: &to}
 }
 
-// Move takes the task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
-// so that no verb has to.
+// Move moves the task from one state to another. It keeps counters, lanes and deadlines in step with the row, so that no verb has to.
 func (c *Change) Move() {
 	r, q, from, to := c.r, c.q, c.From, c.To
 	if from == nil {
@@ -42,9 +41,9 @@ func (c *Change) Move() {
 	} else if !from.State.CanBecome(to.State) {
 		panic(fmt.Sprintf("task %s: %s can't become %s", c.id, from.State, to.State))
 	}
-	var heir, next task.ID
+	var newHolder, next task.ID
 	if to.Unique != nil {
-		heir = unique.Pass(r, c.ns, c.id, from, to)
+		newHolder = unique.Keep(r, c.ns, c.id, from, to)
 	}
 	if to.Order != 0 || q.strict() {
 		next = q.order.Keep(r, c.id, q.strict(), from, to)
@@ -63,15 +62,15 @@ func (c *Change) Move() {
 		q.lanes.ForgetIdle(from.Key)
 	}
 	c.write()
-	if heir != (task.ID{}) {
-		c.inherit(heir)
+	if newHolder != (task.ID{}) {
+		c.makeHolder(newHolder)
 	}
 	if next != (task.ID{}) {
-		c.comeFirst(next)
+		c.makeFirst(next)
 	}
 }
 
-// write writes the task's row, when its place is right.
+// write writes the task's row, after its counters, lanes and deadlines are up to date.
 func (c *Change) write() {
 	r := c.r
 	if c.id == r.operated.id {
@@ -88,16 +87,16 @@ func (c *Change) write() {
 	}
 }
 
-// inherit makes the task that was next the holder of its unique key. The key's row says so already.
-func (c *Change) inherit(id task.ID) {
-	heir := c.another(id)
-	heir.To.Role = schema.RoleHolder
-	heir.Move()
+// makeHolder makes the next task the holder of its unique key. The key's row names it already.
+func (c *Change) makeHolder(id task.ID) {
+	holder := c.changeOf(id)
+	holder.To.Role = schema.RoleHolder
+	holder.Move()
 }
 
-// comeFirst brings a ready task into its lane that has become the first of its key.
-func (c *Change) comeFirst(id task.ID) {
-	next := c.another(id)
+// makeFirst puts a ready task into its lane once it is the first of its key.
+func (c *Change) makeFirst(id task.ID) {
+	next := c.changeOf(id)
 	next.To.Behind = false
 	c.r.MakeReady(next.To)
 	next.Move()

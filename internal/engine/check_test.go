@@ -13,13 +13,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Check finds a dead letter that would never come into the archive, and rows that would bring there what is none.
+// Check finds a dead letter that would never be archived, and rows that would archive a task that is not a dead letter.
 func TestCheckFindsArchiveRows(t *testing.T) {
 	toArchive := func(tx *store.Tx, id task.ID, x *schema.Exec) {
 		tx.Set(schema.ArchiveKey("default", x.EndedAt, id), nil)
 	}
 	for name, c := range map[string]struct {
-		state task.State // of the task whose rows are spoilt
+		state task.State // of the task whose rows are damaged
 		spoil func(tx *store.Tx, id task.ID, x *schema.Exec)
 		want  string
 	}{
@@ -57,7 +57,8 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}
 }
 
-// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, one that leaves something for ever, and keys that never end.
+// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, one whose remains are kept for ever, and keys that never
+// expire.
 func TestCheckFindsSharedDeadlines(t *testing.T) {
 	for name, spoil := range map[string]func(d *schema.Deadline){
 		"no row": func(d *schema.Deadline) { d.Shared, d.Keys = nil, nil },
@@ -102,7 +103,7 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 	}
 }
 
-// Check finds a task that errs about when its idempotency key ends, and a key that can't be read.
+// Check finds a task that has the wrong expiry of its idempotency key, and a key that can't be decoded.
 func TestCheckFindsKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(r *Round, id task.ID, x *schema.Exec)
@@ -134,7 +135,7 @@ func TestCheckFindsKeys(t *testing.T) {
 	}
 }
 
-// Check finds a result that a task does not know of, and the other way round.
+// Check finds a result without a task that refers to it, and the other way round.
 func TestCheckFindsResults(t *testing.T) {
 	for _, had := range []bool{true, false} {
 		w := NewWorld(t)
@@ -208,7 +209,7 @@ func TestCheckFindsStaleRows(t *testing.T) {
 	}
 }
 
-// Dead letters come to the archive a few at a time if they are large.
+// Large dead letters are archived a few at a time.
 func TestToArchiveEndsByBytes(t *testing.T) {
 	w := NewWorld(t)
 	for range 20 {
@@ -233,7 +234,7 @@ func (w *World) enqueueOne() task.ID {
 	return a.ID
 }
 
-// Check finds what a forgotten task has left if it is wrong, or lives on.
+// Check finds wrong remains of a forgotten task, and remains of a task that still exists.
 func TestCheckFindsForgottenTasks(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(k *schema.KeyRow)
@@ -280,7 +281,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 	})
 }
 
-// Check finds a lane and counters that are not those of their tasks.
+// Check finds a lane and counters that do not match their tasks.
 func TestCheckFindsLanesAndCounts(t *testing.T) {
 	lane := func(count, first uint64) func(tx *store.Tx, x *schema.Exec) {
 		return func(tx *store.Tx, x *schema.Exec) {
@@ -330,7 +331,7 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 	}
 }
 
-// Check finds a claim without its secret, and one that lasts longer than its run may and any change of leader would let it.
+// Check finds a claim without a nonce, and one that lasts longer than its run, and any change of leader, would allow.
 func TestCheckFindsClaims(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(c *schema.Claim)

@@ -8,29 +8,29 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Share is a queue of a claim, and its weight if the claim is weighted.
+// Share is one of the queues of a claim, with its weight if the claim is weighted.
 type Share struct {
 	Queue  string
 	Weight int
 }
 
-// ClaimRequest says what a worker takes. The caller has checked it.
+// ClaimRequest describes which tasks a worker claims. The caller has validated it.
 type ClaimRequest struct {
 	Namespace string
 	Queues    []Share
 	Weighted  bool // by the weights, exactly; else the first queue that has a task
 	Types     []string
 	Max       int
-	Runs      bool          // of one key of an ordered queue, several tasks may be given; else one
-	MaxBytes  int           // of all that is given, as Claimed.Weight counts; the first task is given whatever its weight
+	Runs      bool          // several tasks of one key of an ordered queue may be returned; else one
+	MaxBytes  int           // of all tasks together, by Claimed.Weight; the first is returned whatever its weight
 	Lease     time.Duration // 0: the queue's
 	Worker    string
-	Stream    bool // the worker is connected by a stream, so its node knows when it goes
+	Stream    bool // the worker is connected by a stream, so its node notices when it disconnects
 	ClaimKey  string
 	Entropy   uint64 // from which the tokens' nonces are derived
 }
 
-// Claimed is a task as a worker gets it.
+// Claimed is a claimed task as its worker receives it.
 type Claimed struct {
 	*schema.Envelope
 	Exec        *schema.Exec
@@ -40,14 +40,14 @@ type Claimed struct {
 	Checkpoint  []byte
 }
 
-// Weight is about how many bytes the task takes in the answer to a claim.
+// Weight returns roughly how many bytes the task takes in the answer to a claim.
 func (t *Claimed) Weight() int { return t.Envelope.Weight() + len(t.Checkpoint) }
 
-// runGrace is how long a worker has, after a run's timeout, to say that it timed out.
+// runGrace is how long a worker has, after a run's timeout, to report that it timed out.
 const runGrace = 10 * time.Second
 
-// ClaimTasks takes up to Max tasks, and after the first none that would not fit into MaxBytes; none if nothing may run. A
-// repeat with the same claim key changes nothing and gets the claims of the first call that still hold.
+// ClaimTasks claims up to Max tasks; after the first, only tasks that fit into MaxBytes. It returns none if nothing may run. A repeat with the same
+// claim key changes nothing and returns those claims of the first call that still hold.
 func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 	if c.ClaimKey != "" {
 		if again, ok := c.reclaim(r); ok {
@@ -60,19 +60,19 @@ func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 		p.warmBehind()
 	}
 	if c.ClaimKey != "" && len(p.got) > 0 {
-		p.remember()
+		p.makeRepeatable()
 	}
 	return p.got, false
 }
 
-// claiming is a claim under way. It chooses the queue of each next task.
+// claiming is a claim in progress. It chooses the queue of each next task.
 type claiming struct {
 	r    *Round
 	c    *ClaimRequest
 	got  []Claimed
-	room int // bytes that the next task may have, unless it is the first
+	room int // bytes left for the next task, unless it is the first
 
-	credit []int // of the weighted queues, kept by the leader; nil: strict order
+	credit []int // of the weighted queues, owned by the leader; nil: strict order
 	before []int // the credit before the last pick
 }
 
@@ -85,7 +85,7 @@ func (r *Round) claiming(c *ClaimRequest) *claiming {
 	return p
 }
 
-// claim takes tasks until there are enough, or nothing may run, or the next would not fit.
+// claim takes tasks until there are enough, nothing may run, or the next does not fit.
 func (p *claiming) claim() {
 	for len(p.got) < p.c.Max {
 		q := p.pick()
@@ -109,12 +109,12 @@ func (p *claiming) add(t Claimed) {
 	p.got = append(p.got, t)
 }
 
-// fits says whether a task may be given: the first may, whatever its weight.
+// fits reports whether a task fits into the answer. The first always does.
 func (p *claiming) fits(e *schema.Envelope, checkpoint []byte) bool {
 	return len(p.got) == 0 || e.Weight()+len(checkpoint) <= p.room
 }
 
-// from takes the next task of a queue, unless it does not fit.
+// from claims the next task of a queue, if it fits.
 func (p *claiming) from(q *Queue) (t Claimed, ok bool) {
 	r, c := p.r, p.c
 	credit := q.credit
@@ -133,7 +133,7 @@ func (p *claiming) from(q *Queue) (t Claimed, ok bool) {
 	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), true
 }
 
-// nextPriority chooses among the priorities that have a task of the types. One must have.
+// nextPriority chooses among the priorities that have a task of the types. There must be at least one.
 func (q *Queue) nextPriority(types []string) task.Priority {
 	s := q.config.Settings
 	if s.Weighted() {
@@ -147,7 +147,7 @@ func (q *Queue) nextPriority(types []string) task.Priority {
 	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.Has(p, types) })]
 }
 
-// take moves a task into the worker's hands.
+// take moves a task to Claimed, held by the worker.
 func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema.Exec) *schema.Exec {
 	to := *from
 	step := Change{r: r, ns: q.ns, id: e.ID, q: q, From: from, To: &to}
@@ -164,7 +164,7 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 	}
 	until := r.now.Add(run)
 	to.Claim = schema.Claim{
-		Nonce:  Mix(c.Entropy ^ Mix(to.Fence) ^ chanceBits(e.ID)),
+		Nonce:  Mix(c.Entropy ^ Mix(to.Fence) ^ foldID(e.ID)),
 		Worker: c.Worker, At: r.now, Lease: lease,
 		Until: min(r.now.Add(lease), until), RunUntil: until,
 	}
@@ -173,7 +173,7 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 	return &to
 }
 
-// claimed is a claimed task as its worker gets it.
+// claimed returns a claimed task as its worker receives it.
 func (r *Round) claimed(q *Queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
 	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.LastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
@@ -182,7 +182,7 @@ func (l *Leader) token(x *schema.Exec) task.Token {
 	return task.Token{Epoch: l.term.Epoch, Fence: x.Fence, Nonce: x.Claim.Nonce}
 }
 
-func chanceBits(id task.ID) (bits uint64) {
+func foldID(id task.ID) (bits uint64) {
 	for _, b := range id {
 		bits = bits<<7 ^ bits>>57 ^ uint64(b)
 	}

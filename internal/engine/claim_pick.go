@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Runnable says whether a claim would get something.
+// Runnable reports whether a claim would get a task.
 func Runnable(r *Round, c *ClaimRequest) bool {
 	p := claiming{r: r, c: c}
 	for _, s := range c.Queues {
@@ -19,7 +19,7 @@ func Runnable(r *Round, c *ClaimRequest) bool {
 	return false
 }
 
-// pick returns nil when no queue has a task.
+// pick chooses the queue of the next task, or returns nil if no queue has one.
 func (p *claiming) pick() *Queue {
 	if p.credit == nil {
 		for _, s := range p.c.Queues {
@@ -42,7 +42,7 @@ func (p *claiming) pick() *Queue {
 	return p.runnable(p.c.Queues[at].Queue)
 }
 
-// undo takes the last pick back: its task did not fit.
+// undo reverts the last pick, whose task did not fit.
 func (p *claiming) undo() { copy(p.credit, p.before) }
 
 func (p *claiming) runnable(name string) *Queue {
@@ -57,7 +57,7 @@ func (p *claiming) runnable(name string) *Queue {
 	return nil
 }
 
-// runnable says whether the queue has a task of one of the types that may run now.
+// runnable reports whether the queue has a task of one of the types that may run now.
 func (q *Queue) runnable(now store.Time, types []string) bool {
 	if !q.mayRun(now) {
 		return false
@@ -67,17 +67,16 @@ func (q *Queue) runnable(now store.Time, types []string) bool {
 		case q.lanes.Has(p, types):
 			return true
 		case q.lanes.MayFind(i, types) && !q.config.Settings.Weighted():
-			return false // before a lower priority, this one is read on
+			return false // this priority must be read further before a lower one is served
 		}
 	}
 	return false
 }
 
-// maxShares bounds how many weighted sets of queues are remembered. Beyond it all are forgotten, which costs each less
-// than one turn.
+// maxShares bounds how many weighted sets of queues are remembered. Beyond it all are forgotten, which costs each set less than one turn.
 const maxShares = 10_000
 
-// sharesOf is the credit of a weighted set of queues: one for each distinct set, whoever claims.
+// sharesOf returns the credit of a weighted set of queues. All claims with the same set share it.
 func (l *Leader) sharesOf(c *ClaimRequest) []int {
 	var name strings.Builder
 	name.WriteString(c.Namespace)
@@ -98,8 +97,8 @@ func (l *Leader) sharesOf(c *ClaimRequest) []int {
 	return credit
 }
 
-// smooth is one step of smooth weighted round robin: every candidate gains its weight, the richest is chosen and pays
-// the sum. A candidate of weight 0 has nothing to give: it is passed over and saves no credit. -1 if all are.
+// smooth is one step of smooth weighted round robin: every candidate gains its weight; the one with the most credit is chosen and pays the sum. A
+// candidate of weight 0 has nothing to offer: it is skipped and loses its credit. smooth returns -1 if all are skipped.
 func smooth(credit []int, weight func(i int) int) int {
 	best, sum := -1, 0
 	for i := range credit {

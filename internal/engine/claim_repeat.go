@@ -5,8 +5,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// remember makes the claim repeatable until its shortest lease would have ended.
-func (p *claiming) remember() {
+// makeRepeatable makes the claim repeatable until the earliest end of its leases.
+func (p *claiming) makeRepeatable() {
 	r, c, got := p.r, p.c, p.got
 	row := schema.ClaimKeyRow{Until: got[0].Exec.Claim.Until}
 	for _, t := range got {
@@ -18,7 +18,7 @@ func (p *claiming) remember() {
 	r.SetDeadline(row.Until, schema.OnClaimKey, c.Namespace, key[len(c.Namespace)+2:])
 }
 
-// reclaim answers a repeated claim with those of its claims that still hold. If none does, it is no repeat.
+// reclaim answers a repeated claim with those of its claims that still hold. If none does, it is treated as a new claim.
 func (c *ClaimRequest) reclaim(r *Round) ([]Claimed, bool) {
 	row, ok := r.tx.Get(schema.ClaimKeyKey(c.Namespace, c.ClaimKey))
 	if !ok {

@@ -8,8 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// claimRun claims the tasks that come behind one that the same call has just claimed, in order, until one may not run or does
-// not fit.
+// claimRun claims, in order, the tasks behind one that the same call has just claimed, until one must not run or does not fit.
 func (p *claiming) claimRun(q *Queue, behind *schema.Exec) {
 	r, c := p.r, p.c
 	n := c.Max - len(p.got)
@@ -31,7 +30,7 @@ func (p *claiming) claimRun(q *Queue, behind *schema.Exec) {
 	}
 }
 
-// mayFollow says whether a task may run beside those before it of the same run: nothing but they holds it back.
+// mayFollow reports whether a task may be claimed in one run with its predecessors: nothing else must hold it back.
 func (c *ClaimRequest) mayFollow(r *Round, q *Queue, x *schema.Exec) bool {
 	if !x.Behind || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
 		return false
@@ -41,7 +40,7 @@ func (c *ClaimRequest) mayFollow(r *Round, q *Queue, x *schema.Exec) bool {
 	return q.mayRun(r.now) && !q.lanes.Holds(x.Type) && (held == 0 || held == lanes.HeldByOrder)
 }
 
-// warmBehind reads the states of the tasks behind those that were claimed, all at once: the ends of these will want them.
+// warmBehind reads the states of the tasks behind the claimed ones in one batch: they are needed when the claimed ones end.
 func (p *claiming) warmBehind() {
 	r, ns, got := p.r, p.c.Namespace, p.got
 	ids := make([]task.ID, 0, len(got))

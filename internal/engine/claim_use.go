@@ -1,6 +1,6 @@
 package engine
 
-// beginClaim takes what the task's claim uses.
+// beginClaim takes what the task's claim uses: slots, tokens, its key's turn.
 func (c *Change) beginClaim() {
 	r, q, x := c.r, c.q, c.To
 	f := q.lanes.Flow(x.Key, r.now)
@@ -19,13 +19,13 @@ func (c *Change) beginClaim() {
 	}
 }
 
-// endClaim gives back what the task's claim has used.
+// endClaim returns what the task's claim has used.
 func (c *Change) endClaim() {
 	r, q, x := c.r, c.q, c.From
 	f := q.lanes.Flow(x.Key, r.now)
 	if x.Key != "" && !q.limits.End(r, f.Key, &f.Use, c.id) {
 		q.lanes.Forget(f)
-		f = q.lanes.Flow("", r.now) // as readClaims counts it
+		f = q.lanes.Flow("", r.now) // as in readClaims
 	}
 	changed := q.lanes.End(&r.lanes, f)
 	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {

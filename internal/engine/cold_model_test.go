@@ -9,13 +9,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The stories are the same if every key that only waits is cold.
+// The stories are the same when every key with waiting tasks only is cold.
 func TestStoriesCold(t *testing.T) {
 	engine.KeepWarm(t, 0, 0)
 	tellStories(t)
 }
 
-// The model agrees if keys are cold, and leaders begin with one lane of each priority.
+// The model agrees when keys are cold, and leaders begin with one lane of each priority.
 func TestModelCold(t *testing.T) {
 	for _, c := range []struct{ warm, lanes int }{{0, 1}, {0, 0}, {2, 2}} {
 		t.Run(fmt.Sprintf("%d warm, %d read at once", c.warm, c.lanes), func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestModelCold(t *testing.T) {
 	}
 }
 
-// manyStep adds tasks of keys that come once, so that lanes of many keys wait.
+// manyStep adds tasks of keys that occur only once, so that lanes of many keys wait.
 func (d *duel) manyStep() string {
 	for range 5 {
 		s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: fmt.Sprint("one-", d.rng.IntN(40)), MaxAttempts: 3,

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// KeepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
+// KeepWarm sets how many flows stay warm, and how many lanes are read at a time, for a test.
 func KeepWarm(t testing.TB, warm, read int) {
 	b := &lanes.Bounds
 	was := *b
@@ -26,7 +26,7 @@ func KeepWarm(t testing.TB, warm, read int) {
 	}
 }
 
-// KeepHeads keeps so few tasks of a lane in memory that the next are read again and again.
+// KeepHeads keeps so few tasks of a lane in memory that the next ones are read again and again.
 func KeepHeads(t testing.TB, n int) {
 	was := lanes.Bounds
 	t.Cleanup(func() { lanes.Bounds = was })
@@ -54,8 +54,8 @@ func oneJob() task.Spec {
 	return task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1")}
 }
 
-// What a leader keeps of keys that only wait does not grow by a flow for each, whether it accepted their tasks or read them, and no
-// round reads more lanes than its bound.
+// A leader does not keep a flow for each key with waiting tasks only, whether it accepted their tasks or read them, and no round reads more lanes
+// than its bound.
 func TestManyWaitingKeys(t *testing.T) {
 	const keys = 20_000
 	for _, limited := range []bool{false, true} {
@@ -112,7 +112,7 @@ func TestManyWaitingKeys(t *testing.T) {
 	}
 }
 
-// A key that has spent tokens takes no more memory than others while it waits, and does not get them back by that.
+// A key that has spent tokens takes no more memory than others while it waits, and does not regain the tokens by that.
 func TestWaitingKeysThatSpentTokens(t *testing.T) {
 	KeepWarm(t, 10, 0)
 	const keys = 100
@@ -155,8 +155,8 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 	run(keys)
 }
 
-// A claim that takes only what lies behind many lanes reads a bounded number, finds nothing, and is woken when more is read. It is not
-// given a task of a lower priority meanwhile.
+// A claim whose only task is behind many lanes reads a bounded number of them, finds nothing, and is woken when more are read. Meanwhile it gets no
+// task of a lower priority.
 func TestClaimBehindUnreadLanes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -194,8 +194,8 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	t.Error("the task was not found")
 }
 
-// A claim that finds nothing because the queue is paused reads no lanes: more of them would be of no use. When all lanes are in memory,
-// a pause of a type leaves nothing for ticks to read.
+// A claim that finds nothing because the queue is paused reads no lanes, since more of them would not help. When all lanes are in memory, a pause of
+// a type leaves nothing for ticks to read.
 func TestPausedQueueReadsNothing(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -216,8 +216,8 @@ func TestPausedQueueReadsNothing(t *testing.T) {
 	}
 }
 
-// When a type is no longer held, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower
-// priority, a type that is held again stays so, and in the end all tasks are claimed.
+// When a type is released, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower priority, a type that
+// is held again stays held, and in the end all tasks are claimed.
 func TestReleaseOfManyKeys(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	const keys = 1000
@@ -288,8 +288,8 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	}
 }
 
-// While lanes of a type that was released are put in order, claims of other types don't wait for them, nor those of all types if it is held
-// again, and the oldest of them counts as waiting.
+// While the lanes of a released type are put in order, claims of other types don't wait for them, nor do claims of all types if it is held again, and
+// the oldest of them counts as waiting.
 func TestClaimsBesideReleasedLanes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	const keys = 1000
@@ -344,11 +344,10 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	}
 }
 
-// While lanes of a type that was released are put in order, its breaker may put it on trial. Of each lane it then looks whether the probe
-// is to come from there.
+// While the lanes of a released type are put in order, its breaker may put it on trial. Each lane is then considered for the probe.
 func TestTrialBesideReleasedLanes(t *testing.T) {
 	for _, c := range []struct {
-		shown string // the key of which a task is shown before; "": none
+		shown string // the key whose task is shown before; "": none
 		of    task.Priority
 		want  string
 	}{{"", 0, "k"}, {"younger", task.Normal, "k"}, {"higher", task.High, "higher"}, {"lower", task.Low, "k"}} {
@@ -372,7 +371,7 @@ func TestTrialBesideReleasedLanes(t *testing.T) {
 		w.Configure("default", task.QueueConfig{Settings: s, Holds: []task.Hold{{Type: "job"}}})
 		w.PutQueue("default", s, false)
 		if _, err := Run(w, func(r *Round) (Settled, error) {
-			return Fail(r, Hold{Namespace: "default", ID: first.ID, Token: first.Token}, FailRequest{Fall: FallDead})
+			return Fail(r, Hold{Namespace: "default", ID: first.ID, Token: first.Token}, FailRequest{Action: FailDead})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +395,7 @@ func TestTrialBesideReleasedLanes(t *testing.T) {
 	}
 }
 
-// However many types are released at once, a round puts no more lanes in order than its bound.
+// However many types are released at the same time, a round puts no more lanes in order than its bound.
 func TestReleaseOfManyTypes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -428,7 +427,7 @@ func TestReleaseOfManyTypes(t *testing.T) {
 	}
 }
 
-// A breaker that waits for a task to probe with does not take its type for unused while lanes are unread that may have one.
+// A breaker that waits for a task to probe with does not consider its type unused while there are unread lanes.
 func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -444,7 +443,7 @@ func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 	}
 	for _, c := range w.Claim(claim) {
 		w.Round(func(r *Round) {
-			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, FailRequest{Fall: FallDead}); err != nil {
+			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, FailRequest{Action: FailDead}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -472,7 +471,7 @@ func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 	}
 }
 
-// Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
+// Keys take turns in the same order, cold or not: two leaders that get the same calls return the same tasks, in the same order.
 func TestColdOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		want := claimsOf(t, seed, 1000, 0)
@@ -488,15 +487,15 @@ func TestColdOrder(t *testing.T) {
 	}
 }
 
-// What memory has of cold lanes is what the rows say after every step, also while lanes are read and put in order one by one.
+// Cold lanes in memory agree with the rows after every step, even while lanes are read and put in order one by one.
 func TestColdSteps(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { claimsOf(t, seed, 0, 1) })
 	}
 }
 
-// claimsOf is the tasks that a random course of calls claims, by their keys. lanes: how many are read or put in order at once, and all is
-// checked after every step; 0: as many as there are.
+// claimsOf returns the keys of the tasks that a random sequence of calls claims. If lanes is not 0, that many are read or put in order at a time, and
+// everything is checked after every step.
 func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 	KeepWarm(t, warm, lanes)
 	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 1))
@@ -513,7 +512,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 				w.Round(Tick)
 			}
 		}
-		if len(running) == 0 { // else keys that run are put in order again only when they come first
+		if len(running) == 0 { // else running keys are reordered only when they come first
 			w.Now += store.Time(rng.IntN(3_000_000))
 		}
 		switch rng.IntN(9) {
@@ -564,7 +563,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 	return got
 }
 
-// BenchmarkWaitingKeys says what a key that only waits takes of a leader's memory, and how long a new leader takes for its first
+// BenchmarkWaitingKeys measures how much of a leader's memory a key with waiting tasks only takes, and how long a new leader takes for its first
 // claim and to read all keys.
 func BenchmarkWaitingKeys(b *testing.B) {
 	limited := task.DefaultSettings()
@@ -603,7 +602,7 @@ func benchWaitingKeys(b *testing.B, s task.Settings, each int) {
 	b.ReportMetric(enqueued, "B/key-enqueued")
 }
 
-// perKey is what a leader's memory takes by key. The leader is gone then.
+// perKey returns a leader's memory per key. The leader can't be used afterwards.
 func perKey(w *World, keys int) float64 {
 	used := func() uint64 {
 		runtime.GC()

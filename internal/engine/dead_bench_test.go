@@ -12,12 +12,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// deadIn is how many queues a benchmark of dead letters has, and how many of them each.
+// deadIn is the number of queues in a benchmark of dead letters, and of dead letters in each.
 type deadIn struct{ queues, each int }
 
 func (d deadIn) String() string { return fmt.Sprintf("%dx%d", d.queues, d.each) }
 
-// fill lets tasks die of errors that differ in numbers and ids, and of one in ten otherwise.
+// fill makes tasks die of errors that differ only in numbers and ids, and one in ten of another error.
 func (d deadIn) fill(w *World) {
 	payload := benchPayload()
 	for q := range d.queues {
@@ -28,7 +28,7 @@ func (d deadIn) fill(w *World) {
 		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: d.each})
 		w.Round(func(r *Round) {
 			for i, t := range got {
-				f := FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "*net.OpError",
+				f := FailRequest{Action: FailDead, Failure: schema.Failure{Type: "*net.OpError",
 					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID), Stack: "main.go:1"}}
 				if i%10 == 9 {
 					f.Failure.Message = `the answer was "sold out"`

@@ -8,23 +8,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// SetDeadline sets a deadline that has a row of its own.
+// SetDeadline sets a deadline with its own row.
 func (r *Round) SetDeadline(at store.Time, kind schema.DeadlineKind, ns string, rest []byte) {
 	r.tx.Set(schema.DeadlineKey(at, kind, ns, rest), nil)
 	r.l.timelines.set(at, kind)
 }
 
-// Tasks of one round whose leases, or whose retention, end at the same time share a row: nearly all claims and acks are of this kind, and
-// a row for each, with its deletion, was half of what they wrote (decision 77). So do its keys that end in the same second (decision 81).
+// Tasks of one round whose leases, or whose retentions, end at the same time share a row: nearly all claims and acks set such deadlines, and a row
+// for each, with its deletion, was half of what they wrote (decision 77). Keys of one round that end in the same second share a row too (decision
+// 81).
 //
-// A row names its tasks when it is written, and is not written again. So a task that is named may have another deadline by now, or be
-// gone; whoever reads the row asks the task (taskDue). Every claimed task is named by the row of its lease's end, and every ended one by
-// that of its retention's.
+// A row lists its tasks when it is written and is never rewritten. So a listed task may have another deadline by now, or be gone; the reader of the
+// row checks the task (taskDue). Every claimed task is listed in the row for the end of its lease, and every ended one in the row for the end of its
+// retention.
 
-// sharedMost bounds the tasks, or keys, of a row.
-const sharedMost = 250
+// maxShared bounds the number of tasks, or keys, in a row.
+const maxShared = 250
 
-// sharedName is what the tasks, or keys, of a shared row have in common.
+// sharedName identifies a shared row: what its tasks, or keys, have in common.
 type sharedName struct {
 	kind schema.DeadlineKind
 	ns   string
@@ -37,33 +38,33 @@ type sharedRow struct {
 	ids  []task.ID // until it is written
 	keys [][]byte
 	key  []byte // once it is written
-	// leases is how many of its tasks still have the lease that it ends.
+	// leases is how many of its tasks still hold the lease whose end it marks.
 	leases int
 }
 
-// sharedRows are those of a round.
+// sharedRows are the shared rows of a round.
 type sharedRows struct {
-	open map[sharedName]*sharedRow // those that have room
-	all  []*sharedRow              // in the order in which they were begun
+	open map[sharedName]*sharedRow // those with room
+	all  []*sharedRow              // in the order of their creation
 }
 
-// add names a task in a row.
+// add adds a task to a row.
 func (s *sharedRows) add(name sharedName, id task.ID) *sharedRow {
 	row := s.with(name)
 	row.ids = append(row.ids, id)
 	return row
 }
 
-// addKey names the row of a key, in its table.
+// addKey adds a key, by the rest of its row's key after the table.
 func (s *sharedRows) addKey(name sharedName, key []byte) {
 	row := s.with(name)
 	row.keys = append(row.keys, key)
 }
 
-// with is a row that has room.
+// with returns a row with room, creating one if need be.
 func (s *sharedRows) with(name sharedName) *sharedRow {
 	row := s.open[name]
-	if row == nil || len(row.ids)+len(row.keys) == sharedMost {
+	if row == nil || len(row.ids)+len(row.keys) == maxShared {
 		row = &sharedRow{sharedName: name}
 		if s.open == nil {
 			s.open = map[sharedName]*sharedRow{}
@@ -89,8 +90,8 @@ func (s *sharedRows) seal(r *Round) {
 	*s = sharedRows{}
 }
 
-// leases are the rows of the leases that a leader gave, by namespace and task, so that a row goes with its last lease. Rows of leaders
-// before it stay until they are due.
+// leases maps the leases that a leader granted to their shared rows, by namespace and task, so that a row is deleted with its last lease. Rows
+// written by earlier leaders stay until they are due.
 type leases map[string]map[task.ID]*sharedRow
 
 func (l leases) begin(id task.ID, row *sharedRow) {
@@ -103,7 +104,7 @@ func (l leases) begin(id task.ID, row *sharedRow) {
 	row.leases++
 }
 
-// end ends a lease, and returns its row if that has no other and is written.
+// end removes a lease. It returns the row if that is written and has no other lease.
 func (l leases) end(ns string, id task.ID) (over *sharedRow) {
 	row := l[ns][id]
 	if row == nil {
@@ -128,7 +129,7 @@ func (r *Round) setTaskDeadline(at store.Time, kind schema.DeadlineKind, ns stri
 	}
 }
 
-// endTaskDeadline takes back a deadline of a task. The row of its retention stays: others are named there.
+// endTaskDeadline removes a deadline of a task. A retention's row stays, because it lists other tasks too.
 func (r *Round) endTaskDeadline(at store.Time, kind schema.DeadlineKind, ns string, id task.ID) {
 	switch kind {
 	case schema.OnLease:

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// verify proves that each lease in memory is that of a claimed task, and that its row is there and counts its leases.
+// verify checks that each lease in memory belongs to a claimed task, and that its row exists and counts its leases.
 func (l leases) verify(from store.Reader) error {
 	count := map[*sharedRow]int{}
 	for ns, of := range l {
@@ -33,13 +33,13 @@ func (l leases) verify(from store.Reader) error {
 	return nil
 }
 
-// idsIn are the tasks of a shared row.
+// idsIn returns the tasks of a shared row.
 func idsIn(k, v []byte) []task.ID {
 	d, _ := schema.ParseDeadline(k, v)
 	return d.Shared
 }
 
-// sharedRows are the tasks of the shared rows of a kind, in the order of time.
+// sharedRows returns the tasks of the shared rows of a kind, in order of time.
 func (w *World) sharedRows(kind schema.DeadlineKind) (rows [][]task.ID) {
 	for _, d := range w.deadlines() {
 		if d.Kind == kind {
@@ -75,7 +75,7 @@ func (w *World) claimAll(n int) (ids []task.ID, holds []Hold) {
 	return ids, holds
 }
 
-// must runs a call that may not be refused.
+// must runs a call that must not be refused.
 func must[T any](w *World, call func(r *Round) (T, error)) T {
 	w.T.Helper()
 	out, err := Run(w, call)
@@ -99,8 +99,8 @@ func (w *World) stateOf(id task.ID) task.State {
 	return x.State
 }
 
-// The tasks that are claimed in a round share one row of leases, and it goes with the last of them. Those that end in a round share one
-// row of retention.
+// The tasks that are claimed in a round share one row of leases, which is deleted with the last of them. Those that end in a round share one row of
+// retention.
 func TestTasksShareDeadlines(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -123,11 +123,11 @@ func TestTasksShareDeadlines(t *testing.T) {
 	w.mustHaveRows("acked together", schema.OnForget, ids[1:2], ids[:1], ids[2:], more)
 }
 
-// A row has a bound, and tasks with other leases have other rows.
+// The size of a row is bounded, and tasks with other leases have other rows.
 func TestRowsOfLeasesAreBounded(t *testing.T) {
 	w := NewWorld(t)
-	ids, _ := w.claimAll(2*sharedMost + 1)
-	w.mustHaveRows("claimed", schema.OnLease, ids[:sharedMost], ids[sharedMost:2*sharedMost], ids[2*sharedMost:])
+	ids, _ := w.claimAll(2*maxShared + 1)
+	w.mustHaveRows("claimed", schema.OnLease, ids[:maxShared], ids[maxShared:2*maxShared], ids[2*maxShared:])
 
 	w = NewWorld(t)
 	a, b := w.enqueueOne(), w.enqueueOne()
@@ -158,8 +158,7 @@ func TestLeaseOfOneRound(t *testing.T) {
 	w.mustHaveRows("acked in its round", schema.OnForget, []task.ID{id})
 }
 
-// A lease that is extended is ended by a row of its own; those that were given with it end when they would have. It may also be extended
-// to the same time.
+// An extended lease gets a row of its own; those granted together with it end when they would have. It may also be extended to the same time.
 func TestExtendedLeaseEndsLater(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -182,7 +181,8 @@ func TestExtendedLeaseEndsLater(t *testing.T) {
 	w.mustHaveRows("all have ended", schema.OnLease)
 }
 
-// A new leader doesn't know how many leases the rows of the last one end. It keeps them until they are due, and ends those that are left.
+// A new leader doesn't know how many leases are left in the rows of the previous one. It keeps the rows until they are due, and ends the remaining
+// leases.
 func TestLeasesOfAnotherLeader(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -203,7 +203,7 @@ func TestLeasesOfAnotherLeader(t *testing.T) {
 	w.mustHaveRows("an hour later", schema.OnLease)
 }
 
-// The row of a retention that was cut short by a replay comes to nothing, and the task is kept for as long as it should be from its second end.
+// The row of a retention that was cut short by a replay has no effect, and the task is kept for its full retention after its second end.
 func TestRetentionAfterReplay(t *testing.T) {
 	w := NewWorld(t)
 	keep := 20 * 24 * time.Hour
@@ -228,7 +228,7 @@ func TestRetentionAfterReplay(t *testing.T) {
 	}
 }
 
-// Deadlines are joined with those behind them that are of the same time, kind and namespace, if tasks share them.
+// Shared deadlines are merged with the following ones of the same time, kind and namespace.
 func TestJoinedDeadlines(t *testing.T) {
 	a, b, c := task.ID{1}, task.ID{2}, task.ID{3}
 	first := schema.Deadline{At: 5, Kind: schema.OnForget, Namespace: "ns", Shared: []task.ID{a}}
@@ -261,7 +261,7 @@ func TestJoinedDeadlines(t *testing.T) {
 	}
 }
 
-// A shared row that can't be one is not read as one.
+// An invalid shared row is refused.
 func TestSharedRowsAreRead(t *testing.T) {
 	key := func(kind schema.DeadlineKind) []byte { return schema.DeadlineKey(5, kind, "ns", []byte("12345678")) }
 	ids := []task.ID{{1}, {2}}
@@ -284,7 +284,7 @@ func TestSharedRowsAreRead(t *testing.T) {
 	} {
 		v := bytes.Clone(c.v)
 		d, ok := schema.ParseDeadline(c.k, v)
-		clear(v) // a row is valid only while it is read
+		clear(v) // a row is valid only during the call
 		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k) || !bytes.Equal(d.Value(), c.v)) {
 			t.Errorf("%s: %+v, %t", name, d, ok)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Dump is all that a leader has in memory.
+// Dump returns all that a leader has in memory.
 func (l *Leader) Dump() string {
 	var b strings.Builder
 	tasks, bytes := l.hot.Size()

@@ -6,45 +6,45 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Effects are what others want to know of a round once it is committed.
+// Effects reports what a round did, to be published once it is committed.
 type Effects struct {
-	// Transitions are what became of tasks, in the order in which it did.
+	// Transitions are the changes of tasks' states, in order.
 	Transitions []Transition
 
-	Woken    []Woken          // queues that got ready tasks, and may be named more than once
-	Ended    []Ended          // tasks that came to an end
-	Dead     []DeadLetter     // those among them that want a log line
-	Lost     []Lost           // claims that ended without their holder's doing
+	Woken    []Woken          // queues with new ready tasks; a queue may be listed more than once
+	Ended    []Ended          // tasks that ended
+	Dead     []DeadLetter     // those among them that get a log line
+	Lost     []Lost           // claims that ended without a call of their holder
 	Breakers []breaker.Change // those that opened or closed
 	Ticked   []Ticked         // ticks of schedules that were decided
-	// ToArchive says that dead letters wait for the archive.
+	// ToArchive reports whether dead letters wait for the archive.
 	ToArchive bool
-	// ToSend says that messages wait for the sender.
+	// ToSend reports whether messages wait in the outbox.
 	ToSend bool
-	// ToOperate says that an operation was started or steered, Rested which have stopped or ended.
+	// ToOperate reports whether an operation was started, paused, resumed or aborted. Stopped lists those that have stopped or ended.
 	ToOperate bool
-	Rested    []task.ID
-	// Happened is what operations and schedules did beside that.
-	Happened []Happened
+	Stopped   []task.ID
+	// Events lists the other events of operations and schedules.
+	Events []Event
 }
 
 // Woken names a queue with new ready tasks.
 type Woken struct{ Namespace, Queue string }
 
-// Ended names a task that came to an end.
+// Ended names a task that ended.
 type Ended struct {
 	ID    task.ID
 	State task.State
 }
 
-// Lost names a claim that ended without its holder's doing.
+// Lost names a claim that ended without a call of its holder.
 type Lost struct {
 	ID     task.ID
 	Token  task.Token
 	Reason string // as of a stale claim
 }
 
-// DeadLetter is what is logged of a task that became a dead letter.
+// DeadLetter holds what is logged about a task that became a dead letter.
 type DeadLetter struct {
 	Namespace string
 	ID        task.ID
@@ -53,20 +53,20 @@ type DeadLetter struct {
 	Headers   map[string]string
 }
 
-// Ticked is an entry that was added to the history of a schedule.
+// Ticked is an entry added to the history of a schedule.
 type Ticked struct {
 	Namespace, Schedule string
-	// Trace is the traceparent of the task that the tick made; "": it belongs to no trace, or there is no task.
+	// Trace is the traceparent of the task that the tick created; "": it belongs to no trace, or there is no task.
 	Trace string
 	schema.Tick
 }
 
-// Happened is something that a round did to an operation or a schedule, in the words of the events.
-type Happened struct {
-	What      string // such as operation.done
+// Event is an event of an operation or a schedule, named as in the events API.
+type Event struct {
+	Kind      string // such as operation.done
 	Namespace string
 	Name      string // of a schedule; of an operation its id
-	Queue     string // of the tasks that it is about, if it is one
+	Queue     string // of the tasks concerned, if they are all of one queue
 	Type      string // of a schedule's task
 	Reason    string
 	Count     int // of a missed schedule, its ticks

@@ -12,16 +12,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// DedupWindow is how long at least a repeated request id finds its task, whatever the task's retention.
+// DedupWindow is the minimum time for which a repeated request id finds its task, whatever the task's retention.
 const DedupWindow = 10 * time.Minute
 
-// NewTask is a filled and checked spec with what the broker adds to it.
+// NewTask is a completed and validated spec with what the broker adds to it.
 type NewTask struct {
 	task.Spec
 	Namespace string
 	// ID is derived from the request id if that is a UUIDv7 (then the task's row is the record of the request), else new.
 	ID task.ID
-	// Fresh says that nobody can have used ID before, so that no row is looked for.
+	// Fresh means that ID cannot have been used before, so that no row is looked up.
 	Fresh bool
 }
 
@@ -30,20 +30,19 @@ type Accepted struct {
 	ID        task.ID
 	State     task.State
 	CreatedAt store.Time
-	Duplicate bool // an idempotency key, request or unique key had this task already
-	// Met: a unique key had it, or, of a task that the broker itself enqueues, an idempotency key: another task than the one that
-	// was asked for.
-	Met bool
+	Duplicate bool // an idempotency key, request or unique key already had this task
+	// KeyTaken means that the task is not the requested one: a unique key had it, or an idempotency key in the case of a task that the broker itself
+	// enqueues.
+	KeyTaken bool
 	// Order is the task's place in the order of its key; 0: its queue has no strict order, or the task no key.
 	Order uint64
 }
 
-// Enqueue makes a task.
-// A task that was moved here comes in also when the queue is full: it was accepted once.
+// Enqueue creates a task. A task that was moved here is accepted even if the queue is full, because it was accepted before.
 //
-// Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id stands
-// for a task of other content, or if the unique key is another's and the task says reject; queue_full; ErrSlotMoved if none of
-// these is known here and the task's slot lies in another shard.
+// Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id belongs to a task with different
+// content, or if another task holds the unique key and this one says reject; queue_full; ErrSlotMoved if none of these keys is known here and the
+// task's slot is in another shard.
 func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	q := r.Queue(n.Namespace, n.Queue)
 	if q == nil {
@@ -53,18 +52,18 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if a, err := req.earlier(); a.Duplicate || err != nil {
 		return a, err
 	}
-	var met unique.Meeting
+	var resolved unique.Resolution
 	if n.Unique != nil {
 		var err error
-		if met, err = unique.Meet(r, n.Namespace, &n.Spec); err != nil {
+		if resolved, err = unique.Resolve(r, n.Namespace, &n.Spec); err != nil {
 			return Accepted{}, err
 		}
-		if met.Duplicate {
-			return Accepted{ID: met.HolderID, State: met.Holder.State, CreatedAt: met.Holder.CreatedAt, Duplicate: true, Met: true}, nil
+		if resolved.Duplicate {
+			return Accepted{ID: resolved.HolderID, State: resolved.Holder.State, CreatedAt: resolved.Holder.CreatedAt, Duplicate: true, KeyTaken: true}, nil
 		}
 	}
 	x := n.exec(r)
-	if err := q.admit(n, x, &met); err != nil {
+	if err := q.admit(n, x, &resolved); err != nil {
 		return Accepted{}, err
 	}
 	if err := checkRunAt(r.now.Time(), &n.Spec, x); err != nil {
@@ -73,10 +72,10 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	e := newEnvelope(n, req.print)
 	var replaced Change
 	if n.Unique != nil {
-		met.TakePlace(x)
-		if met.Replaced != nil {
-			replaced = r.Change(n.Namespace, met.ReplacedID, met.Replaced)
-			replaced.finishUntold(task.Discarded, task.ReasonReplaced)
+		resolved.ApplyTo(x)
+		if resolved.Replaced != nil {
+			replaced = r.Change(n.Namespace, resolved.ReplacedID, resolved.Replaced)
+			replaced.finishSilently(task.Discarded, task.ReasonReplaced)
 		}
 	}
 	for _, admitted := range r.l.points.admitted {
@@ -88,27 +87,27 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	c.Move()
 	r.l.hot.KeepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).Add(n.ID)
-	req.remember(x)
-	if met.Replaced != nil {
-		replaced.tellEnd() // not before: the group may enqueue a task that asks for the same key, which was free until now
+	req.assignKeys(x)
+	if resolved.Replaced != nil {
+		replaced.notifyEnd() // not earlier: the group may enqueue a task with the same key, which was free until now
 	}
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now, Order: x.Order}, nil
 }
 
-// admit refuses a new task that may not come here, or for which there is no room.
-func (q *Queue) admit(n *NewTask, x *schema.Exec, met *unique.Meeting) error {
-	// While a unique key is held here, its tasks go on to come here.
-	if q.config.Closed != 0 && !met.Taken() && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+// admit refuses a new task that does not belong here, or for which there is no room.
+func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) error {
+	// While a unique key is held here, its tasks still belong here.
+	if q.config.Closed != 0 && !resolved.Taken() && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return ErrSlotMoved
 	}
-	if n.Moved != nil { // it was accepted once
+	if n.Moved != nil { // it was accepted before
 		return nil
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.Leaving() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-resolved.ReplacedCount() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: its length is %d, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
-	return q.space.Admit(1, met.Leaving(), x.Size)
+	return q.space.Admit(1, resolved.ReplacedCount(), x.Size)
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
@@ -121,17 +120,17 @@ func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
 	return e
 }
 
-// ErrUnknownQueue: the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no
-// caller sees it.
+// ErrUnknownQueue means that the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no caller sees this
+// error.
 var ErrUnknownQueue = errors.New("the shard has no such queue")
 
-// ErrSlotMoved: the task's slot lies in another shard, or did since the task was routed, so that others are to be asked for it
-// first. Its key and its request stand for no task of this one, and by this way no longer can. The router asks the next shard; no
-// caller sees it.
+// ErrSlotMoved means that the task's slot is in another shard, or was at some time since the task was routed, so that other shards must be asked
+// first. Its key and its request id belong to no task of this shard, and this call can no longer create one. The router asks the next shard; no
+// caller sees this error.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue lies in another shard by now"}
 
-// SlotClosed says whether a task belongs to one of the closed slots. One that fits in any goes where one is open.
+// SlotClosed reports whether a task belongs to one of the closed slots. A task that fits any slot is refused only if all are closed.
 func SlotClosed(slots task.SlotSet, s *task.Spec) bool {
 	if slot, ok := s.Slot(); ok {
 		return slots.Has(slot)
@@ -139,7 +138,7 @@ func SlotClosed(slots task.SlotSet, s *task.Spec) bool {
 	return slots == task.AllSlots
 }
 
-// exec is how the task begins.
+// exec returns the task's initial state.
 func (n *NewTask) exec(r *Round) *schema.Exec {
 	x := &schema.Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
 		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Cost: n.Cost, Unique: n.Unique,
@@ -164,8 +163,8 @@ func (n *NewTask) exec(r *Round) *schema.Exec {
 	return x
 }
 
-// checkRunAt refuses a due time too far from now, of the task or of what follows it: a year from now the latter would be refused,
-// and nobody would hear of it.
+// checkRunAt refuses due times too far from now, of the task and of its follow-up tasks: otherwise a follow-up would be refused when its parent
+// succeeds, perhaps a year from now, and nobody would hear of it.
 func checkRunAt(now time.Time, s *task.Spec, x *schema.Exec) error {
 	if err := task.CheckRunAt("run_at", x.RunAt.Time(), now); err != nil {
 		return err
@@ -178,6 +177,7 @@ func checkRunAt(now time.Time, s *task.Spec, x *schema.Exec) error {
 	return nil
 }
 
+// CheckThenAt refuses due times too far from now, of a follow-up task and of its own follow-ups.
 func CheckThenAt(path string, s *task.Spec, now time.Time) error {
 	if err := task.CheckRunAt(path+".run_at", s.RunAt, now); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r *Round) MakeReady(x *schema.Exec) {
 	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.NextSeq()
 }
 
-// RoomFor refuses tasks for which the queues of this shard have no room. Those of other shards wait on their way.
+// RoomFor returns an error if the queues of this shard have no room for the tasks. Tasks of other shards are not counted: they wait in the outbox.
 func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 	wanted := map[*Queue]int64{}
 	var all, size int64

@@ -9,23 +9,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A namespace that is removed leaves ended tasks, keys, groups and operations behind, with deadlines that would remove them in time.
-// Who makes a namespace of its name before would see them, so they are erased.
+// A removed namespace leaves ended tasks, keys, groups and operations behind, with deadlines that would remove them in time. A new namespace of the
+// same name would show them until then, so they are erased.
 
-// mustBeEmpty are the tables in which nothing may be left of a namespace that is erased, and what that would be.
+// mustBeEmpty lists the tables in which an erased namespace must have no rows, with the word for what they hold.
 var mustBeEmpty = []struct {
 	tab  byte
 	what string
 }{{schema.TableQueue, "queues"}, {schema.TablePlan, "schedules"}, {schema.TableOutbox, "tasks on their way to other shards"}, {schema.TableArchive, "dead letters on their way to the archive"}}
 
-// erasable are the tables that may have rows of a namespace without queues.
+// erasable lists the tables that may have rows of a namespace without queues.
 var erasable = []byte{schema.TableEnvelope, schema.TableExec, schema.TableListed, schema.TableResult, schema.TableCheckpoint, schema.TableAttempt, schema.TableKey, schema.TableRequest, schema.TableUnique, schema.TableClaimKey, schema.TableClaimed, schema.TableOnce,
-	schema.TableUse, schema.TableCounts, schema.TableBreaker, schema.TableCourse, schema.TableTick, schema.TableGone, schema.TableFollow, schema.TableGroup, schema.TableMember, schema.TableOperation, schema.TableStep, schema.TableShare, schema.TableWatch, schema.TableNews, schema.TableZone}
+	schema.TableUse, schema.TableCounts, schema.TableBreaker, schema.TableProgress, schema.TableTick, schema.TableDeletion, schema.TableFollow, schema.TableGroup, schema.TableMember, schema.TableOperation, schema.TableStep, schema.TableShare, schema.TableWatch, schema.TableNotification, schema.TableZone}
 
-// maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces together.
-const maxPassed = 100_000
+// maxScanned bounds the deadlines that one call of DeadlinesOf looks at: deadlines are ordered by time, and those of all namespaces are mixed.
+const maxScanned = 100_000
 
-// DeadlinesOf finds up to limit deadlines of a namespace behind one, and where to look on; nil: there are no more.
+// DeadlinesOf returns up to limit deadlines of a namespace after the key behind, and where to continue; nil: there are no more.
 func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [][]byte, next []byte) {
 	passed := 0
 	for _, tab := range schema.Timelines {
@@ -41,7 +41,7 @@ func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [
 			if d.Namespace == ns && d.Kind != schema.OnAudit {
 				keys = append(keys, bytes.Clone(k))
 			}
-			if passed++; passed == maxPassed || len(keys) == limit {
+			if passed++; passed == maxScanned || len(keys) == limit {
 				next = bytes.Clone(k)
 			}
 			return next == nil
@@ -50,9 +50,9 @@ func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [
 	return keys, next
 }
 
-// Erase removes deadlines, which DeadlinesOf has found, and up to limit other rows of a namespace, and says whether there may be more.
+// Erase removes deadlines that DeadlinesOf has found and up to limit other rows of a namespace. It reports whether there may be more.
 //
-// Errors: wrong_state if it has queues, schedules, or tasks on their way.
+// Errors: wrong_state if the namespace has queues, schedules, or tasks on their way.
 func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err error) {
 	for _, t := range mustBeEmpty {
 		lo, hi := schema.TableBounds(ns, t.tab)
@@ -88,7 +88,7 @@ func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err e
 	return left <= 0, nil
 }
 
-// forgetNamespace throws away what memory has of a namespace.
+// forgetNamespace drops what the leader remembers of a namespace.
 func (l *Leader) forgetNamespace(ns string) {
 	l.hot.DropNamespace(ns)
 	delete(l.ids, ns)

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// rowsOf are the rows of a namespace, its deadlines among them, but for the audit.
+// rowsOf returns the rows of a namespace, including its deadlines but not the audit log.
 func rowsOf(from store.Reader, ns string) (keys []string) {
 	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, v []byte) bool {
 		d, isDeadline := schema.ParseDeadline(k, v)
@@ -46,8 +46,8 @@ func eraseAll(w *engine.World, ns string, few int) error {
 	}
 }
 
-// Whatever was done in a namespace, once it has no queue nothing of it is left, and nothing of another is gone. What is done in it then
-// is as in a new one.
+// Whatever was done in a namespace, erasing it once it has no queues leaves nothing of it and removes nothing of another. Afterwards it behaves like
+// a new one.
 func TestErase(t *testing.T) {
 	for seed := range uint64(4) {
 		d := &duel{World: engine.NewWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn},
@@ -66,7 +66,7 @@ func TestErase(t *testing.T) {
 		})
 		for range 400 {
 			d.step(d.verbs())
-			if err := d.compare(); err != nil { // which tells the model of ids
+			if err := d.compare(); err != nil { // which gives the model the ids
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestErase(t *testing.T) {
 
 // endAll ends all tasks of the default namespace, and removes its queues.
 func (d *duel) endAll(t *testing.T) {
-	for range 5 { // what ends may let others begin
+	for range 5 { // the end of a task may start others
 		var ids []task.ID
 		lo, hi := schema.TableBounds("default", schema.TableExec)
 		d.Store.Scan(lo, hi, func(k, _ []byte) bool {
@@ -129,7 +129,7 @@ func (d *duel) endAll(t *testing.T) {
 	}
 }
 
-// The deadlines of a namespace are found in all tables, page by page, each once.
+// DeadlinesOf finds the deadlines of a namespace in all tables, page by page, each once.
 func TestDeadlinesOfPages(t *testing.T) {
 	w := engine.NewWorld(t)
 	want := 0

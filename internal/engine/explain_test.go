@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// explainStep explains a task, or a queue, and proves that this changes nothing.
+// explainStep explains a task, or a queue, and checks that this changes nothing.
 func (s *story) explainStep(d *datadriven.TestData) string {
 	what := d.CmdArgs[0].Key
 	if d.Cmd == "explain" {
@@ -61,8 +61,8 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// asksStep says what was asked of the leader for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No line: nobody ever asked.
-// Without this command one waits for everything.
+// asksStep sets the claims that the leader has seen for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No
+// lines: there never was one. Without this command a claim for all types is waiting.
 func (s *story) asksStep(d *datadriven.TestData) string {
 	t := explain.Workers{Since: s.Now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
 	for line := range strings.Lines(d.Input) {
@@ -83,8 +83,8 @@ func (s *story) asksStep(d *datadriven.TestData) string {
 	return fmt.Sprintf("%d asked", len(t.Polls))
 }
 
-// workersStep says what the nodes know of the workers of a queue: the lines are "types connected=BUSY/SLOTS,BUSY/SLOTS callers=N
-// quiet=NAME draining=N", with the type "untold" where it is not told.
+// workersStep sets what the nodes know of the workers of a queue: the lines are "types connected=BUSY/SLOTS,BUSY/SLOTS callers=N quiet=NAME
+// draining=N", with "untold" for unknown types.
 func (s *story) workersStep(d *datadriven.TestData) string {
 	w := task.QueueWorkers{Known: duration(arg(d, "known")), Held: int64(number(arg(d, "held")))}
 	for of, to := range map[string]*[]string{"silent": &w.Silent, "away": &w.Away} {
@@ -178,7 +178,7 @@ func positive(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// unchanged runs a call that may write nothing, and may change nothing that the leader has in memory.
+// unchanged runs a call that must not write, or change the leader's memory.
 func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, err error) {
 	tx := s.Store.Begin(s.Now, s.Index+1)
 	defer tx.Close()
@@ -186,7 +186,7 @@ func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, e
 	if err != nil {
 		return out, err
 	}
-	for _, q := range queues { // to read it into memory is no change
+	for _, q := range queues { // reading it into memory is not a change
 		s.Leader.Begin(tx).Queue(q.Namespace, q.Name)
 	}
 	before := s.Leader.Dump()
@@ -201,8 +201,8 @@ func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, e
 	return out, err
 }
 
-// explainAll explains the tasks of a queue that wait, and the queue, holds that against the model, and returns the task that the
-// next claim gets: the one that is told so.
+// explainAll explains the waiting tasks of a queue, and the queue, and compares the result with the model. It returns the task that the next claim
+// gets according to the explanations.
 func (d *duel) explainAll(queue string) (next task.ID) {
 	takers := func(string) explain.Workers {
 		return explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: d.Now}}}
@@ -262,8 +262,8 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 	return next
 }
 
-// BenchmarkExplain explains a task, and a queue, among a million ready tasks of 100,000 keys, all of which have limits. A task is
-// explained within a round, a queue beside the rounds but for a glance.
+// BenchmarkExplain explains a task, and a queue, among a million ready tasks of 100,000 keys with limits. A task is explained within a round, a queue
+// concurrently with rounds except for a brief read of memory.
 func BenchmarkExplain(b *testing.B) {
 	keys, tasks := engine.Size(100_000), engine.Size(1_000_000)
 	w := engine.BenchWorld(b)

@@ -9,21 +9,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Extension asks for more time and says how far the run is.
+// Extension asks for more time and reports the run's progress.
 type Extension struct {
-	Exact      bool          // the lease may end earlier than it does
+	Exact      bool          // the lease may also be shortened
 	Lease      time.Duration // from now; 0: as long as the claim's
 	Progress   *Progress
-	Checkpoint *[]byte // given to the next attempt; empty: forget the last one
+	Checkpoint *[]byte // passed to the next attempt; empty: forget the last one
 }
 
-// Progress is what a handler says of its way.
+// Progress is a handler's report of how far it is.
 type Progress struct {
 	Percent float64
 	Text    string
 }
 
-// Extend moves the end of a lease to later, to earlier only if it is to be exact, and never beyond the bound of the run.
+// Extend prolongs a lease, but never beyond the bound of the run. It shortens the lease only if e.Exact is set.
 func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	from, _, err := r.Held("extend", h)
 	if err != nil {

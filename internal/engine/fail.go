@@ -7,24 +7,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Fall says what a handler asks for after a failed run.
-type Fall uint8
+// FailAction is what a handler asks for after a failed run.
+type FailAction uint8
 
 const (
-	FallRetry   Fall = iota // again later; dead when the attempts have run out
-	FallDead                // not retryable
-	FallDiscard             // end it on purpose
-	FallPoison              // the payload can't be read
+	FailRetry   FailAction = iota // again later; dead when the attempts have run out
+	FailDead                      // not retryable
+	FailDiscard                   // end it on purpose
+	FailPoison                    // the payload can't be read
 )
 
-// FailRequest is how a run failed.
+// FailRequest describes how a run failed.
 type FailRequest struct {
-	Fall    Fall
+	Action  FailAction
 	Failure schema.Failure
-	RetryIn *time.Duration // in place of the backoff
+	RetryIn *time.Duration // instead of the backoff
 }
 
-// Fail ends an attempt without success. Repeated with the same token it gives the first answer again.
+// Fail ends an attempt without success. Repeating it with the same token returns the first answer.
 func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 	from, ended, err := r.Held("fail", h)
 	if err != nil {
@@ -35,17 +35,17 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 	}
 	c := h.change(r, from)
 	outcome := task.OutcomeFailed
-	switch f.Fall {
-	case FallDead:
+	switch f.Action {
+	case FailDead:
 		c.To.Failures++
 		outcome = task.OutcomeDead
-		c.bury(task.ReasonNotRetryable, f.Failure)
-	case FallDiscard:
+		c.makeDead(task.ReasonNotRetryable, f.Failure)
+	case FailDiscard:
 		outcome = task.OutcomeDiscarded
 		c.Finish(task.Discarded, task.ReasonHandler)
-	case FallPoison:
+	case FailPoison:
 		outcome = task.OutcomePoisoned
-		c.mark(f.Failure)
+		c.setFingerprint(f.Failure)
 		c.Finish(task.Poisoned, task.ReasonUnreadable)
 	default:
 		c.retry(f)
@@ -54,12 +54,12 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 	return settled(c.To), nil
 }
 
-// retry puts a failed task off, or buries it when its attempts have run out.
+// retry schedules the next attempt of a failed task, or makes the task a dead letter when its attempts have run out.
 func (c *Change) retry(f FailRequest) {
 	r, to := c.r, c.To
 	to.Failures++
 	if to.Used() >= c.q.maxAttempts(to) {
-		c.bury(task.ReasonExhausted, f.Failure)
+		c.makeDead(task.ReasonExhausted, f.Failure)
 		return
 	}
 	delay := c.q.retryOf(r.Envelope(c.ns, c.id)).Delay(to.Used(), Chance(c.id, to.Fence))
@@ -72,10 +72,10 @@ func (c *Change) retry(f FailRequest) {
 	} else {
 		r.MakeReady(to)
 	}
-	c.waitAgain()
+	c.requeue()
 }
 
-// failed says whether a call of Fail ended an attempt.
+// failed reports whether a call of Fail ended the attempt.
 func failed(a *schema.Attempt) bool {
 	switch a.Outcome {
 	case task.OutcomeFailed, task.OutcomeDead, task.OutcomeDiscarded, task.OutcomePoisoned:
@@ -84,10 +84,10 @@ func failed(a *schema.Attempt) bool {
 	return false
 }
 
-// answerOf is what the verb that ended an attempt was told.
+// answerOf returns the answer that the verb which ended the attempt got.
 func answerOf(a *schema.Attempt) Settled { return Settled{State: a.Then, NextRunAt: a.NextRunAt} }
 
-// settled is the answer to a verb that left its task like this.
+// settled returns the answer to a verb that left its task in state x.
 func settled(x *schema.Exec) Settled {
 	s := Settled{State: x.State}
 	if x.State.Waiting() {

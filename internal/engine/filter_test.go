@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// rowCounter counts the rows that are read through it.
+// rowCounter counts the rows read through it.
 type rowCounter struct {
 	store.Reader
 	rows int
@@ -35,7 +35,7 @@ func (c *rowCounter) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 	c.Reader.GetEach(keys, fn)
 }
 
-// A list of a queue reads that queue's tasks, whatever else the shard has, in pages of any size.
+// A list of a queue reads only that queue's tasks, in pages of any size.
 func TestListOfQueueReadsNoOther(t *testing.T) {
 	w := NewWorld(t)
 	for _, q := range []string{"other", "rare"} {
@@ -80,7 +80,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	}
 }
 
-// BenchmarkList reads a page of 100 tasks of a queue beside 100,000 of another.
+// BenchmarkList reads a page of 100 tasks of a queue next to 100,000 of another.
 func BenchmarkList(b *testing.B) {
 	w := BenchWorld(b)
 	many := Size(100_000)

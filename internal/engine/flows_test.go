@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// crew is workers that together run so many tasks at once, each for as long as its key says.
+// crew is a set of workers that together run a number of tasks at the same time, each for as long as its key defines.
 type crew struct {
 	*World
 	slots   int
@@ -34,7 +34,7 @@ func newCrew(t *testing.T, slots int, lasts map[string]time.Duration) *crew {
 	return c
 }
 
-// add puts tasks of a key into the queue.
+// add enqueues tasks of a key.
 func (c *crew) add(key string, n int) {
 	for range n {
 		if _, err := c.Enqueue(task.Spec{Type: "job", Queue: "default", Key: key}); err != nil {
@@ -43,7 +43,7 @@ func (c *crew) add(key string, n int) {
 	}
 }
 
-// work lets time pass, in steps.
+// work advances time in steps.
 func (c *crew) work(d, step time.Duration) {
 	for end := c.Now.Add(d); c.Now < end; c.Pass(step) {
 		left := c.running[:0]
@@ -65,7 +65,7 @@ func (c *crew) work(d, step time.Duration) {
 	}
 }
 
-// Keys that always have tasks share the workers' time by their weights, whatever their tasks take.
+// Keys that always have tasks share the workers' time by their weights, however long their tasks run.
 func TestFairness(t *testing.T) {
 	for _, c := range []struct {
 		slots  int
@@ -103,8 +103,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// The first task of a key goes before what others have waiting, however long they ran alone, and comes back to no credit: when
-// it has many tasks, they get theirs too.
+// The first task of a new key goes before the waiting tasks of others, but the key gets no credit for its absence: when it has many tasks, the others
+// still get their share.
 func TestAKeyThatComesLate(t *testing.T) {
 	w := newCrew(t, 4, map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second})
 	w.add("a", 2000)
@@ -121,7 +121,7 @@ func TestAKeyThatComesLate(t *testing.T) {
 	}
 }
 
-// Nor does it get credit for the time of tasks that run long, whether others wait behind them or not.
+// Nor does it get credit while long tasks run, whether others wait behind them or not.
 func TestAKeyThatComesWhileOthersRun(t *testing.T) {
 	for _, behind := range []int{0, 8} {
 		w := newCrew(t, 4, map[string]time.Duration{"a": 500 * time.Second, "b": time.Second})
@@ -137,7 +137,7 @@ func TestAKeyThatComesWhileOthersRun(t *testing.T) {
 	}
 }
 
-// Claims that a leader of feature level 2 made, or ended, are those that it left.
+// Claims made or ended by a leader of feature level 2 are counted correctly.
 func TestClaimsOfAnOlderLeader(t *testing.T) {
 	w := newCrew(t, 9, nil)
 	s := task.DefaultSettings()
@@ -188,7 +188,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	}
 }
 
-// Keys take turns in the order in which they came, and one that is idle is forgotten.
+// Keys take turns in order of arrival, and an idle one is forgotten.
 func TestManyKeys(t *testing.T) {
 	const keys = 2000
 	w := newCrew(t, 50, map[string]time.Duration{})

@@ -10,8 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// thenOf reads what follows a task in a story: a>b is a and behind it b, a,c are two at once, a@q is of queue q, and a/key:k has an
-// option.
+// thenOf parses follow-ups in a story: a>b is a followed by b, a,c are two follow-ups, a@q is of queue q, and a/key:k has an option.
 func thenOf(s string) (then []task.Spec) {
 	if s == "" {
 		return nil
@@ -55,7 +54,7 @@ func thenOf(s string) (then []task.Spec) {
 	return then
 }
 
-// behind says what a task follows, and with which result.
+// behind shows which task a task follows, and the result it got.
 func (s *story) behind(e *schema.Envelope) string {
 	switch p := e.Parent; {
 	case p == nil:
@@ -69,7 +68,7 @@ func (s *story) behind(e *schema.Envelope) string {
 	}
 }
 
-// followers are what follows a task.
+// followers shows the follow-ups of a task.
 func (s *story) followers(v *query.View) string {
 	var b strings.Builder
 	if v.Parent != nil {

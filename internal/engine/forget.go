@@ -12,16 +12,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ended is a task that has ended, whose queue may be gone.
+// ended returns a change of an ended task, whose queue may be gone.
 func (r *Round) ended(ns string, id task.ID, x *schema.Exec) Change {
 	return Change{r: r, ns: ns, id: id, From: x}
 }
 
-// ForgetStep is to what the time is rounded up at which a task or what it has left is forgotten, so that tasks that ended one after another are
+// ForgetStep is the unit to which the time of forgetting a task, or its remains, is rounded up, so that tasks that ended one after another are
 // forgotten together (decision 80).
 const ForgetStep = time.Second
 
-// keptUntil is when a retention ends. One of 0 ends at once.
+// keptUntil returns when a retention ends. A retention of 0 ends immediately.
 func keptUntil(ended store.Time, keep time.Duration) store.Time {
 	if keep == 0 {
 		return ended
@@ -29,19 +29,19 @@ func keptUntil(ended store.Time, keep time.Duration) store.Time {
 	return ended.Add(keep).RoundUp(ForgetStep)
 }
 
-// leaving is an ended task that is to be forgotten.
-type leaving struct {
+// expiredTask is an ended task that will be forgotten.
+type expiredTask struct {
 	Change
-	print uint64 // of the request that made it, if that is to be remembered
+	print uint64 // of the request that created it, if the request must be remembered
 }
 
-// runs are rows that go, or their tasks, in the order of their keys: none that stays lies between those of a run.
+// runs groups rows to delete, or their tasks, by the order of their keys: between the rows of one run there is no row that stays.
 type runs[T any] struct {
 	all   [][]T
-	ended bool // by one that stays
+	ended bool // by a row that stays
 }
 
-// add adds what is behind all that came before. Apart: something else lies between it and the one before.
+// add appends an element that comes after all earlier ones. If apart is set, there is another row between it and the one before.
 func (s *runs[T]) add(one T, apart bool) {
 	if last := len(s.all) - 1; last < 0 || apart || s.ended {
 		s.all, s.ended = append(s.all, []T{one}), false
@@ -50,7 +50,7 @@ func (s *runs[T]) add(one T, apart bool) {
 	}
 }
 
-// retentionsEnd forgets those tasks of a deadline whose retention is over.
+// retentionsEnd forgets the tasks of a deadline whose retention is over.
 func retentionsEnd(r *Round, d schema.Deadline) {
 	ids := d.Shared
 	slices.SortFunc(ids, task.ID.Compare)
@@ -60,14 +60,14 @@ func retentionsEnd(r *Round, d schema.Deadline) {
 		schema.Must(err)
 		execs[i], apart[i] = x, isApart
 	})
-	var over runs[leaving]
+	var over runs[expiredTask]
 	for i, x := range execs {
 		if x == nil {
-			continue // it went before
+			continue // forgotten earlier
 		}
 		c := r.ended(d.Namespace, ids[i], x)
 		if at, kind := x.Deadline(); at == d.At && kind == d.Kind && c.retentionEnds() {
-			over.add(leaving{Change: c}, apart[i])
+			over.add(expiredTask{Change: c}, apart[i])
 		} else {
 			over.ended = true
 		}
@@ -75,8 +75,8 @@ func retentionsEnd(r *Round, d schema.Deadline) {
 	forget(r, d.Namespace, over.all)
 }
 
-// retentionEnds says whether a task whose retention is over goes. A dead letter goes through the archive first. While the clock is in
-// doubt, nothing goes.
+// retentionEnds reports whether a task whose retention is over may be forgotten now. A dead letter must be archived first. While the clock is in
+// doubt, nothing is forgotten.
 func (c *Change) retentionEnds() (goes bool) {
 	if until, doubted := c.r.DeletesFrom(); doubted {
 		c.keepUntil(until)
@@ -90,7 +90,7 @@ func (c *Change) retentionEnds() (goes bool) {
 	return true
 }
 
-// keepUntil lets the retention of an ended task last longer.
+// keepUntil extends the retention of an ended task.
 func (c *Change) keepUntil(until store.Time) {
 	to := *c.From
 	to.KeptUntil = until
@@ -99,11 +99,11 @@ func (c *Change) keepUntil(until store.Time) {
 }
 
 // forget deletes every row of ended tasks.
-func forget(r *Round, ns string, runs [][]leaving) {
+func forget(r *Round, ns string, runs [][]expiredTask) {
 	readPrints(r, ns, runs)
 	for _, run := range runs {
 		for i := range run {
-			run[i].letGo()
+			run[i].unindex()
 		}
 		if len(run) < store.RangeFrom {
 			deleteEach(r, ns, run)
@@ -113,13 +113,13 @@ func forget(r *Round, ns string, runs [][]leaving) {
 	}
 }
 
-// readPrints reads what is to be remembered of the requests that made the tasks.
-func readPrints(r *Round, ns string, runs [][]leaving) {
-	var of []*leaving
+// readPrints reads the fingerprints of the requests that must be remembered.
+func readPrints(r *Round, ns string, runs [][]expiredTask) {
+	var of []*expiredTask
 	var keys [][]byte
 	for _, run := range runs {
 		for i := range run {
-			if c := &run[i]; c.repeatable() > r.now {
+			if c := &run[i]; c.repeatableUntil() > r.now {
 				of, keys = append(of, c), append(keys, schema.IDKey(ns, schema.TableEnvelope, c.id))
 			}
 		}
@@ -136,37 +136,37 @@ func readPrints(r *Round, ns string, runs [][]leaving) {
 	}
 }
 
-// letGo takes an ended task out of what knows of it beside the rows of the tables of tasks.
-func (c *leaving) letGo() {
+// unindex removes an ended task from everything but the rows in the tables of tasks.
+func (c *expiredTask) unindex() {
 	r, ns, x := c.r, c.ns, c.From
 	if x.State == task.Dead || x.State == task.Poisoned {
 		c.q = r.QueueOf(ns, x)
 		c.leave(x)
 	}
 	unique.Forget(r, ns, x)
-	if until := c.repeatable(); until > r.now {
+	if until := c.repeatableUntil(); until > r.now {
 		c.noteForgotten(until)
 	}
-	if x.Links != nil && x.Links.Followed { // beside rows of groups, which a range would take along
+	if x.Links != nil && x.Links.Followed { // deleted one by one: the table also holds rows of groups, which a range would delete too
 		r.tx.Delete(schema.IDKey(ns, schema.TableFollow, c.id))
 	}
 	r.l.hot.Drop(c.id)
 }
 
-// repeatable is until when the request that made the task may be repeated, by its id or its idempotency key.
-func (c *leaving) repeatable() store.Time {
+// repeatableUntil returns the time until which the request that created the task may be repeated, by its id or its idempotency key.
+func (c *expiredTask) repeatableUntil() store.Time {
 	return max(c.From.CreatedAt.Add(DedupWindow), c.From.KeyedUntil)
 }
 
-// noteForgotten leaves a row in place of a task that goes while its request may be repeated.
-func (c *leaving) noteForgotten(until store.Time) {
+// noteForgotten writes a row that stands in for a task forgotten while its request may still be repeated.
+func (c *expiredTask) noteForgotten(until store.Time) {
 	row := schema.KeyRow{ID: c.id, Fingerprint: c.print, Until: until, Ended: c.From.State, Created: c.From.CreatedAt}
 	c.r.tx.Set(schema.ForgottenKey(c.ns, c.id), row.Encode())
 	c.r.setTaskDeadline(until.RoundUp(ForgetStep), schema.OnForgotten, c.ns, c.id)
 }
 
-// deleteRanges deletes the rows of tasks between which no others lie.
-func deleteRanges(r *Round, ns string, run []leaving) {
+// deleteRanges deletes the rows of tasks with no other tasks between them.
+func deleteRanges(r *Round, ns string, run []expiredTask) {
 	var tables []byte
 	listed := map[string][][]byte{}
 	for i := range run {
@@ -184,7 +184,7 @@ func deleteRanges(r *Round, ns string, run []leaving) {
 }
 
 // deleteEach deletes the rows of tasks one by one.
-func deleteEach(r *Round, ns string, run []leaving) {
+func deleteEach(r *Round, ns string, run []expiredTask) {
 	var tables []byte
 	for i := range run {
 		x, id := run[i].From, run[i].id
@@ -212,7 +212,7 @@ func deleteAttempts(r *Round, ns string, id task.ID) {
 	}
 }
 
-// deleteRun deletes rows between which no others lie.
+// deleteRun deletes rows with no other rows between them.
 func deleteRun(r *Round, keys [][]byte) {
 	if len(keys) >= store.RangeFrom {
 		r.tx.DeleteRange(keys[0], schema.After(keys[len(keys)-1]))
@@ -223,7 +223,7 @@ func deleteRun(r *Round, keys [][]byte) {
 	}
 }
 
-// addTables adds the tables of tasks alone in which an ended task has rows under its id, if they are not there.
+// addTables adds the tables that hold nothing but tasks' rows and in which an ended task has rows under its id, unless they are already listed.
 func addTables(tables []byte, x *schema.Exec) []byte {
 	add := func(tab byte, has bool) {
 		if has && bytes.IndexByte(tables, tab) < 0 {
@@ -234,11 +234,11 @@ func addTables(tables []byte, x *schema.Exec) []byte {
 	add(schema.TableExec, true)
 	add(schema.TableResult, x.HasResult)
 	add(schema.TableCheckpoint, x.Checkpointed)
-	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // one that succeeded has no row
+	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // a successful attempt has no row
 	return tables
 }
 
-// forgottenEnd deletes what forgotten tasks have left, once their requests can't be repeated any more.
+// forgottenEnd deletes the remaining rows of forgotten tasks, once their requests can't be repeated any more.
 func forgottenEnd(r *Round, d schema.Deadline) {
 	slices.SortFunc(d.Shared, task.ID.Compare)
 	keys := make([][]byte, len(d.Shared))
@@ -260,13 +260,12 @@ func forgottenEnd(r *Round, d schema.Deadline) {
 	}
 }
 
-// ForgetArchived removes a dead letter that has been archived as it was when it ended at time ended, and whose retention
-// is over.
+// ForgetArchived removes a dead letter whose retention is over and which has been archived, unless it has changed since it ended at time ended.
 func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
 	r.tx.Delete(schema.ArchiveKey(ns, ended, id))
 	x, err := r.Exec(ns, id)
 	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
 		return
 	}
-	forget(r, ns, [][]leaving{{{Change: r.ended(ns, id, x)}}})
+	forget(r, ns, [][]expiredTask{{{Change: r.ended(ns, id, x)}}})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A call that is repeated within ten minutes finds its group, also if it is limited to some queues, and later it doesn't: neither while the
-// rows of a large group are deleted, nor afterwards.
+// A call repeated within ten minutes finds its group, even if it is limited to some queues. Later it does not, neither while the rows of a large
+// group are being deleted nor afterwards.
 func TestForgottenGroup(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -70,7 +70,7 @@ func TestForgottenGroup(t *testing.T) {
 	}
 }
 
-// What follows a group stays when tasks that were made before and after the group are forgotten together, with what followed them.
+// The follow-ups of a group stay when tasks created before and after it are forgotten together with their follow-ups.
 func TestGroupAmongForgottenTasks(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task is forgotten at the end of the second in which its retention ends, or at once if it has none. It leaves a row only if its request may
+// A task is forgotten at the end of the second in which its retention ends, or immediately if it has none. It leaves a row only if its request may
 // still be repeated then.
 func TestForgetLeavesARow(t *testing.T) {
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestForgetLeavesARow(t *testing.T) {
 	}
 }
 
-// The rows of forgotten tasks end a bounded number a round, and one whose time is over stands for nothing while it waits for that.
+// A bounded number of rows of forgotten tasks is deleted per round, and an expired row has no effect while it waits for that.
 func TestForgottenRowsEnd(t *testing.T) {
 	const over = 500 // the limit of one round
 	w := NewWorld(t)
@@ -103,8 +103,8 @@ func TestForgottenRowsEnd(t *testing.T) {
 	}
 }
 
-// What a task leaves lasts for as long as its own request may be repeated, though an earlier task of its id, and its neighbours, have left something
-// that ends in the same second.
+// The row of a forgotten task lasts for as long as its own request may be repeated, even if rows of an earlier task with its id, and of its
+// neighbours, expire in the same second.
 func TestForgottenTwice(t *testing.T) {
 	w, none := NewWorld(t), time.Duration(0)
 	w.Now = w.Now.Add(300 * time.Millisecond)
@@ -142,7 +142,7 @@ func TestForgottenTwice(t *testing.T) {
 	left(0)
 }
 
-// A task whose request is to be remembered and that has no envelope is damage, and is not forgotten.
+// A task whose request must be remembered but which has no envelope is damage, and is not forgotten.
 func TestForgetFindsDamage(t *testing.T) {
 	w, none := NewWorld(t), time.Duration(0)
 	a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none})
@@ -159,7 +159,7 @@ func TestForgetFindsDamage(t *testing.T) {
 	w.Round(Tick)
 }
 
-// What goes is gathered into runs, which end where something that stays lies between.
+// Rows to delete are grouped into runs, which end where a row that stays is between them.
 func TestRuns(t *testing.T) {
 	var s runs[int]
 	s.add(1, true)
@@ -174,7 +174,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// A repeat is answered with the task that the first call made: as it is now, or as it ended if it is forgotten.
+// A repeat is answered with the task of the first call: in its current state, or in its end state if it is forgotten.
 func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
 	none, hour := time.Duration(0), time.Hour
 	for name, s := range map[string]task.Spec{
@@ -202,7 +202,7 @@ func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
 	}
 }
 
-// Forgetting leaves the same rows whether they are deleted as ranges or one by one, and none of a task that is gone.
+// Forgetting leaves the same rows whether they are deleted as ranges or one by one, and none of a forgotten task.
 func TestForgottenAsRanges(t *testing.T) {
 	defer func(was int) { store.RangeFrom = was }(store.RangeFrom)
 	for seed := range uint64(20) {
@@ -216,8 +216,8 @@ func TestForgottenAsRanges(t *testing.T) {
 	}
 }
 
-// forgetSome takes tasks of all kinds through their lives, some of them in the same second, lets most of their retentions end, and returns the rows that
-// are left.
+// forgetSome takes tasks of all kinds through their lives, some of them in the same second, ends most of their retentions, and returns the remaining
+// rows.
 func forgetSome(t *testing.T, seed uint64) (rows []string) {
 	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 0))
 	var ids []task.ID
@@ -249,7 +249,7 @@ func forgetSome(t *testing.T, seed uint64) (rows []string) {
 		case 0:
 			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{}) })
 		case 1:
-			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Fall: FallDead}) })
+			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Action: FailDead}) })
 			if rng.IntN(2) == 0 { // so that it may end twice in a second
 				must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", c.ID, 0) })
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// counted are groups in one line: how many, the message, and the hours of the trend that have some.
+// counted shows groups in one line: the count, the message, and the non-zero hours of the trend.
 func counted(groups []query.DeadGroup) (line string) {
 	for _, g := range groups {
 		line += fmt.Sprintf("%d %q in %d", g.Count, g.Message, len(g.Queues))
@@ -28,7 +28,7 @@ func counted(groups []query.DeadGroup) (line string) {
 	return line
 }
 
-// TestTrend lets a group come over the hours: a full hour ago is the hour before the last.
+// TestTrend spreads a group over the hours: a full hour ago is the hour before the last.
 func TestTrend(t *testing.T) {
 	w := NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)
@@ -58,12 +58,12 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// TestGroupsOfOthers counts in two namespaces whose queues have the same names, and poison beside dead letters.
+// TestGroupsOfOthers counts in two namespaces whose queues have the same names, with poisoned tasks as well as dead letters.
 func TestGroupsOfOthers(t *testing.T) {
 	w := NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)
 	w.Die("mail", 2, Deadly)
-	w.Die("mail", 1, FailRequest{Fall: FallPoison, Failure: schema.Failure{Message: "no JSON"}})
+	w.Die("mail", 1, FailRequest{Action: FailPoison, Failure: schema.Failure{Message: "no JSON"}})
 	for _, c := range []struct {
 		ns, queue string
 		within    []string
@@ -85,7 +85,7 @@ func TestGroupsOfOthers(t *testing.T) {
 	}
 }
 
-// TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few leave theirs to the others.
+// TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few tasks leave the rest of theirs to the others.
 func TestGroupsShare(t *testing.T) {
 	w := NewWorld(t)
 	for i, n := range []int{1, 9, 2, 0} {
@@ -112,7 +112,7 @@ func TestGroupsShare(t *testing.T) {
 	}
 }
 
-// TestGroupsOfOldRows counts dead letters in whose rows there is no fingerprint: those that died before leaders wrote it.
+// TestGroupsOfOldRows counts dead letters without a fingerprint in their rows: those that died before leaders stored it.
 func TestGroupsOfOldRows(t *testing.T) {
 	w := NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)

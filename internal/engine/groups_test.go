@@ -16,15 +16,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// shards are several shards, each with a queue of its own, and senders between them that lose answers, come late and come twice.
+// shards simulates several shards, each with its own queue, and senders between them that lose answers and deliver late or twice.
 type shards struct {
 	t      *testing.T
 	rng    *rand.Rand
 	worlds []*engine.World
 	tokens map[task.ID]task.Token
-	groups map[task.ID]bool // true: somebody has cancelled it
+	groups map[task.ID]bool // true: it was cancelled
 	makes  []*workflow.Call
-	whole  map[task.ID]bool   // groups that were seen to be complete
+	whole  map[task.ID]bool   // groups that have been complete
 	looked [shardCount]uint64 // up to which round check has looked at a shard
 }
 
@@ -42,7 +42,7 @@ func newShards(t *testing.T, seed uint64) *shards {
 
 func queueAt(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// at is the shard of a number.
+// at returns the shard with a number.
 func (s *shards) at(number uint32) *engine.World { return s.worlds[number-1] }
 
 func (s *shards) newID(shard int) task.ID {
@@ -157,7 +157,7 @@ func (s *shards) onGroup(do func(w *engine.World, id task.ID) string) string {
 	return do(s.at(id.Shard()), id)
 }
 
-// allow takes refusals that depend on where things are.
+// allow ignores refusals that depend on the placement.
 func (s *shards) allow(what string, err error) string {
 	if err == nil {
 		return what
@@ -183,7 +183,7 @@ func (s *shards) onTask(w *engine.World, what string, do func(r *engine.Round, n
 	return s.allow(what, err)
 }
 
-// work claims a task and ends the claim of another, or lets it be lost.
+// work claims a task and ends the claim of another, or loses it.
 func (s *shards) work(i int) string {
 	w := s.worlds[i]
 	for _, c := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: queueAt(i)}}, Max: 3, Lease: 30 * time.Second}) {
@@ -203,7 +203,7 @@ func (s *shards) work(i int) string {
 	switch x := s.rng.IntN(8); {
 	case x == 0:
 		_, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
-			return engine.Fail(r, h, engine.FailRequest{Fall: engine.Fall(s.rng.IntN(4))})
+			return engine.Fail(r, h, engine.FailRequest{Action: engine.FailAction(s.rng.IntN(4))})
 		})
 		return s.allow("fail", err)
 	case x == 1:
@@ -219,7 +219,7 @@ func (s *shards) work(i int) string {
 	return "ack"
 }
 
-// carry brings some messages to their shards. If it does not note them, they come again.
+// carry delivers some messages. Those that it does not mark as delivered are sent again.
 func (s *shards) carry(w *engine.World, notes bool) string {
 	for _, p := range outbox.List(w.Store, "default", task.ID{}, 1000) {
 		if s.rng.IntN(3) == 0 {
@@ -229,7 +229,7 @@ func (s *shards) carry(w *engine.World, notes bool) string {
 		var refused *task.Error
 		switch {
 		case p.Notice != nil:
-			s.at(p.Notice.Group.Shard()).Round(func(r *engine.Round) { workflow.Told(r, "default", p.Notice) })
+			s.at(p.Notice.Group.Shard()).Round(func(r *engine.Round) { workflow.Receive(r, "default", p.Notice) })
 		case p.Cancel != (task.ID{}):
 			_, err := engine.Run(s.at(p.Cancel.Shard()), func(r *engine.Round) (struct{}, error) { return struct{}{}, engine.Cancel(r, "default", p.Cancel) })
 			s.allow("order", err)
@@ -262,7 +262,7 @@ func eachExec(w *engine.World, fn func(id task.ID, x *schema.Exec)) {
 	})
 }
 
-// check looks at the shards that have changed since it was called last.
+// check checks the shards that have changed since its last call.
 func (s *shards) check() error {
 	for i, w := range s.worlds {
 		if s.looked[i] == w.Index {
@@ -284,11 +284,11 @@ func (s *shards) check() error {
 	return nil
 }
 
-// allEnded says whether a group that has just become complete has members that have not ended yet.
+// allEnded checks that a group which has just become complete has no members that have not ended.
 func (s *shards) allEnded(group task.ID) (bad error) {
 	for _, w := range s.worlds {
 		eachExec(w, func(id task.ID, x *schema.Exec) {
-			if x.Links.Member() && x.Links.Group == group && x.Links.Turn == 0 {
+			if x.Links.Member() && x.Links.Group == group && x.Links.Revision == 0 {
 				bad = fmt.Errorf("group %s is complete, and its member %s is %s", group, id, x.State)
 			}
 		})
@@ -296,24 +296,24 @@ func (s *shards) allEnded(group task.ID) (bad error) {
 	return bad
 }
 
-// noneLeft: no member of a cancelled group lives that was not replayed, in whatever shard.
+// noneLeft checks that all members of a cancelled group have ended, in all shards, except replayed ones.
 func (s *shards) noneLeft() {
 	for _, w := range s.worlds {
 		eachExec(w, func(id task.ID, x *schema.Exec) {
-			if x.Links.Member() && s.groups[x.Links.Group] && x.Links.Turn == 0 && !x.State.Ended() {
+			if x.Links.Member() && s.groups[x.Links.Group] && x.Links.Revision == 0 && !x.State.Ended() {
 				s.t.Errorf("group %s was cancelled, and its member %s is %s", x.Links.Group, id, x.State)
 			}
 		})
 	}
 }
 
-// finish lets everything come to its end.
+// finish runs everything to its end.
 func (s *shards) finish() {
 	for _, n := range s.makes {
 		_, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", n.ID) })
 		s.allow("close", err)
 	}
-	for range 20 { // nobody works: what was cancelled ends
+	for range 20 { // no worker: cancelled tasks end
 		for _, w := range s.worlds {
 			w.Pass(time.Second)
 			s.carry(w, true)
@@ -343,13 +343,13 @@ func (s *shards) finish() {
 	s.t.Fatal("it does not come to an end")
 }
 
-// judge compares what groups count with the tasks that there are, and what follows with what was to follow.
+// judge compares the groups' counters with the tasks, and follow-ups with what was requested.
 func (s *shards) judge() error {
 	counts, done, died := map[task.ID]*workflow.Counts{}, map[task.ID]int{}, map[task.ID]int{}
 	for id := range s.groups {
 		counts[id] = &workflow.Counts{}
 	}
-	behind := map[string]int{} // parent and type of what follows it
+	behind := map[string]int{} // parent and type of the follow-up
 	for _, w := range s.worlds {
 		eachExec(w, func(id task.ID, x *schema.Exec) {
 			e := schema.ReadEnvelope(w.Store, "default", id)
@@ -412,8 +412,8 @@ func (s *shards) judge() error {
 	return nil
 }
 
-// Whatever leaders, deliveries and callers do, each end is counted once, each follower is born once, and on_complete runs once.
-// PAWL_SEED repeats a run.
+// Whatever leaders, deliveries and callers do, each end is counted once, each follow-up is created once, and on_complete runs once. PAWL_SEED repeats
+// a run.
 func TestGroupsCountOnce(t *testing.T) {
 	first, last := uint64(1), uint64(shardSeeds)
 	if s := os.Getenv("PAWL_SEED"); s != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keyed enqueues a task with an idempotency key that lasts so long, and says whether it is new.
+// keyed enqueues a task with an idempotency key of a TTL, and reports whether the task is new.
 func (w *World) keyed(key string, lasts time.Duration) bool {
 	w.T.Helper()
 	return w.keyedTask(task.Spec{IdempotencyKey: key, IdempotencyTTL: lasts})
@@ -25,14 +25,14 @@ func (w *World) keyedTask(s task.Spec) bool {
 	return !a.Duplicate
 }
 
-// keyRows is how many keys the shard remembers.
+// keyRows returns the number of keys that the shard remembers.
 func (w *World) keyRows() (n int) {
 	lo, hi := schema.TableBounds("default", schema.TableKey)
 	w.Store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 	return n
 }
 
-// Keys that were set anew while their rows were there outlast their first deadlines, whatever else was set anew meanwhile.
+// Keys that are renewed while their rows still exist outlast their first deadlines, whatever else is renewed meanwhile.
 func TestKeysSetAnew(t *testing.T) {
 	const second, ms = time.Second, time.Millisecond
 	back := func(w *World, id task.ID, key string) {
@@ -67,7 +67,7 @@ func TestKeysSetAnew(t *testing.T) {
 	} {
 		w := NewWorld(t)
 		w.PutQueue("default", task.DefaultSettings(), false)
-		w.Now = w.Now.Add(2 * second) // nothing that this leader reads is of one before it
+		w.Now = w.Now.Add(2 * second) // nothing that this leader reads is from an earlier one
 		a, err := w.Enqueue(task.Spec{Type: "job", IdempotencyKey: "early", IdempotencyTTL: 100 * ms})
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestKeysSetAnew(t *testing.T) {
 	}
 }
 
-// Keys of a round share rows of their deadlines, and so many end in a round.
+// Keys of a round share rows for their deadlines, and a bounded number expires per round.
 func TestManyKeysEnd(t *testing.T) {
 	const over = 300
 	w := NewWorld(t)
@@ -104,11 +104,11 @@ func TestManyKeysEnd(t *testing.T) {
 	})
 	rows := 0
 	for _, d := range w.deadlines() {
-		if rows++; len(d.Keys) == 0 || len(d.Keys) > sharedMost {
+		if rows++; len(d.Keys) == 0 || len(d.Keys) > maxShared {
 			t.Errorf("a row has %d keys", len(d.Keys))
 		}
 	}
-	if want := (tickLimit + over + sharedMost - 1) / sharedMost; rows != want {
+	if want := (tickLimit + over + maxShared - 1) / maxShared; rows != want {
 		t.Errorf("%d rows of deadlines, want %d", rows, want)
 	}
 	w.Now = w.Now.Add(time.Minute)

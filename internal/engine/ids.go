@@ -6,18 +6,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// PartID names what belongs to something that has an id of its own, by a number or another id: the same on every try, and the same
-// as no other's. It is a UUID of version 8.
+// PartID derives the id of a part of something that has an id itself. It is the same on every try, and unique to the pair. It is a UUID of version 8.
 func PartID(of, part task.ID) task.ID {
 	return RequestOf(of, Mix(binary.BigEndian.Uint64(part[:8])^Mix(binary.BigEndian.Uint64(part[8:]))))
 }
 
-// ChildID is the id of a task that is born inside the shard: by a schedule or another task, as its n-th.
+// ChildID returns the id of the n-th task that a schedule or a task creates inside its shard.
 func ChildID(r *Round, parent task.ID, n uint64) task.ID {
 	return task.NewID(parent.Shard(), int64(r.now)/1000, childSeed(parent, n))
 }
 
-// RequestOf names such a task as a request, for the shard that it is sent to.
+// RequestOf returns the request id of such a task, for the shard to which it is sent.
 func RequestOf(parent task.ID, n uint64) (id task.ID) {
 	binary.BigEndian.PutUint64(id[:8], childSeed(parent, n))
 	binary.BigEndian.PutUint64(id[8:], Mix(childSeed(parent, n)^binary.BigEndian.Uint64(parent[:8])))
@@ -25,22 +24,22 @@ func RequestOf(parent task.ID, n uint64) (id task.ID) {
 	return id
 }
 
-// childSeed scatters the bits of a parent and a number.
+// childSeed mixes the bits of a parent and a number.
 func childSeed(parent task.ID, n uint64) uint64 {
 	return Mix(binary.BigEndian.Uint64(parent[8:]) ^ Mix(n))
 }
 
-// MoveRequest names a task that an operation moves as a request.
+// MoveRequest returns the request id of a task that an operation moves.
 func MoveRequest(id, operation task.ID) task.ID {
 	return RequestOf(id, childSeed(operation, 0))
 }
 
-// Chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
+// Chance returns a pseudo-random number in [0, 1) derived from a task and a step of its life, the same on every try.
 func Chance(id task.ID, step uint64) float64 {
 	return float64(Mix(binary.BigEndian.Uint64(id[8:])^Mix(step))>>11) / (1 << 53)
 }
 
-// Mix scatters the bits of a number (the finaliser of splitmix64).
+// Mix mixes the bits of a number (the finaliser of splitmix64).
 func Mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a key uses is found again by the next leader, however many of its tasks are claimed and whichever have ended since.
+// The next leader finds what a key uses, however many of its tasks are claimed and whichever have ended since.
 func TestClaimsOfAKey(t *testing.T) {
 	w := engine.NewWorld(t)
 	s := task.DefaultSettings()
@@ -32,7 +32,7 @@ func TestClaimsOfAKey(t *testing.T) {
 	if len(got) != limit.MaxNamed+2 {
 		t.Fatalf("%d claimed", len(got))
 	}
-	for _, ends := range [][]int{{0}, {1, 2, 3}, {limit.MaxNamed, limit.MaxNamed + 1}} { // the key's row keeps naming the first
+	for _, ends := range [][]int{{0}, {1, 2, 3}, {limit.MaxNamed, limit.MaxNamed + 1}} { // the key's row still lists the first
 		w.Round(func(r *engine.Round) {
 			for _, i := range ends {
 				if _, err := engine.Ack(r, engine.Hold{Namespace: "default", ID: got[i].ID, Token: got[i].Token}, schema.Result{}); err != nil {

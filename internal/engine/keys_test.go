@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task that waits in the row of its lane is found, and no other, by what comes in the same round.
+// A task stored in the row of its lane is found, and no other, by later steps of the same round.
 func TestWaitingInOneRound(t *testing.T) {
 	w := NewWorld(t)
 	s := task.DefaultSettings()
@@ -35,7 +35,7 @@ func TestWaitingInOneRound(t *testing.T) {
 		if n := purged(r); len(got) != 1 || n != 0 {
 			t.Errorf("%d claimed, %d purged of one that was claimed in the round", len(got), n)
 		}
-		add() // the lane begins again
+		add() // a new lane begins
 	})
 	if err := w.Check(); err != nil {
 		t.Error(err)

@@ -7,10 +7,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Late verbs are for a holder that lost its lease while nobody claimed the task since: what it has to say of the task still stands, as
-// Amazon SQS has it for the receipt handle of the last receive.
+// Late verbs serve a holder that lost its lease while no one else has claimed the task: its answer still counts, as Amazon SQS does with the receipt
+// handle of the last receive.
 
-// last finds the task if it waits and the token is of its last claim.
+// last returns the task if it waits and the token belongs to its last claim.
 func (h Hold) last(r *Round) (*schema.Exec, bool) {
 	x, err := r.Exec(h.Namespace, h.ID)
 	if err != nil || !x.State.Waiting() {
@@ -19,7 +19,7 @@ func (h Hold) last(r *Round) (*schema.Exec, bool) {
 	return x, h.Token.Fence == x.Fence && h.Token.Nonce == x.Claim.Nonce && h.Token.Epoch == r.l.term.Epoch
 }
 
-// AckLate is Ack. A task that waits, and that was not claimed since, is discarded: it did not end in a run that held it.
+// AckLate is Ack, but also accepts a task that waits and was not claimed since. Such a task is discarded: the run that ended no longer held it.
 func AckLate(r *Round, h Hold, result schema.Result) (Settled, error) {
 	from, ok := h.last(r)
 	if !ok {
@@ -30,7 +30,7 @@ func AckLate(r *Round, h Hold, result schema.Result) (Settled, error) {
 	return Settled{State: task.Discarded}, nil
 }
 
-// ReleaseLate is Release, and delays a task also that waits and that was not claimed since.
+// ReleaseLate is Release, but also delays a task that waits and was not claimed since.
 func ReleaseLate(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	from, ok := h.last(r)
 	if !ok {

@@ -10,11 +10,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// LeaderTerm says since when and under which conditions a leader serves.
+// LeaderTerm describes a leader's term of leadership.
 type LeaderTerm struct {
 	Epoch  uint64     // of the shard: part of every claim token
 	Began  store.Time // the shard's time when this leader began
-	Before store.Time // the shard's last time before that
+	Before store.Time // the last shard time before that
 }
 
 // Leader is what the leader of a shard remembers between rounds: settings, counters, the heads of lanes and the shares of
@@ -36,18 +36,18 @@ type Leader struct {
 	leases    leases
 	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).
 	renewedUpTo store.Time
-	reading     []*Queue        // of which lanes are still to be read
+	reading     []*Queue        // queues with lanes still to be read
 	behind      []lanes.Stretch // to be read ahead
 
-	transitions []Transition // of the last round: its space is used again
-	row         []byte       // space for an envelope or a state, which is copied when it is set
+	transitions []Transition // of the last round; the slice is reused
+	row         []byte       // buffer for an envelope or a state, which is copied when it is set
 	points      *points
 	memory      map[any]any // of policies, by the types of what they remember
 }
 
 type queueName struct{ ns, name string }
 
-// NewLeader starts the memory of a leader, with policies in the order in which they act.
+// NewLeader returns the memory of a new leader. Policies act in the given order.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
 		hot: cache.NewTasks(), leases: leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}

@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// leaseEnds takes a claim back from a worker that vanished.
+// leaseEnds ends the claim of a worker that vanished.
 func (c *Change) leaseEnds() {
 	r, x, to := c.r, c.From, c.To
 	orphaned := x.Claim.Orphaned || x.Claim.Until <= r.l.term.Began
@@ -22,26 +22,26 @@ func (c *Change) leaseEnds() {
 	switch {
 	case x.Claim.Orphaned:
 		outcome = task.OutcomeLeaderless
-		c.backInPlace()
+		c.requeueInPlace()
 	case x.Claim.Until >= x.Claim.RunUntil:
 		outcome = task.OutcomeTimedOut
 		c.retry(FailRequest{Failure: timedOut})
 	default:
 		to.Crashes++
 		if to.Used() >= c.q.maxAttempts(to) {
-			c.bury(task.ReasonLeaseLost, vanished)
+			c.makeDead(task.ReasonLeaseLost, vanished)
 		} else {
-			c.backInPlace()
+			c.requeueInPlace()
 		}
 	}
 	c.endAttempt(outcome, failureOf(outcome))
-	c.lose(task.StaleExpired)
+	c.noteLost(task.StaleExpired)
 }
 
-// backInPlace makes a claimed task ready where it was, unless a newer one has its place.
-func (c *Change) backInPlace() {
+// requeueInPlace makes a claimed task ready at its old place, unless a newer task replaces it.
+func (c *Change) requeueInPlace() {
 	c.To.State, c.To.ReadyAt = task.Ready, c.r.now
-	c.waitAgain()
+	c.requeue()
 }
 
 var (

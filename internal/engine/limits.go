@@ -6,13 +6,13 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Full says whether the queue runs as much as it may.
+// Full reports whether the queue has reached its max_running.
 func (q *Queue) Full() bool {
 	most := q.config.Settings.MaxRunning
 	return most > 0 && q.counts.Claimed >= int64(most)
 }
 
-// mayRun says whether anything of the queue may run.
+// mayRun reports whether any task of the queue may run.
 func (q *Queue) mayRun(now store.Time) bool {
 	if q.config.Paused || q.Full() || q.space.Full() {
 		return false
@@ -20,15 +20,15 @@ func (q *Queue) mayRun(now store.Time) bool {
 	return q.limits.HasToken("", now)
 }
 
-// Weight is the weight of a key.
+// Weight returns the weight of a key.
 func (q *Queue) Weight(key string) float64 {
 	return float64(max(q.config.Settings.RulesOf(key).Weight, 1))
 }
 
-// Limited says whether the queue has limits, or had.
+// Limited reports whether the queue has, or had, limits.
 func (q *Queue) Limited() bool { return q.config.Limited() }
 
-// Held is why no task of a key may run that has so many claimed ones.
+// Held returns why no further task of a key may run while it has that many claims; 0: one may.
 func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
 	if key == "" {
 		return 0
@@ -48,7 +48,7 @@ func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
 	return 0
 }
 
-// heldTasks counts the ready tasks that may not run now.
+// heldTasks returns the number of ready tasks that must not run now.
 func (q *Queue) heldTasks(now store.Time) (n int64) {
 	if !q.mayRun(now) {
 		return q.counts.Ready[0] + q.counts.Ready[1] + q.counts.Ready[2]
@@ -56,7 +56,7 @@ func (q *Queue) heldTasks(now store.Time) (n int64) {
 	return q.counts.Parked + q.lanes.HeldTasks()
 }
 
-// Claims are the claimed tasks of a key.
+// Claims returns the claims of a key.
 func (q *Queue) Claims(key string) limit.Claims {
 	if f := q.lanes.Known(key); f != nil && key != "" {
 		return f.Use

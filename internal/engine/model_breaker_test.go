@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// modelBreaker is that of one type: the list of all that ended while it was closed, or what became of it since it opened.
+// modelBreaker models the breaker of one type: the list of all outcomes while it was closed, or its state since it opened.
 type modelBreaker struct {
 	ended []modelEnd
 
@@ -30,19 +30,19 @@ func (m *model) breaker(t *modelTask) (*modelBreaker, task.Breaker) {
 	return m.broken[[2]string{t.queue, t.typ}], rules.BreakerOf(t.typ)
 }
 
-// breaks says whether the breaker of a task's type holds all its tasks.
+// breaks reports whether the breaker of a task's type holds all its tasks.
 func (m *model) breaks(t *modelTask) bool {
 	b, _ := m.breaker(t)
 	return b != nil && b.opened > 0 && (!b.probing || b.probe != nil)
 }
 
-// onTrial says whether only one task of the type may run.
+// onTrial reports whether only one task of the type may run.
 func (m *model) onTrial(t *modelTask) bool {
 	b, _ := m.breaker(t)
 	return b != nil && b.probing && b.probe == nil
 }
 
-// line is where a task waits behind others: with those of its key, but when its type is on trial only with those of its type.
+// line identifies the tasks among which a task waits for its turn: those of its key, or of its type if that is on trial.
 func (m *model) line(t *modelTask) [2]string {
 	if m.onTrial(t) {
 		return [2]string{t.key, t.typ}
@@ -136,7 +136,7 @@ func (m *model) tryBefore(t *modelTask, due, now store.Time) bool {
 	return true
 }
 
-// ruleBreakers follows rules that have changed.
+// ruleBreakers applies changed rules.
 func (m *model) ruleBreakers(queue string, was, now *task.Settings) {
 	for of, b := range m.broken {
 		before, rule := was.BreakerOf(of[1]), now.BreakerOf(of[1])
@@ -152,7 +152,7 @@ func (m *model) ruleBreakers(queue string, was, now *task.Settings) {
 	}
 }
 
-// breakerRules gives the types rules that are met often.
+// breakerRules sets rules for the types that trigger often.
 func (d *duel) breakerRules(s *task.Settings) {
 	rule := func() (b task.Breaker) {
 		if d.rng.IntN(4) > 0 {
@@ -184,7 +184,7 @@ func (d *duel) closeBreakerStep() string {
 	return map[bool]string{true: "close a breaker", false: "close no breaker"}[n > 0]
 }
 
-// compareBreakers holds the breakers of all types against the model's.
+// compareBreakers compares the breakers of all types with the model's.
 func (d *duel) compareBreakers() error {
 	for _, c := range d.Broke {
 		d.seen[fmt.Sprintf("a breaker changes, by %q, open before: %t", c.Closed, c.Opened > 1)]++
@@ -217,9 +217,9 @@ func (d *duel) compareBreakers() error {
 	return nil
 }
 
-// trialSeen is what is explained of the tasks of a type on trial.
+// trialSeen collects the explanations of the tasks of a type on trial.
 type trialSeen struct {
-	mayRun bool // of one of them nothing else stands in the way
+	mayRun bool // nothing else holds back one of them
 	probes int
 }
 
@@ -241,7 +241,7 @@ func (d *duel) judgeTrial(trials map[string]*trialSeen, t *modelTask, held bool)
 // modelTally counts attempts that ended, as far as they matter to a breaker.
 type modelTally struct{ attempts, failed int }
 
-// modelVerdict is what an attempt says of its type.
+// modelVerdict returns the verdict of an attempt.
 type modelVerdict int
 
 const (

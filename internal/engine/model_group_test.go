@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestModelOfGroups is TestModel in short queues without limits, where most tasks succeed, so that chains and groups come to their end.
+// TestModelOfGroups is TestModel in short queues without limits, where most tasks succeed, so that chains and groups complete.
 func TestModelOfGroups(t *testing.T) {
 	runModel(t, []string{"a", "c"}, modelSteps/2, func(d *duel) []func() string {
 		return []func() string{d.groupStep, d.groupStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.workStep, d.workStep, d.workStep,
@@ -33,25 +33,24 @@ func (d *duel) workStep() string {
 	return d.settle(t, t.fence, d.pick("ack", "ack", "ack", "ack", "fail", "release"))
 }
 
-// modelGroup is a list of members, which are counted anew whenever somebody asks. A group that is forgotten is in no list of the
-// model any more.
+// modelGroup is a list of members, which are counted on every query. A forgotten group is removed from the model's lists.
 type modelGroup struct {
 	makes              *workflow.Call
 	created            store.Time
 	state              workflow.State
 	open, gone         bool
-	joining            bool // members are about to come: it is not complete meanwhile
+	joining            bool // members are about to be added: it is not complete meanwhile
 	members            []modelMember
 	points             [len(modelPoints)]modelPoint
 	endedAt, keptUntil store.Time
-	cancelledAt        store.Time // its members are to be cancelled; 0: they are not, or have been
+	cancelledAt        store.Time // its members must be cancelled; 0: they need not, or have been
 	compared           workflow.Counts
 }
 
 type modelMember struct {
 	t       *modelTask
-	refused bool    // its queue would not take it
-	request task.ID // by which it was added; zero: by none
+	refused bool    // its queue refused it
+	request task.ID // of the call that added it; zero: none
 }
 
 // modelPoints are the points of a group's life, in the order in which they are shown.
@@ -63,7 +62,7 @@ const (
 	modelOnDeath
 )
 
-// modelReport is what a task at a point is told of its group.
+// modelReport is the report of a group that a task at a point gets.
 type modelReport struct {
 	GroupID   string `json:"group_id"`
 	Name      string `json:"name,omitempty"`
@@ -84,15 +83,15 @@ type modelPoint struct {
 	spec   *task.Spec // nil: nothing
 	fate   schema.FollowerState
 	reason string
-	t      *modelTask  // that was born; its id is learnt from the engine
-	other  *modelTask  // that had its unique key
+	t      *modelTask  // the created task; its id is learnt from the engine
+	other  *modelTask  // the task that had its unique key
 	report modelReport // the counts at that moment
 }
 
-// id is how the group is called.
+// id is the group's id.
 func (g *modelGroup) id() task.ID { return g.makes.ID }
 
-// join lets members come to a group, none to nil.
+// join adds members to a group; a nil group gets none.
 func (g *modelGroup) join(come func()) {
 	if g != nil {
 		g.joining = true
@@ -101,7 +100,7 @@ func (g *modelGroup) join(come func()) {
 	come()
 }
 
-// note makes a task a member, if it belongs to a group that is known.
+// note makes a task a member, if it belongs to a known group.
 func (g *modelGroup) note(t *modelTask, fate schema.FollowerState) {
 	if g != nil && !g.gone {
 		g.members = append(g.members, modelMember{t: t, refused: fate != schema.FollowerBorn})
@@ -133,7 +132,7 @@ func (m *modelMember) counter(c *workflow.Counts) *int64 {
 	return &c.Pending
 }
 
-// tell lets the group of a task that has moved come to the points that it has reached.
+// tell updates the group of a task that has moved.
 func (m *model) tell(t *modelTask) {
 	if t.group != nil && t.state.Ended() {
 		m.advance(t.group, t)
@@ -181,7 +180,7 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	if died != nil {
 		p.report.TaskID = died.id.String()
 	}
-	p.fate = schema.FollowerBorn // as good as: it may replace the last member
+	p.fate = schema.FollowerBorn // assumed already: it may replace the last member
 	p.t = m.taskOf(p.spec)
 	p.fate, p.other = m.enter(p.t)
 	if p.fate == schema.FollowerRefused {
@@ -197,7 +196,7 @@ func (g *modelGroup) drop(reason string) {
 	}
 }
 
-// cancelLate cancels what was born to a group that is cancelled already.
+// cancelLate cancels tasks created in an already cancelled group.
 func (m *model) cancelLate(g *modelGroup, births []*modelTask) {
 	if g == nil || g.gone || g.state != workflow.Cancelled {
 		return
@@ -209,7 +208,7 @@ func (m *model) cancelLate(g *modelGroup, births []*modelTask) {
 	}
 }
 
-// cancelMembers is what time does first for groups that were cancelled.
+// cancelMembers cancels the members of cancelled groups, which the passage of time does first.
 func (m *model) cancelMembers() {
 	for _, g := range m.groups {
 		if g.cancelledAt == 0 {
@@ -251,7 +250,7 @@ func (d *duel) groupStep() string {
 	return d.cancelGroup(g)
 }
 
-// makeGroup makes a group that may be empty, or of members that are all refused.
+// makeGroup creates a group, which may be empty or have only refused members.
 func (d *duel) makeGroup() string {
 	n := &workflow.Call{Namespace: "default", ID: d.NewID()}
 	n.Open = d.rng.IntN(3) == 0
@@ -297,7 +296,7 @@ func (d *duel) makeGroup() string {
 	return "group"
 }
 
-// makeAgain repeats a call that made a group, which is kept or was made in the last ten minutes.
+// makeAgain repeats a call that created a group which is still kept, or was created in the last ten minutes.
 func (d *duel) makeAgain() string {
 	d.m.made = slices.DeleteFunc(d.m.made, func(g *modelGroup) bool { return g.gone && d.Now >= g.created.Add(10*time.Minute) })
 	g := d.m.made[d.rng.IntN(len(d.m.made))]
@@ -320,7 +319,7 @@ func (d *duel) makeAgain() string {
 	return "group again"
 }
 
-// addToGroup adds one or two members, now and then by a request that has been made before.
+// addToGroup adds one or two members, sometimes with a repeated request.
 func (d *duel) addToGroup(g *modelGroup) string {
 	specs := make([]task.Spec, 1+d.rng.IntN(2))
 	for i := range specs {
@@ -399,7 +398,7 @@ func (d *duel) cancelGroup(g *modelGroup) string {
 	return "cancel a group"
 }
 
-// compareGroups holds the engine's groups against the model's.
+// compareGroups compares the engine's groups with the model's.
 func (d *duel) compareGroups() error {
 	kept, _ := workflow.List(d.Store, "default", task.Scope{}, task.ID{}, 1000) // the newest first
 	if len(kept) != len(d.m.groups) {
@@ -428,7 +427,7 @@ func (d *duel) compareGroups() error {
 	return nil
 }
 
-// learn takes the ids of tasks that were born at a group's points, and looks at what they are told.
+// learn takes the ids of tasks created at a group's points from the engine, and checks their reports.
 func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	for _, f := range points {
 		p := &g.points[slices.Index(modelPoints[:], f.On)]
@@ -449,7 +448,7 @@ func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	return nil
 }
 
-// comparePoints: those that the group has, in their order.
+// comparePoints compares the points of a group, in order.
 func (g *modelGroup) comparePoints(got []schema.Follower) error {
 	want := []*modelPoint{}
 	for i := range g.points {
@@ -466,8 +465,7 @@ func (g *modelGroup) comparePoints(got []schema.Follower) error {
 	return nil
 }
 
-// compareMembers: those of which there is a task are known by it, and of the refused ones there are as many. It looks when the counts
-// have changed, and now and then.
+// compareMembers compares members by their tasks, and the number of refused ones. It does so when the counts have changed, and occasionally.
 func (d *duel) compareMembers(g *modelGroup) error {
 	c := g.counts()
 	if c == g.compared && d.rng.IntN(20) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keyModel is what idempotency keys and request ids promise.
+// keyModel models the guarantees of idempotency keys and request ids.
 type keyModel struct {
 	w        *World
 	rng      *rand.Rand
@@ -22,14 +22,14 @@ type keyModel struct {
 	ids      []task.ID
 }
 
-// standsFor is the task that a key stands for, and until when.
+// standsFor is the task to which a key belongs, and until when.
 type standsFor struct {
 	id    task.ID
 	until store.Time
 }
 
-// Keys stand for their tasks as long as was said and no longer, whatever is set anew or comes back from the archive, however long deadlines wait,
-// and whoever leads. In the end no row is left of them.
+// Keys belong to their tasks for exactly their TTL, whatever is renewed or restored from the archive, however late deadlines are handled, and whoever
+// leads. In the end none of their rows remain.
 func TestModelOfKeys(t *testing.T) {
 	for seed := range uint64(60) {
 		m := &keyModel{w: NewWorld(t), rng: rand.New(rand.NewPCG(seed, 0)), keys: map[string]standsFor{}, requests: map[task.ID]standsFor{}, tasks: map[task.ID]Accepted{}}
@@ -80,7 +80,7 @@ func (m *keyModel) step() error {
 
 func (m *keyModel) key() string { return fmt.Sprint("k", m.rng.IntN(6)) }
 
-// spec is one of few tasks, kept for some time, whose key ends soon or late.
+// spec returns one of few tasks, with a random retention and TTL of its key.
 func (m *keyModel) spec() task.Spec {
 	keep := []time.Duration{0, time.Second, time.Hour}[m.rng.IntN(3)]
 	s := task.Spec{Type: "job", Retention: &keep}
@@ -110,7 +110,7 @@ func (m *keyModel) enqueue() error {
 	return nil
 }
 
-// restore brings a task back, for which its key stands or which has lost it.
+// restore restores a task, which may still have its key or not.
 func (m *keyModel) restore() error {
 	s := m.spec()
 	if len(m.ids) == 0 || s.IdempotencyKey == "" {
@@ -139,7 +139,7 @@ func (m *keyModel) restore() error {
 	return m.entered(&s, s.RequestTTL, a, err)
 }
 
-// entered notes a new task.
+// entered records a new task.
 func (m *keyModel) entered(s *task.Spec, repeatable time.Duration, a Accepted, err error) error {
 	if _, known := m.tasks[a.ID]; err != nil || a.Duplicate || known {
 		return fmt.Errorf("%+v is answered %+v (%v), want a new task", s, a, err)

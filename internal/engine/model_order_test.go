@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestModelOfOrder is TestModel in queues whose keys keep a strict order, most of the time.
+// TestModelOfOrder is TestModel in queues with strict key order, most of the time.
 func TestModelOfOrder(t *testing.T) {
 	runModel(t, []string{"a", "c"}, modelSteps, func(d *duel) []func() string {
 		return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.passStep, d.cancelStep,
@@ -36,10 +36,10 @@ func (d *duel) orderStep() string {
 	return "order"
 }
 
-// lineUp gives the tasks their places: a place in the order of its key when a task begins, and one in its lane when it has become the
-// first. It is to be called after each thing that happens.
+// lineUp assigns places to tasks: in the order of the key when a task begins, and in its lane when it has become the first. It must be called after
+// each event.
 func (m *model) lineUp() {
-	born := map[*modelTask]bool{} // in this step: who replaces another has its place
+	born := map[*modelTask]bool{} // in this step: a task that replaces another has its place
 	for _, t := range m.tasks {
 		switch {
 		case t.state.Ended():
@@ -62,7 +62,7 @@ func (m *model) lineUp() {
 	}
 }
 
-// before is the first task of a key's order, if that is another.
+// before returns the first task of a key's order, unless it is t itself.
 func (m *model) before(t *modelTask) (first *modelTask) {
 	for _, o := range m.tasks {
 		if o.queue == t.queue && o.key == t.key && o.order != 0 && o.order < t.order && (first == nil || o.order < first.order) {
@@ -72,7 +72,7 @@ func (m *model) before(t *modelTask) (first *modelTask) {
 	return first
 }
 
-// waitsInOrder says whether a ready task may not run because of others of its key, of which so many are claimed.
+// waitsInOrder reports whether a ready task must not run because of others of its key. Claimed is how many of those are claimed.
 func (m *model) waitsInOrder(t *modelTask, claimed int) bool {
 	if t.key == "" {
 		return false
@@ -80,7 +80,7 @@ func (m *model) waitsInOrder(t *modelTask, claimed int) bool {
 	return t.order != 0 && m.before(t) != nil || m.rules[t.queue].Settings.KeyOrder == task.KeyOrderStrict && claimed > 0
 }
 
-// keyed follows what tasks of ordered keys go through, by the answers alone.
+// keyed tracks the tasks of ordered keys, from the answers only.
 type keyed struct {
 	live    map[task.ID]task.Token // claimed
 	batch   map[task.ID]int        // by which claim
@@ -89,9 +89,9 @@ type keyed struct {
 	started int
 }
 
-// TestOrderOfKeys holds what a strict order promises against random lives of tasks: those of a key start in the order in which they were
-// enqueued, each when those before it have ended, whatever these go through: failures, snoozes, releases, lost leases, new leaders.
-// Several at once has only a claim that asked for runs, in order; and while such a run lasts, no other claim gets any of the key.
+// TestOrderOfKeys checks strict order with random lives of tasks: the tasks of a key start in the order in which they were enqueued, each when its
+// predecessors have ended, through failures, snoozes, releases, lost leases and new leaders. Only a claim that asks for runs gets several, in order;
+// and while such a run lasts, no other claim gets a task of the key.
 func TestOrderOfKeys(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -210,7 +210,7 @@ func (k *keyed) settle(w *engine.World, rng *rand.Rand) {
 	}
 }
 
-// forgetLost follows the rows: who is still claimed, and what has ended. It is to be called by each step that looks at either.
+// forgetLost updates from the rows which tasks are still claimed and which have ended. Each step that uses either must call it.
 func (k *keyed) forgetLost(w *engine.World) {
 	execs := map[task.ID]*schema.Exec{}
 	eachExec(w, func(id task.ID, x *schema.Exec) { execs[id] = x })
@@ -224,7 +224,7 @@ func (k *keyed) forgetLost(w *engine.World) {
 	}
 }
 
-// The model agrees if keys are cold, and leaders begin with one lane of each priority.
+// The model agrees when keys are cold, and leaders begin with one lane of each priority.
 func TestModelOfOrderCold(t *testing.T) {
 	for _, c := range []struct{ warm, lanes int }{{0, 1}, {2, 2}} {
 		t.Run(fmt.Sprintf("%d warm, %d read at once", c.warm, c.lanes), func(t *testing.T) {

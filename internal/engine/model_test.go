@@ -18,18 +18,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It knows one rule a
-// verb and nothing of lanes, rows or rounds.
+// model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It has one rule per verb and knows nothing of
+// lanes, rows or rounds.
 type model struct {
 	tasks  []*modelTask  // that are kept
 	groups []*modelGroup // that are kept
-	made   []*modelGroup // that a call may be repeated for
+	made   []*modelGroup // whose calls may be repeated
 	rules  map[string]task.QueueConfig
 	tokens map[[2]string]*modelBucket  // by queue and key, "" for the queue's own
 	onces  map[[2]string]*modelOnce    // by queue and once key
 	broken map[[2]string]*modelBreaker // by queue and type
 	keys   map[string]modelClaim       // by claim key
-	asked  []modelRequest              // that have made a task
+	asked  []modelRequest              // requests that have created a task
 	now    store.Time
 	places int
 }
@@ -48,14 +48,14 @@ func (m *model) rateOf(queue, key string) task.Rate {
 	return s.RulesOf(key).Rate
 }
 
-// modelClaim is what the first claim with a claim key got.
+// modelClaim is the result of the first claim with a claim key.
 type modelClaim struct {
 	t     *modelTask
 	fence int
 	until store.Time
 }
 
-// again is what a claim gets as the repeat of an earlier one: the same claim, if it still holds.
+// again returns the answer to a repeated claim: the same claim, if it still holds.
 func (m *model) again(key string) *modelTask {
 	c, known := m.keys[key]
 	if key == "" || !known || c.until <= m.now || c.t.state != task.Claimed || c.t.fence != c.fence {
@@ -64,7 +64,7 @@ func (m *model) again(key string) *modelTask {
 	return c.t
 }
 
-// has is how many tokens are there, after what came since and what is taken now.
+// has returns the number of tokens after the refill since the last call and what is taken now.
 func (m *model) has(queue, key string, take int) float64 {
 	rate := m.rateOf(queue, key)
 	if !rate.IsSet() {
@@ -80,11 +80,11 @@ func (m *model) has(queue, key string, take int) float64 {
 	return b.tokens
 }
 
-// rule changes what a queue allows.
+// rule changes the limits of a queue.
 func (m *model) rule(queue string, c task.QueueConfig) {
 	for of := range m.tokens {
 		if of[0] == queue && m.has(queue, of[1], 0) >= float64(m.rateOf(queue, of[1]).Capacity())-1e-6 { // by the old rate
-			delete(m.tokens, of) // it is full by the new one, too
+			delete(m.tokens, of) // it is full at the new one, too
 		}
 	}
 	was := m.rules[queue].Settings
@@ -114,19 +114,19 @@ type modelTask struct {
 	unique          *task.Unique
 	then            []task.Spec
 	group           *modelGroup
-	holds, next     bool // its unique key, or it waits to
+	holds, next     bool // holds its unique key, or waits to
 
-	created, ended store.Time // ended 0: it lives
+	created, ended store.Time // ended 0: it has not ended
 	retention      *time.Duration
 }
 
-// modelRequest is a call that made a task, and may be repeated.
+// modelRequest is a call that created a task, and may be repeated.
 type modelRequest struct {
 	spec task.Spec
 	t    *modelTask
 }
 
-// keptUntil is when an ended task is forgotten: at the end of a second. A dead letter is, once it is archived.
+// keptUntil returns when an ended task is forgotten: at the end of a second. A dead letter is forgotten once it is archived.
 func (t *modelTask) keptUntil() store.Time {
 	keep := task.DefaultSettings().Retention.Of(t.state)
 	if t.retention != nil {
@@ -136,7 +136,7 @@ func (t *modelTask) keptUntil() store.Time {
 	return (t.ended.Add(keep) + second - 1) / second * second
 }
 
-// noteEnds notes of all tasks whether they have ended by now.
+// noteEnds records which tasks have ended by now.
 func (m *model) noteEnds() {
 	for _, t := range m.tasks {
 		switch {
@@ -161,7 +161,7 @@ func (m *model) archive() (n int) {
 	return all - len(m.tasks)
 }
 
-// remembers says whether the repeat of a request finds the task that it made: as long as that is kept, and for ten minutes.
+// remembers reports whether the repeat of a request finds its task: as long as that is kept, and for ten minutes.
 func (m *model) remembers(q modelRequest) bool {
 	return slices.Contains(m.tasks, q.t) || m.now < q.t.created.Add(10*time.Minute)
 }
@@ -171,8 +171,8 @@ func (m *model) ready(t *modelTask) {
 	t.state, t.place = task.Ready, m.places
 }
 
-// claim is what a strict claim for one queue may get: of the best priority that has a task which may run, the first of each
-// key, and of each key and type on trial. Which key's turn it is, TestFairness says.
+// claim returns the tasks that a strict claim for one queue may get: in the best priority with a runnable task, the first of each key, and of each
+// key and type on trial. TestFairness checks which key's turn it is.
 func (m *model) claim(queue string, types []string) (first map[[2]string]*modelTask) {
 	best := task.Low + 1
 	for _, t := range m.tasks {
@@ -190,7 +190,7 @@ func (m *model) claim(queue string, types []string) (first map[[2]string]*modelT
 	return first
 }
 
-// held says whether a task may not run now. Of those of a type on trial only one may: see line.
+// held reports whether a task must not run now. Of a type on trial only one task may run: see line.
 func (m *model) held(t *modelTask) bool {
 	rules := m.rules[t.queue]
 	running, ofKey := 0, 0
@@ -214,14 +214,14 @@ func (m *model) held(t *modelTask) bool {
 	return t.state != task.Ready || t.next || m.waitsInOrder(t, ofKey) || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
-// moved is the rule of what is bound to a task that has moved.
+// moved applies the rules for keys and groups of a task that has moved.
 func (m *model) moved(t *modelTask) {
 	m.passKey(t)
 	m.tell(t)
 	m.lineUp()
 }
 
-// pass does what time alone does up to now, in the order of the deadlines.
+// pass does what the passage of time alone does up to now, in order of deadlines.
 func (m *model) pass(now store.Time) {
 	m.cancelMembers()
 	defer m.forgetGroups()
@@ -348,7 +348,7 @@ func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 func (d *duel) enqueueStep() string {
 	s := d.spec(2)
 	if d.rng.IntN(2) == 0 {
-		s.RequestID = task.NewID(1, int64(d.Now)/1000-int64(d.rng.IntN(5000)), d.rng.Uint64()) // by clocks of producers
+		s.RequestID = task.NewID(1, int64(d.Now)/1000-int64(d.rng.IntN(5000)), d.rng.Uint64()) // by producers' clocks
 	}
 	return d.enter(s)
 }
@@ -375,7 +375,7 @@ func (d *duel) requestStep() string {
 		d.m.asked = slices.Delete(d.m.asked, at, at+1)
 		return "forgotten request: " + d.enter(q.spec)
 	}
-	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.Met || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
+	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.KeyTaken || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
 		d.T.Fatalf("the repeat of a request is answered %+v (%v); the model has %+v", a, err, q.t)
 	}
 	if !slices.Contains(d.m.tasks, q.t) {
@@ -384,7 +384,7 @@ func (d *duel) requestStep() string {
 	return "repeated request"
 }
 
-// archiveStep writes the dead letters whose retention is over to the archive.
+// archiveStep archives the dead letters whose retention is over.
 func (d *duel) archiveStep() string {
 	n := d.m.archive()
 	views := query.ToArchive(d.Store, "default", math.MaxInt)
@@ -397,7 +397,7 @@ func (d *duel) archiveStep() string {
 	return "archive"
 }
 
-// spec is any task, and up to so many generations that follow it.
+// spec returns a random task, with up to that many generations of follow-ups.
 func (d *duel) spec(generations int) task.Spec {
 	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
 		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
@@ -420,7 +420,7 @@ func (d *duel) spec(generations int) task.Spec {
 	return s
 }
 
-// taskOf is a task as it begins.
+// taskOf returns the initial task of a spec.
 func (m *model) taskOf(s *task.Spec) *modelTask {
 	t := &modelTask{queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
 		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then, created: m.now, retention: s.Retention}
@@ -486,7 +486,7 @@ func (d *duel) claimStep() string {
 	return "claim"
 }
 
-// settleStep shows any token that was ever given.
+// settleStep uses a random token of all that were ever issued.
 func (d *duel) settleStep() string {
 	t := d.any(func(t *modelTask) bool { return len(d.tokens[t.id]) > 0 })
 	if t == nil {
@@ -499,7 +499,7 @@ func (d *duel) settleStep() string {
 	return d.settle(t, fence, d.pick("ack", "fail", "fail", "release", "snooze", "extend"))
 }
 
-// settle shows the token of one of a task's claims.
+// settle uses the token of one of a task's claims.
 func (d *duel) settle(t *modelTask, fence int, verb string) string {
 	hold := engine.Hold{Namespace: "default", ID: t.id, Token: d.tokens[t.id][fence-1]}
 	holds := t.state == task.Claimed && fence == t.fence
@@ -532,7 +532,8 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 	}
 }
 
-// born adds what follows a task that has succeeded: each is there, once, and no other. Those of a member are members.
+// born adds the follow-ups of a task that has succeeded, and checks that each exists once and that there are no others. Those of a member are
+// members.
 func (d *duel) born(t *modelTask) {
 	v, err := query.Show(d.Store, "default", t.id)
 	if err != nil || len(v.Then) != len(t.then) {
@@ -574,7 +575,7 @@ func (d *duel) giveBack(verb string, hold engine.Hold, t *modelTask, holds bool)
 		out, err = engine.Run(d.World, func(r *engine.Round) (engine.Settled, error) { return engine.Release(r, hold, delay) })
 	}
 	if !holds {
-		return d.judge(verb, false, err == nil, err) // whether it is a repeat the stories show
+		return d.judge(verb, false, err == nil, err) // the stories check whether it is a repeat
 	}
 	switch {
 	case verb == "release":
@@ -735,7 +736,7 @@ func (d *duel) any(ok func(*modelTask) bool) *modelTask {
 	return nil
 }
 
-// compare holds the engine's tasks and groups against the model's, and checks the tables now and then.
+// compare compares the engine's tasks and groups with the model's, and occasionally checks the tables.
 func (d *duel) compare() error {
 	if err := d.compareGroups(); err != nil {
 		return err

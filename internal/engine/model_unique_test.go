@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestModelOfUniqueKeys is TestModel in a short queue without limits, where tasks of a key meet all the time.
+// TestModelOfUniqueKeys is TestModel in a short queue without limits, where unique keys collide all the time.
 func TestModelOfUniqueKeys(t *testing.T) {
 	runModel(t, []string{"c"}, modelSteps, func(d *duel) []func() string {
 		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.passStep, d.cancelStep,
@@ -18,7 +18,7 @@ func TestModelOfUniqueKeys(t *testing.T) {
 	})
 }
 
-// keyOf finds who holds the unique key of a task, and who is next.
+// keyOf returns the holder of a task's unique key, and the next one.
 func (m *model) keyOf(of *modelTask) (holder, next *modelTask) {
 	for _, t := range m.tasks {
 		if t.unique == nil || t.queue != of.queue || t.unique.Key != of.unique.Key {
@@ -34,8 +34,8 @@ func (m *model) keyOf(of *modelTask) (holder, next *modelTask) {
 	return holder, next
 }
 
-// passKey is the rule of unique keys for a task that has moved: one that would wait again goes if another is next, and one that has
-// left its states, or has ended while another is next, lets go of its key.
+// passKey is the rule of unique keys for a task that has moved: one that would wait again is discarded if another is next, and one that has left its
+// states, or has ended while another is next, releases its key.
 func (m *model) passKey(t *modelTask) {
 	if t.next && t.state.Ended() {
 		t.next = false
@@ -55,7 +55,7 @@ func (m *model) passKey(t *modelTask) {
 	}
 }
 
-// unique is what a new task says of its key.
+// unique returns a random unique key for a new task.
 func (d *duel) unique() *task.Unique {
 	u := &task.Unique{Key: d.pick("u", "v"), States: task.Unfinished, OnConflict: task.OnConflicts[d.rng.IntN(4)]}
 	if d.rng.IntN(4) == 0 && (u.OnConflict == task.Keep || u.OnConflict == task.Reject) {
@@ -64,8 +64,8 @@ func (d *duel) unique() *task.Unique {
 	return u
 }
 
-// enter is the rule for a new task: it is there (born), in the place of another that it replaces, if any; or another that has its
-// unique key is kept (duplicate), or makes it be refused.
+// enter is the rule for a new task: it is created (born) and replaces another, if any; or the holder of its unique key is kept (duplicate); or it is
+// refused.
 func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask) {
 	if t.unique == nil {
 		m.tasks = append(m.tasks, t)
@@ -99,7 +99,7 @@ func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask
 	return schema.FollowerBorn, old
 }
 
-// entered holds the answer to an enqueue against what must have become of the task.
+// entered compares the answer to an enqueue with the expected outcome.
 func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask, a engine.Accepted, err error) string {
 	switch fate {
 	case schema.FollowerRefused:
@@ -115,7 +115,7 @@ func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask
 		d.T.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
 	}
 	t.id = a.ID
-	delete(d.tokens, t.id) // of a task that the same request made before
+	delete(d.tokens, t.id) // of a task that the same request created before
 	what := "enqueue"
 	if t.unique != nil {
 		what = "unique enqueue"
@@ -129,10 +129,10 @@ func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask
 	return what
 }
 
-// known says whether the task's id is known. That of a task born at a group's point is learnt when the step is over.
+// known reports whether the task's id is known. That of a task created at a group's point is learnt after the step.
 func (t *modelTask) known() bool { return t.id != (task.ID{}) }
 
-// refused wants a refusal that names a task.
+// refused expects a refusal that names a task.
 func (d *duel) refused(err, want error, names *modelTask) {
 	if !errors.Is(err, want) || names.known() && !strings.Contains(err.Error(), names.id.String()) {
 		d.T.Fatalf("refused with %v, want %v that names %s", err, want, names.id)

@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// watch has the shard hear what webhooks want to hear of.
+// watch tells the shard what webhooks subscribe to.
 func watchFor(w *engine.World, rules ...task.WatchRule) {
 	w.Round(func(r *engine.Round) { notify.PutWatch(r, "default", task.Watch{Version: w.Index, Rules: rules}) })
 }
@@ -31,12 +31,12 @@ func allOf(queues ...string) task.WatchRule {
 	return task.WatchRule{Kinds: task.NotificationKinds, Queues: queues}
 }
 
-// sent is the news that wait in the outbox.
+// sent returns the notifications in the outbox.
 func sentNews(w *engine.World) (all []*outbox.Message) {
 	return slices.DeleteFunc(outbox.List(w.Store, "default", task.ID{}, 1000), func(p *outbox.Message) bool { return p.Notification == nil })
 }
 
-// deliverNews takes the news out of the outbox, as the leader's sender does who has brought them.
+// deliverNews removes the notifications from the outbox, as the leader's sender does after delivering them.
 func deliverNews(w *engine.World) (all []*task.Notification) {
 	for _, p := range sentNews(w) {
 		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, engine.Accepted{}, nil) })
@@ -85,7 +85,7 @@ func TestNewsAreGathered(t *testing.T) {
 		}
 	}
 	w.Die("mail", 1, engine.Deadly)
-	w.Die("mail", 1, engine.FailRequest{Fall: engine.FallPoison})
+	w.Die("mail", 1, engine.FailRequest{Action: engine.FailPoison})
 	w.Pass(6 * time.Second)
 	expect("poison is apart, and a queue is told of once a minute", "task.poisoned mail 1 of 1; ")
 	w.Pass(54 * time.Second)
@@ -95,7 +95,7 @@ func TestNewsAreGathered(t *testing.T) {
 	expect("the last", "task.dead mail 1 of 1; ")
 	w.Pass(2 * time.Minute)
 	rows := 0
-	w.Store.Scan([]byte{schema.TableNews}, []byte{schema.TableNews + 1}, func(_, _ []byte) bool { rows++; return true })
+	w.Store.Scan([]byte{schema.TableNotification}, []byte{schema.TableNotification + 1}, func(_, _ []byte) bool { rows++; return true })
 	if rows != 0 {
 		t.Errorf("%d rows stay when nothing happens any more", rows)
 	}
@@ -131,7 +131,7 @@ func TestNewsAreGathered(t *testing.T) {
 	expect("nor does one that is as old", "")
 }
 
-// Breakers and late schedules are told of with their reasons, and nothing else that happens.
+// Breakers and late schedules are reported with their reasons, and no other events.
 func TestNewsOfBreakersAndSchedules(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
@@ -141,8 +141,8 @@ func TestNewsOfBreakersAndSchedules(t *testing.T) {
 			r.Breakers = append(r.Breakers, breaker.Change{Namespace: "default", Queue: "mail", Info: cause},
 				breaker.Change{Namespace: "default", Queue: "mail", Info: cause, Closed: breaker.ByProbes})
 			for range 2 {
-				r.Happened = append(r.Happened, engine.Happened{What: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job", Reason: "missed", Count: 7},
-					engine.Happened{What: "operation.done", Namespace: "default", Queue: "mail", Count: 9})
+				r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job", Reason: "missed", Count: 7},
+					engine.Event{Kind: "operation.done", Namespace: "default", Queue: "mail", Count: 9})
 			}
 		})
 		w.Pass(2 * time.Minute)
@@ -169,7 +169,7 @@ func newsSorted(all []*task.Notification) string {
 	return newsLine(all)
 }
 
-// Of a namespace that was erased nothing is left in memory, and of others all is.
+// Erasing a namespace removes it from memory, and leaves the others.
 func TestErasedNewsAreForgotten(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
@@ -184,7 +184,7 @@ func TestErasedNewsAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		table byte
 		want  string
-	}{{schema.TableNews, "task.dead mail 1 of 1; "}, {schema.TableWatch, ""}} {
+	}{{schema.TableNotification, "task.dead mail 1 of 1; "}, {schema.TableWatch, ""}} {
 		w.Round(func(r *engine.Round) {
 			lo, hi := schema.TableBounds("default", c.table)
 			r.Tx().Scan(lo, hi, func(k, _ []byte) bool { r.Tx().Delete(bytes.Clone(k)); return true })
@@ -198,14 +198,14 @@ func TestErasedNewsAreForgotten(t *testing.T) {
 	}
 }
 
-// A deadline that stands for nothing any more changes nothing, and one of another form is damage.
+// An outdated deadline changes nothing, and a malformed one is damage.
 func TestOldDeadlineOfNews(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
 	w.Die("mail", 1, engine.Deadly)
 	due := func(rest string) {
 		w.Round(func(r *engine.Round) {
-			notify.Policy.Due[schema.OnNews](r, schema.Deadline{At: w.Now, Kind: schema.OnNews, Namespace: "default", Rest: []byte(rest)})
+			notify.Policy.Due[schema.OnNotification](r, schema.Deadline{At: w.Now, Kind: schema.OnNotification, Namespace: "default", Rest: []byte(rest)})
 		})
 	}
 	due("task.dead\x00mail")
@@ -222,7 +222,7 @@ func TestOldDeadlineOfNews(t *testing.T) {
 	due("task.dead")
 }
 
-// Whatever happens when, all that die in queues that are watched are told of, once, in their order, and no queue more than once a minute.
+// Whatever the timing, all deaths in watched queues are reported once, in order, and at most once a minute per queue.
 func TestNewsAddUp(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -251,7 +251,7 @@ func TestNewsAddUp(t *testing.T) {
 				of := name{task.NotifyDead, queue}
 				f := engine.Deadly
 				if rng.IntN(3) == 0 {
-					of.kind, f = task.NotifyPoisoned, engine.FailRequest{Fall: engine.FallPoison}
+					of.kind, f = task.NotifyPoisoned, engine.FailRequest{Action: engine.FailPoison}
 				}
 				w.Die(queue, n, f)
 				if queue != "c" {
@@ -315,8 +315,8 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// BenchmarkDeath takes tasks to the dead letters, ten in a round: without webhooks, with one that does not want to hear of them, and with
-// one that does.
+// BenchmarkDeath makes tasks dead letters, ten in a round: without webhooks, with one that does not subscribe to dead letters, and with one that
+// does.
 func BenchmarkDeath(b *testing.B) {
 	for _, c := range []struct {
 		name  string

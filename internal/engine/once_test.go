@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onceStep is a verb on a once key: "once begin t1 key=order-7", with fence=N by an earlier claim, with far as if the task lay in
-// another shard that has confirmed the claim, with ended=t2 as if that shard had said that the latest claim of t2 has ended.
+// onceStep is a verb on a once key: "once begin t1 key=order-7". fence=N uses an earlier claim, far simulates that the task is in another shard that
+// has confirmed the claim, and ended=t2 that this shard has reported the end of t2's latest claim.
 func (s *story) onceStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[1].Key
 	tokens := s.tokens[name]
@@ -53,7 +53,7 @@ func (s *story) onceStep(d *datadriven.TestData) string {
 	return answer(err, "%s", map[once.State]string{once.Run: "run", once.Free: "free"}[a.State])
 }
 
-// modelOnce is what the model knows of a once key: a claim that began it, or when its result ends.
+// modelOnce is a once key in the model: the claim that began it, or the expiry of its result.
 type modelOnce struct {
 	holder *modelTask
 	fence  int
@@ -62,7 +62,7 @@ type modelOnce struct {
 	until  store.Time
 }
 
-// onceStep shows any token that was ever given.
+// onceStep uses a random token of all that were ever issued.
 func (d *duel) onceStep() string {
 	t := d.any(func(t *modelTask) bool { return len(d.tokens[t.id]) > 0 })
 	if t == nil {
@@ -115,7 +115,7 @@ func (d *duel) onceStep() string {
 	return fmt.Sprintf("%s, %d", verb, want)
 }
 
-// Check finds a once key that would never be forgotten, and one that nobody can have held.
+// Check finds a once key that would never be forgotten, and one that no claim can have held.
 func TestCheckFindsOnceRows(t *testing.T) {
 	row := func(holder task.ID, result string) []byte { // held by a claim, until a time
 		r := schema.NewRow(80)

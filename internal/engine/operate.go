@@ -11,11 +11,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Retry gives an ended task that did not succeed a new life with fresh attempts, and a retrying one its next attempt
-// now. It keeps id, idempotency key and attempt log. A delay puts it off.
+// Retry replays an ended task that did not succeed, with fresh attempts, and starts the next attempt of a retrying one now. The task keeps its id,
+// idempotency key and attempt log. A delay postpones it.
 //
-// A task whose unique key is another's by now, or that lives on in another queue, is refused with task.ErrWrongState, which names
-// the other.
+// A task whose unique key has passed to another task, or that was moved to another queue, is refused with task.ErrWrongState, which names the other
+// task.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -41,7 +41,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
 		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
-		to.Links = to.Links.Turned()
+		to.Links = to.Links.NextRevision()
 	}
 	to.RunAt = r.now.Add(delay)
 	switch {
@@ -52,7 +52,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	}
 	c.Move()
 	if from.State.Ended() && to.Links.Member() {
-		c.tellLinked(schema.Result{})
+		c.notifyLinked(schema.Result{})
 	}
 	return nil
 }
@@ -77,8 +77,8 @@ func RunNow(r *Round, ns string, id task.ID) error {
 	return nil
 }
 
-// Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter, as it
-// was when it ended at time ended; if it has changed since, it is left alone.
+// Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter as it was when it ended at time
+// ended; one that has changed since is left alone.
 func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -103,17 +103,17 @@ type Edit struct {
 	Priority    task.Priority // 0: as it is
 	Payload     *[]byte
 	MaxAttempts int // 0: as it is
-	// IfETag is the tag of what the change was made from; "": whatever is there.
+	// IfETag is the tag of the version on which the edit is based; "": any.
 	IfETag string
 }
 
-// isAsked says whether a task is as a change wants it, so that a call whose answer was lost can be repeated.
+// isAsked reports whether the task already is as the edit asks, so that a call whose answer was lost can be repeated.
 func (e *Edit) isAsked(x *schema.Exec, payload []byte) bool {
 	return (e.RunAt == nil || store.TimeOf(*e.RunAt) == x.RunAt) && (e.Priority == 0 || e.Priority == x.Priority) &&
 		(e.MaxAttempts == 0 || e.MaxAttempts == x.MaxAttempts) && (e.Payload == nil || bytes.Equal(*e.Payload, payload))
 }
 
-// checkETag refuses a change of a task that is not what the change was made from any more.
+// checkETag returns an error if the task has changed since the version on which the edit is based.
 func (e *Edit) checkETag(r *Round, ns string, id task.ID, x *schema.Exec) error {
 	if e.IfETag == "" {
 		return nil
@@ -162,7 +162,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	return nil
 }
 
-// due gives a waiting task another due time.
+// due changes the due time of a waiting task.
 func (c *Change) due(at store.Time) {
 	c.To.RunAt = at
 	switch {
@@ -173,7 +173,7 @@ func (c *Change) due(at store.Time) {
 	}
 }
 
-// setPayload gives a task another payload, if its namespace has room for that.
+// setPayload replaces a task's payload, if its namespace has room for it.
 func (c *Change) setPayload(payload []byte) error {
 	env := schema.ReadEnvelope(c.r.tx, c.ns, c.id)
 	more := int64(len(payload) - len(env.Payload))
@@ -186,7 +186,7 @@ func (c *Change) setPayload(payload []byte) error {
 	return nil
 }
 
-// movedOn refuses a verb on a task that lives on in another queue.
+// movedOn returns the error of a verb on a task that was moved to another queue.
 func movedOn(verb string, id task.ID, x *schema.Exec) error {
 	where := "on its way to another queue"
 	if x.MovedTo != (task.ID{}) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// worldOf has a queue with n tasks.
+// worldOf returns a world with a queue of n tasks.
 func worldOf(t *testing.T, n int, payload []byte) *engine.World {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -74,7 +74,7 @@ func rowsIn(w *engine.World, table byte) (n int) {
 	return n
 }
 
-// Of those that have ended a thousand are kept; the oldest makes room.
+// A thousand ended operations are kept; the oldest makes room.
 func TestKeptOperations(t *testing.T) {
 	w := engine.NewWorld(t)
 	ended := abort(w, start(w, task.Cancel, operation.Spec{}))
@@ -98,7 +98,7 @@ func TestKeptOperations(t *testing.T) {
 	}
 }
 
-// Operations come in pages, to those who see all that they may be about.
+// Operations are listed in pages, to callers who may see everything that they may act on.
 func TestListOfOperations(t *testing.T) {
 	w := engine.NewWorld(t)
 	var ids []task.ID
@@ -152,7 +152,7 @@ func TestListOfOperations(t *testing.T) {
 	}
 }
 
-// Each change by an operator is in the audit, once.
+// Each change by an operator is in the audit log, once.
 func TestAuditOfOperations(t *testing.T) {
 	w := engine.NewWorld(t)
 	by := task.Author{Name: "ada"}
@@ -174,7 +174,7 @@ func TestAuditOfOperations(t *testing.T) {
 	}
 }
 
-// An answer counts for the step that it is of, of an operation that runs.
+// An answer counts only for its own step of a running operation.
 func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	w := worldOf(t, 3, nil)
 	o := start(w, task.Cancel, operation.Spec{Max: 1})
@@ -201,7 +201,7 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	}
 }
 
-// A step looks at dead letters, and at what is to move, as a whole; their bytes bound it.
+// A step reads dead letters and tasks to move completely; their bytes bound it.
 func TestSelectedBytes(t *testing.T) {
 	w := worldOf(t, 3, make([]byte, schema.PageBytes/2))
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestSelectedHasChanged(t *testing.T) {
 	}
 }
 
-// A task that its new queue refuses comes back, and the operation tells why; one whose key another has by now counts as skipped.
+// A task that its new queue refuses is restored, and the operation records why; one whose unique key another task has by now counts as skipped.
 func TestMoveThatIsRefused(t *testing.T) {
 	for code, want := range map[task.Code]string{
 		task.CodeInvalidArgument: "1 matched, 0 done, 1 failed: no",
@@ -281,7 +281,7 @@ func TestMoveThatIsRefused(t *testing.T) {
 	}
 }
 
-// A shard remembers its last step for 30 days, and for as long as a task is on its way.
+// A shard remembers its last step for 30 days, and at least as long as a task is on its way.
 func TestStepsAreForgotten(t *testing.T) {
 	const day = 24 * time.Hour
 	w := worldOf(t, 3, nil)
@@ -319,7 +319,7 @@ func TestStepsAreForgotten(t *testing.T) {
 	expect("when it has arrived", 0)
 }
 
-// A task that an operation moves, and has no step for, is damage.
+// A moved task of an operation without a step is damage.
 func TestMoveWithoutAStep(t *testing.T) {
 	w := worldOf(t, 1, nil)
 	o := advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 9)

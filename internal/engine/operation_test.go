@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// operationStep starts an operation, does a step of one, or steers one. They are called op1, op2 … in the order of their making.
+// operationStep starts an operation, does a step of one, or pauses, resumes or aborts one. They are named op1, op2 … in order of creation.
 func (s *story) operationStep(d *datadriven.TestData) string {
 	if d.Cmd == "operation" {
 		return s.startOperation(d)
@@ -76,7 +76,7 @@ func (s *story) operationID(name string) task.ID {
 	return task.ID{0xff}
 }
 
-// stepOperation does the next step, or one of another number. With lost its answer reaches nobody.
+// stepOperation does the next step, or one of another number. With lost its answer is dropped.
 func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 	o, err := operation.Show(s.Store, "default", id)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 	}))
 }
 
-// stepCall is what the leader of an operation's home asks for next.
+// stepCall returns the next request of the leader of an operation's home.
 func stepCall(w *engine.World, o *operation.Operation, chunk int64) *operation.StepCall {
 	return &operation.StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
 		Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
@@ -153,8 +153,8 @@ func (s *story) operationAnswer(o *operation.Operation, err error) string {
 	return out + "; " + tallyWords(&o.Tally)
 }
 
-// However steps are lost, repeated, late, paused and resumed, and whoever leads: each task that was there is done once or skipped
-// for a reason, and the counts say so.
+// However steps are lost, repeated, late, paused and resumed, and whoever leads, each task that existed at the start is done once or skipped for a
+// reason, and the counts agree.
 func TestOperationsCountOnce(t *testing.T) {
 	skipped := map[string]bool{}
 	for seed := range uint64(60) {
@@ -189,7 +189,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			switch x % 8 {
 			case 0:
 				w.BecomeLeader()
-			case 1: // new ones are none of its business
+			case 1: // new tasks are not selected
 				if _, err := w.Enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
 					t.Fatal(err)
 				}
@@ -201,7 +201,7 @@ func TestOperationsCountOnce(t *testing.T) {
 				_, _ = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
 					return operation.Resume(r, "default", o.ID, task.Author{})
 				})
-			case 4: // a call that was on its way for long
+			case 4: // a call that was delayed for long
 				if len(late) > 0 {
 					c := late[x>>8%uint64(len(late))]
 					if _, err := doStep(w, c, nil); err != nil && !errors.Is(err, operation.ErrStepPassed) {
@@ -223,7 +223,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			if x>>24%4 == 0 { // the leader of its home dies before it asks
 				continue
 			}
-			a, err := doStep(w, c, nil, func() { // somebody else is faster
+			a, err := doStep(w, c, nil, func() { // another caller is faster
 				if x>>32%3 == 0 && action != task.Cancel {
 					_, _ = engine.Run(w, func(r *engine.Round) (struct{}, error) {
 						return struct{}{}, engine.Cancel(r, "default", ids[x>>8%many])
@@ -236,7 +236,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			for _, k := range a.Skipped {
 				skipped[k.Reason] = true
 			}
-			if x>>28%3 == 0 { // or before it notes the answer
+			if x>>28%3 == 0 { // or before it records the answer
 				continue
 			}
 			for range 1 + x>>40%2 {
@@ -247,7 +247,7 @@ func TestOperationsCountOnce(t *testing.T) {
 				}
 			}
 		}
-		for _, c := range late { // all of them come once more
+		for _, c := range late { // all of them arrive once more
 			if _, err := doStep(w, c, nil); err != nil && !errors.Is(err, operation.ErrStepPassed) {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestOperationsCountOnce(t *testing.T) {
 	}
 }
 
-// deliver brings some messages to the queue where they belong, some of them twice.
+// deliver delivers some messages to their queue, some of them twice.
 func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 	for _, p := range outbox.List(w.Store, "default", task.ID{}, 10) {
 		var a engine.Accepted
@@ -276,7 +276,7 @@ func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 	}
 }
 
-// judge holds the counts of an operation against the tasks: those that were there at its start, and those that it made.
+// judge compares the counts of an operation with the tasks: those that existed at its start, and those that it created.
 func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
 	for len(outbox.List(w.Store, "default", task.ID{}, 1)) > 0 {
 		t.Fatalf("seed %d: operation %s is %s before all has arrived", seed, o.ID, o.State)
@@ -307,7 +307,7 @@ func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Ope
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.Passed() ||
+	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.SkippedCount() ||
 		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
 		t.Errorf("seed %d: %s: %d tasks were changed, %d came to the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
 	}

@@ -18,14 +18,14 @@ func strictOrder() task.Settings {
 	return s
 }
 
-// ShortLines lets a leader remember little of the order of keys.
+// ShortLines makes a leader keep little of the order of keys in memory.
 func ShortLines(t testing.TB) {
 	was := order.Bounds
 	t.Cleanup(func() { order.Bounds = was })
 	order.Bounds.Lines, order.Bounds.Line = 3, 2
 }
 
-// Tasks that wait behind others of their keys take no memory, and a new leader's first claim reads no more than it does of other queues.
+// Tasks that wait behind others of their key take no memory, and a new leader's first claim reads no more than in other queues.
 func TestManyOrderedKeys(t *testing.T) {
 	const keys = 20_000
 	w := NewWorld(t)
@@ -44,7 +44,7 @@ func TestManyOrderedKeys(t *testing.T) {
 	inMemory("after enqueues")
 	w.BecomeLeader()
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
-	for range 3 { // the last two beside what ticks read
+	for range 3 { // the last two while ticks read
 		got := w.Claim(claim)
 		if len(got) != 100 || w.read > lanes.Bounds.ClaimRead {
 			t.Errorf("a claim got %d tasks and read %d lanes", len(got), w.read)
@@ -70,7 +70,7 @@ func TestManyOrderedKeys(t *testing.T) {
 	}
 }
 
-// A purge, and the end of a million behind one, go on in bounded steps: the end of each brings one other into its lane.
+// A purge, and the ends of a million tasks behind one, proceed in bounded steps: the end of each puts one other into its lane.
 func TestPurgeOfOrderedKey(t *testing.T) {
 	w := NewWorld(t)
 	w.PutQueue("default", strictOrder(), false)
@@ -100,7 +100,7 @@ func TestPurgeOfOrderedKey(t *testing.T) {
 	}
 }
 
-// Tasks that get their places one right after the other follow each other, though a leader has to look for the next.
+// Tasks with consecutive places follow each other, even if a leader has to look up the next.
 func TestNeighboursInOrder(t *testing.T) {
 	ShortLines(t)
 	w := NewWorld(t)

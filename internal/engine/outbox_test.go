@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Namespaces are found by what lies in the outbox, whose names may begin alike.
+// Namespaces with messages are found, even if their names have a common prefix.
 func TestOutboxNamespaces(t *testing.T) {
 	w := NewWorld(t)
 	w.Round(func(r *Round) {

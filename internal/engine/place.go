@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// leave takes the task out of the counters, lanes and deadlines in which it is as x says.
+// leave removes the task from the counters, lanes and deadlines of state x.
 func (c *Change) leave(x *schema.Exec) {
 	r := c.r
 	c.count(x, -1)
@@ -28,7 +28,7 @@ func (c *Change) leave(x *schema.Exec) {
 	}
 }
 
-// enter puts it into those where it is to be as x says.
+// enter adds the task to the counters, lanes and deadlines of state x.
 func (c *Change) enter(x *schema.Exec) {
 	r := c.r
 	c.count(x, +1)
@@ -37,7 +37,7 @@ func (c *Change) enter(x *schema.Exec) {
 		r.tx.Set(schema.WaitKey(c.ns, c.q.name, x.State, x.RunAt, c.id), nil)
 	case x.State == task.Ready:
 		r.lanes.Enter(c.q.lanes, c.id, x)
-		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{c.ns, c.q.name}) { // many come at once, and who waits looks for all
+		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{c.ns, c.q.name}) { // tasks often come in bulk, and one wake-up serves them all
 			c.q.in(r).Wake()
 		}
 	case x.State == task.Dead || x.State == task.Poisoned:

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/policies"
 )
 
-// The engine knows no policy: its worlds have all of them.
+// The engine knows no policy, but the tests' worlds have all of them.
 func init() {
 	engine.TestPolicies, engine.TestCheck, engine.TestCheckAudit = policies.All, policies.Check, auditlog.Check
 }

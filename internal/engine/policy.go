@@ -6,36 +6,34 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy is a part of the engine that acts beside the life of a task: schedules, workflows, operations. The core knows none of them:
-// it calls them at the points named here, in the order of one list. A nil function stands at no point.
+// Policy is a part of the engine outside the life of a task: schedules, workflows, operations. The core knows none of them: it calls them at the
+// points named here, in the order of one list. A nil function is not called.
 type Policy struct {
-	// Admitted acts on a new task that will be accepted, before its rows are written. It may change the envelope and the state.
+	// Admitted is called for a new task that will be accepted, before its rows are written. It may change the envelope and the state.
 	Admitted func(r *Round, n *NewTask, e *schema.Envelope, x *schema.Exec)
-	// Ended acts when a task with links has ended, in the state that x names; in any other state the task lives again by a replay. The
-	// result is that of success.
+	// Ended is called when a task with links has ended or was replayed; x has its new state. The result is set only if the task succeeded.
 	Ended func(r *Round, ns string, id task.ID, x *schema.Exec, result schema.Result)
-	// Delivered acts on a message of its own that was delivered to its shard, or that was refused there. Stays says that the message
-	// must be delivered again.
+	// Delivered is called when a message was delivered to its shard, or refused there. It returns true if the message must be delivered again.
 	Delivered func(r *Round, ns string, m *outbox.Message, a Accepted, refused *task.Error) (stays bool)
-	// Due acts on deadlines, by their kind. The deadline's row is gone by then.
+	// Due handles deadlines, by their kind. The deadline's row has been deleted by then.
 	Due map[schema.DeadlineKind]func(r *Round, d schema.Deadline)
-	// Seal writes what the policy has gathered in a round, when all its verbs have run.
+	// Seal writes what the policy has gathered in a round, after all verbs have run.
 	Seal func(r *Round)
 	// Erased forgets what the leader remembers of a namespace.
 	Erased func(l *Leader, ns string)
-	// Check holds the policy's rows against the tasks.
+	// Check compares the policy's rows with the tasks.
 	Check func(c Checker)
 }
 
-// Checker goes over the rows of a namespace. Package check has it.
+// Checker gives Policy.Check the rows of a namespace. Package check implements it.
 type Checker interface {
 	Namespace() string
-	// Tasks are those that could be read.
+	// Tasks returns the tasks that could be decoded.
 	Tasks() map[task.ID]*schema.Exec
 	Scan(tab byte, fn func(k, v []byte))
-	// ExpectRow says that an index must have a row.
+	// ExpectRow records that an index must have this row.
 	ExpectRow(key, value []byte)
-	// Find reports what does not agree.
+	// Find reports a disagreement.
 	Find(format string, args ...any)
 }
 
@@ -52,7 +50,7 @@ type points struct {
 func pointsOf(policies []Policy) *points {
 	p := &points{due: [256]func(*Round, schema.Deadline){
 		schema.OnKeyRenewed: keyRenewed, schema.OnKey: keysEnd, schema.OnRequest: keysEnd, schema.OnClaimKey: claimKeyEnds,
-		schema.OnTokens: tokensCame, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
+		schema.OnTokens: tokenDue, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
 		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: leasesEnd, schema.OnForget: retentionsEnd, schema.OnForgotten: forgottenEnd,
 	}}
 	for i := range policies {
@@ -76,16 +74,16 @@ func appendSome[F any](list []F, f F, some bool) []F {
 	return list
 }
 
-// memoryOf is the key of a policy's memory: its type.
+// memoryOf is the key of a policy's memory, by its type.
 type memoryOf[T any] struct{}
 
-// Memory is what a policy remembers between rounds: a T of its own, zero at first. It is thrown away with the leader.
+// Memory returns what a policy remembers between rounds: its own T, initially zero. It is thrown away with the leader.
 func Memory[T any](l *Leader) *T { return memory[T](&l.memory) }
 
-// RoundMemory is what a policy remembers during a round: a T of its own, zero at first.
+// RoundMemory returns what a policy remembers during a round: its own T, initially zero.
 func RoundMemory[T any](r *Round) *T { return memory[T](&r.memory) }
 
-// HasRoundMemory returns what a policy remembers during a round; nil: nothing yet.
+// HasRoundMemory returns what a policy remembers during a round, or nil if there is nothing yet.
 func HasRoundMemory[T any](r *Round) *T {
 	m, _ := r.memory[memoryOf[T]{}].(*T)
 	return m

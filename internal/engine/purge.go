@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Purge discards up to limit of the tasks of a queue that waited at time before, and says whether there may be more.
+// Purge discards up to limit waiting tasks of a queue that were created by the time before. It reports whether there may be more.
 func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more bool, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -17,7 +17,7 @@ func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more
 	for _, t := range q.waiting(r, before, limit) {
 		from := t.exec
 		if from.Order != 0 {
-			from = r.execOf(ns, t.id) // the end of the one before may have moved it
+			from = r.execOf(ns, t.id) // the end of its predecessor may have moved it
 		}
 		c := r.Change(ns, t.id, from)
 		c.Finish(task.Discarded, task.ReasonPurged)
@@ -31,7 +31,7 @@ type found struct {
 	exec *schema.Exec
 }
 
-// waiting finds up to limit tasks that wait in a queue since before a time.
+// waiting returns up to limit waiting tasks of a queue that were created by a time.
 func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) {
 	keep := func(id task.ID, x *schema.Exec) bool {
 		if x.CreatedAt <= before {
@@ -48,7 +48,7 @@ func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) 
 		}
 		x, err := r.Exec(q.ns, id)
 		if err != nil || x.State != task.Ready || !bytes.Equal(k, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq)) {
-			return true // it has left its lane, and left its row behind
+			return true // it has left its lane, but its row remains
 		}
 		return keep(id, x)
 	})
@@ -60,7 +60,7 @@ func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) 
 			return l.InRow.Seq == 0 || take(l.InRow.ID)
 		})
 	}
-	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready ones that no lane has
+	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready tasks that are in no lane
 		if len(tasks) < limit {
 			prefix := schema.StatePrefix(q.ns, schema.TableWaiting, q.name, s)
 			r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool { return take(schema.IDAt(k)) })

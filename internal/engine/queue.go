@@ -21,7 +21,7 @@ type Queue struct {
 	counts   schema.Counts
 	lanes    *lanes.Set
 	limits   limit.Set
-	breakers *breaker.Set // nil: there is no rule
+	breakers *breaker.Set // nil: no rule
 	order    order.Set
 	credit   [3]int // smooth weighted round robin over the priorities
 	dirty    bool
@@ -35,16 +35,16 @@ func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
 	return q
 }
 
-// Name is the queue's name.
+// Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Config is the shard's copy of the queue's configuration, which must not be changed.
+// Config returns the shard's copy of the queue's configuration. It must not be changed.
 func (q *Queue) Config() *task.QueueConfig { return &q.config }
 
-// strict says whether new tasks of the queue have a place in the order of their keys.
+// strict reports whether tasks of one key run strictly in order.
 func (q *Queue) strict() bool { return q.config.Settings.KeyOrder == task.KeyOrderStrict }
 
-// retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
+// retryOf, timeoutOf and maxAttempts return the rule of the task, or else that of its queue.
 func (q *Queue) retryOf(e *schema.Envelope) task.Retry {
 	if e.Retry != nil {
 		return *e.Retry
@@ -66,5 +66,5 @@ func (q *Queue) maxAttempts(x *schema.Exec) int {
 	return q.config.Settings.MaxAttempts
 }
 
-// LastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
+// LastAttempt returns the number of the last possible attempt, which is shown next to the current one ("2 of 5").
 func (q *Queue) LastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }

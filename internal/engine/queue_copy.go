@@ -9,8 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// PutQueue makes the shard's copy of a queue's configuration what the system shard says. An older version than the one
-// that is there changes nothing.
+// PutQueue replaces the shard's copy of a queue's configuration with that of the system shard. A version that is not newer changes nothing.
 func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -37,7 +36,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	}
 }
 
-// HasQueue says whether the shard has a copy of the queue's configuration.
+// HasQueue reports whether the shard has a copy of the queue's configuration.
 func HasQueue(r *Round, ns, name string) bool { return r.Queue(ns, name) != nil }
 
 // CopiedQueue is a queue that a shard has a copy of.
@@ -46,7 +45,7 @@ type CopiedQueue struct {
 	Config          task.QueueConfig
 }
 
-// CopiedQueues are the queues of all namespaces that a shard has copies of.
+// CopiedQueues returns the queues of all namespaces that a shard has copies of.
 func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 	from.Scan([]byte{schema.TableQueue}, []byte{schema.TableQueue + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
@@ -64,7 +63,7 @@ func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 	return queues, err
 }
 
-// DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
+// DropQueue removes the shard's copy of a queue that has no tasks left, apart from succeeded, discarded and cancelled ones.
 func DropQueue(r *Round, ns, name string) error {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -87,7 +86,7 @@ func DropQueue(r *Round, ns, name string) error {
 	return nil
 }
 
-// KeysUntil is when the last of a queue's idempotency keys ends; 0: it has none.
+// KeysUntil returns when the last of a queue's idempotency keys expires; 0: it has none.
 func KeysUntil(from store.Reader, ns, name string) (last store.Time, err error) {
 	keys := schema.IdempotencyKey(ns, name, "")
 	from.Scan(keys, schema.After(keys), func(_, v []byte) bool {

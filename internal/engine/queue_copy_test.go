@@ -27,7 +27,7 @@ func TestPutQueueOfVersion(t *testing.T) {
 	}
 }
 
-// A copy that can't be read is told, though others can.
+// A copy that can't be decoded is reported, even if others can.
 func TestCopiedQueuesTellDamage(t *testing.T) {
 	w := NewWorld(t)
 	for _, name := range []string{"a", "b"} {

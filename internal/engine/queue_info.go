@@ -7,18 +7,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// QueueInfo is how a queue stands in one shard.
+// QueueInfo describes the state of a queue in one shard.
 type QueueInfo struct {
 	Config                                       task.QueueConfig
 	Scheduled, Claimed, Retrying, Dead, Poisoned int64
 	Ready                                        [3]int64 // by priority, high first
-	Held                                         int64    // of the ready: may not run now
+	Held                                         int64    // of the ready: blocked by a limit or a pause
 	OldestReady                                  time.Duration
-	Breakers                                     []breaker.Info // that are not closed: up to 100, the longest open first
-	BreakersOpen                                 int            // how many there are
+	Breakers                                     []breaker.Info // not closed: up to 100, the longest open first
+	BreakersOpen                                 int            // all that are not closed
 }
 
-// DescribeQueue tells how a queue stands.
+// DescribeQueue returns the state of a queue.
 func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -28,7 +28,7 @@ func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
 	i := QueueInfo{Config: q.config, Scheduled: c.Scheduled, Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead,
 		Poisoned: c.Poisoned, Ready: c.Ready}
 	i.Held = q.heldTasks(r.now)
-	i.Breakers, i.BreakersOpen = q.breakers.Told(&q.config.Settings)
+	i.Breakers, i.BreakersOpen = q.breakers.NotClosed(&q.config.Settings)
 	for _, p := range task.Priorities {
 		if since, some := q.lanes.Oldest(&r.lanes, p); some {
 			i.OldestReady = max(i.OldestReady, r.now.Sub(since))

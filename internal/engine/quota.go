@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// spaceOf is the memory of a namespace.
+// spaceOf returns the usage of a namespace in this shard.
 func (r *Round) spaceOf(ns string) *quota.Space {
 	s := r.l.spaces[ns]
 	if s == nil {
@@ -15,7 +15,7 @@ func (r *Round) spaceOf(ns string) *quota.Space {
 	return s
 }
 
-// PutShare replaces a namespace's share of the shard, unless the one that is there is as new, and tells what it uses.
+// PutShare replaces a namespace's share in this shard, unless the present one is as new, and returns what the namespace uses.
 func PutShare(r *Round, ns string, to task.Share) task.Space {
 	s := r.spaceOf(ns)
 	if s.SetShare(r.tx, to) {
@@ -24,10 +24,10 @@ func PutShare(r *Round, ns string, to task.Share) task.Space {
 	return s.Info()
 }
 
-// Space tells what a namespace uses.
+// Space returns what a namespace uses.
 func Space(r *Round, ns string) task.Space { return r.spaceOf(ns).Info() }
 
-// WakeBlocked wakes the next queue of a namespace that may run more by what the round has done, and says whether there was one.
+// WakeBlocked wakes the next queue that was blocked by its namespace's quota and may run more after this round. It reports whether there was one.
 func (r *Round) WakeBlocked() bool {
 	ns, queue, some := r.quotas.Next()
 	if some {

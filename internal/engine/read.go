@@ -6,17 +6,17 @@ import (
 	"github.com/pawlq/pawl/internal/engine/lanes"
 )
 
-// A new leader reads the lanes of a queue bit by bit (see lanes/read.go): Tick reads the lanes of one queue after the other.
+// A new leader reads the lanes of a queue bit by bit (see lanes/read.go): Tick reads them queue by queue.
 
-// readLater has Tick read the lanes of the queue that are left.
-func (h queueIn) readLater() {
+// readLater makes Tick read the remaining lanes of the queue.
+func (h roundQueue) readLater() {
 	if l := h.r.l; h.q.lanes.Partial() && !slices.Contains(l.reading, h.q) {
 		l.reading = append(l.reading, h.q)
 	}
 }
 
-// readOn reads more lanes, of one queue.
-func readOn(r *Round) {
+// readMoreLanes reads more lanes, of one queue.
+func readMoreLanes(r *Round) {
 	if len(r.l.reading) == 0 {
 		return
 	}
@@ -35,7 +35,7 @@ func readOn(r *Round) {
 }
 
 // readForClaim reads more lanes for a claim that found nothing, as long as the round may.
-func (h queueIn) readForClaim(types []string) bool {
+func (h roundQueue) readForClaim(types []string) bool {
 	r, q := h.r, h.q
 	for q.lanes.Partial() && q.mayRun(r.now) && r.lanes.Read < lanes.Bounds.ClaimRead {
 		r.lanes.ReadMore(q.lanes, lanes.Bounds.ClaimRead-r.lanes.Read)

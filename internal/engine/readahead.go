@@ -7,19 +7,19 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// ReadAhead is tasks of long queues that claims will want soon. Their rows are read on another goroutine, so that no round has to wait
-// for the disk.
+// ReadAhead holds tasks of long queues that will be claimed soon. Their rows are read on another goroutine, so that no round has to wait for the
+// disk.
 type ReadAhead struct {
 	rows      *cache.Ahead
 	stretches []lanes.Stretch
-	tasks     [][]schema.ReadyTask // that were read of each
+	tasks     [][]schema.ReadyTask // read, for each stretch
 }
 
 // maxStretches bounds the lanes of which tasks are read ahead at once.
 const maxStretches = 16
 
-// ReadAhead begins to read ahead; nil if there is nothing to read. It is called when a round has been applied. Read then reads the state as
-// it is at that moment, and Take takes what it has read into a later round.
+// ReadAhead starts a read-ahead, or returns nil if there is nothing to read. It is called when a round has been applied. Read then reads the state at
+// that moment, and Take adds what was read to the cache before a later round.
 func (l *Leader) ReadAhead() *ReadAhead {
 	behind := l.behind
 	l.behind = nil
@@ -33,7 +33,7 @@ func (l *Leader) ReadAhead() *ReadAhead {
 	return &ReadAhead{rows: rows, stretches: behind[:min(len(behind), maxStretches)]}
 }
 
-// Read does the reading.
+// Read reads the tasks.
 func (a *ReadAhead) Read(from store.Reader) {
 	a.tasks = make([][]schema.ReadyTask, len(a.stretches))
 	for i := range a.stretches {
@@ -43,7 +43,7 @@ func (a *ReadAhead) Read(from store.Reader) {
 	}
 }
 
-// Take takes in what was read, between two rounds.
+// Take adds what was read to the cache. It must be called between rounds.
 func (l *Leader) Take(a *ReadAhead) {
 	if l.hot.Take(a.rows) {
 		for i := range a.stretches {

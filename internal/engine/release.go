@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Release gives a task back without using up an attempt: at its old place, or, with a delay, later (a snooze). Repeated
-// with the same token it gives the first answer again.
+// Release returns a claimed task without using up an attempt: to its old place, or, with a delay, to run later (a snooze). Repeating it with the same
+// token returns the first answer.
 func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	from, ended, err := r.Held("release", h)
 	if err != nil {
@@ -29,13 +29,12 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		to.Releases++
 		to.State, to.ReadyAt = task.Ready, r.now
 	}
-	c.waitAgain()
+	c.requeue()
 	c.endAttempt(outcome, schema.Failure{})
 	return settled(to), nil
 }
 
-// GiveBack releases a claim whose answer nobody received. If the same claim was asked for again meanwhile, somebody has it,
-// and the call is refused.
+// GiveBack releases a claim whose answer was not received. If the claim call was repeated meanwhile, a worker has the task, and GiveBack is refused.
 func GiveBack(r *Round, h Hold) (Settled, error) {
 	x, _, err := r.Held("give back", h)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// request is an enqueue that may be a repeat: an idempotency key or a request id may stand for a task already.
+// request is an enqueue that may be a repeat: its idempotency key or request id may already belong to a task.
 type request struct {
 	r     *Round
 	n     *NewTask
-	print uint64 // sums up what must be the same when a key is used again
-	// inherited is when the idempotency key would have ended that the task takes over from an archived one; 0: it takes over none.
+	print uint64 // hash of what must be the same when a key is used again
+	// inherited is when the idempotency key that the task takes over from an archived one would have expired; 0: it takes over none.
 	inherited store.Time
 }
 
-// earlier finds the task that an idempotency key or a request id stands for already.
+// earlier returns the task to which the idempotency key or the request id already belongs.
 func (q *request) earlier() (Accepted, error) {
 	r, n := q.r, q.n
 	if n.Archived != (task.ID{}) {
@@ -46,8 +46,8 @@ func (q *request) earlier() (Accepted, error) {
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true, Order: x.Order}, nil
 }
 
-// restoredEarlier finds the task as which an archived one came back already. The idempotency key of the archived task goes over to the new
-// one; if it stands for another task, it is a conflict.
+// restoredEarlier returns the task to which an archived one was already restored. The idempotency key of the archived task passes to the new one; if
+// it belongs to another task, that is a conflict.
 func (q *request) restoredEarlier() (Accepted, error) {
 	r, n := q.r, q.n
 	if a, err := q.byRequest(); a.Duplicate || err != nil || n.IdempotencyKey == "" {
@@ -55,7 +55,7 @@ func (q *request) restoredEarlier() (Accepted, error) {
 	}
 	k, ok := schema.ReadKey(r.tx, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
 	switch {
-	case !ok || q.ended(k):
+	case !ok || q.expired(k):
 		return Accepted{}, nil
 	case k.ID != n.Archived:
 		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
@@ -65,7 +65,7 @@ func (q *request) restoredEarlier() (Accepted, error) {
 	return Accepted{}, nil
 }
 
-// byIdempotencyKey finds the task of the idempotency key.
+// byIdempotencyKey returns the task of the idempotency key.
 func (q *request) byIdempotencyKey() (Accepted, error) {
 	r, n := q.r, q.n
 	key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
@@ -73,31 +73,31 @@ func (q *request) byIdempotencyKey() (Accepted, error) {
 		return Accepted{}, nil
 	}
 	a, err := q.byKey(key, "idempotency_key", n.IdempotencyKey)
-	a.Met = a.Duplicate && n.born() && !q.made(a.ID)
+	a.KeyTaken = a.Duplicate && n.fromBroker() && !q.createdTask(a.ID)
 	return a, err
 }
 
-// byRequest finds the task of a request id that is no UUIDv7.
+// byRequest returns the task of a request id that is not a UUIDv7.
 func (q *request) byRequest() (Accepted, error) {
 	n := q.n
 	return q.byKey(schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), "request_id", n.RequestID.String())
 }
 
-// born says whether the broker itself enqueues the task.
-func (n *NewTask) born() bool { return n.Parent != nil || n.Member != nil || n.RequestTTL > 0 }
+// fromBroker reports whether the broker itself enqueues the task.
+func (n *NewTask) fromBroker() bool { return n.Parent != nil || n.Member != nil || n.RequestTTL > 0 }
 
-// made says whether a task was made by this same request.
-func (q *request) made(id task.ID) bool {
+// createdTask reports whether this same request created the task.
+func (q *request) createdTask(id task.ID) bool {
 	r, n := q.r, q.n
 	k, ok := schema.ReadKey(r.tx, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID))
 	return ok && k.ID == id
 }
 
-// byKey finds the task that a key's row names, if its time is not over.
+// byKey returns the task that a key's row names, unless the key has expired.
 func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
 	r, n := q.r, q.n
 	k, ok := schema.ReadKey(r.tx, row)
-	if !ok || q.ended(k) {
+	if !ok || q.expired(k) {
 		return Accepted{}, nil
 	}
 	if k.Fingerprint != q.print {
@@ -112,8 +112,8 @@ func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
 	return Accepted{ID: k.ID, Duplicate: true, State: k.Ended, CreatedAt: k.Created, Order: k.Order}, nil
 }
 
-// remember lets the keys stand for the new task.
-func (q *request) remember(x *schema.Exec) {
+// assignKeys assigns the keys to the new task.
+func (q *request) assignKeys(x *schema.Exec) {
 	r, n := q.r, q.n
 	if n.IdempotencyKey != "" {
 		key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
@@ -136,7 +136,7 @@ func reused(field, value string, id task.ID) error {
 		Message: fmt.Sprintf("%s %q stands for task %s, which has another type, payload or queue", field, value, id)}
 }
 
-// contentHash sums up what must be the same when a key is used again.
+// contentHash hashes what must be the same when a key is used again.
 func contentHash(n *NewTask) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -153,14 +153,14 @@ func contentHash(n *NewTask) uint64 {
 	return d.Sum64()
 }
 
-// A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row is another task's and has a later deadline
-// of its own. Leader.renewedUpTo is the last deadline that may be void in this way. It covers
-//   - keys that this leader renewed after their time was over (ended);
-//   - keys that earlier leaders renewed: their void deadlines lie at most a second behind the beginning of this leader's term (NewLeader);
-//   - keys that a restored task took over before their time was over: OnKeyRenewed comes just before the void deadline (keyRenewed).
+// A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to another task and has a later
+// deadline. Leader.renewedUpTo is the last deadline that may be void for this reason. It covers
+//   - keys that this leader renewed after they had expired (ended);
+//   - keys that earlier leaders renewed: their void deadlines are at most a second after the beginning of this leader's term (NewLeader);
+//   - keys that a restored task took over before they expired: OnKeyRenewed is due just before the void deadline (keyRenewed).
 
-// ended says whether a key's time is over, so that it may be renewed.
-func (q *request) ended(k schema.KeyRow) bool {
+// expired reports whether a key has expired, so that it may be renewed.
+func (q *request) expired(k schema.KeyRow) bool {
 	if k.Until > q.r.now {
 		return false
 	}
@@ -168,16 +168,16 @@ func (q *request) ended(k schema.KeyRow) bool {
 	return true
 }
 
-// keyDeadline is when the row of a key goes.
+// keyDeadline returns when the row of a key is deleted.
 func keyDeadline(until store.Time) store.Time { return until.RoundUp(ForgetStep) }
 
-// setDeadline lets the row of a key go when its time is over.
+// setDeadline sets the deadline that deletes the row of a key after it expires.
 func (q *request) setDeadline(until store.Time, kind schema.DeadlineKind, key []byte) {
 	ns := q.n.Namespace
 	q.r.shared.addKey(sharedName{kind, ns, keyDeadline(until)}, key[len(ns)+2:])
 }
 
-// keysEnd removes rows of keys whose time is over.
+// keysEnd deletes the rows of expired keys.
 func keysEnd(r *Round, d schema.Deadline) {
 	tab := byte(schema.TableRequest)
 	if d.Kind == schema.OnKey {
@@ -195,10 +195,10 @@ func keysEnd(r *Round, d schema.Deadline) {
 	}
 }
 
-// keyRenewed runs just before the void deadline of a key that was renewed before its time was over.
+// keyRenewed runs just before the void deadline of a key that was renewed before it expired.
 func keyRenewed(r *Round, d schema.Deadline) { r.l.renewedUpTo = max(r.l.renewedUpTo, d.At) }
 
-// claimKeyEnds removes the row of a claim key whose time is over. One that was set anew has a later deadline of its own.
+// claimKeyEnds deletes the row of an expired claim key. A row that was set again has its own, later deadline.
 func claimKeyEnds(r *Round, d schema.Deadline) {
 	key := schema.ClaimKeyKey(d.Namespace, string(d.Rest))
 	row, ok := r.tx.Get(key)

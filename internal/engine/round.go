@@ -12,19 +12,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
-// another. Seal must be called once after the last.
+// Round is one round of a leader: the state as it will be, and the effects of its verbs. Verbs run one after another. Seal must be called once after
+// the last.
 type Round struct {
 	tx       *store.Tx
 	l        *Leader
 	now      store.Time
-	seqs     uint64 // numbers given by NextSeq
-	born     int    // ticks that fired in it, as a measure of its work
+	seqs     uint64 // how many NextSeq returned
+	created  int    // tasks created in the shard, as a measure of work; see CreateLimit
 	queues   []*Queue
 	lanes    lanes.Round
 	breakers []dirtyBreaker
-	deaths   int      // of tasks that became dead letters or poisoned
-	operated operated // what an operation changes at the moment
+	deaths   int      // tasks that became dead letters or poisoned
+	operated operated // what an operation is changing
 	quotas   quota.Round
 	zones    []*zonemap.Map // to be sealed
 	memory   map[any]any    // of policies, by the types of what they remember
@@ -32,42 +32,42 @@ type Round struct {
 	Effects
 }
 
-// Begin starts a round over tx.
+// Begin starts a round on tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
 	r := &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
 	r.lanes = lanes.Begin(tx, func(ns string, next []schema.ReadyTask) { l.hot.Warm(tx, ns, next) })
 	return r
 }
 
-// Now is the shard's time of the round.
+// Now returns the shard's time in this round.
 func (r *Round) Now() store.Time { return r.now }
 
-// Deaths is how many tasks became dead letters or poisoned in the round.
+// Deaths returns how many tasks became dead letters or poisoned in the round.
 func (r *Round) Deaths() int { return r.deaths }
 
-// Tx takes what a verb writes, and reads the state as it will be after the round.
+// Tx returns the round's transaction. It reads the state as it will be after the round.
 func (r *Round) Tx() *store.Tx { return r.tx }
 
-// Leader is the memory of the leader whose round it is.
+// Leader returns the memory of the leader that runs the round.
 func (r *Round) Leader() *Leader { return r.l }
 
-// Limits are those of the shard.
+// Limits returns the shard's limits.
 func (r *Round) Limits() task.Limits { return r.l.limits }
 
-// CountBirth counts a task that is born in the shard, as a measure of the round's work: with BirthLimit of them the next deadlines wait
-// for the next round.
-func (r *Round) CountBirth() { r.born++ }
+// CountCreated counts a task that the shard itself creates, as a measure of the round's work: after CreateLimit of them the next deadlines wait for the
+// next round.
+func (r *Round) CountCreated() { r.created++ }
 
-// YieldTurn lets the next deadlines wait for the next round.
-func (r *Round) YieldTurn() { r.born = BirthLimit }
+// YieldTurn makes the next deadlines wait for the next round.
+func (r *Round) YieldTurn() { r.created = CreateLimit }
 
-// DeletesFrom is when retention may delete, if the clock of a new leader is in doubt. Until then nothing is deleted.
+// DeletesFrom returns when retention may delete again, and true if the clock of a new leader is in doubt. Until then nothing is deleted.
 func (r *Round) DeletesFrom() (at store.Time, doubted bool) {
 	at, doubted = r.l.term.Doubted()
 	return at, doubted && r.now < at
 }
 
-// Rewrite writes the row of a task outside of a move: nothing may change in it by which the task is counted, ordered or found.
+// Rewrite writes the row of a task without a move. It must not change anything by which the task is counted, ordered or indexed.
 func (r *Round) Rewrite(ns string, id task.ID, x *schema.Exec) {
 	r.setExec(ns, id, x)
 	r.l.hot.Drop(id)
@@ -78,8 +78,8 @@ func (r *Round) setExec(ns string, id task.ID, x *schema.Exec) {
 	r.tx.Set(schema.IDKey(ns, schema.TableExec, id), r.l.row)
 }
 
-// ChangedBy names the operation that changes a task, as long as do runs. What else changes by it, such as the next task with its unique
-// key, is not the operation's.
+// ChangedBy attributes changes of the task to an operation while do runs. Changes of other tasks that follow from it, such as of the next task with
+// its unique key, are not attributed.
 func (r *Round) ChangedBy(operation, id task.ID, do func() error) error {
 	r.operated = operated{id, operation}
 	defer func() { r.operated = operated{} }()
@@ -88,17 +88,17 @@ func (r *Round) ChangedBy(operation, id task.ID, do func() error) error {
 
 type operated struct{ id, by task.ID }
 
-// State is the state as it will be after the round, to be read until the round ends.
+// State returns the state as it will be after the round. It may be read until the round ends.
 func (r *Round) State() store.Reader { return r.tx }
 
-// Written is how many bytes the round has written so far.
+// Written returns how many bytes the round has written so far.
 func (r *Round) Written() int { return r.tx.Size() }
 
-// seqBits leaves room for a million numbers in one round: tasks that become ready, and rows of deadlines that they share.
+// seqBits leaves room for a million numbers in one round: for tasks that become ready and for rows of shared deadlines.
 const seqBits = 20
 
-// NextSeq is a number that the shard gives once, greater than all before: rounds are ordered by their index in the log. A task that becomes
-// ready has its place by it.
+// NextSeq returns a number greater than all before it in the shard: rounds are ordered by their index in the log. Ready tasks are ordered by it
+// within their lane.
 func (r *Round) NextSeq() uint64 {
 	r.seqs++
 	if r.seqs >= 1<<seqBits {
@@ -129,7 +129,7 @@ func (r *Round) Seal() {
 	r.l.transitions = r.Transitions
 }
 
-// Queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
+// Queue returns the memory of a queue, reading it if need be, or nil if the shard has no such queue.
 func (r *Round) Queue(ns, name string) *Queue {
 	qn := queueName{ns, name}
 	if q := r.l.queues[qn]; q != nil {
@@ -157,7 +157,7 @@ func (r *Round) Queue(ns, name string) *Queue {
 	return q
 }
 
-// Exec reads where a task is. The row must not be changed: verbs work on a copy.
+// Exec returns the state of a task. It must not be changed: verbs work on a copy.
 func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
 	if x := r.l.hot.Exec(ns, id); x != nil {
 		return x, nil
@@ -165,13 +165,14 @@ func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
 	return schema.ReadExec(r.tx, ns, id)
 }
 
-// execOf is where a task is that must be there.
+// execOf returns the state of a task that must exist.
 func (r *Round) execOf(ns string, id task.ID) *schema.Exec {
 	x, err := r.Exec(ns, id)
 	schema.Must(err)
 	return x
 }
 
+// Envelope returns the envelope of a task that must exist. It must not be changed.
 func (r *Round) Envelope(ns string, id task.ID) *schema.Envelope {
 	if e := r.l.hot.Envelope(ns, id); e != nil {
 		return e
@@ -179,7 +180,7 @@ func (r *Round) Envelope(ns string, id task.ID) *schema.Envelope {
 	return schema.ReadEnvelope(r.tx, ns, id)
 }
 
-// Checkpoint is what a task last said of how far it is.
+// Checkpoint returns the last checkpoint of a task.
 func (r *Round) Checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 	if x.Checkpointed {
 		b, _ = r.tx.Get(schema.IDKey(ns, schema.TableCheckpoint, id))
@@ -187,7 +188,7 @@ func (r *Round) Checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 	return b
 }
 
-// QueueOf is the queue of a task, which must be there.
+// QueueOf returns the queue of a task. The queue must exist.
 func (r *Round) QueueOf(ns string, x *schema.Exec) *Queue {
 	q := r.Queue(ns, x.Queue)
 	if q == nil {
@@ -196,7 +197,7 @@ func (r *Round) QueueOf(ns string, x *schema.Exec) *Queue {
 	return q
 }
 
-// zonesOf is the zone map of a namespace.
+// zonesOf returns the zone map of a namespace.
 func (r *Round) zonesOf(ns string) *zonemap.Map {
 	zs := r.l.zones[ns]
 	if zs == nil {
@@ -206,7 +207,7 @@ func (r *Round) zonesOf(ns string) *zonemap.Map {
 	return zs
 }
 
-// idsOf tells which ids of a namespace are new.
+// idsOf returns the cache that tells which ids of a namespace are new.
 func (r *Round) idsOf(ns string) *cache.IDs {
 	n := r.l.ids[ns]
 	if n == nil {

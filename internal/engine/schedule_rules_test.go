@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// hourly is a schedule of a queue.
+// hourly returns an hourly schedule for a queue.
 func hourly(name, queue string) task.Schedule {
 	s := task.Schedule{Name: name, Every: time.Hour, Task: task.Spec{Type: "job", Queue: queue}}
 	s.Fill()
@@ -29,7 +29,7 @@ func put(w *engine.World, call schedule.PutCall) (schedule.PutDone, error) {
 	return engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) { return schedule.Put(r, "default", call) })
 }
 
-// Schedules come in pages, to those who see the queues of their tasks.
+// Schedules are listed in pages, to callers who may see the queues of their tasks.
 func TestListOfSchedules(t *testing.T) {
 	w := engine.NewWorld(t)
 	for i, queue := range []string{"mail", "shop", "mail", "shop"} {
@@ -83,7 +83,7 @@ func TestListOfSchedules(t *testing.T) {
 	}
 }
 
-// A page of large schedules ends by the bytes that are read.
+// A page of large schedules is bounded by the bytes read.
 func TestPagesOfLargeSchedules(t *testing.T) {
 	w := engine.NewWorld(t)
 	for i := range 8 {
@@ -104,7 +104,7 @@ func TestPagesOfLargeSchedules(t *testing.T) {
 	}
 }
 
-// A put that was made from another schedule than the one there is changes nothing.
+// A put based on an outdated version changes nothing.
 func TestPutOfASeenSchedule(t *testing.T) {
 	w := engine.NewWorld(t)
 	s := hourly("s", "mail")
@@ -144,7 +144,7 @@ func TestPutOfASeenSchedule(t *testing.T) {
 	}
 }
 
-// What a schedule says is checked, and told in words.
+// A schedule is validated, and described in words.
 func TestSchedulesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		change func(s *task.Schedule)
@@ -173,7 +173,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}
 }
 
-// Each change of what a schedule says is in the audit, without what its task holds.
+// Each change of a schedule is in the audit log, without the contents of its task.
 func TestAuditOfSchedules(t *testing.T) {
 	w := engine.NewWorld(t)
 	entries := 0
@@ -220,7 +220,7 @@ func TestAuditOfSchedules(t *testing.T) {
 	}
 }
 
-// A trigger that is repeated within an hour finds its task, also behind other entries of the history.
+// A trigger repeated within an hour finds its task, even behind other entries of the history.
 func TestRepeatedTrigger(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)
@@ -264,7 +264,7 @@ func TestRepeatedTrigger(t *testing.T) {
 	}
 }
 
-// A schedule that was deleted is remembered for an hour: calls that came before change nothing.
+// A deleted schedule is remembered for an hour: earlier calls change nothing.
 func TestDeletedSchedule(t *testing.T) {
 	w := engine.NewWorld(t)
 	s := hourly("s", "far")
@@ -309,18 +309,18 @@ func TestDeletedSchedule(t *testing.T) {
 	}
 	newer := fire()
 	fire()
-	arrive(older, task.ID{2}) // the second of a schedule that is gone
+	arrive(older, task.ID{2}) // the second is of a deleted schedule
 	arrive(newer, task.ID{3})
 	ticks, err := schedule.History(w.Store, "default", "s", 0, 9)
 	if err != nil || len(ticks) != 2 || ticks[0].Task != (task.ID{}) || ticks[1].Task != (task.ID{3}) {
 		t.Errorf("its history is %+v, %v", ticks, err)
 	}
 	w.Pass(time.Hour - time.Minute)
-	if n := rowsIn(w, schema.TableGone); n != 1 {
+	if n := rowsIn(w, schema.TableDeletion); n != 1 {
 		t.Errorf("%d schedules that were deleted are remembered, want one", n)
 	}
 	w.Pass(2 * time.Minute)
-	if n := rowsIn(w, schema.TableGone); n != 0 {
+	if n := rowsIn(w, schema.TableDeletion); n != 0 {
 		t.Errorf("%d schedules that were deleted are remembered after an hour", n)
 	}
 	if err := w.Check(); err != nil {

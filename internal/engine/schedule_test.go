@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// scheduleStep is a step of a story about schedules. The tasks of ticks are called t1, t2 … as others, in the order of the history.
+// scheduleStep is a step of a story about schedules. The tasks of ticks are named t1, t2 … like others, in the order of the history.
 func (s *story) scheduleStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	s.versions++
@@ -153,7 +153,7 @@ func (s *story) history(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// sendOutbox brings messages to their shard, which is this one again with a queue that has come back, or says that it is refused.
+// sendOutbox delivers messages to their shard, which is this one again after its queue has returned, or reports them as refused.
 func (s *story) sendOutbox(d *datadriven.TestData) string {
 	var lines []string
 	for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
@@ -195,7 +195,7 @@ func (s *story) message(p *outbox.Message) string {
 	return fmt.Sprintf("%s/%s behind %s", p.Spec.Queue, p.Spec.Type, s.name(p.From.Parent))
 }
 
-// deliver enqueues what the leader's sender brings, as the shard does that has its queue.
+// deliver enqueues a message from the leader's sender, as the shard of its queue does.
 func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
 	n := &engine.NewTask{Spec: spec, Namespace: "default", ID: s.NewID(), Fresh: true}
 	if !hasQueue(s.World, spec.Queue) {
@@ -204,8 +204,7 @@ func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
 	return engine.Run(s.World, func(r *engine.Round) (engine.Accepted, error) { return engine.Enqueue(r, n) })
 }
 
-// However a leader comes and goes, and however late it is, each tick up to now is in the history once, and each that fired has one
-// task.
+// However leaders change, and however late they are, each tick up to now is in the history once, and each that fired has one task.
 func TestTicksOnce(t *testing.T) {
 	for seed := range uint64(40) {
 		w := engine.NewWorld(t)
@@ -225,7 +224,7 @@ func TestTicksOnce(t *testing.T) {
 			case x%4 == 0:
 				w.BecomeLeader()
 			case x%4 == 1:
-				w.Now = w.Now.Add(time.Duration(x>>8%200) * time.Second) // nobody leads
+				w.Now = w.Now.Add(time.Duration(x>>8%200) * time.Second) // no leader
 				w.BecomeLeader()
 			default:
 				w.Pass(time.Duration(x>>8%100) * time.Second)
@@ -280,7 +279,7 @@ func TestTicksOnce(t *testing.T) {
 	}
 }
 
-// A history of a schedule that fires for long stays short.
+// The history of a schedule that fires for long stays short.
 func TestHistoryStaysShort(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -304,7 +303,7 @@ func TestHistoryStaysShort(t *testing.T) {
 	}
 }
 
-// What another shard says of a tick's task comes into the history, also that it was not made.
+// The outcome of a tick's task in another shard is added to the history, even if it was refused.
 func TestHistoryHearsOfOtherShards(t *testing.T) {
 	running := task.NewID(2, 1, 1)
 	for name, c := range map[string]struct {
@@ -315,7 +314,7 @@ func TestHistoryHearsOfOtherShards(t *testing.T) {
 	}{
 		"made":     {engine.Accepted{ID: running}, nil, schema.TickFired, ""},
 		"repeated": {engine.Accepted{ID: running, Duplicate: true}, nil, schema.TickFired, ""},
-		"overlaps": {engine.Accepted{ID: running, Duplicate: true, Met: true}, nil, schema.TickSkipped, schedule.SkippedOverlap},
+		"overlaps": {engine.Accepted{ID: running, Duplicate: true, KeyTaken: true}, nil, schema.TickSkipped, schedule.SkippedOverlap},
 		"refused":  {engine.Accepted{}, &task.Error{Code: task.CodeQueueFull}, schema.TickSkipped, "queue_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,7 +331,7 @@ func TestHistoryHearsOfOtherShards(t *testing.T) {
 			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != outbox.Window {
 				t.Fatalf("the outbox has %+v", messages)
 			}
-			for range 2 { // the leader's sender may say it twice
+			for range 2 { // the leader's sender may report it twice
 				w.Round(func(r *engine.Round) { engine.Delivered(r, "default", messages[0].Request, c.answer, c.refused) })
 			}
 			ticks, err := schedule.History(w.Store, "default", "s", 0, 10)
@@ -346,11 +345,11 @@ func TestHistoryHearsOfOtherShards(t *testing.T) {
 	}
 }
 
-// More schedules than fire in one round, whose names begin with those of others: none is passed over.
+// With more schedules than can fire in one round, whose names are prefixes of each other, none is skipped.
 func TestAllAtOnce(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
-	const many = 12*engine.BirthLimit + 3
+	const many = 12*engine.CreateLimit + 3
 	for i := range many {
 		s := task.Schedule{Name: fmt.Sprintf("s%d", i), Cron: "0 0 * * *", Task: task.Spec{Type: "job"}}
 		s.Fill()
@@ -368,7 +367,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkSchedules fires schedules that are all due at once: the time is that of one tick.
+// BenchmarkSchedules fires schedules that are all due at the same time: the figure is per tick.
 func BenchmarkSchedules(b *testing.B) {
 	w := engine.NewWorld(b)
 	w.PutQueue("default", task.DefaultSettings(), false)

@@ -2,10 +2,10 @@ package engine
 
 import "github.com/pawlq/pawl/internal/task"
 
-// A call may be limited to some queues. What lies in others is not there for it: the answer is that of something that does not
-// exist. A group and an operation have no queue of their own; they are there for who may see all that their makers could.
+// A call may be limited to some queues. What belongs to others does not exist for it: the answer is "not found". A group and an operation have no
+// queue of their own; they are visible to callers who may see everything that their creators could.
 
-// TaskWithin refuses a task outside a scope.
+// TaskWithin returns a not-found error for a task outside a scope.
 func TaskWithin(r *Round, s task.Scope, ns string, id task.ID) error {
 	if s.All() {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// BenchmarkSearch reads the first page of filters that select a few old tasks, beside 1,000,000 newer ones in another queue: a fifth of them
-// claimed once and done, the rest ready.
+// BenchmarkSearch reads the first page of filters that select a few old tasks, next to 1,000,000 newer ones in another queue: a fifth of them claimed
+// once and done, the rest ready.
 func BenchmarkSearch(b *testing.B) {
 	w := BenchWorld(b)
 	many := Size(1_000_000)

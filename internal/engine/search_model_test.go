@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// lottery does to tasks whatever comes, so that there are some in each state.
+// lottery applies random verbs to tasks, so that there are some in each state.
 type lottery struct {
 	*engine.World
 	rng    *rand.Rand
@@ -95,7 +95,7 @@ func (l *lottery) step() {
 	}
 }
 
-// elsewhere leaves claimed and dead tasks in another namespace, which no search may come upon.
+// elsewhere leaves claimed and dead tasks in another namespace, which no search may find.
 func (l *lottery) elsewhere() {
 	l.Round(func(r *engine.Round) {
 		engine.PutQueue(r, "other", "a1", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
@@ -107,7 +107,7 @@ func (l *lottery) elsewhere() {
 			}
 		}
 		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
-		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, engine.FailRequest{Fall: engine.FallDead}); err != nil {
+		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, engine.FailRequest{Action: engine.FailDead}); err != nil {
 			l.T.Fatal(err)
 		}
 	})
@@ -138,12 +138,12 @@ func (l *lottery) settle() {
 				return engine.Ack(r, hold, schema.Result{})
 			}
 			message := fmt.Sprintf("%s %d", l.pick([]string{"timed out after", "no host"}), l.rng.IntN(100))
-			return engine.Fail(r, hold, engine.FailRequest{Fall: engine.Fall(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
+			return engine.Fail(r, hold, engine.FailRequest{Action: engine.FailAction(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
 		}) // the lease may be over
 	}
 }
 
-// operate does something to any task, which may refuse it.
+// operate applies a random verb to a random task, which may refuse it.
 func (l *lottery) operate() {
 	var ids []task.ID
 	lo, hi := schema.TableBounds("default", schema.TableExec)
@@ -170,7 +170,7 @@ func (l *lottery) operate() {
 	})
 }
 
-// all are the tasks that there are.
+// all returns all tasks.
 func (l *lottery) all() (views []*query.View) {
 	lo, hi := schema.TableBounds("default", schema.TableExec)
 	l.Store.Scan(lo, hi, func(k, _ []byte) bool {
@@ -184,7 +184,7 @@ func (l *lottery) all() (views []*query.View) {
 	return views
 }
 
-// wants is what a filter means, in the most obvious form.
+// wants reports whether a filter selects a task, in the most obvious form.
 func wants(f *query.Filter, v *query.View) bool {
 	x := v.Exec
 	last := schema.Failure{}
@@ -210,7 +210,7 @@ func wants(f *query.Filter, v *query.View) bool {
 		(f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
 }
 
-// expect are the ids of what a filter selects, in order.
+// expect returns the ids that a filter selects, in order.
 func expect(f *query.Filter, all []*query.View) (ids []task.ID) {
 	var found []*query.View
 	for _, v := range all {
@@ -280,13 +280,13 @@ func (l *lottery) filter(all []*query.View) (f query.Filter) {
 	return f
 }
 
-// effort is any, so that a search takes each of its ways, and a list another one on each page.
+// effort returns a random effort, so that a search takes each of its ways, and a list a different one on each page.
 func (l *lottery) effort() query.Effort {
 	any := func(of ...int) int { return of[l.rng.IntN(len(of))] }
 	return query.Effort{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000), Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
 }
 
-// read reads a list to its end, page by page.
+// read reads a complete list, page by page.
 func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 	var cursor []byte
 	for pages := 0; ; pages++ {
@@ -317,14 +317,13 @@ func placeIn(f query.Filter, v *query.View) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(v.Exec.EndedAt)), v.ID[:]...)
 }
 
-// Whatever the tasks are, a list with any filter has the tasks, in the order, that looking at each of them finds; so has the count, and so
-// have the steps of operations.
+// A list with any filter has the tasks, in the order, that examining each task finds; so do the count and the steps of operations.
 func TestSearchAgainstModel(t *testing.T) {
 	engine.FewPerZone(t, 4)
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		l := &lottery{World: engine.NewWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"}, keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
-		if seed%4 == 3 { // more features than a zone tells apart
+		if seed%4 == 3 { // more features than a zone records
 			for i := range 300 {
 				l.types = append(l.types, fmt.Sprint("type-", i))
 			}
@@ -388,7 +387,7 @@ func (l *lottery) checkCount(f query.Filter, all []*query.View) {
 	}
 }
 
-// checkSteps goes through what the steps of an operation would select.
+// checkSteps checks what the steps of an operation would select.
 func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 	var got []task.ID
 	c := operation.StepCall{Operation: task.NewID(1, 0, 1), Action: task.Cancel, Filter: f}
@@ -408,7 +407,7 @@ func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 	}
 }
 
-// A search reads no more than its effort allows, says how much it read, and goes on where it stopped until it has found what there is.
+// A search reads no more than its effort allows, reports how much it read, and continues where it stopped until it has found everything.
 func TestSearchIsBounded(t *testing.T) {
 	w := engine.NewWorld(t)
 	for _, q := range []string{"default", "other", "dead"} {

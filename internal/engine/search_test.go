@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// rare brings a few tasks of a queue into each state, and says how many.
+// rare moves a few tasks of a queue to each state, and returns how many.
 func (w *World) rare(queue, typ string) map[task.State]int {
 	w.T.Helper()
 	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25, task.Cancelled: 40,
@@ -32,7 +32,7 @@ func (w *World) rare(queue, typ string) map[task.State]int {
 	return want
 }
 
-// Bring takes a new task to a state.
+// Bring moves a new task to a state.
 func (w *World) Bring(id task.ID, queue string, s task.State) {
 	w.T.Helper()
 	hold := Hold{Namespace: "default", ID: id}
@@ -61,9 +61,9 @@ func (w *World) Bring(id task.ID, queue string, s task.State) {
 			later := 30 * 24 * time.Hour
 			_, err = Fail(r, hold, FailRequest{Failure: boom, RetryIn: &later})
 		case task.Dead:
-			_, err = Fail(r, hold, FailRequest{Fall: FallDead, Failure: boom})
+			_, err = Fail(r, hold, FailRequest{Action: FailDead, Failure: boom})
 		case task.Poisoned:
-			_, err = Fail(r, hold, FailRequest{Fall: FallPoison, Failure: boom})
+			_, err = Fail(r, hold, FailRequest{Action: FailPoison, Failure: boom})
 		}
 		return struct{}{}, err
 	})
@@ -72,8 +72,7 @@ func (w *World) Bring(id task.ID, queue string, s task.State) {
 	}
 }
 
-// A filter by state, type or error finds its few tasks in one page, and reads few rows for it, however many others came later, in its queue or in
-// another.
+// A filter by state, type or error finds its few tasks in one page, reading few rows, however many newer tasks there are in its queue or another.
 func TestSearchReadsFewRows(t *testing.T) {
 	w := NewWorld(t)
 	for _, q := range []string{"mail", "busy", "third"} {
@@ -155,7 +154,7 @@ func TestSearchReadsFewRows(t *testing.T) {
 	}
 }
 
-// The row of a lease goes with the last of its tasks. Until then it may name some that have ended or are forgotten.
+// The row of a lease is deleted with the last of its tasks. Until then it may list some that have ended or are forgotten.
 func TestSearchOfClaimedPassesOverForgotten(t *testing.T) {
 	w := NewWorld(t)
 	keep := time.Minute

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Hold names a claim: whoever shows the token of the current claim may end or extend it.
+// Hold names a claim. The token of the current claim entitles its bearer to end or extend it.
 type Hold struct {
 	Namespace string
 	ID        task.ID
@@ -18,13 +18,12 @@ type Hold struct {
 // Settled is the answer to a verb on a claim.
 type Settled struct {
 	State     task.State
-	NextRunAt store.Time // when the task waits for another attempt
+	NextRunAt store.Time // if the task waits for another attempt
 }
 
-// Held finds a claim that still holds, or what became of it.
+// Held returns the task of a claim that still holds, or the reason why it does not.
 //
-// If the attempt was ended by one of the verbs, its record is returned with ErrStaleClaim, so that a repeated call can
-// be given the first answer again.
+// If the attempt has ended, its record is returned with ErrStaleClaim, so that a repeated call gets the first answer.
 func (r *Round) Held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error) {
 	x, err := r.Exec(h.Namespace, h.ID)
 	if err != nil {
@@ -38,16 +37,16 @@ func (r *Round) Held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error)
 	}
 	ended, ok := h.attempt(r, x)
 	if !ok {
-		// A token that this task never gave is nobody's: say no more than for a task that does not exist.
+		// A token that was never issued for this task reveals nothing: the answer is as for a task that does not exist.
 		return nil, nil, task.NotFound("task", h.ID.String())
 	}
 	return nil, ended, h.staleness(verb, x, ended)
 }
 
-// change begins a step of the task that is held, or was.
+// change starts a change of the claimed task.
 func (h Hold) change(r *Round, from *schema.Exec) Change { return r.Change(h.Namespace, h.ID, from) }
 
-// attempt is the record of the attempt that the token began, when it has ended.
+// attempt returns the record of the token's attempt, if it has ended.
 func (h Hold) attempt(r *Round, x *schema.Exec) (*schema.Attempt, bool) {
 	if x.State == task.Succeeded && h.Token.Fence == x.Fence {
 		return x.Success(), h.Token.Nonce == x.Claim.Nonce
@@ -61,7 +60,7 @@ func (h Hold) attempt(r *Round, x *schema.Exec) (*schema.Attempt, bool) {
 	return a, a.Nonce == h.Token.Nonce
 }
 
-// staleness says why the claim no longer holds.
+// staleness returns the error that says why the claim no longer holds.
 func (h Hold) staleness(verb string, x *schema.Exec, ended *schema.Attempt) error {
 	switch {
 	case ended.Outcome == task.OutcomeCancelled:
@@ -87,11 +86,10 @@ func (h Hold) stale(verb string, reason, why string, x *schema.Exec) error {
 	return e
 }
 
-// maxAttemptLog is how many attempts a task remembers. Releases and snoozes use up no attempt, so their number has no
-// other bound.
+// maxAttemptLog bounds the attempt log of a task. Releases and snoozes use up no attempt, so nothing else bounds their number.
 const maxAttemptLog = 1000
 
-// endAttempt writes the record of an attempt that led from From to To.
+// endAttempt writes the record of the attempt that this change has ended.
 func (c *Change) endAttempt(o task.Outcome, f schema.Failure) {
 	a := c.From.AttemptEnded(c.r.now, o)
 	a.Failure, a.Then, a.Reason = f, c.To.State, c.To.Reason
@@ -106,14 +104,14 @@ func (c *Change) endAttempt(o task.Outcome, f schema.Failure) {
 	}
 }
 
-// judge tells the breaker of the task's type how an attempt has ended. It comes after the move.
+// judge reports the outcome of an attempt to the breaker of the task's type. It must be called after the move.
 func (c *Change) judge(o task.Outcome, f schema.Failure) {
 	if c.q.breakers != nil {
 		c.q.breakers.Judge(c.q.in(c.r), c.id, c.From.Type, o, f)
 	}
 }
 
-// lose tells that the claim ended without its holder's doing.
-func (c *Change) lose(reason string) {
+// noteLost records that the claim ended without a call of its holder.
+func (c *Change) noteLost(reason string) {
 	c.r.Lost = append(c.r.Lost, Lost{ID: c.id, Token: c.r.l.token(c.From), Reason: reason})
 }

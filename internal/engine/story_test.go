@@ -25,8 +25,7 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // TestStories runs the stories in testdata/stories. After every step the tables are checked.
 //
-// Tasks are called t1, t2 … in the order of their making. A verb on a task shows the token of its latest claim, or with
-// fence=N of an earlier one.
+// Tasks are named t1, t2 … in order of creation. A verb on a task uses the token of its latest claim, or with fence=N of an earlier one.
 func TestStories(t *testing.T) { tellStories(t) }
 
 func tellStories(t *testing.T) {
@@ -46,11 +45,11 @@ type story struct {
 	*engine.World
 	tasks   []task.ID
 	tokens  map[string][]task.Token // by task, in the order of the fences
-	asks    *explain.Workers        // what was asked; nil: one waits for everything
+	asks    *explain.Workers        // claims seen by the leader; nil: one waits for everything
 	workers task.QueueWorkers       // as the nodes know them
 
-	versions   uint64      // that were given to schedules
-	by         task.Author // who acts; zero: nobody
+	versions   uint64      // of schedules
+	by         task.Author // the operator; zero: none
 	groupIDs   []task.ID
 	operations []task.ID
 }
@@ -224,7 +223,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// headersOf reads name:value+name:value.
+// headersOf parses name:value+name:value.
 func headersOf(s string) map[string]string {
 	if s == "" {
 		return nil
@@ -284,7 +283,7 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 			return engine.Release(r, hold, duration(arg(d, "delay")))
 		}
 		f := engine.FailRequest{Failure: schema.Failure{Message: arg(d, "error")},
-			Fall: engine.Fall(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
+			Action: engine.FailAction(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
 		if v := arg(d, "retry-in"); v != "" {
 			in := duration(v)
 			f.RetryIn = &in
@@ -298,7 +297,7 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 	return answer(err, "%s%s%s", out.State, next, s.effects())
 }
 
-// effects are what the last round told besides its answer.
+// effects shows the effects of the last round besides its answer.
 func (s *story) effects() (out string) {
 	for _, l := range s.Last.Lost {
 		out += fmt.Sprintf("; %s lost at fence %d: %s", s.name(l.ID), l.Token.Fence, l.Reason)
@@ -325,7 +324,7 @@ func (s *story) operateStep(d *datadriven.TestData) string {
 	return v.Exec.State.String() + s.effects()
 }
 
-// operate is a verb of an operator on a task.
+// operate is an operator's verb on a task.
 func (s *story) operate(r *engine.Round, d *datadriven.TestData, id task.ID) (do func() error, action task.Action) {
 	switch d.Cmd {
 	case "cancel":
@@ -356,7 +355,7 @@ func (s *story) operate(r *engine.Round, d *datadriven.TestData, id task.ID) (do
 	return func() error { return engine.Update(r, "default", id, e) }, task.TaskEdited
 }
 
-// queueStep makes a queue or changes it if it is given settings, and shows it.
+// queueStep creates or changes a queue if it is given settings, and shows it.
 func (s *story) queueStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if len(d.CmdArgs) > 1 {
@@ -392,7 +391,7 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady, s.breakersOf(i))
 }
 
-// rules are those of a queue, or with a prefix those of keys: a rate is written 5/10s.
+// rules parses the rules of a queue, or with a prefix those of keys: a rate is written 5/10s.
 func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 	r.MaxRunning = number(arg(d, prefix+"max-running"))
 	if limit, period, ok := strings.Cut(arg(d, prefix+"rate"), "/"); ok {
@@ -401,7 +400,7 @@ func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 	return r
 }
 
-// shareStep gives the namespace a share of the shard, if it is told one, and shows what is used of it.
+// shareStep sets the namespace's share of the shard, if given, and shows what is used of it.
 func (s *story) shareStep(d *datadriven.TestData) string {
 	share := task.Share{Version: s.Index + 1, Amounts: task.Unlimited}
 	for i, name := range []string{"backlog", "bytes", "running"} {
@@ -426,8 +425,7 @@ func ofShare(used, most int64) string {
 	return fmt.Sprintf("%d of %d", used, most)
 }
 
-// slotsStep lets the slots of keys move away, or all of a queue, or asks how long the queue's keys, or once keys, must be asked for
-// here.
+// slotsStep moves the slots of keys away, or all slots of a queue, or shows how long the queue's keys, or once keys, must still be looked up here.
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {
@@ -506,7 +504,7 @@ func (s *story) list(d *datadriven.TestData) string {
 	}
 }
 
-// archive shows the dead letters that wait for the archive, and removes them as if they had been written there.
+// archive shows the dead letters that wait for the archive, and removes them as if they had been archived.
 func (s *story) archive(written bool) string {
 	views := query.ToArchive(s.Store, "default", 100)
 	if len(views) == 0 {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// sweepRest is how often full buckets and idle breakers are forgotten. A deadline for each would cost as much as the tokens do.
+	// sweepRest is the interval at which full buckets and idle breakers are forgotten. A deadline for each would cost as much as the tokens do.
 	sweepRest = time.Minute
 	// sweepLimit bounds how many are forgotten in one round.
 	sweepLimit = 1000
 )
 
-// sweepAt sets when the full buckets and idle breakers of a queue are forgotten, unless that is set.
-func (h queueIn) sweepAt(at store.Time) {
+// sweepAt schedules the sweep of a queue's full buckets and idle breakers, unless one is scheduled.
+func (h roundQueue) sweepAt(at store.Time) {
 	if q := h.q; q.counts.Sweep == 0 {
 		q.counts.Sweep = at
 		h.touch()
@@ -24,10 +24,10 @@ func (h queueIn) sweepAt(at store.Time) {
 	}
 }
 
-// SweepLater is sweepAt for what is to be forgotten when it has rested.
-func (h queueIn) SweepLater() { h.sweepAt(h.r.now.Add(sweepRest)) }
+// SweepLater schedules a sweep after sweepRest.
+func (h roundQueue) SweepLater() { h.sweepAt(h.r.now.Add(sweepRest)) }
 
-// sweep forgets full buckets and breakers of which nothing was heard for a window: idle keys and types cost nothing.
+// sweep forgets full buckets, and breakers without an outcome for a whole window, so that idle keys and types cost nothing.
 func sweep(r *Round, d schema.Deadline) {
 	q := r.Queue(d.Namespace, string(d.Rest))
 	if q == nil || q.counts.Sweep != d.At {
@@ -49,14 +49,14 @@ func sweep(r *Round, d schema.Deadline) {
 	}
 }
 
-// tokensCame lets tasks run that waited for a token.
-func tokensCame(r *Round, d schema.Deadline) {
+// tokenDue releases tasks that waited for a token.
+func tokenDue(r *Round, d schema.Deadline) {
 	name, key, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
 		schema.Must(schema.ErrDeadline(d.Rest))
 	}
 	q := r.Queue(d.Namespace, string(name))
-	if q == nil || !q.limits.TokensCame(r, string(key), d.At) {
+	if q == nil || !q.limits.TokenDue(r, string(key), d.At) {
 		return
 	}
 	q.in(r).SweepLater()

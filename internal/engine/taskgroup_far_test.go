@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// makeGroup makes a group of tasks in these queues.
+// makeGroup creates a group with tasks in these queues.
 func makeGroup(w *engine.World, g task.Group, queues ...string) (*workflow.Call, workflow.Made, error) {
 	n := &workflow.Call{Namespace: "default", ID: w.NewID(), Group: g}
 	for _, queue := range queues {
@@ -26,7 +26,7 @@ func makeGroup(w *engine.World, g task.Group, queues ...string) (*workflow.Call,
 	return n, made, err
 }
 
-// The cancel of a group goes to the shards of the members that have not ended, also to those that come later.
+// Cancelling a group sends orders to the shards of the members that have not ended, even of those that join later.
 func TestCancelOfFarMembers(t *testing.T) {
 	w := engine.NewWorld(t)
 	n, made, err := makeGroup(w, task.Group{}, "far", "far", "far", "far")
@@ -36,7 +36,7 @@ func TestCancelOfFarMembers(t *testing.T) {
 	member := func(i int) task.ID { return task.NewID(2, 1, uint64(i)) }
 	tell := func(i int, turn uint64, s task.State) {
 		w.Round(func(r *engine.Round) {
-			workflow.Told(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i), Turn: turn, State: s})
+			workflow.Receive(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i), Revision: turn, State: s})
 			engine.Delivered(r, "default", made.Tasks[i].Message.Request, engine.Accepted{ID: member(i)}, nil)
 		})
 	}
@@ -67,7 +67,7 @@ func TestCancelOfFarMembers(t *testing.T) {
 	}
 }
 
-// A group that is limited to some queues has no members and no followers of members elsewhere, and is there for those who see all of them.
+// A group that is limited to some queues has no members and no follow-ups of members elsewhere, and is visible to callers who may see all of them.
 func TestGroupWithinQueues(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)
@@ -108,7 +108,7 @@ func TestGroupWithinQueues(t *testing.T) {
 	}
 }
 
-// Members and groups come in pages.
+// Members and groups are listed in pages.
 func TestPagesOfGroups(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -129,7 +129,7 @@ func TestPagesOfGroups(t *testing.T) {
 	}
 }
 
-// What can't be enqueued is refused before anything is made.
+// A group with tasks that can't be enqueued is refused before anything is created.
 func TestGroupOfWrongTimes(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -144,7 +144,7 @@ func TestGroupOfWrongTimes(t *testing.T) {
 	}
 }
 
-// A deadline that a group does not have any more changes nothing.
+// An outdated deadline of a group changes nothing.
 func TestOldDeadlineOfAGroup(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -163,7 +163,7 @@ func TestOldDeadlineOfAGroup(t *testing.T) {
 	}
 }
 
-// A result that is too large for a group stays with its task, and one that is too large for all that follows its task is not passed on.
+// A result that is too large for a group stays with its task, and one that is too large for all follow-ups of its task is not passed on.
 func TestResultsThatAreTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		size             int

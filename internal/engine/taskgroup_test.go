@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// groupStep is a step of a story about groups, which are called g1, g2 … in the order of their making.
+// groupStep is a step of a story about groups, which are named g1, g2 … in order of creation.
 func (s *story) groupStep(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "group":

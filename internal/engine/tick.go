@@ -12,24 +12,23 @@ import (
 // tickLimit bounds the deadlines of one round, so that 100,000 tasks due at once do not hold up other calls.
 const tickLimit = 1000
 
-// BirthLimit bounds the tasks that schedules make in one round, for the same reason: a new task costs more than one that becomes
-// ready.
-const BirthLimit = 25
+// CreateLimit bounds the tasks that schedules create in one round, for the same reason: a new task costs more than one that becomes ready.
+const CreateLimit = 25
 
-// LeaderGrace is how long a lease lasts at least after a change of leader, so that holders can extend or end what they
-// could not while nobody served. A lease that did not end meanwhile lasts no longer than this after the end of its run.
+// LeaderGrace is the minimum time that a lease lasts after a change of leader, so that holders can extend or settle what they could not while there
+// was no leader. A lease that did not end meanwhile lasts no longer than this after the end of its run.
 const LeaderGrace = 15 * time.Second
 
-// clockDoubt is how far the time of a new leader may lie ahead of the last one. When it is more, the clock may be wrong, and what
-// retention deletes can't be had back: it deletes nothing for as long.
+// clockDoubt is how far the time of a new leader may be ahead of the previous one. Beyond it the clock may be wrong, and what retention deletes can't
+// be recovered, so retention deletes nothing for that long.
 const clockDoubt = time.Hour
 
-// Doubted is when retention begins to delete, if the clock is in doubt.
+// Doubted reports whether the clock is in doubt, and until when retention then deletes nothing.
 func (o LeaderTerm) Doubted() (until store.Time, doubted bool) {
 	return o.Began.Add(clockDoubt), o.Before != 0 && o.Began > o.Before.Add(clockDoubt)
 }
 
-// NextDeadline is a time before which Tick has nothing to do.
+// NextDeadline returns a time before which Tick has nothing to do.
 func (l *Leader) NextDeadline() store.Time {
 	if len(l.reading) > 0 {
 		return 0
@@ -37,19 +36,19 @@ func (l *Leader) NextDeadline() store.Time {
 	return l.FirstDeadline()
 }
 
-// FirstDeadline is a time before which no deadline lies.
+// FirstDeadline returns a time before which there is no deadline.
 func (l *Leader) FirstDeadline() store.Time { return l.timelines.first() }
 
-// Tick lets time pass: it does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. Afterwards
-// NextDeadline says when to call it again.
+// Tick does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. NextDeadline then returns when to call it
+// again.
 func Tick(r *Round) {
-	readOn(r)
+	readMoreLanes(r)
 	if r.l.FirstDeadline() > r.now {
 		return
 	}
 	due, lines, whole := r.l.timelines.readDue(r.tx, r.now)
 	done := 0
-	for done < len(due) && r.born < BirthLimit {
+	for done < len(due) && r.created < CreateLimit {
 		d, n := schema.Joined(due[done:])
 		for i := range n {
 			r.tx.Delete(due[done+i].Key())
@@ -63,15 +62,15 @@ func Tick(r *Round) {
 		case whole && done == len(due):
 			t.next = min(t.next, lookAhead(r.tx, line, r.now+1))
 		case done > 0:
-			t.goOn(line, due[done-1])
+			t.advance(line, due[done-1])
 		}
 	}
 }
 
-// taskDue does what a task's deadline is for, if it is still the task's.
+// taskDue acts on a task's deadline, if it still is the task's.
 func taskDue(r *Round, d schema.Deadline) { oneTaskDue(r, d, d.ID()) }
 
-// leasesEnd does it for the leases of all tasks that share a deadline.
+// leasesEnd does the same for the leases of all tasks that share a deadline.
 func leasesEnd(r *Round, d schema.Deadline) {
 	r.l.hot.WarmExecs(r.tx, d.Namespace, slices.Clone(d.Shared))
 	for _, id := range d.Shared {

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Whatever lies in which table of deadlines, and however many are due at once, they pass in the order of time, a bounded number a round,
-// and none is left out.
+// Whichever tables deadlines are in, and however many are due at the same time, they are handled in order of time, a bounded number per round, and
+// none is left out.
 func TestDeadlinesPassInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -22,7 +22,7 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 		set := func(many int, span store.Time) {
 			w.Round(func(r *Round) {
 				for range many {
-					id := w.NewID() // of no task, and no schedule: nothing comes of it
+					id := w.NewID() // of no task and no schedule: it has no effect
 					d := schema.Deadline{At: w.Now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))], Namespace: "default", Rest: id[:]}
 					if d.Kind == schema.OnTick {
 						d.Rest = append(d.Rest, 0)
@@ -30,7 +30,7 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 					if d.Kind.Shared() {
 						d.Shared = []task.ID{id}
 						if rng.IntN(20) == 0 {
-							d.Shared = slices.Repeat(d.Shared, 1+rng.IntN(sharedMost))
+							d.Shared = slices.Repeat(d.Shared, 1+rng.IntN(maxShared))
 						}
 					}
 					if d.Kind.OfKeys() {
@@ -73,7 +73,7 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 	}
 }
 
-// deadlines are those of all tables, in the order of time.
+// deadlines returns those of all tables, in order of time.
 func (w *World) deadlines() (all []schema.Deadline) {
 	for _, tab := range schema.Timelines {
 		w.Store.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
@@ -85,23 +85,23 @@ func (w *World) deadlines() (all []schema.Deadline) {
 	return all
 }
 
-// A deadline that is set while others pass, for a time before them, is not passed over.
+// A deadline that is set for a time before others while they are handled is not missed.
 func TestGoOnKeepsWhatWasSet(t *testing.T) {
 	for line := range schema.Timelines {
 		set := timeline{next: 5}
-		set.goOn(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
-		if set.next != 5 || set.passed != nil {
-			t.Errorf("the next round begins at %d behind %x, and a deadline was set for 5", set.next, set.passed)
+		set.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
+		if set.next != 5 || set.after != nil {
+			t.Errorf("the next round begins at %d behind %x, and a deadline was set for 5", set.next, set.after)
 		}
 		free := timeline{next: math.MaxInt64}
-		free.goOn(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
-		if free.next != 9 || free.passed[0] != schema.Timelines[line] {
-			t.Errorf("the next round begins at %d behind %x, want 9, in its own table", free.next, free.passed)
+		free.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
+		if free.next != 9 || free.after[0] != schema.Timelines[line] {
+			t.Errorf("the next round begins at %d behind %x, want 9, in its own table", free.next, free.after)
 		}
 	}
 }
 
-// A deadline that is set for the time at which the next round begins may lie before what it has passed there, and passes all the same.
+// A deadline that is set for the time at which the next round begins may sort before those already handled there, and is handled all the same.
 func TestSetReadsTheTimeAnew(t *testing.T) {
 	for _, c := range []struct {
 		at, next store.Time
@@ -109,10 +109,10 @@ func TestSetReadsTheTimeAnew(t *testing.T) {
 	}{{8, 8, true}, {9, 9, true}, {10, 9, false}} {
 		var all timelines
 		line := &all[schema.TimelineOf(schema.OnDue)]
-		*line = timeline{next: 9, passed: []byte("behind others")}
+		*line = timeline{next: 9, after: []byte("behind others")}
 		all.set(c.at, schema.OnDue)
-		if line.next != c.next || (line.passed == nil) != c.anew {
-			t.Errorf("a deadline at %d: the next round begins at %d behind %q", c.at, line.next, line.passed)
+		if line.next != c.next || (line.after == nil) != c.anew {
+			t.Errorf("a deadline at %d: the next round begins at %d behind %q", c.at, line.next, line.after)
 		}
 	}
 }

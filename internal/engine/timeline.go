@@ -10,29 +10,29 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// timelines is where the leader stands in the tables of deadlines.
+// timelines is the leader's position in the tables of deadlines.
 type timelines [len(schema.Timelines)]timeline
 
-// timeline is where it stands in one of them.
+// timeline is its position in one of them.
 type timeline struct {
-	next   store.Time // no deadline lies before this
-	passed []byte     // nor before this key
+	next  store.Time // there is no deadline before this
+	after []byte     // nor before this key
 }
 
-// first is a time before which no deadline lies.
+// first returns a time before which there is no deadline.
 func (t *timelines) first() store.Time { return min(t[0].next, t[1].next) }
 
-// set notes a deadline that is set.
+// set records that a deadline was set.
 func (t *timelines) set(at store.Time, kind schema.DeadlineKind) {
 	if line := &t[schema.TimelineOf(kind)]; at <= line.next {
 		*line = timeline{next: at}
 	}
 }
 
-// readDue reads what is due, up to a bound, in the order of time, and says of which timelines, and whether that is all of it. Those
-// timelines know of no deadline any more: the caller says where they go on.
+// readDue reads the deadlines that are due, up to a bound, in order of time. It returns the timelines they are from, and whether these are all. The
+// positions of those timelines are reset: the caller must set them.
 func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline, lines []int, whole bool) {
-	var end *schema.Deadline // up to which all timelines were read
+	var end *schema.Deadline // the last deadline up to which all timelines were read
 	for line := range schema.Timelines {
 		one := &t[line]
 		if one.next > now {
@@ -55,7 +55,7 @@ func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline
 	return some, lines, end == nil && len(some) == len(due)
 }
 
-// upToLimit are the first deadlines that do as much as a round may.
+// upToLimit returns the first deadlines, as many as one round may handle.
 func upToLimit(due []schema.Deadline) []schema.Deadline {
 	acts := 0
 	for i := range due {
@@ -66,11 +66,11 @@ func upToLimit(due []schema.Deadline) []schema.Deadline {
 	return due
 }
 
-// readDue reads what is due of one timeline.
+// readDue reads the deadlines that are due in one timeline.
 func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema.Deadline, all bool) {
 	lo := schema.TimelineKey(line, t.next)
-	if bytes.Compare(t.passed, lo) > 0 {
-		lo = t.passed
+	if bytes.Compare(t.after, lo) > 0 {
+		lo = t.after
 	}
 	acts, births := 0, 0
 	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, v []byte) bool {
@@ -80,25 +80,24 @@ func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema
 		if d.Kind == schema.OnTick {
 			births++
 		}
-		return acts < tickLimit && births < BirthLimit
+		return acts < tickLimit && births < CreateLimit
 	})
-	return due, acts < tickLimit && births < BirthLimit
+	return due, acts < tickLimit && births < CreateLimit
 }
 
-// goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
-// meanwhile.
-func (t *timeline) goOn(line int, last schema.Deadline) {
+// advance makes the next round start after the last deadline of this one: before it there are only tombstones now, apart from what was set meanwhile.
+func (t *timeline) advance(line int, last schema.Deadline) {
 	if t.next > last.At {
 		key := append(last.Key(), 0)
 		key[0] = schema.Timelines[line]
-		t.next, t.passed = last.At, key
+		t.next, t.after = last.At, key
 	}
 }
 
-// lookAhead finds a time before which no deadline of a timeline lies.
+// lookAhead returns a time before which a timeline has no deadline.
 //
-// Simply taking the first row behind now would walk over the tombstones of every lease that was given up before its
-// end, a second's worth for each second of the lease. So it looks into windows that grow while they cost little.
+// Taking the first row after now would walk over the tombstones of all leases that ended early, a second's worth for each second of the lease. So it
+// looks at windows that grow while they cost little.
 func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 	const (
 		firstWindow = 100 * time.Millisecond

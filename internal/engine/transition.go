@@ -8,30 +8,30 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Transition is what became of a task in one step of its life: that it came to be, or went from one state to another. What changes
-// a task within its state (an extension, an edit, a repeated claim) is none, and neither is an enqueue that found the task there
-// already: it writes nothing, so that its round is not committed.
+// Transition describes one step in a task's life: its creation, or a change from one state to another. A change within a state (an extension, an
+// edit, a repeated claim) is not a transition, and neither is an enqueue that found an existing task: it writes nothing, so its round is not
+// committed.
 //
 // The rows may be read, never written, and only until the leader begins its next round.
 type Transition struct {
 	Namespace string
 	ID        task.ID
 	From, To  *schema.Exec // From is nil for a new task
-	// Outcome is that of the attempt that ended by it, and Failure what was said of it. OutcomeNone: no attempt ended.
+	// Outcome and Failure are those of the attempt that it ended. OutcomeNone: no attempt ended.
 	Outcome task.Outcome
 	Failure schema.Failure
 }
 
-// Born says whether the task came to be.
-func (t *Transition) Born() bool { return t.From == nil }
+// Created reports whether the task was created.
+func (t *Transition) Created() bool { return t.From == nil }
 
-// Claims says whether an attempt began.
+// Claims reports whether an attempt began.
 func (t *Transition) Claims() bool { return t.To.State == task.Claimed }
 
-// Replays says whether an ended task got a new life.
+// Replays reports whether an ended task was replayed.
 func (t *Transition) Replays() bool { return t.From != nil && t.From.State.Ended() }
 
-// Attempt is the number of the attempt that began or ended, or of the next one.
+// Attempt returns the number of the attempt that began or ended, or of the next one.
 func (t *Transition) Attempt() int {
 	if t.Outcome != task.OutcomeNone {
 		return t.From.Attempt()
@@ -39,7 +39,7 @@ func (t *Transition) Attempt() int {
 	return t.To.Attempt()
 }
 
-// Worker is who holds the task, or held it until now; "": nobody.
+// Worker returns the worker that holds the task, or held it until now, or "" if there is none.
 func (t *Transition) Worker() string {
 	if t.Claims() || t.Outcome != task.OutcomeNone {
 		return t.To.Claim.Worker
@@ -47,25 +47,25 @@ func (t *Transition) Worker() string {
 	return ""
 }
 
-// Waited is how long the task had been ready when the claim began that began or ended by the transition.
+// Waited returns how long the task was ready before the claim that the transition began or ended.
 func (t *Transition) Waited() time.Duration { return max(t.To.Claim.At.Sub(t.From.ReadyAt), 0) }
 
-// Ran is how long the claim was held that ended by the transition, at the time of its round.
+// Ran returns how long the claim that the transition ended was held. Now is the time of the transition's round.
 func (t *Transition) Ran(now store.Time) time.Duration { return max(now.Sub(t.From.Claim.At), 0) }
 
-// keepTransitions bounds the space for transitions that is kept for the next round, in their number.
+// keepTransitions bounds the capacity for transitions that is kept for the next round.
 const keepTransitions = 4096
 
-// noTransitions is the space for those of a new round: that of the last one, which nobody reads any more.
+// noTransitions returns an empty slice for a new round. It reuses that of the last round, which is no longer read.
 func (l *Leader) noTransitions() []Transition {
-	clear(l.transitions) // or the rows would live on
+	clear(l.transitions) // so that the rows can be freed
 	if cap(l.transitions) > keepTransitions {
 		l.transitions = nil
 	}
 	return l.transitions[:0]
 }
 
-// noteTransition lists the move among the transitions, if it is one.
+// noteTransition adds the change to the round's transitions, if it is one.
 func (c *Change) noteTransition() {
 	if c.From != nil && c.From.State == c.To.State {
 		return
@@ -77,8 +77,8 @@ func (c *Change) noteTransition() {
 	c.r.Transitions = append(c.r.Transitions, t)
 }
 
-// noteOutcome adds to the task's last transition how its attempt ended. It stands at the end, or before a few of other tasks that
-// it brought about.
+// noteOutcome sets the outcome of the attempt in the task's last transition. That is the last one of the list, or is followed by a few of other tasks
+// that it caused.
 func (c *Change) noteOutcome(o task.Outcome, f schema.Failure) {
 	for i := len(c.r.Transitions) - 1; i >= 0; i-- {
 		if t := &c.r.Transitions[i]; t.ID == c.id {
@@ -88,10 +88,10 @@ func (c *Change) noteOutcome(o task.Outcome, f schema.Failure) {
 	}
 }
 
-// dies says whether a task becomes a dead letter or a poisoned task.
+// dies reports whether a task becomes a dead letter or a poisoned task.
 func dies(from, to *schema.Exec) bool {
 	return from != nil && from.State != to.State && (to.State == task.Dead || to.State == task.Poisoned)
 }
 
-// Dies says whether the task becomes a dead letter or a poisoned task.
+// Dies reports whether the task becomes a dead letter or a poisoned task.
 func (t *Transition) Dies() bool { return dies(t.From, t.To) }

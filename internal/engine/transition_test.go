@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// follow keeps what the transitions of all rounds tell of tasks, and proves that each begins where the one before it ended.
+// follow tracks tasks by the transitions of all rounds, and checks that each begins where the previous one ended.
 func (w *World) follow(ts []Transition) {
 	for i := range ts {
 		t := &ts[i]
@@ -24,8 +24,7 @@ func (w *World) follow(ts []Transition) {
 	}
 }
 
-// dropForgotten, before a round is applied, drops what was told of tasks that are gone and that the round makes again: an id is derived from
-// its request.
+// dropForgotten must be called before a round is applied: it drops forgotten tasks that the round creates again, with an id derived from the request.
 func (w *World) dropForgotten(ts []Transition) {
 	for i := range ts {
 		if id := ts[i].ID; ts[i].From == nil && w.Told[id].Ended() {
@@ -36,7 +35,7 @@ func (w *World) dropForgotten(ts []Transition) {
 	}
 }
 
-// checkTold proves that the rows are where the transitions led.
+// checkTold checks that the rows agree with the transitions.
 func (w *World) checkTold() (bad error) {
 	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.Store.Scan(lo, hi, func(k, v []byte) bool {
@@ -50,7 +49,7 @@ func (w *World) checkTold() (bad error) {
 	return bad
 }
 
-// lastOf is what the last round's transitions say of a task, one line each.
+// lastOf shows the last round's transitions of a task, one line each.
 func (w *World) lastOf(id task.ID) (lines []string) {
 	for i := range w.Last.Transitions {
 		if t := &w.Last.Transitions[i]; t.ID == id {
@@ -62,7 +61,7 @@ func (w *World) lastOf(id task.ID) (lines []string) {
 
 func (w *World) line(t *Transition) string {
 	s := "new"
-	if !t.Born() {
+	if !t.Created() {
 		s = t.From.State.String()
 	}
 	s += fmt.Sprintf(" -> %s, attempt %d", t.To.State, t.Attempt())
@@ -128,7 +127,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// Forgotten counts the rows that forgotten tasks have left.
+// Forgotten counts the rows that remain of forgotten tasks.
 func (w *World) Forgotten() (n int) {
 	schema.EachForgotten(w.Store, "default", func(task.ID, []byte) { n++ })
 	return n

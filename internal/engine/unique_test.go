@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Check finds a unique key that nobody holds, one that two hold, and tasks that wait for nobody.
+// Check finds a unique key without a holder, one with two, and tasks that wait for no holder.
 func TestCheckFindsUniqueKeys(t *testing.T) {
 	key := schema.UniqueKey("default", "default", "k")
 	set := func(tx *store.Tx, id task.ID, change func(x *schema.Exec)) {

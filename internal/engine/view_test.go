@@ -30,7 +30,7 @@ func (w *World) pages(f query.Filter, limit int) (sizes []int, ids []task.ID) {
 	}
 }
 
-// A page ends when it has read about 8 MiB, wherever they lie, and the next one goes on behind it.
+// A page ends when it has read about 8 MiB, whatever they belong to, and the next one continues after it.
 func TestPageEndsByBytes(t *testing.T) {
 	const mib = 1 << 20
 	large := bytes.Repeat([]byte("x"), mib)
@@ -67,7 +67,7 @@ func TestPageEndsByBytes(t *testing.T) {
 	}
 }
 
-// settle claims the task that is next and acks it, or makes it a dead letter.
+// settle claims the next task and acks it, or makes it a dead letter.
 func (w *World) settle(id task.ID, ack bool, result []byte) {
 	w.T.Helper()
 	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
@@ -79,14 +79,14 @@ func (w *World) settle(id task.ID, ack bool, result []byte) {
 		if ack {
 			return Ack(r, hold, schema.Result{Data: result})
 		}
-		return Fail(r, hold, FailRequest{Fall: FallDead})
+		return Fail(r, hold, FailRequest{Action: FailDead})
 	})
 	if err != nil {
 		w.T.Fatal(err)
 	}
 }
 
-// A page is not ended by bytes before it has a task, nor said to go on where nothing follows.
+// A page is not ended by bytes before it has a task, and has no Next if nothing follows.
 func TestPageIsNotEmpty(t *testing.T) {
 	w := NewWorld(t)
 	payload := append([]byte("needle"), bytes.Repeat([]byte("x"), 1<<20-6)...)
@@ -105,7 +105,7 @@ func TestPageIsNotEmpty(t *testing.T) {
 	}
 }
 
-// A search through large payloads ends early, and the next page goes on.
+// A search through large payloads ends early, and the next page continues.
 func TestSearchIsBoundedByBytes(t *testing.T) {
 	w := NewWorld(t)
 	payload := bytes.Repeat([]byte("x"), 1<<20)

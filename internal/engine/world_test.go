@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// World is a shard without Raft: rounds are applied at once to a store in memory, at a time that tests move.
+// World is a shard without Raft: rounds are applied immediately to a store in memory, at a time that tests control.
 type World struct {
 	T      testing.TB
 	Store  *store.Store
@@ -31,19 +31,19 @@ type World struct {
 	Now    store.Time
 	Index  uint64
 	Last   Effects  // of the last round
-	Broke  []broken // of all rounds since somebody looked
+	Broke  []broken // of all rounds since the last look
 	IDs    uint64
-	Told   map[task.ID]task.State // as the transitions tell it
+	Told   map[task.ID]task.State // according to the transitions
 
 	Written int // bytes of the last round
-	read    int // lanes that it read
+	read    int // lanes that it has read
 
-	ahead *ReadAhead // what was read when a round had been applied
-	takes uint64     // the round in which it is taken
-	Took  int        // how often any was
+	ahead *ReadAhead // read after a round was applied
+	takes uint64     // the round that takes it
+	Took  int        // how often one was taken
 
 	inPlace bool   // rounds are applied as a leader applies them, not as a follower
-	sealed  []byte // space for the entry, as a leader keeps it
+	sealed  []byte // buffer for the entry, as a leader has it
 }
 
 type broken struct {
@@ -51,7 +51,7 @@ type broken struct {
 	At store.Time
 }
 
-// Dawn is when worlds begin.
+// Dawn is the initial time of worlds.
 var Dawn = store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
 func NewWorld(t testing.TB) *World {
@@ -70,7 +70,7 @@ func (w *World) BecomeLeader() {
 	w.Leader = NewLeader(LeaderTerm{Epoch: 1, Began: w.Now, Before: w.Store.Applied().Time}, task.DefaultLimits(), TestPolicies...)
 }
 
-// Round runs calls against one Tx and applies it.
+// Round runs calls on one Tx and applies it.
 func (w *World) Round(calls ...func(r *Round)) {
 	w.Index++
 	if w.ahead != nil && w.Index >= w.takes {
@@ -89,7 +89,7 @@ func (w *World) Round(calls ...func(r *Round)) {
 	for _, call := range calls {
 		call(r)
 	}
-	for r.WakeBlocked() { // nobody waits
+	for r.WakeBlocked() { // no claims wait
 	}
 	r.Seal()
 	w.Written, w.read = tx.Size(), r.lanes.Read
@@ -115,7 +115,7 @@ func (w *World) Round(calls ...func(r *Round)) {
 	w.readAhead()
 }
 
-// readAhead reads what the leader will want soon, and gives it to a later round, or to the next leader.
+// readAhead reads what the leader will need soon, and passes it to a later round, or to the next leader.
 func (w *World) readAhead() {
 	if a := w.Leader.ReadAhead(); a != nil {
 		a.Read(w.Store)
@@ -135,7 +135,7 @@ func Run[T any](w *World, call func(r *Round) (T, error)) (out T, err error) {
 	return out, err
 }
 
-// Pass lets time go by, doing what is due when it is due.
+// Pass advances time, doing what is due when it is due.
 func (w *World) Pass(d time.Duration) {
 	end := w.Now.Add(d)
 	for {
@@ -163,7 +163,7 @@ func (w *World) Configure(name string, c task.QueueConfig) {
 	})
 }
 
-// CloseSlots lets slots of a queue lie elsewhere.
+// CloseSlots moves slots of a queue to another shard.
 func (w *World) CloseSlots(name string, slots task.SlotSet) {
 	w.Round(func(r *Round) {
 		config := r.Queue("default", name).config
@@ -209,7 +209,7 @@ func (w *World) Claim(c ClaimRequest) (got []Claimed) {
 	return got
 }
 
-// Check proves promise 9, and that the leader's memory says the same as the rows.
+// Check checks promise 9, and that the leader's memory agrees with the rows.
 func (w *World) Check() error {
 	if found := CheckAll(w.Store, "default"); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
@@ -242,7 +242,7 @@ func (w *World) Check() error {
 			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.limits.Buckets(), again.limits.Buckets())
 		}
 		if q.lanes.Partial() {
-			continue // which types have a task to try is not known yet
+			continue // it is not known yet which types have a task to try
 		}
 		if err := sameBreakers(q, again, w.Now); err != nil {
 			return err
@@ -260,7 +260,7 @@ func (w *World) Check() error {
 	return sameSpaces(w.Leader, tx)
 }
 
-// sameZones proves that what memory says of zones is what the rows say.
+// sameZones checks that the zones in memory agree with the rows.
 func sameZones(l *Leader, from store.Reader) error {
 	for ns, zs := range l.zones {
 		again := zonemap.Read(from, ns)
@@ -271,7 +271,7 @@ func sameZones(l *Leader, from store.Reader) error {
 	return nil
 }
 
-// sameSpaces proves that what memory says of namespaces is what the rows say.
+// sameSpaces checks that the namespaces in memory agree with the rows.
 func sameSpaces(l *Leader, from store.Reader) error {
 	for ns, s := range l.spaces {
 		if err := s.Verify(from, func(queue string) *quota.Waiter {
@@ -293,7 +293,7 @@ func (r *Round) readAll(q *Queue) {
 	}
 }
 
-// checkHot proves that what is kept in memory is what is stored, and that an id called new neither is stored nor has left a row.
+// checkHot checks that the cache agrees with the store, and that an id reported as new is neither stored nor has left a row.
 func (w *World) checkHot() error {
 	if err := w.Leader.hot.Verify(w.Store); err != nil {
 		return err
@@ -321,7 +321,7 @@ func (w *World) checkIDs() (bad error) {
 	return bad
 }
 
-// checkKeys proves that no idempotency key that has a row is called new.
+// checkKeys checks that no idempotency key with a row is reported as new.
 func (w *World) checkKeys() (bad error) {
 	w.Store.Scan([]byte{schema.TableKey}, []byte{schema.TableKey + 1}, func(k, _ []byte) bool {
 		if w.Leader.keys.IsNew(w.Store, w.Now, k) {
@@ -332,18 +332,18 @@ func (w *World) checkKeys() (bad error) {
 	return bad
 }
 
-// CheckAll holds all rows of a namespace against its tasks.
+// CheckAll compares all rows of a namespace with its tasks.
 func CheckAll(from store.Reader, ns string) []string { return TestCheck(from, ns) }
 
-// Backdate lets the leader's term have begun earlier, so that its grace for leases plays no part.
+// Backdate moves the beginning of the leader's term back, so that its grace for leases has no effect.
 func (w *World) Backdate(d time.Duration) { w.Leader.term.Began -= store.Time(d / time.Microsecond) }
 
-// ReadyIn is how many tasks of normal priority are ready in a queue.
+// ReadyIn returns how many tasks of normal priority are ready in a queue.
 func (w *World) ReadyIn(name string) int64 {
 	return w.Leader.queues[queueName{"default", name}].counts.Ready[1]
 }
 
-// AllRead says whether the leader has all lanes of a queue in memory.
+// AllRead reports whether the leader has all lanes of a queue in memory.
 func (w *World) AllRead(name string) (all bool) {
 	w.Round(func(r *Round) { all = !r.Queue("default", name).lanes.Partial() })
 	return all
@@ -355,11 +355,11 @@ type BreakerMemory struct {
 	Opened, Passed   int
 	Until            store.Time
 	Probe            task.ID
-	Attempts, Failed int // in the window of its rule, which is there
+	Attempts, Failed int // in the window of its rule
 	Rule             task.Breaker
 }
 
-// BreakerMemory reads that of a type; no queue: none.
+// BreakerMemory returns that of a type; none if there is no queue.
 func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 	q := w.Leader.queues[queueName{"default", name}]
 	if q == nil {
@@ -376,14 +376,15 @@ func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 	return m, true
 }
 
-// TestPolicies are those of worlds, and TestCheck and TestCheckAudit the checkers. The tests outside of the package set them: it knows none.
+// TestPolicies are the policies of worlds, and TestCheck and TestCheckAudit the checkers. The external tests set them, because this package must not
+// import them.
 var (
 	TestPolicies   []Policy
 	TestCheck      func(from store.Reader, ns string) []string
 	TestCheckAudit func(from store.Reader) []string
 )
 
-// Die makes dead letters in a queue, all in one round, or poisoned tasks.
+// Die creates dead letters or poisoned tasks in a queue, all in one round.
 func (w *World) Die(queue string, n int, f FailRequest) {
 	w.T.Helper()
 	for range n {
@@ -401,9 +402,9 @@ func (w *World) Die(queue string, n int, f FailRequest) {
 	})
 }
 
-var Deadly = FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
+var Deadly = FailRequest{Action: FailDead, Failure: schema.Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
 
-// A lane leaves the rows of three claimed tasks behind where a leader would leave a thousand, so that all tests meet some. Benchmarks do as leaders do.
+// In tests a lane keeps three stale rows instead of a thousand, so that all tests meet some. Benchmarks use the real bound.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {

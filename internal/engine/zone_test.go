@@ -17,12 +17,12 @@ func FewPerZone(t *testing.T, n int) {
 	t.Cleanup(func() { zonemap.ZoneTasks = old })
 }
 
-// zoneStarts are the zones that have a row.
+// zoneStarts returns the zones that have a row.
 func (w *World) zoneStarts() (starts []task.ID) {
 	return zonemap.Read(w.Store, "default").Starts()
 }
 
-// Zones go with their tasks, but for the first one, and tasks that come into their ids later are found.
+// Zones are removed with their tasks, except the first one, and later tasks with ids in their range are found.
 func TestEmptyZonesGo(t *testing.T) {
 	FewPerZone(t, 10)
 	w := NewWorld(t)
@@ -45,7 +45,7 @@ func TestEmptyZonesGo(t *testing.T) {
 	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
-	late := task.NewID(1, int64(Dawn)/1000+1000, 7) // where zones have gone
+	late := task.NewID(1, int64(Dawn)/1000+1000, 7) // where zones were removed
 	w.Round(func(r *Round) {
 		s := task.Spec{Type: "late", Queue: "default"}
 		s.Fill()
@@ -58,7 +58,7 @@ func TestEmptyZonesGo(t *testing.T) {
 	}
 }
 
-// A zone whose last task ends, and is forgotten, in the round in which the zone goes has no row afterwards.
+// A zone whose last task ends and is forgotten in the round that removes the zone has no row afterwards.
 func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 	FewPerZone(t, 2)
 	w := NewWorld(t)
@@ -101,7 +101,7 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 	}
 }
 
-// Ids of one millisecond come in no order: however they fall, a rare type stays in few zones.
+// Ids of one millisecond are in no order: however they fall, a rare type stays in few zones.
 func TestZonesOfOneMillisecond(t *testing.T) {
 	FewPerZone(t, 10)
 	w := NewWorld(t)
@@ -139,7 +139,7 @@ func TestZonesOfOneMillisecond(t *testing.T) {
 	}
 }
 
-// A list by state has the ready tasks that wait for the holder of their unique key, which are in no lane.
+// A list by state includes the ready tasks that wait for the holder of their unique key, which are in no lane.
 func TestSearchFindsParkedTasks(t *testing.T) {
 	w := NewWorld(t)
 	spec := task.Spec{Type: "job", Queue: "mail", Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}}

@@ -73,7 +73,7 @@ func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 		Author: operatorProto(s.By), CreatedAt: timeProto(o.CreatedAt), PausedAt: timeProto(o.PausedAt), EndedAt: timeProto(o.EndedAt),
 		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched), TotalIsLowerBound: s.TotalSoFar,
 		Stopping: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String()),
-		Matched:  o.Matched, Done: o.Done, Skipped: o.Passed(), Failed: o.Failed, WaitsFor: waitsFor,
+		Matched:  o.Matched, Done: o.Done, Skipped: o.SkippedCount(), Failed: o.Failed, WaitsFor: waitsFor,
 		Spec: &pawlv1.OperationSpec{Action: contract.NumberOf[pawlv1.Action](contract.Actions, s.Action), Filter: filterProto(&s.Filter), ToQueue: s.ToQueue,
 			Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
 	if s.Max > 0 {

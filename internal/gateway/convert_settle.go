@@ -38,13 +38,13 @@ func failOf(ns string, r *pawlv1.FailRequest, l task.Limits) (s broker.Settle, e
 	}
 	switch r.GetOutcome() {
 	case pawlv1.FailOutcome_FAIL_OUTCOME_UNSPECIFIED, pawlv1.FailOutcome_FAIL_OUTCOME_RETRY:
-		s.Fail.Fall = broker.FailRetry
+		s.Fail.Action = broker.FailRetry
 	case pawlv1.FailOutcome_FAIL_OUTCOME_DEAD:
-		s.Fail.Fall = broker.FailDead
+		s.Fail.Action = broker.FailDead
 	case pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD:
-		s.Fail.Fall = broker.FailDiscard
+		s.Fail.Action = broker.FailDiscard
 	case pawlv1.FailOutcome_FAIL_OUTCOME_POISON:
-		s.Fail.Fall = broker.FailPoison
+		s.Fail.Action = broker.FailPoison
 	default:
 		return s, task.Invalid("outcome", "%d is not retry, dead, discard or poison", r.GetOutcome())
 	}
@@ -53,7 +53,7 @@ func failOf(ns string, r *pawlv1.FailRequest, l task.Limits) (s broker.Settle, e
 	if r.GetRetryIn() == nil {
 		return s, nil
 	}
-	if s.Fail.Fall != broker.FailRetry {
+	if s.Fail.Action != broker.FailRetry {
 		return s, task.Invalid("retry_in", "is given with an outcome other than retry")
 	}
 	in, err := delayOf("retry_in", r.GetRetryIn())

@@ -223,7 +223,7 @@ func TestFailsAreRead(t *testing.T) {
 		s, err := failOf("n", c.r, l)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
 			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
-		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Fall != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
+		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Action != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
 			t.Errorf("%v: read as %+v", c.r, s)
 		}
 	}

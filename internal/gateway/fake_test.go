@@ -352,7 +352,7 @@ func (f *fake) settle(c *broker.Settle) (s broker.Settled) {
 	case broker.Fail:
 		x.Failures++
 		f.record(v, task.OutcomeFailed, c.Fail.Failure)
-		switch c.Fail.Fall {
+		switch c.Fail.Action {
 		case broker.FailRetry:
 			x.State, x.RunAt = task.Retrying, now.Add(30*time.Second)
 			s.NextRunAt = x.RunAt

@@ -106,7 +106,7 @@ func (s *scripted) Enqueue(_ context.Context, shard uint32, _ string, specs []ta
 		}
 	}
 	for i := range out { // another task has its unique key
-		out[i].Met = strings.HasPrefix(types[i], "met")
+		out[i].KeyTaken = strings.HasPrefix(types[i], "met")
 	}
 	s.note("enqueue %v in %d", types, shard)
 	return out, at(shard), s.gone

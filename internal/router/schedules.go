@@ -143,7 +143,7 @@ func (r *Router) TriggerSchedule(ctx context.Context, by task.Author, ns, name s
 		return out.Made.Accepted, out.At, err
 	}
 	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Message.Spec}) // the sender delivers it too; it is the same request
-	if got[0].Err == nil && got[0].Met {
+	if got[0].Err == nil && got[0].KeyTaken {
 		return broker.Accepted{}, out.At, broker.Overlaps(name, got[0].ID)
 	}
 	return got[0].Accepted, out.At, got[0].Err

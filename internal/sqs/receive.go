@@ -143,7 +143,7 @@ func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (l
 			continue
 		}
 		// If this fails, the message is received once more, and moved then.
-		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Fall: broker.FailDiscard,
+		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Action: broker.FailDiscard,
 			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(c.Token.Fence-1, 10) + " times: moved to " + name}}}})
 	}
 	return left, nil

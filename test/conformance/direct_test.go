@@ -331,7 +331,7 @@ func (d *direct) Fail(ctx context.Context, h hold, f failing) (settled, error) {
 
 func (f failing) broker() broker.Settle {
 	s := broker.Settle{Verb: broker.Fail, Fail: broker.Failing{Failure: broker.Failure{Message: f.Message, Type: failureType}}}
-	s.Fail.Fall = map[string]broker.FailResult{"": broker.FailRetry, "retry": broker.FailRetry, "dead": broker.FailDead,
+	s.Fail.Action = map[string]broker.FailResult{"": broker.FailRetry, "retry": broker.FailRetry, "dead": broker.FailDead,
 		"discard": broker.FailDiscard, "poison": broker.FailPoison}[f.Outcome]
 	if f.RetryIn != 0 {
 		in := f.RetryIn.std()

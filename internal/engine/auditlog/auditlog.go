@@ -1,6 +1,6 @@
-// Package auditlog notes what operators do in the round that does it. A call that changes nothing leaves no entry, so that one that is
-// repeated leaves one. Calls without an author are not noted. It knows neither how entries are stored and chained, which is package audit's,
-// nor who is let in.
+// Package auditlog records operators' actions in the round that performs them. A call that changes nothing leaves no entry, so that a repeated call
+// leaves one. Calls without an author are not recorded. The package knows neither how entries are stored and chained, which package audit does, nor
+// how callers are authorized.
 package auditlog
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy removes entries that were kept long enough.
+// Policy removes expired entries.
 var Policy = engine.Policy{Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnAudit: expire}}
 
-// memory is what a leader remembers of the audit.
+// memory is what a leader remembers for the audit log.
 type memory struct {
-	keep func() time.Duration // nil: as by default
+	keep func() time.Duration // nil: the default
 }
 
-// Keep has the leader ask, at each round that needs it, how long entries are kept. Fn does not block.
-func Keep(l *engine.Leader, fn func() time.Duration) { engine.Memory[memory](l).keep = fn }
+// SetRetention sets the function that returns how long entries are kept. Rounds call it when they need it; it must not block.
+func SetRetention(l *engine.Leader, fn func() time.Duration) { engine.Memory[memory](l).keep = fn }
 
 func open(r *engine.Round) *audit.Log {
 	keep := audit.DefaultKeep
@@ -37,7 +37,7 @@ func open(r *engine.Round) *audit.Log {
 	return log
 }
 
-// Record adds an entry, unless it has no author.
+// Record appends an entry, unless it has no author.
 func Record(r *engine.Round, e audit.Entry) {
 	if e.By.IsZero() {
 		return
@@ -47,7 +47,7 @@ func Record(r *engine.Round, e audit.Entry) {
 	}
 }
 
-// expire removes entries that were kept long enough. The shard has one deadline for all of them.
+// expire removes expired entries. The shard has one deadline for all of them.
 func expire(r *engine.Round, _ schema.Deadline) {
 	log := open(r)
 	if until, doubted := r.DeletesFrom(); doubted {
@@ -60,12 +60,12 @@ func expire(r *engine.Round, _ schema.Deadline) {
 	}
 }
 
-// Check goes over the shard's record of what operators did, and tells what is wrong with it.
+// Check checks the shard's audit log, and returns what is wrong with it.
 func Check(from store.Reader) []string {
 	problems := audit.Check(from)
 	due, err := audit.Due(from)
 	if err != nil || due == 0 {
-		return problems // which say so
+		return problems // which include the error
 	}
 	if _, ok := from.Get(schema.DeadlineKey(due, schema.OnAudit, "", nil)); !ok {
 		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries are to be removed", due.Time().Format(time.RFC3339)))
@@ -73,7 +73,7 @@ func Check(from store.Reader) []string {
 	return problems
 }
 
-// OnTask runs what an operator does to a task, and notes it.
+// OnTask runs an operator's change of a task and records it.
 func OnTask(r *engine.Round, by task.Author, action task.Action, ns string, id task.ID, do func() error) error {
 	if by.IsZero() {
 		return do()
@@ -90,17 +90,17 @@ func OnTask(r *engine.Round, by task.Author, action task.Action, ns string, id t
 	return nil
 }
 
-// taskFacts is what an operator may change of a task, and what comes of it.
+// taskFacts is the part of a task that an operator may change, for the audit log.
 type taskFacts struct {
 	State       task.State    `json:"state"`
 	Reason      string        `json:"reason"`
 	Priority    task.Priority `json:"priority"`
 	RunAt       store.Time    `json:"run_at"`
 	MaxAttempts int           `json:"max_attempts"`
-	Payload     string        `json:"payload"` // not itself
+	Payload     string        `json:"payload"` // a digest
 }
 
-// factsOf reads them; nil if there is no such task. The payload matters to who edits it only.
+// factsOf returns the *taskFacts and the queue of a task, or nil if there is no such task. The payload is included for edits only.
 func factsOf(r *engine.Round, ns string, id task.ID, action task.Action) (f any, queue string) {
 	x, err := r.Exec(ns, id)
 	if err != nil {
@@ -113,17 +113,17 @@ func factsOf(r *engine.Round, ns string, id task.ID, action task.Action) (f any,
 	return out, x.Queue
 }
 
-// Bulk is a call on many tasks of a queue.
+// Bulk describes a call on many tasks of a queue.
 type Bulk struct {
 	By     task.Author
 	Action task.Action
-	Call   uint64 // tells it from others
+	Call   uint64 // distinguishes it from other calls
 	Queue  string
-	Of     any // a struct that says which tasks are meant; nil: it needs no saying
+	Of     any // a struct that describes which tasks; nil: the action says it all
 }
 
-// Did notes that a call has changed n tasks in this round.
-func (b *Bulk) Did(r *engine.Round, ns string, n int64) {
+// Record records that the call has changed n tasks in this round.
+func (b *Bulk) Record(r *engine.Round, ns string, n int64) {
 	if n == 0 {
 		return
 	}
@@ -132,7 +132,7 @@ func (b *Bulk) Did(r *engine.Round, ns string, n int64) {
 		After: of, Tasks: n, Call: b.Call})
 }
 
-// NoteRestored notes which tasks of an enqueue come from the archive: those that are new.
+// NoteRestored records the new tasks of an enqueue that were restored from the archive.
 func NoteRestored(r *engine.Round, ns string, tasks []engine.NewTask, new func(i int) bool) {
 	by, made := task.Author{}, map[string]int64{}
 	for i := range tasks {
@@ -143,11 +143,11 @@ func NoteRestored(r *engine.Round, ns string, tasks []engine.NewTask, new func(i
 	}
 	for _, queue := range slices.Sorted(maps.Keys(made)) {
 		b := Bulk{By: by, Action: task.ArchiveRestored, Queue: queue}
-		b.Did(r, ns, made[queue])
+		b.Record(r, ns, made[queue])
 	}
 }
 
-// CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
+// CloseBreakers is engine.CloseBreakers with an audit entry.
 func CloseBreakers(r *engine.Round, by task.Author, ns, name, typ string) (n int, err error) {
 	if n, err = engine.CloseBreakers(r, ns, name, typ); n > 0 {
 		_, of := audit.Changed(nil, struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// State is where a breaker is. The values are stored.
+// State is the state of a breaker. The values are stored.
 type State uint8
 
 const (
@@ -24,43 +24,43 @@ func (s State) String() string { return [...]string{"closed", "open", "probing"}
 type Breaker struct {
 	Type      string
 	State     State
-	Seen      Window // the attempts that ended lately; empty unless it is closed
+	Seen      Window // recently ended attempts; empty unless it is closed
 	LastError string // of the last failure that counted, up to maxError bytes
-	Dirty     bool   // its row is to be written
+	Dirty     bool   // its row must be written
 
-	// Of one that is not closed.
-	Since  store.Time // when it opened first
-	Until  store.Time // has a deadline: an open one probes, one that probes and has no probe is forgotten; 0: a probe runs
-	Opened int        // times, without closing in between
-	Passed int        // probes that succeeded since it opened last
-	Probe  task.ID    // the task that is let through; zero: the next one may be
-	Cause  Tally      // what opened it first
+	// Zero if it is closed.
+	Since  store.Time // when it first opened
+	Until  store.Time // the deadline at which an open breaker starts probing, or one that waits for a probe is forgotten; 0: a probe is running
+	Opened int        // how often it opened without closing in between
+	Passed int        // probes that succeeded since it last opened
+	Probe  task.ID    // the task that is let through; zero: the next one will be
+	Cause  Tally      // the attempts that first opened it
 	Over   time.Duration
 }
 
-// maxError is how much of the last failure's message is remembered, in bytes.
+// maxError bounds how much of the last failure's message is kept, in bytes.
 const maxError = 200
 
-// Tries says whether a task of the type may start, to see how it ends.
+// Tries reports whether a task of the type may start as a probe.
 func (b *Breaker) Tries() bool { return b.State == Probing && b.Probe == task.ID{} }
 
-// Info is how the breaker of a type stands that is not closed.
+// Info describes a breaker that is not closed.
 type Info struct {
 	Type     string
 	State    State
-	Since    store.Time    // when it opened first
-	Until    store.Time    // of an open one: when it lets a probe through
-	Attempts int           // that opened it, in Window
-	Failed   int           // of them
+	Since    store.Time    // when it first opened
+	Until    store.Time    // if open: when it lets a probe through
+	Attempts int           // that opened it, within Window
+	Failed   int           // of those attempts
 	Window   time.Duration //
 	Error    string        // of the last failure that counted, up to 200 bytes
-	Opened   int           // times, without closing in between: one more than probes failed
-	Passed   int           // probes that succeeded since it opened last
-	Probes   int           // that have to
-	Probe    task.ID       // the task that is let through; zero: none at this moment
+	Opened   int           // how often, without closing in between: one more than the number of failed probes
+	Passed   int           // probes that succeeded since it last opened
+	Probes   int           // that must succeed to close it
+	Probe    task.ID       // the task that is let through; zero: none at the moment
 }
 
-// Info tells how the breaker stands under its rule.
+// Info describes the breaker under its rule.
 func (b *Breaker) Info(rule task.Breaker) Info {
 	i := Info{Type: b.Type, State: b.State, Since: b.Since, Attempts: b.Cause.Attempts, Failed: b.Cause.Failed, Window: b.Over,
 		Error: b.LastError, Opened: b.Opened, Passed: b.Passed, Probes: rule.Probes, Probe: b.Probe}
@@ -70,7 +70,7 @@ func (b *Breaker) Info(rule task.Breaker) Info {
 	return i
 }
 
-// Reason is what opened it, in words.
+// Reason returns a text that says why it opened.
 func (i *Info) Reason() string {
 	text := fmt.Sprintf("%d of %s failed within %s", i.Failed, humanize.Count(int64(i.Attempts), "attempt"), i.Window)
 	if i.Opened > 1 {
@@ -82,17 +82,17 @@ func (i *Info) Reason() string {
 	return text
 }
 
-// ClosedBy is what closed a breaker.
+// ClosedBy is the reason for which a breaker closed.
 type ClosedBy string
 
 const (
-	ByProbes   ClosedBy = "probes"   // enough have succeeded
+	ByProbes   ClosedBy = "probes"   // enough probes succeeded
 	ByHand     ClosedBy = "operator" //
-	BySettings ClosedBy = "settings" // its rule is gone
+	BySettings ClosedBy = "settings" // its rule was removed
 	Unused     ClosedBy = "unused"   // there was no task to probe with
 )
 
-// Change is a breaker that has opened, also again after a probe, or has closed: then it is told as it was before.
+// Change reports a breaker that has opened, possibly again after a failed probe, or has closed. Info is then as it was before.
 type Change struct {
 	Namespace, Queue string
 	Closed           ClosedBy // "": it has opened

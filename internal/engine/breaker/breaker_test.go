@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A breaker is read as it was written: a closed one with what it has seen, and one that is not with what became of it.
+// A breaker survives encoding and decoding: a closed one with its window, and any other with its state.
 func TestRows(t *testing.T) {
 	for what, b := range map[string]Breaker{
 		"closed":  {Seen: Window{newest: 13, parts: [windowParts]Tally{{1, 0}, {2, 1}, {3, 3}, 9: {200, 100}}}, LastError: "down"},
@@ -79,7 +79,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// A window counts what ended in its ten newest tenths, wherever between it is asked, and is held against a list of all ends.
+// A window counts what ended in its ten newest tenths, whenever it is read. It is compared with a list of all ends.
 func TestWindow(t *testing.T) {
 	const tenth = 1000 // µs
 	length := 10 * tenth * time.Microsecond

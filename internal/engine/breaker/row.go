@@ -31,7 +31,7 @@ func (b *Breaker) Encode() []byte {
 	return r
 }
 
-// Decode reads the row of the breaker of a type.
+// Decode decodes the row of the breaker of a type.
 func Decode(typ string, row []byte) (*Breaker, error) {
 	b := &Breaker{Type: typ}
 	var parts []byte

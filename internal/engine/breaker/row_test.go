@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// FuzzDecode: whatever lies in a row, it is refused, or read as a breaker that is written as it was read.
+// FuzzDecode: any row is refused, or decoded to a breaker that survives encoding and decoding.
 func FuzzDecode(f *testing.F) {
 	f.Add((&Breaker{Seen: Window{newest: 7, parts: [windowParts]Tally{{3, 1}}}, LastError: "down"}).Encode())
 	f.Add((&Breaker{State: Probing, Since: 5, Opened: 2, Passed: 1, Probe: task.ID{1}, Cause: Tally{4, 3}, Over: time.Minute}).Encode())

@@ -11,45 +11,45 @@ import (
 )
 
 const (
-	// MaxTypes bounds the types of a queue that have a breaker at a time. Others pass unjudged until some were idle for a window.
+	// MaxTypes bounds the types of a queue that have a breaker at a time. Other types are not judged until some breakers were idle for a window.
 	MaxTypes = 10_000
-	// MaxTold bounds the breakers that are told of a queue: those that have been open longest.
-	MaxTold = 100
-	// probeWait is how long a breaker waits for a task to probe with. If none is there then, the type is not used any more.
+	// MaxListed bounds the breakers that are reported for a queue: those that have been open longest.
+	MaxListed = 100
+	// probeWait is how long a breaker waits for a task to probe with. If there is none by then, the type is considered unused.
 	probeWait = 24 * time.Hour
 )
 
-// Host is the queue whose breakers act, in a round.
+// Host is the queue of the breakers, within a round.
 type Host interface {
 	Now() store.Time
-	// Rule is the rule of a type, by the queue's settings.
+	// Rule returns the rule of a type from the queue's settings.
 	Rule(typ string) task.Breaker
-	// Touch has the row of a type written, or deleted, when the round ends.
+	// Touch makes the end of the round write, or delete, the row of a type.
 	Touch(typ string)
-	// SetDeadline moves the deadline of a type's breaker; 0: it had none, or has none.
+	// SetDeadline moves the deadline of a type's breaker; 0 means none.
 	SetDeadline(typ string, was, at store.Time)
-	// Hold holds the type back, lets it run, or lets one probe through, as its breaker says.
+	// Hold holds the type back, releases it, or lets one probe through, according to its breaker.
 	Hold(typ string)
-	// Wake lets claims that wait look at the queue again.
+	// Wake makes waiting claims look at the queue again.
 	Wake()
-	// MayHave says whether a ready task of the type may be there.
+	// MayHave reports whether there may be a ready task of the type.
 	MayHave(typ string) bool
-	// Changed tells of a breaker that opened or closed.
+	// Changed reports a breaker that opened or closed.
 	Changed(Change)
-	// SweepLater has idle breakers forgotten some time.
+	// SweepLater schedules a call of Set.Sweep.
 	SweepLater()
 }
 
-// Set is the breakers of a queue. A nil set is that of a queue without rules.
+// Set holds the breakers of a queue. The set of a queue without rules is nil.
 type Set struct {
 	byType map[string]*Breaker
-	open   map[string]*Breaker // those that are not closed
+	open   map[string]*Breaker // breakers that are not closed
 }
 
-// NewSet returns a set without breakers.
+// NewSet returns an empty set.
 func NewSet() *Set { return &Set{byType: map[string]*Breaker{}, open: map[string]*Breaker{}} }
 
-// Of is the breaker of a type; nil: nothing was heard of the type lately.
+// Of returns the breaker of a type; nil: it is closed and has no recent outcomes.
 func (s *Set) Of(typ string) *Breaker {
 	if s == nil {
 		return nil
@@ -57,7 +57,7 @@ func (s *Set) Of(typ string) *Breaker {
 	return s.byType[typ]
 }
 
-// Add adds a breaker that was stored.
+// Add adds a stored breaker.
 func (s *Set) Add(b *Breaker) {
 	s.byType[b.Type] = b
 	if b.State != Closed {
@@ -65,7 +65,7 @@ func (s *Set) Add(b *Breaker) {
 	}
 }
 
-// Types are the types that have a breaker, sorted.
+// Types returns the types that have a breaker, sorted.
 func (s *Set) Types() []string {
 	if s == nil {
 		return nil
@@ -73,8 +73,8 @@ func (s *Set) Types() []string {
 	return schema.SortedKeys(s.byType)
 }
 
-// Told are the breakers that are not closed, the longest open first, up to MaxTold, and how many there are.
-func (s *Set) Told(settings *task.Settings) (infos []Info, all int) {
+// NotClosed returns the breakers that are not closed, the longest open first, up to MaxListed, and how many there are in all.
+func (s *Set) NotClosed(settings *task.Settings) (infos []Info, all int) {
 	if s == nil || len(s.open) == 0 {
 		return nil, 0
 	}
@@ -82,10 +82,10 @@ func (s *Set) Told(settings *task.Settings) (infos []Info, all int) {
 		infos = append(infos, b.Info(settings.BreakerOf(typ)))
 	}
 	slices.SortFunc(infos, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Type, b.Type)) })
-	return slices.Clip(infos[:min(len(infos), MaxTold)]), len(infos)
+	return slices.Clip(infos[:min(len(infos), MaxListed)]), len(infos)
 }
 
-// verdict is what the end of an attempt says of its type.
+// verdict is what the outcome of an attempt says about its type.
 type verdict uint8
 
 const (
@@ -94,8 +94,8 @@ const (
 	failure
 )
 
-// verdictOf: a payload that can't be read, a release, a snooze, a discard and a cancel say nothing, and a lease that ended
-// because no leader served is nobody's fault.
+// verdictOf returns the verdict of an outcome. An unreadable payload, a release, a snooze, a discard and a cancel say nothing, and neither does a
+// lease that ended because the shard had no leader.
 func verdictOf(o task.Outcome) verdict {
 	switch o {
 	case task.OutcomeSucceeded:
@@ -106,7 +106,7 @@ func verdictOf(o task.Outcome) verdict {
 	return noVerdict
 }
 
-// Judge tells the breaker of a task's type how an attempt has ended. It comes after the move.
+// Judge reports the outcome of an attempt to the breaker of the task's type. It must be called after the task's move.
 func (s *Set) Judge(h Host, id task.ID, typ string, o task.Outcome, f schema.Failure) {
 	rule, b := h.Rule(typ), s.byType[typ]
 	switch v := verdictOf(o); {
@@ -130,7 +130,7 @@ func (s *Set) Judge(h Host, id task.ID, typ string, o task.Outcome, f schema.Fai
 	}
 }
 
-// touch has the row of a breaker written once in a round, however many attempts it judges.
+// touch makes the round write the breaker's row, once for however many attempts it judges.
 func touch(h Host, b *Breaker) {
 	if !b.Dirty {
 		b.Dirty = true
@@ -138,7 +138,7 @@ func touch(h Host, b *Breaker) {
 	}
 }
 
-// mayOpen opens a closed breaker if the attempts of its window say so.
+// mayOpen opens a closed breaker if too many attempts in its window failed.
 func (s *Set) mayOpen(h Host, b *Breaker, rule task.Breaker) {
 	t := b.Seen.Sum(h.Now(), rule.Window)
 	if t.Attempts < rule.MinAttempts || 100*t.Failed < rule.FailureRate*t.Attempts {
@@ -149,7 +149,7 @@ func (s *Set) mayOpen(h Host, b *Breaker, rule task.Breaker) {
 	openFor(h, b, rule)
 }
 
-// openFor holds the type for a time.
+// openFor opens the breaker, which holds the type for a time.
 func openFor(h Host, b *Breaker, rule task.Breaker) {
 	b.State, b.Passed = Open, 0
 	b.Opened++
@@ -158,7 +158,7 @@ func openFor(h Host, b *Breaker, rule task.Breaker) {
 	h.Changed(Change{Info: b.Info(rule)})
 }
 
-// HoldEnds is for the deadline of a type's breaker: it lets a probe through, or forgets a breaker for which there is none.
+// HoldEnds handles the deadline of a type's breaker: it lets a probe through, or closes a breaker that found no task to probe with.
 func (s *Set) HoldEnds(h Host, typ string, at store.Time) {
 	b := s.byType[typ]
 	if b == nil || b.Until != at {
@@ -173,7 +173,7 @@ func (s *Set) HoldEnds(h Host, typ string, at store.Time) {
 	nextProbe(h, b)
 }
 
-// nextProbe makes place for a probe.
+// nextProbe lets the next task of the type start as a probe.
 func nextProbe(h Host, b *Breaker) {
 	b.Probe = task.ID{}
 	setUntil(h, b, h.Now().Add(probeWait))
@@ -181,7 +181,7 @@ func nextProbe(h Host, b *Breaker) {
 	h.Wake()
 }
 
-// LetThrough makes a task that is claimed the probe of its type, if its breaker waits for one.
+// LetThrough makes a task that is being claimed the probe of its type, if the breaker waits for one.
 func (s *Set) LetThrough(h Host, id task.ID, typ string) {
 	if b := s.open[typ]; b != nil && b.Tries() {
 		b.Probe = id
@@ -190,7 +190,7 @@ func (s *Set) LetThrough(h Host, id task.ID, typ string) {
 	}
 }
 
-// probed is for a probe that has ended.
+// probed handles the end of a probe.
 func (s *Set) probed(h Host, b *Breaker, rule task.Breaker, v verdict, f schema.Failure) {
 	switch v {
 	case failure:
@@ -207,7 +207,7 @@ func (s *Set) probed(h Host, b *Breaker, rule task.Breaker, v verdict, f schema.
 	}
 }
 
-// close lets the type run. What is known of it begins anew.
+// close releases the type and forgets its breaker.
 func (s *Set) close(h Host, b *Breaker, by ClosedBy) {
 	h.Changed(Change{Closed: by, Info: b.Info(h.Rule(b.Type))})
 	s.forget(h, b)
@@ -215,7 +215,7 @@ func (s *Set) close(h Host, b *Breaker, by ClosedBy) {
 	h.Wake()
 }
 
-// Close closes by hand the breaker of a type, or for "" all of them. It says how many were not closed.
+// Close manually closes the breaker of a type, or all breakers if typ is "". It returns how many it closed.
 func (s *Set) Close(h Host, typ string) (n int) {
 	for _, open := range schema.SortedKeys(s.open) {
 		if typ == "" || open == typ {
@@ -232,14 +232,14 @@ func (s *Set) forget(h Host, b *Breaker) {
 	delete(s.open, b.Type)
 }
 
-// Drop forgets all breakers, of a queue that goes.
+// Drop forgets all breakers of a queue that is deleted.
 func (s *Set) Drop(h Host) {
 	for _, b := range s.byType {
 		s.forget(h, b)
 	}
 }
 
-// Sweep forgets up to limit breakers of which nothing was heard for a window, and says whether closed ones are left.
+// Sweep forgets up to limit breakers without an outcome for a whole window, and reports whether closed ones remain.
 func (s *Set) Sweep(h Host, limit int) (dropped int, left bool) {
 	for typ, b := range s.byType {
 		switch {
@@ -254,15 +254,15 @@ func (s *Set) Sweep(h Host, limit int) (dropped int, left bool) {
 	return dropped, left
 }
 
-// setUntil moves the deadline of a breaker; 0: it has none.
+// setUntil moves the deadline of a breaker; 0 means none.
 func setUntil(h Host, b *Breaker, at store.Time) {
 	h.SetDeadline(b.Type, b.Until, at)
 	b.Until = at
 	touch(h, b)
 }
 
-// Follow lets the breakers follow rules that have changed. One whose rule is gone closes; one that is closed begins anew if it looks at
-// another time, and is judged by the new rule at once; one that is not keeps to the new hold and number of probes.
+// Follow applies changed rules. A breaker whose rule was removed closes; a closed one starts over if its window has changed, and is otherwise judged
+// by the new rule immediately; any other adopts the new hold and number of probes.
 func (s *Set) Follow(h Host, was *task.Settings) {
 	for _, typ := range schema.SortedKeys(s.byType) {
 		b, before, rule := s.byType[typ], was.BreakerOf(typ), h.Rule(typ)

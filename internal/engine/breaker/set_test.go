@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// host is a queue that notes what its breakers do.
+// host is a queue that records what its breakers do.
 type host struct {
 	now       store.Time
 	rule      task.Breaker
@@ -43,7 +43,7 @@ func newHost() *host {
 	return &host{now: store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), rule: rule, mayHave: true, deadlines: map[string]store.Time{}}
 }
 
-// judge tells how attempts ended: f failed, s succeeded.
+// judge reports outcomes of attempts: f failed, s succeeded.
 func judge(s *Set, h *host, ends string) {
 	for _, end := range ends {
 		o := map[rune]task.Outcome{'f': task.OutcomeFailed, 's': task.OutcomeSucceeded}[end]
@@ -79,7 +79,7 @@ func TestOpens(t *testing.T) {
 		if b := s.Of("t"); (b.State == Open) != c.opens || (h.deadlines["t"] != 0) != c.opens || b.LastError != "down" {
 			t.Errorf("after %q of at least %d, %d%% of them failed: %+v", c.ends, c.min, c.rate, b)
 		}
-		if infos, n := s.Told(&task.Settings{}); (n == 1) != c.opens || len(infos) != n {
+		if infos, n := s.NotClosed(&task.Settings{}); (n == 1) != c.opens || len(infos) != n {
 			t.Errorf("after %q %d are told not to be closed", c.ends, n)
 		}
 		if len(h.touched) != 1 || !slices.Equal(s.Types(), []string{"t"}) {
@@ -97,7 +97,7 @@ func TestOpens(t *testing.T) {
 	}
 }
 
-// There are so many types with a breaker: others pass unjudged.
+// The number of types with a breaker is bounded: others are not judged.
 func TestTypesAreBounded(t *testing.T) {
 	for more, judged := range map[int]bool{-1: true, 0: false, 1: false} {
 		s, h := NewSet(), newHost()
@@ -114,13 +114,13 @@ func TestTypesAreBounded(t *testing.T) {
 	}
 }
 
-// The longest open are told first.
+// The longest open are listed first.
 func TestToldInOrder(t *testing.T) {
 	s := NewSet()
 	for i := range 9 {
 		s.Add(&Breaker{Type: fmt.Sprint(i), State: Open, Since: store.Time(100 - i/2)})
 	}
-	infos, _ := s.Told(&task.Settings{})
+	infos, _ := s.NotClosed(&task.Settings{})
 	got := ""
 	for _, i := range infos {
 		got += i.Type
@@ -158,13 +158,13 @@ func TestProbes(t *testing.T) {
 		t.Errorf("a probe succeeded, woken %d: %+v", h.woken, b)
 	}
 	s.LetThrough(h, task.ID{3}, "t")
-	b.Passed = 2 // of more that were asked for
+	b.Passed = 2 // out of more that are required
 	if s.Judge(h, task.ID{3}, "t", task.OutcomeSucceeded, schema.Failure{}); s.Of("t") != nil || h.woken != 3 || len(h.deadlines) > 0 {
 		t.Errorf("enough probes succeeded, woken %d: %+v", h.woken, s.Of("t"))
 	}
 }
 
-// Closed breakers of which nothing was heard for a window are forgotten, so many at a time.
+// Closed breakers without an outcome for a window are forgotten, a bounded number at a time.
 func TestSweep(t *testing.T) {
 	s, h := NewSet(), newHost()
 	for i := range 5 {
@@ -194,7 +194,7 @@ func TestFollow(t *testing.T) {
 	for what, c := range map[string]struct {
 		b       Breaker
 		to      task.Breaker
-		state   string // "": it is gone
+		state   string // "": removed
 		changes int
 		touched bool
 	}{

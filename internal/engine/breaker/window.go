@@ -9,15 +9,15 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Tally counts attempts, and those of them that failed.
+// Tally counts attempts, and how many of them failed.
 type Tally struct{ Attempts, Failed int }
 
-// windowParts is how finely a window slides: a tenth of it leaves at once.
+// windowParts is the number of parts of a window, which slides one part at a time.
 const windowParts = 10
 
-// Window counts the attempts that ended in the last ten tenths of its length, the one that runs included.
+// Window counts the attempts that ended in the last ten tenths of its length, the current tenth included.
 type Window struct {
-	newest int64 // which tenth is the newest, counted from the beginning of time
+	newest int64 // the newest tenth, counted from the epoch
 	parts  [windowParts]Tally
 }
 
@@ -25,7 +25,7 @@ func part(now store.Time, length time.Duration) int64 {
 	return int64(now) / int64(length/time.Microsecond/windowParts)
 }
 
-// slide lets go of what is too old.
+// slide drops what is too old.
 func (w *Window) slide(to int64) {
 	if to >= w.newest+windowParts {
 		*w = Window{}
@@ -46,7 +46,7 @@ func (w *Window) add(now store.Time, length time.Duration, failed bool) {
 	}
 }
 
-// Sum is what was counted within the length up to now.
+// Sum returns the counts within the length up to now.
 func (w *Window) Sum(now store.Time, length time.Duration) (all Tally) {
 	w.slide(part(now, length))
 	for _, t := range w.parts {
@@ -56,12 +56,12 @@ func (w *Window) Sum(now store.Time, length time.Duration) (all Tally) {
 	return all
 }
 
-// over says whether all that was counted is too old.
+// over reports whether everything counted is too old.
 func (w *Window) over(now store.Time, length time.Duration) bool {
 	return part(now, length) >= w.newest+windowParts
 }
 
-// encode writes the tenths, the oldest first.
+// encode encodes the tenths, oldest first.
 func (w *Window) encode() []byte {
 	b := make([]byte, 0, 2*windowParts+8)
 	for i := range int64(windowParts) {
@@ -85,7 +85,7 @@ func (w *Window) decode(b []byte) error {
 	return nil
 }
 
-// Check says what is wrong with what was counted: nothing was, or more failures than attempts.
+// Check returns an error if there are no attempts, or more failures than attempts.
 func (w *Window) Check() error {
 	some := false
 	for _, t := range w.parts {

@@ -6,29 +6,29 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Ahead is rows of tasks that claims will want later. They are read on another goroutine, from the state as it was when ReadAhead was
-// called. Rounds go on meanwhile; what they touch is not taken.
+// Ahead holds rows of tasks that will be claimed later. They are read on another goroutine, from the state as it was when ReadAhead was called.
+// Rounds go on meanwhile; tasks that they touch are not taken.
 type Ahead struct {
-	// Of the goroutine that reads, until Take.
+	// Owned by the reading goroutine until Take.
 	tasks map[task.ID]entry
 	bytes int
 
-	// Of the rounds.
+	// Owned by the shard's loop.
 	touched map[task.ID]struct{}
 	useless bool
 }
 
 const (
-	// maxAhead is about how many bytes of rows are read ahead, unless firstAhead tasks take more.
+	// maxAhead bounds roughly how many bytes of rows are read ahead, unless firstAhead tasks take more.
 	maxAhead = 4 << 20
-	// firstAhead is how many tasks are read before it is known how large they are.
+	// firstAhead is how many tasks are read before their average size is known.
 	firstAhead = 64
-	// maxTouched bounds what is remembered during a read that takes long.
+	// maxTouched bounds the touched tasks that are remembered during a long read.
 	maxTouched = 1 << 16
 )
 
-// ReadAhead begins to read ahead; nil if there is no room, or if the last read is not over. The state must be that which the rounds have
-// left.
+// ReadAhead starts a read-ahead. It returns nil if there is no room, or if the last one is not over. Read must be given the state as the rounds so
+// far have left it.
 func (h *Tasks) ReadAhead() *Ahead {
 	if h.ahead != nil || h.bytes > maxBytes-maxAhead {
 		return nil
@@ -37,7 +37,7 @@ func (h *Tasks) ReadAhead() *Ahead {
 	return h.ahead
 }
 
-// Read reads tasks of a namespace, and says how many of them: fewer if they are large.
+// Read reads tasks of a namespace and returns how many: fewer than given if they are large.
 func (a *Ahead) Read(from store.Reader, ns string, tasks []schema.ReadyTask) (n int) {
 	for n < len(tasks) && a.bytes < maxAhead {
 		some := firstAhead
@@ -59,7 +59,7 @@ func (a *Ahead) keep(id task.ID, t entry) {
 	a.bytes += t.size()
 }
 
-// Take adds what was read, except for what rounds have touched since. It is false if all of it is useless.
+// Take adds the tasks that were read to the cache, except those that rounds have touched since. It returns false if none can be used.
 func (h *Tasks) Take(a *Ahead) bool {
 	if h.ahead != a { // of another leader
 		return false
@@ -76,7 +76,7 @@ func (h *Tasks) Take(a *Ahead) bool {
 	return true
 }
 
-// touch notes a task whose rows a round writes, or has.
+// touch records a task whose rows a round has written or cached.
 func (a *Ahead) touch(id task.ID) {
 	if a == nil || a.useless {
 		return
@@ -86,7 +86,7 @@ func (a *Ahead) touch(id task.ID) {
 	}
 }
 
-// void makes what is being read useless.
+// void discards what is being read.
 func (a *Ahead) void() {
 	if a != nil {
 		a.useless, a.touched = true, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// stored is a state with n ready tasks of a payload's size.
+// stored returns a state with n ready tasks with payloads of a size.
 func stored(t *testing.T, n, size int) (*store.Store, []schema.ReadyTask) {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
@@ -33,7 +33,7 @@ func stored(t *testing.T, n, size int) (*store.Store, []schema.ReadyTask) {
 	return s, tasks
 }
 
-// What rounds touch while it is being read is not taken, nor is anything of a namespace that was dropped.
+// Tasks that rounds touch while they are being read are not taken, nor is anything if a namespace was dropped.
 func TestReadAhead(t *testing.T) {
 	s, tasks := stored(t, 100, 10)
 	h := NewTasks()
@@ -72,7 +72,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// However large tasks are, those that are read ahead have a bound, and push out none that are here.
+// However large tasks are, read-ahead is bounded, and evicts no cached tasks.
 func TestReadAheadIsBounded(t *testing.T) {
 	s, tasks := stored(t, 500, 20<<10)
 	if n := NewTasks().ReadAhead().Read(s, "ns", tasks); n > maxAhead/(20<<10)+1 {
@@ -105,7 +105,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 	}
 }
 
-// A read that takes so long that too many tasks were touched is useless.
+// A read during which too many tasks were touched is discarded.
 func TestReadAheadTakesLong(t *testing.T) {
 	s, tasks := stored(t, 1, 10)
 	for _, touched := range []uint64{maxTouched, maxTouched + 1} {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// However large tasks are, what is kept of them has a bound, and the one that was kept last is there.
+// However large tasks are, the cache is bounded, and the task that was added last is cached.
 func TestTasksAreBounded(t *testing.T) {
 	h := NewTasks()
 	const size = 1 << 20
@@ -33,7 +33,7 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 }
 
-// A task is kept as long as it will be wanted soon.
+// A task is kept as long as it will be needed soon.
 func TestKeep(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Ids that were stored are never called new, also when there are more than are remembered.
+// Stored ids are never reported as new, even if there are more than are remembered.
 func TestIDsAreBounded(t *testing.T) {
 	n := &IDs{from: 10, last: 9, seen: map[task.ID]struct{}{}}
 	for i := range uint64(seenIDs + 10) {

@@ -6,10 +6,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// IDs tells, without a read, that an id derived from a request can't have been used: such ids begin with the
-// producer's time, so most are greater than all before.
+// IDs detects, without a read, ids derived from a request that can't have been used: such ids begin with the producer's time, so most are greater
+// than all before.
 type IDs struct {
-	from int64 // every id of this or a later millisecond that was stored is in seen
+	from int64 // every stored id of this or a later millisecond is in seen
 	last int64 // the latest millisecond of a stored id
 	seen map[task.ID]struct{}
 }
@@ -17,7 +17,7 @@ type IDs struct {
 // seenIDs bounds the memory: 100,000 ids are a second or more of a busy shard.
 const seenIDs = 100_000
 
-// Load finds where the ids end of tasks that are stored, or forgotten while their requests may be repeated.
+// Load finds the greatest id of the stored tasks, and of those forgotten while their requests may be repeated.
 func (n *IDs) Load(from store.Reader, ns string) {
 	forgotten := schema.IDKey(ns, schema.TableRequest, task.ID{})
 	for _, prefix := range [][]byte{schema.Table(ns, schema.TableExec), forgotten} {
@@ -30,7 +30,7 @@ func (n *IDs) Load(from store.Reader, ns string) {
 	n.seen = map[task.ID]struct{}{}
 }
 
-// IsNew is false if the id may have been stored.
+// IsNew returns false if the id may have been stored.
 func (n *IDs) IsNew(id task.ID) bool {
 	if id.UnixMilli() < n.from {
 		return false
@@ -39,7 +39,7 @@ func (n *IDs) IsNew(id task.ID) bool {
 	return !seen
 }
 
-// Add notes the id of a task that is stored.
+// Add records the id of a stored task.
 func (n *IDs) Add(id task.ID) {
 	ms := id.UnixMilli()
 	n.last = max(n.last, ms)

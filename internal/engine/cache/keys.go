@@ -13,32 +13,33 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Keys tells without a read that an idempotency key stands for no task. Most keys are new, and each look-up would read another block of a table that
-// no cache holds. It consists of Bloom filters. The keys of a filter last about equally long, and the filter is dropped when the last of them has ended.
+// Keys detects, without a read, idempotency keys that belong to no task. Most keys are new, and each look-up would read another block of a table that
+// no cache holds. It consists of Bloom filters. The keys of a filter last about equally long, and the filter is dropped when the last of them has
+// expired.
 type Keys struct {
 	filters []keyFilter
 	size    int // of all filters
 
 	read   bool   // all rows of earlier leaders are in the filters
-	behind []byte // the last of them that was read
+	behind []byte // the last row that was read
 
-	// missing is until when a key may last that no filter has; 0: there is none.
+	// missing is the latest expiry of a key that is in no filter; 0: all are.
 	missing store.Time
 }
 
-// keyFilter is the filter of some keys.
+// keyFilter is one Bloom filter.
 type keyFilter struct {
 	keys       *bloom.BloomFilter
-	size, room int        // how many keys it has space for, and how many of them are still to come
-	life       int        // of its keys: see lifeOf
-	until      store.Time // when the last of them ends
+	size, room int        // how many keys it has space for, in all and still
+	life       int        // the class of its keys; see lifeOf
+	until      store.Time // when the last of them expires
 }
 
 const (
-	// A filter takes one new key in a thousand for an old one.
+	// One new key in a thousand is a false positive.
 	bitsPerKey, hashes = 15, 10
-	// minFilter and maxFilter bound how many keys a filter holds. In between, it is a fourth of those that last as long: there are never many filters,
-	// and little memory is kept for keys that have ended.
+	// minFilter and maxFilter bound how many keys a filter holds. In between, it is a quarter of the keys of its class: there are never many filters,
+	// and little memory is kept for expired keys.
 	minFilter, maxFilter = 1 << 12, 1 << 20
 	// readAtOnce is how many rows of earlier leaders each look-up reads, until all are known.
 	readAtOnce = 64
@@ -47,7 +48,7 @@ const (
 // maxKeys bounds how many keys the filters hold together: 15 MiB. Tests lower it.
 var maxKeys = 8 << 20
 
-// IsNew is false if the key may stand for a task.
+// IsNew returns false if the key may belong to a task.
 func (k *Keys) IsNew(from store.Reader, now store.Time, key []byte) bool {
 	if !k.read {
 		k.readOn(from, now)
@@ -76,7 +77,7 @@ func (k *Keys) readOn(from store.Reader, now store.Time) {
 	k.read = n < readAtOnce
 }
 
-// Add notes a key that stands for a task.
+// Add records a key that belongs to a task.
 func (k *Keys) Add(key []byte, now, until store.Time) {
 	f := k.withRoom(lifeOf(until.Sub(now)))
 	f.keys.Add(key)
@@ -84,12 +85,13 @@ func (k *Keys) Add(key []byte, now, until store.Time) {
 	f.until = max(f.until, until)
 }
 
-// lifeOf puts keys into classes by how long they last, each twice as long as the one before, so that a few long ones do not keep the filter of many.
+// lifeOf returns the class of a key by how long it lasts. Each class spans twice as long as the one before, so that a few long-lived keys do not keep
+// the filter of many short-lived ones.
 func lifeOf(left time.Duration) int {
 	return bits.Len64(uint64(max(left/time.Second, 0))) // #nosec G115 -- not negative
 }
 
-// withRoom returns a filter of such keys that has room. If need be, it drops those that end first.
+// withRoom returns a filter of the class that has room. If need be, it drops the filters that expire first.
 func (k *Keys) withRoom(life int) *keyFilter {
 	alike := 0
 	for i := range k.filters {
@@ -113,7 +115,7 @@ func (k *Keys) withRoom(life int) *keyFilter {
 	return &k.filters[len(k.filters)-1]
 }
 
-// End drops the filters of which no key has a row any more: the rows of all keys that end by then are gone.
+// End drops the filters of keys that have expired. The rows of all keys that expire by then must have been deleted.
 func (k *Keys) End(until store.Time) {
 	k.drop(until)
 	if k.missing <= until {
@@ -121,7 +123,7 @@ func (k *Keys) End(until store.Time) {
 	}
 }
 
-// drop drops the filters of keys that end by then.
+// drop drops the filters whose keys all expire by then.
 func (k *Keys) drop(until store.Time) {
 	k.filters = slices.DeleteFunc(k.filters, func(f keyFilter) bool {
 		over := f.until <= until

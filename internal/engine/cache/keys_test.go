@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// keyRows are the rows of keys in a store, and until when they last.
+// keyRows holds the rows of keys in a store, with their expiry.
 type keyRows struct {
 	t     *testing.T
 	store *store.Store
@@ -49,7 +49,7 @@ func (r *keyRows) set(tx *store.Tx, key []byte, until store.Time) {
 	r.rows[string(key)] = until
 }
 
-// end deletes the rows of keys that end by then.
+// end deletes the rows of keys that expire by then.
 func (r *keyRows) end(until store.Time) {
 	r.write(func(tx *store.Tx) {
 		for key, ends := range r.rows {
@@ -61,7 +61,7 @@ func (r *keyRows) end(until store.Time) {
 	})
 }
 
-// No key that has a row is called new, and nearly every other one is, once what was there before is read and while there are not too many.
+// No key with a row is reported as new, and nearly every other one is, once the earlier rows are read and while there are not too many.
 func TestKeys(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	for seed := range uint64(6) {
@@ -96,7 +96,7 @@ func TestKeys(t *testing.T) {
 					n++
 					r.set(tx, key, until)
 					k.Add(key, now, until)
-					if rng.IntN(8) == 0 { // it is asked for while others come, and what was there before is read on
+					if rng.IntN(8) == 0 { // it is looked up while others arrive and earlier rows are still being read
 						k.IsNew(tx, now, keyOf(rng.IntN(n)))
 					}
 				}
@@ -118,7 +118,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A new leader reads the keys that were there before it a bounded number at a time, and calls none new until it knows them.
+// A new leader reads the earlier keys a bounded number at a time, and reports none as new until it knows them all.
 func TestKeysAreReadOn(t *testing.T) {
 	for _, n := range []int{0, 1, readAtOnce - 1, readAtOnce, readAtOnce + 1, 10 * readAtOnce} {
 		r, k := newKeyRows(t), Keys{}
@@ -142,7 +142,7 @@ func TestKeysAreReadOn(t *testing.T) {
 	}
 }
 
-// keys is how many keys the filters have.
+// keys returns how many keys the filters hold.
 func (k *Keys) keys() (n int) {
 	for _, f := range k.filters {
 		n += f.size - f.room
@@ -150,7 +150,7 @@ func (k *Keys) keys() (n int) {
 	return n
 }
 
-// The filters of many keys are few, and their memory has a bound. While a key is in none, no key is called new.
+// Many keys need few filters, and their memory is bounded. While a key is in no filter, no key is reported as new.
 func TestFiltersAreBounded(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	maxKeys = 40 * minFilter
@@ -198,7 +198,7 @@ func TestFiltersAreBounded(t *testing.T) {
 	}
 }
 
-// A few keys that last long do not keep the filters of many that end soon, and of keys that make room, those end first.
+// A few long-lived keys do not keep the filters of many short-lived ones, and the filters that are dropped to make room are those that expire first.
 func TestFiltersOfLives(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	maxKeys = 8 * minFilter

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tasks is what a leader keeps of the rows that it wrote lately and will want soon: live claims, and tasks of short queues.
-// It saves the reads that a task's life would cost; what is not in it is read.
+// Tasks caches rows that a leader wrote lately and will need soon: live claims, and tasks of short queues. It saves the reads of a typical task's
+// life; what it does not hold is read from the store.
 type Tasks struct {
 	tasks map[task.ID]entry
 	bytes int
@@ -20,13 +20,13 @@ type Tasks struct {
 type entry struct {
 	ns   string
 	exec *schema.Exec
-	env  *schema.Envelope // of a ready task that was not claimed yet; else nil
+	env  *schema.Envelope // of a ready task that has not been claimed yet; else nil
 }
 
 const (
-	maxBytes = 24 << 20 // of rows, about
-	maxQueue = 4096     // tasks of a longer queue are not kept: they would have left before they are claimed
-	rowBytes = 400      // bytes of an entry without its payload, about
+	maxBytes = 24 << 20 // of rows, roughly
+	maxQueue = 4096     // tasks of a longer queue are not kept: they would be evicted before they are claimed
+	rowBytes = 400      // bytes of an entry without its payload, roughly
 )
 
 func (t entry) size() int {
@@ -40,10 +40,10 @@ func (t entry) size() int {
 	return n
 }
 
-// NewTasks is empty.
+// NewTasks returns an empty cache.
 func NewTasks() *Tasks { return &Tasks{tasks: map[task.ID]entry{}} }
 
-// Exec is nil if the task is not here. It must not be changed.
+// Exec returns the state of a task, or nil if it is not cached. It must not be changed.
 func (h *Tasks) Exec(ns string, id task.ID) *schema.Exec {
 	if t, ok := h.tasks[id]; ok && t.ns == ns {
 		return t.exec
@@ -51,7 +51,7 @@ func (h *Tasks) Exec(ns string, id task.ID) *schema.Exec {
 	return nil
 }
 
-// Envelope is nil if the task or its envelope is not here. It must not be changed.
+// Envelope returns the envelope of a task, or nil if it is not cached. It must not be changed.
 func (h *Tasks) Envelope(ns string, id task.ID) *schema.Envelope {
 	if t, ok := h.tasks[id]; ok && t.ns == ns {
 		return t.env
@@ -59,14 +59,14 @@ func (h *Tasks) Envelope(ns string, id task.ID) *schema.Envelope {
 	return nil
 }
 
-// Size is how many tasks are here, and about how many bytes they take.
+// Size returns how many tasks are cached, and roughly how many bytes they take.
 func (h *Tasks) Size() (tasks, bytes int) { return len(h.tasks), h.bytes }
 
 func (h *Tasks) put(id task.ID, t entry) {
 	h.Drop(id)
 	h.bytes += t.size()
 	h.tasks[id] = t
-	for old := range h.tasks { // any will do
+	for old := range h.tasks { // evict in any order
 		if h.bytes <= maxBytes {
 			return
 		}
@@ -85,13 +85,13 @@ func (h *Tasks) Drop(id task.ID) {
 	}
 }
 
-// Knows says whether all of a ready task is here.
+// Knows reports whether both rows of a ready task are cached.
 func (h *Tasks) Knows(id task.ID) bool {
 	t, ok := h.tasks[id]
 	return ok && t.env != nil
 }
 
-// Keep remembers a task after a move if it will be wanted soon. Ready is how many tasks are ready at its priority.
+// Keep caches a task after a move if it will be needed soon. Ready is how many tasks are ready at its priority.
 func (h *Tasks) Keep(ns string, id task.ID, x *schema.Exec, ready int64) {
 	switch {
 	case x.State == task.Claimed:
@@ -103,7 +103,7 @@ func (h *Tasks) Keep(ns string, id task.ID, x *schema.Exec, ready int64) {
 	}
 }
 
-// KeepEnvelope adds what a new task's claim will want.
+// KeepEnvelope adds the envelope of a new task, which its claim will need.
 func (h *Tasks) KeepEnvelope(id task.ID, e *schema.Envelope) {
 	if t, ok := h.tasks[id]; ok {
 		t.env = e
@@ -111,7 +111,7 @@ func (h *Tasks) KeepEnvelope(id task.ID, e *schema.Envelope) {
 	}
 }
 
-// Warm reads the rows of tasks that will be claimed next, all at once: one by one, each would cost the read of a block.
+// Warm reads the rows of tasks that will be claimed next in one batch: one by one, each would cost the read of a block.
 func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	ids := make([]task.ID, 0, len(tasks))
 	for _, t := range tasks {
@@ -122,7 +122,7 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	readTasks(from, ns, ids, h.put)
 }
 
-// readTasks reads states and envelopes of tasks, all at once and in the order of their keys. It sorts ids.
+// readTasks reads states and envelopes of tasks in one batch, in the order of their keys. It sorts ids.
 func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, entry)) {
 	slices.SortFunc(ids, task.ID.Compare)
 	execs := make([]*schema.Exec, len(ids))
@@ -140,7 +140,7 @@ func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, e
 	})
 }
 
-// WarmExecs reads the states of those tasks that are not here, without their envelopes.
+// WarmExecs reads the states of those tasks that are not cached, without their envelopes.
 func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	ids = slices.DeleteFunc(ids, func(id task.ID) bool { _, known := h.tasks[id]; return known })
 	slices.SortFunc(ids, task.ID.Compare)
@@ -151,7 +151,7 @@ func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	})
 }
 
-// Claimed are claimed tasks of a queue, found among up to most tasks.
+// Claimed returns the claimed tasks of a queue among up to most cached tasks.
 func (h *Tasks) Claimed(ns, queue string, most int) (ids []task.ID) {
 	looked := 0
 	for id, t := range h.tasks {

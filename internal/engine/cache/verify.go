@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Verify proves that what is kept is what is stored. Tests call it after every round.
+// Verify checks that the cache agrees with the store. Tests call it after every round.
 func (h *Tasks) Verify(from store.Reader) error {
 	size := 0
 	for id, t := range h.tasks {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// checkBreakers holds each breaker against the rule of its type, and a probe against the task that it is.
+// checkBreakers compares each breaker with the rule of its type, and its probe with the task.
 func (c *checker) checkBreakers() {
 	rules := map[string]task.Settings{}
 	c.Scan(schema.TableQueue, func(k, v []byte) {

@@ -14,9 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Namespace proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of
-// dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
-// agree, at most 100 findings.
+// Namespace checks promise 9 for the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of dead letters to
+// archive, from the execution states and compares them with what is stored. It returns the differences, at most 100.
 func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
 	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{},
 		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
@@ -39,42 +38,42 @@ func Namespace(from store.Reader, ns string, policies []engine.Policy) []string 
 	return c.findings
 }
 
-// checker goes over the rows of a namespace.
+// checker checks the rows of a namespace.
 type checker struct {
 	ns    string
 	rows  store.Reader
 	tasks map[task.ID]*schema.Exec
 
-	want     map[string][]byte       // index rows that must be there
-	shared   map[sharedDeadline]bool // deadlines that a row must name
+	want     map[string][]byte       // index rows that must exist
+	shared   map[sharedDeadline]bool // deadlines that a shared row must list
 	counts   map[string]*schema.Counts
 	lanes    map[string]*laneCheck
-	stale    map[string]schema.LaneRow   // lanes with rows of tasks that have left them, by their keys without the table
-	swept    map[string]bool             // queues with buckets, or breakers that are closed
-	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
+	stale    map[string]schema.LaneRow   // lanes with stale rows, by their keys without the table
+	swept    map[string]bool             // queues with buckets or closed breakers
+	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the key of the row that may list them
 	uniques  map[string]schema.UniqueRow
 	orders   map[keyName][]task.ID // tasks with a place in the order of their key
 	zones    *zonemap.Map
 	findings []string
 }
 
-// sharedDeadline is a deadline of a task, or of a key, in a row that several share. Such a row may name some for which it is not the deadline any more.
+// sharedDeadline is a deadline of a task, or of a key, in a row that several share. Such a row may also list some whose deadline has changed.
 type sharedDeadline struct {
 	at   store.Time
 	kind schema.DeadlineKind
-	name string // the task's id, or the row of the key in its table
+	name string // the task's id, or the rest of the key's row key after the table
 }
 
 func (d sharedDeadline) compare(o sharedDeadline) int {
 	return cmp.Or(cmp.Compare(d.at, o.at), cmp.Compare(d.kind, o.kind), cmp.Compare(d.name, o.name))
 }
 
-// expectShared says that a row must name a deadline.
+// expectShared records that a shared row must list a deadline.
 func (c *checker) expectShared(at store.Time, kind schema.DeadlineKind, name []byte) {
 	c.shared[sharedDeadline{at, kind, string(name)}] = true
 }
 
-// findShared finds deadlines that no row names.
+// findShared reports deadlines that no row lists.
 func (c *checker) findShared() {
 	for _, d := range slices.SortedFunc(maps.Keys(c.shared), sharedDeadline.compare) {
 		if d.kind.OfKeys() {
@@ -131,7 +130,7 @@ func (c *checker) readTasks() {
 	}
 }
 
-// compareTables finds index rows that are missing, superfluous or different.
+// compareTables reports index rows that are missing, superfluous or different.
 func (c *checker) compareTables() {
 	check := func(k, v []byte) {
 		want, ok := c.want[string(k)]

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// checkForgotten: what a forgotten task has left says how it ended, for as long as its request may be repeated. The task itself may be there
-// again only behind that, made by the same request.
+// checkForgotten checks that the row of a forgotten task records how it ended, for as long as its request may be repeated. Only after that may a task
+// with its id exist again, created by the same request.
 func (c *checker) checkForgotten() {
 	schema.EachForgotten(c.rows, c.ns, func(id task.ID, row []byte) {
 		k, err := schema.DecodeKey(row)
@@ -23,7 +23,7 @@ func (c *checker) checkForgotten() {
 	})
 }
 
-// checkKeys: a key's row has a deadline that ends it, and its task knows how long it lasts.
+// checkKeys checks that a key's row has a deadline, and that its task has the same expiry.
 func (c *checker) checkKeys() {
 	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
 		c.Scan(tab, func(k, v []byte) {
@@ -43,7 +43,7 @@ func (c *checker) checkKeys() {
 	}
 }
 
-// checkParts: attempts and results belong to tasks.
+// checkParts checks that attempts and results belong to tasks.
 func (c *checker) checkParts() {
 	c.Scan(schema.TableAttempt, func(k, v []byte) {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])

@@ -48,7 +48,7 @@ func (c *checker) compareLanes() {
 	}
 }
 
-// isStale says whether the row of a ready task is that of one that has left its lane.
+// isStale reports whether the row of a ready task is a stale one, of a task that has left its lane.
 func (c *checker) isStale(k []byte) bool {
 	if len(k) < 9 {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// checkUses: each claimed task of a key is named by the key's row, or has one of its own, and each such row stands for a claim
-// or for a bucket that is not full.
+// checkUses checks that each claimed task of a key is listed in the key's row or has its own row, and that each such row is of a claim or of a bucket
+// that is not full.
 func (c *checker) checkUses() {
 	c.Scan(schema.TableClaimed, func(k, _ []byte) {
 		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])
@@ -48,7 +48,7 @@ func (c *checker) checkUses() {
 	}
 }
 
-// checkShare: the row can be read, and no other is there.
+// checkShare checks that the share's row can be decoded, and that there is no other.
 func (c *checker) checkShare() {
 	c.Scan(schema.TableShare, func(k, v []byte) {
 		if _, err := schema.DecodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) {

@@ -12,7 +12,7 @@ import (
 // keyName is a key of a queue.
 type keyName struct{ queue, key string }
 
-// noteOrder notes a task's place in the order of its key.
+// noteOrder records a task's place in the order of its key.
 func (c *checker) noteOrder(id task.ID, x *schema.Exec) {
 	switch {
 	case x.Order == 0 && x.Behind, x.Behind && x.State != task.Ready, x.Order != 0 && (x.State.Ended() || x.Key == ""):
@@ -23,7 +23,7 @@ func (c *checker) noteOrder(id task.ID, x *schema.Exec) {
 	}
 }
 
-// expectOrder notes the rows that must be there because of the order of keys.
+// expectOrder records the rows that must exist because of the order of keys.
 func (c *checker) expectOrder() {
 	for of, ids := range c.orders {
 		slices.SortFunc(ids, func(a, b task.ID) int { return cmp.Compare(c.tasks[a].Order, c.tasks[b].Order) })
@@ -39,7 +39,7 @@ func (c *checker) expectOrder() {
 	}
 }
 
-// checkFirsts: the first task of each key is named, and none is said to be alone that is not.
+// checkFirsts checks that the first task of each key is recorded, and that none is marked as alone that is not.
 func (c *checker) checkFirsts() {
 	left := maps.Clone(c.orders)
 	c.Scan(schema.TableFirst, func(k, v []byte) {

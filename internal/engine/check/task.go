@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// expect notes the rows that must be there because of a task.
+// expect records the rows that must exist because of a task.
 func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.ExpectRow(schema.ListedKey(c.ns, x.Queue, id), nil)
 	q := c.countsOf(x.Queue)
@@ -55,7 +55,7 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.noteUnique(id, x)
 	c.noteOrder(id, x)
 	c.checkZone(id, x)
-	bound := x.Claim.RunUntil.Add(engine.LeaderGrace) // a new leader lets a lease last so long
+	bound := x.Claim.RunUntil.Add(engine.LeaderGrace) // a new leader may extend a lease that far
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > bound && !x.Claim.Orphaned) {
 		c.Find("task %s: its claim is without nonce or beyond its bound", id)
 	}
@@ -72,25 +72,24 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	}
 }
 
-// checkZone: the zone of a task tells of its type and of its end.
+// checkZone checks that the zone of a task records its type and its end state.
 func (c *checker) checkZone(id task.ID, x *schema.Exec) {
 	if !c.zones.Tells(id, x) {
 		c.Find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
 	}
 }
 
-// checkPrint compares the fingerprint that a task was given when it died with that of what it says.
+// checkPrint compares the stored fingerprint of a dead task with that of its last failure.
 func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
 	if x.Print == 0 {
-		return // it lives, or died under a leader that wrote none
+		return // it is not dead, or died under a leader that stored none
 	}
 	if want := fingerprint.Of(x.Type, fingerprint.Normalise(schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id)).Message)); x.Print != want {
 		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
 	}
 }
 
-// archives says whether the task is a dead letter that waits for the archive: the row that says so took the place of the
-// deadline that ended its retention.
+// archives reports whether the task is a dead letter that waits for the archive: its archive row has replaced the deadline of its retention.
 func (c *checker) archives(id task.ID, x *schema.Exec) bool {
 	if x.State != task.Dead && x.State != task.Poisoned {
 		return false

@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// noteUnique notes a task's part in its unique key.
+// noteUnique records a task's role in its unique key.
 func (c *checker) noteUnique(id task.ID, x *schema.Exec) {
 	if x.Unique == nil {
 		if x.Role != schema.RoleNone {
@@ -34,7 +34,7 @@ func (c *checker) noteUnique(id task.ID, x *schema.Exec) {
 	}
 }
 
-// expectUnique notes the rows that must be there because of unique keys.
+// expectUnique records the rows that must exist because of unique keys.
 func (c *checker) expectUnique() {
 	for key, u := range c.uniques {
 		holder := c.tasks[u.Holder]

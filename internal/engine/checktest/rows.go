@@ -1,4 +1,4 @@
-// Package checktest has rows for the tests of what policies check. It knows none of the policies.
+// Package checktest implements engine.Checker over rows in memory, for tests of policies' checks. It knows none of the policies.
 package checktest
 
 import (
@@ -15,7 +15,7 @@ import (
 // NS is the namespace of all rows.
 const NS = "ns"
 
-// Rows are what a check goes over, and what it said. They are an engine.Checker.
+// Rows is an engine.Checker: it holds the rows to check and records what the check reports.
 type Rows struct {
 	Stored map[string][]byte
 	Known  map[task.ID]*schema.Exec
@@ -23,16 +23,16 @@ type Rows struct {
 	found  []string
 }
 
-// New returns no rows.
+// New returns an empty Rows.
 func New() *Rows { return &Rows{Stored: map[string][]byte{}, Known: map[task.ID]*schema.Exec{}} }
 
 // Set stores a row.
 func (r *Rows) Set(key, value []byte) { r.Stored[string(key)] = value }
 
-// Namespace is that of all rows.
+// Namespace returns NS.
 func (r *Rows) Namespace() string { return NS }
 
-// Tasks are the known ones.
+// Tasks returns the known tasks.
 func (r *Rows) Tasks() map[task.ID]*schema.Exec { return r.Known }
 
 // Scan calls fn for the rows of a table, in order.
@@ -44,15 +44,16 @@ func (r *Rows) Scan(tab byte, fn func(k, v []byte)) {
 	}
 }
 
-// ExpectRow notes that an index row must be there.
+// ExpectRow records that an index row must exist.
 func (r *Rows) ExpectRow(key, _ []byte) { r.wanted = append(r.wanted, string(key)) }
 
-// Find notes what does not agree.
+// Find records a disagreement.
 func (r *Rows) Find(format string, args ...any) {
 	r.found = append(r.found, fmt.Sprintf(format, args...))
 }
 
-// Expect holds what was found against one text, "" for nothing, and the index rows that must be there against their number.
+// Expect fails the test unless the check reported exactly one disagreement that contains want (none if want is ""), and expected that many index
+// rows.
 func (r *Rows) Expect(t *testing.T, want string, rows int) {
 	t.Helper()
 	if want == "" && len(r.found) > 0 || want != "" && (len(r.found) != 1 || !strings.Contains(r.found[0], want)) {

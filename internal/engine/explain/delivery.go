@@ -10,18 +10,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a task has sent is on its way as long as its message lies in the outbox: what follows it, or, of one that was moved, itself.
+// A follow-up of a task, or the new task of a moved one, is on its way as long as its message is in the outbox.
 
-// Delivery is what the sender has seen of a message since this leader leads.
+// Delivery is what the sender has seen of a message since this leader's term began.
 type Delivery struct {
-	Tries int64  // that came to nothing
-	Error string // of the last of them
+	Tries int64  // failed tries
+	Error string // of the last failed try
 }
 
-// maxMovers bounds the operations that are looked at for the one that has moved a task.
+// maxMovers bounds the operations that are searched for the one that has moved a task.
 const maxMovers = 100
 
-// whyAway says of a task that has ended what of it is on its way.
+// whyAway returns the reasons for the messages of an ended task that are on their way.
 func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
 		if p, ok := movingMessage(r, ns, id); ok {
@@ -39,7 +39,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 	return reasons
 }
 
-// movingMessage is the message of a task that some operation moves.
+// movingMessage returns the message of a task that an operation has moved.
 func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, ok bool) {
 	lo, hi := schema.TableBounds(ns, schema.TableStep)
 	var movers []task.ID
@@ -56,7 +56,7 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, o
 }
 
 func whyOnItsWay(what string, p *outbox.Message, c Delivery) Reason {
-	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
+	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorShown),
 		Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
 		Change: "nothing to do: it is retried until the queue has room and its shard answers; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
 	if c.Tries > 0 {

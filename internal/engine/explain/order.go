@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keyOrder names the task that comes first of its key, or those of its key that are claimed.
+// keyOrder adds the reason that the task waits for the first task of its key, or for claimed tasks of its key.
 func (e *explainer) keyOrder() {
 	if e.x.Order != 0 {
 		first, _ := schema.ReadFirst(e.r.State(), e.ns, e.x.Queue, e.x.Key)
@@ -26,7 +26,7 @@ func (e *explainer) keyOrder() {
 	}
 }
 
-// countOrder counts the tasks before it in the order of their key.
+// countOrder returns the number of tasks before it in the order of their key.
 func (e *explainer) countOrder() (n int64, more bool) {
 	n = 1 // the first
 	schema.ScanOrder(e.r.State(), e.ns, e.x.Queue, e.x.Key, 0, func(order uint64, _ task.ID) bool {
@@ -41,7 +41,7 @@ func (e *explainer) countOrder() (n int64, more bool) {
 	return n, more
 }
 
-// whyBehind says of a task that it waits for the first of its key.
+// whyBehind is the reason of a task that waits for the first task of its key.
 func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool) Reason {
 	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more, Running: []Runner{{ID: id}},
 		Change: fmt.Sprintf("wait until they end, one after the other; why the first waits: pawl task explain %s", id)}
@@ -58,7 +58,7 @@ func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool)
 	return w
 }
 
-// whyBeside says of the first of a key that others of the key are claimed.
+// whyBeside is the reason of the first task of a key that waits because others of the key are claimed.
 func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyOrder, Key: key, Count: int64(claimed), Running: running,
 		Detail: fmt.Sprintf("queue %q runs the tasks of key %q one at a time, and %s of the key still %s%s",
@@ -66,19 +66,19 @@ func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 		Change: "wait until they end or are released"}
 }
 
-// whyOrder says of ready tasks of a queue that each waits for one before it.
+// whyOrder is the reason of ready tasks of a queue that each wait for a predecessor.
 func whyOrder(queue string, n int64) Reason {
 	return Reason{Code: task.WhyKeyOrder, Count: n,
 		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
 		Change: "wait until those before them end; to run more at once, use more keys"}
 }
 
-// orders says whether claimed tasks of a key hold the next one back.
+// orders reports whether claimed tasks of a key hold the next one back.
 func (e *queueExplainer) orders(claimed int) bool {
 	return e.config.Settings.KeyOrder == task.KeyOrderStrict && claimed > 0
 }
 
-// keysLimit is how many claimed tasks of a key hold others of it back; 0: however many there are, they don't.
+// keysLimit returns how many claimed tasks of a key hold back its others; 0: any number may run.
 func (e *queueExplainer) keysLimit(key string) int {
 	if e.config.Settings.KeyOrder == task.KeyOrderStrict {
 		return 1

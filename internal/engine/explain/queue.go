@@ -18,31 +18,31 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// QueueExplanation says what the ready tasks of a queue wait for, in one shard.
+// QueueExplanation explains what the ready tasks of a queue wait for, in one shard.
 type QueueExplanation struct {
 	Ready     int64
-	Claimable int64 // of the ready: no pause, no breaker and no limit holds them back
+	Claimable int64 // of the ready: not held back by a pause, a breaker or a limit
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
-	// Reasons are those for which ready tasks wait; Count says how many. A task that waits for several is counted at each, but
-	// for those of its key, of which the first counts. Of keys there is one reason a code, of types one a type.
+	// Reasons are why ready tasks wait; Count is how many. A task that waits for several reasons is counted at each, except that of the reasons of
+	// its key only the first counts. For keys there is one reason per code, for types one per type.
 	Reasons []Reason
-	Keys    []HeldKey // those with the most tasks held, up to maxKeysTold
-	// Idle are the types of ready tasks that no worker takes, up to maxTypesTold, those with the most tasks first.
+	Keys    []HeldKey // the keys with the most held tasks, up to maxKeysShown
+	// Idle are the types of ready tasks that no worker takes, the ones with the most tasks first, up to maxTypesShown.
 	Idle        []IdleType
-	NextDue     store.Time    // of the scheduled and retrying; 0: there are none
-	OldestReady store.Time    // since when the one that is ready longest is; 0: none is
-	MaxWait     time.Duration // of the settings: a task that is ready for longer needs attention
-	// Partial: there are more keys and types than are read; the counts are those of the ones that were.
+	NextDue     store.Time    // of scheduled and retrying tasks; 0: there are none
+	OldestReady store.Time    // since when the oldest ready task has been ready; 0: there is none
+	MaxWait     time.Duration // from the settings: a task that is ready for longer needs attention
+	// Partial means that there are more keys and types than were read; the counts cover only those.
 	Partial bool
 }
 
-// HeldKey is a key whose tasks wait for what is the key's own.
+// HeldKey is a key whose tasks are held by a limit or pause of the key.
 type HeldKey struct {
 	Key   string
 	Code  task.Why
 	Tasks int64
-	Until store.Time // of a rate: when a token comes
+	Until store.Time // for a rate: when the next token arrives
 }
 
 // IdleType is a type that no worker takes.
@@ -53,23 +53,23 @@ type IdleType struct {
 
 // Bounds of a queue's explanation.
 const (
-	maxKeysTold    = 10
-	maxTypesLooked = 1_000   // for whom a worker is looked for, those with the most tasks
-	maxRowsOfKeys  = 250_000 // lanes, claimed tasks and buckets that are read, of each; it is read beside the rounds
-	maxOldest      = 16      // lanes in which the oldest task is looked for
+	maxKeysShown   = 10
+	maxTypesLooked = 1_000   // types for which workers are checked, the ones with the most tasks
+	maxRowsOfKeys  = 250_000 // rows of lanes, of claimed tasks and of buckets that are read, each; reading is concurrent with rounds
+	maxOldest      = 16      // lanes that are searched for the oldest task
 )
 
-// Memory is what the explanation of a queue needs of the leader's memory.
+// Memory is the part of the leader's memory that explaining a queue needs.
 type Memory struct {
 	Now     store.Time
-	Next    store.Time // no deadline lies before this
-	Running []Runner   // some of the queue's tasks, if it runs as many as it may
+	Next    store.Time // there is no deadline before this
+	Running []Runner   // some of the queue's running tasks, if it has reached its max_running
 	Stale   map[string]bool
 	Workers Workers
-	Full    *task.Space // how the namespace stands, if it runs as much as it may
+	Full    *task.Space // the namespace's usage, if it has reached its running limit
 }
 
-// MemoryOf reads it. It costs no more than a read of one task, whatever the queue has.
+// MemoryOf copies it. Its cost is that of reading one task, however long the queue is.
 func MemoryOf(r *engine.Round, ns, name string, workers func(queue string) Workers) (*Memory, error) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -91,8 +91,8 @@ func MemoryOf(r *engine.Round, ns, name string, workers func(queue string) Worke
 	return m, nil
 }
 
-// Queue says what the ready tasks of a queue wait for. It reads the state only, so that no round waits for it: 100,000
-// keys are 100,000 lanes. What it is told of the leader's memory is a moment older or newer.
+// Queue explains what the ready tasks of a queue wait for. It reads only the state, so that no round waits for it: 100,000 keys are 100,000 lanes.
+// The copy of the leader's memory may be slightly older or newer than the state.
 func Queue(from store.Reader, ns, name string, m *Memory) (*QueueExplanation, error) {
 	row, ok := from.Get(schema.QueueKey(ns, schema.TableQueue, name))
 	if !ok {
@@ -112,7 +112,7 @@ func Queue(from store.Reader, ns, name string, m *Memory) (*QueueExplanation, er
 	return e.explain(), nil
 }
 
-// queueExplainer sums up the lanes of a queue.
+// queueExplainer summarizes the lanes of a queue.
 type queueExplainer struct {
 	from     store.Reader
 	ns, name string
@@ -120,13 +120,13 @@ type queueExplainer struct {
 	counts   schema.Counts
 	m        *Memory
 
-	keys        map[string]*keyState // those with claimed tasks or a bucket, and those whose tasks wait
-	types       map[string]int64     // ready tasks of each
-	free        map[string]int64     // of them those that no pause, breaker or limit of their own holds back
-	count       map[task.Why]int64   // of what is held by keys
+	keys        map[string]*keyState // keys with claimed tasks, a bucket or ready tasks
+	types       map[string]int64     // ready tasks by type
+	free        map[string]int64     // of those, the ones not held by their type or key
+	count       map[task.Why]int64   // tasks held by their keys
 	pausedTypes map[string]int64
-	broken      map[string]*brokenType // those whose breaker is not closed
-	held        int64                  // of the tasks read: by their type or key
+	broken      map[string]*brokenType // types whose breaker is not closed
+	held        int64                  // tasks read that are held by their type or key
 	oldest      []oldestOfAll          // up to maxOldest lanes
 	partial     bool
 }
@@ -135,17 +135,17 @@ type queueExplainer struct {
 type brokenType struct {
 	*breaker.Breaker
 	tasks int64 // ready
-	probe bool  // one of them is let through
+	probe bool  // one of them will be let through
 }
 
 // keyState is a key of a queue.
 type keyState struct {
-	claimed int // known to be, if it may be as many as are allowed
+	claimed int // the number of claims known; exact if it may reach the limit
 	bucket  *limit.Bucket
 	tasks   int64 // ready
 	why     task.Why
 	until   store.Time
-	known   bool // why is
+	known   bool // why has been determined
 }
 
 type oldestOfAll struct {
@@ -162,7 +162,7 @@ func (e *queueExplainer) key(name string) *keyState {
 	return k
 }
 
-// readKeys reads which keys have claimed tasks, and which have spent tokens.
+// readKeys reads which keys have claimed tasks or spent tokens.
 func (e *queueExplainer) readKeys() {
 	s := &e.config.Settings
 	limited := s.KeyOrder != task.KeyOrderNone || s.PerKey.MaxRunning > 0 || s.PerKey.Rate.IsSet()
@@ -173,7 +173,7 @@ func (e *queueExplainer) readKeys() {
 		id  task.ID
 		key *keyState
 	}
-	var named []claimOf // by rows of keys: some may have ended since
+	var named []claimOf // listed in rows of keys; some may have ended since
 	prefix := schema.QueueKey(e.ns, schema.TableClaimed, e.name)
 	e.scan(prefix, limited, func(k, _ []byte) {
 		if !e.m.Stale[string(k)] {
@@ -217,7 +217,7 @@ func (e *queueExplainer) readBreakers() {
 	})
 }
 
-// scan reads rows if they are needed, no more than maxRowsOfKeys.
+// scan reads rows if they are needed, at most maxRowsOfKeys.
 func (e *queueExplainer) scan(prefix []byte, needed bool, fn func(k, v []byte)) {
 	if !needed {
 		return
@@ -285,7 +285,7 @@ func (e *queueExplainer) lane(name schema.LaneName, row schema.LaneRow) {
 	}
 }
 
-// whyKey is why no task of a key may run; "": they may.
+// whyKey returns why no task of a key may run; "": they may.
 func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) {
 	if _, paused := e.config.HeldKey(key); paused {
 		return task.WhyKeyPaused, 0
@@ -332,7 +332,7 @@ func (e *queueExplainer) explain() *QueueExplanation {
 	return out
 }
 
-// wholeQueue adds what holds all tasks of the queue back.
+// wholeQueue adds the reasons that hold back all tasks of the queue.
 func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	add := func(why Reason) {
 		why.Count = out.Ready
@@ -356,7 +356,7 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	}
 }
 
-// ofBreakers are the reasons of the types whose breakers hold the most tasks, up to breaker.MaxTold. A probe is not held.
+// ofBreakers returns the reasons of the types whose breakers hold the most tasks, up to breaker.MaxTold. A probe is not held.
 func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 	for typ, b := range e.broken {
 		if b.probe {
@@ -371,15 +371,15 @@ func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 		}
 	}
 	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Type, b.Type)) })
-	return slices.Clip(reasons[:min(len(reasons), breaker.MaxTold)])
+	return slices.Clip(reasons[:min(len(reasons), breaker.MaxListed)])
 }
 
-// ofKeys adds what holds keys back: a reason for each code, and the keys with the most tasks.
+// ofKeys adds the reasons that hold back keys, one per code, and the keys with the most tasks.
 func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 	keys := map[task.Why]int{}
-	shared := map[task.Why]bool{} // some of these keys go by the limit of each key
+	shared := map[task.Why]bool{} // some of these keys use the default limit of keys
 	for name, k := range e.keys {
-		if k.why == "" || k.tasks == 0 || k.why == task.WhyKeyOrder { // of the last, whyOrder tells
+		if k.why == "" || k.tasks == 0 || k.why == task.WhyKeyOrder { // whyOrder reports the last of these
 			continue
 		}
 		keys[k.why]++
@@ -389,13 +389,13 @@ func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 		out.Keys = append(out.Keys, HeldKey{name, k.why, k.tasks, k.until})
 	}
 	slices.SortFunc(out.Keys, func(a, b HeldKey) int { return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Key, b.Key)) })
-	out.Keys = slices.Clip(out.Keys[:min(len(out.Keys), maxKeysTold)])
+	out.Keys = slices.Clip(out.Keys[:min(len(out.Keys), maxKeysShown)])
 	for code, n := range keys {
 		out.Reasons = append(out.Reasons, whyKeys(e.name, code, n, e.count[code], shared[code]))
 	}
 }
 
-// ofWorkers adds what no worker takes, or none has a slot for.
+// ofWorkers adds the reasons of types that no worker takes, or for which none has a free slot.
 func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 	t := &e.m.Workers
 	if t.Draining {
@@ -409,7 +409,7 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 		why := t.why(e.name, typ, e.counts.Claimed, e.m.Now)
 		switch {
 		case why == nil:
-		case why.Code == task.WhyNoWorker: // whatever the type
+		case why.Code == task.WhyNoWorker: // for all types
 			why.Count = out.Ready
 			out.Reasons = append(out.Reasons, *why)
 			return
@@ -417,7 +417,7 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 			busy.add(typ, e.free[typ])
 		case why.Code == task.WhyWorkersUnknown:
 			unknown.add(typ, e.types[typ])
-		case len(out.Idle) < maxTypesTold:
+		case len(out.Idle) < maxTypesShown:
 			why.Count = e.types[typ]
 			out.Reasons = append(out.Reasons, *why)
 			out.Idle = append(out.Idle, IdleType{typ, e.types[typ]})
@@ -429,7 +429,7 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 	}
 }
 
-// alike are types whose tasks wait for the same.
+// alike collects types whose tasks wait for the same reason.
 type alike struct {
 	code  task.Why
 	types []string
@@ -442,7 +442,7 @@ func (a *alike) add(typ string, tasks int64) {
 	}
 }
 
-// ofTypes adds one reason for all types whose tasks wait for the same.
+// ofTypes adds one reason for all types of alike.
 func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 	if a.tasks == 0 {
 		return
@@ -453,10 +453,10 @@ func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 	out.Reasons = append(out.Reasons, why)
 }
 
-// nextDue is when the next of the tasks is due that wait for their time.
+// nextDue returns when the next scheduled or retrying task is due.
 func (e *queueExplainer) nextDue() (next store.Time) {
 	for _, s := range []task.State{task.Scheduled, task.Retrying} {
-		// What was due before has gone; to begin there would walk over its remains.
+		// Starting earlier would walk over the tombstones of tasks that were due before.
 		lo := schema.WaitKey(e.ns, e.name, s, min(e.m.Next, e.m.Now), task.ID{})
 		e.from.Scan(lo, schema.After(schema.StatePrefix(e.ns, schema.TableWaiting, e.name, s)), func(k, _ []byte) bool {
 			if at := store.Time(binary.BigEndian.Uint64(k[len(k)-24:])); next == 0 || at < next {
@@ -468,12 +468,12 @@ func (e *queueExplainer) nextDue() (next store.Time) {
 	return next
 }
 
-// oldestReady is since when the task is ready that is so longest.
+// oldestReady returns since when the oldest ready task has been ready.
 func (e *queueExplainer) oldestReady() (since store.Time) {
 	best := ^uint64(0)
 	for _, o := range e.oldest {
 		if o.First > best {
-			break // what a lane's row says of its first task is no more than it is
+			break // First is a lower bound
 		}
 		schema.ScanLane(e.from, e.ns, e.name, o.LaneName, o.InRow, o.First, best, func(t schema.ReadyTask) bool {
 			best, since = t.Seq, t.ReadyAt
@@ -483,7 +483,7 @@ func (e *queueExplainer) oldestReady() (since store.Time) {
 	return since
 }
 
-// whyKeys says of several keys what whyKeyFull and its like say of one. Shared says that some of them have no limit of their own.
+// whyKeys is the reason of several keys, as whyKeyFull and others are of one. Shared means that some of them have no limit of their own.
 func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Reason {
 	which := humanize.Count(int64(keys), "key")
 	flag := "--for-key KEY"

@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What is said of each reason, of a task and of a queue alike.
+// This file words the reasons, which are the same for tasks and for queues.
 
-// explained says of a task what its own row says: how it runs, how it has ended, when it is due. Last is its last attempt that
-// has ended, or nil; most the number of the attempt that would be the last one.
+// explained explains a task from its own row: how it runs, how it has ended, or when it is due. Last is its last ended attempt, or nil; most is the
+// number of the last possible attempt.
 func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Explanation {
 	e := &Explanation{ID: id, Queue: x.Queue, Type: x.Type, Key: x.Key, State: x.State}
 	switch {
@@ -66,7 +66,7 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 	}
 	if last != nil {
 		r.Detail += fmt.Sprintf("; attempt %d %s", last.Number, outcome(last))
-		r.Error = task.Cut(last.Failure.Message, maxErrorTold)
+		r.Error = task.Cut(last.Failure.Message, maxErrorShown)
 	}
 	return r
 }
@@ -80,13 +80,13 @@ func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reaso
 		r.Cause = last.Outcome.String()
 		r.Detail = fmt.Sprintf("%s snoozed it at %s; it is due again at %s", worker(last.Worker), Clock(last.EndedAt), Clock(x.RunAt))
 	default:
-		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorTold)
+		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorShown)
 		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), Clock(x.RunAt))
 	}
 	return r
 }
 
-// outcome says how an attempt ended.
+// outcome describes how an attempt ended.
 func outcome(a *schema.Attempt) (text string) {
 	switch a.Outcome {
 	case task.OutcomeLeaseLost:
@@ -113,7 +113,7 @@ func outcome(a *schema.Attempt) (text string) {
 	return text
 }
 
-// whyUnique says of tasks that each waits for the one that holds its unique key.
+// whyUnique is the reason of tasks that each wait for the holder of their unique key.
 func whyUnique(queue string, n int64) Reason {
 	detail := fmt.Sprintf("%s of queue %q %s for running tasks that hold the same unique keys", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"))
 	if n == 1 {
@@ -129,7 +129,7 @@ func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
 		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
 }
 
-// byWhom names who did something, as far as it is known.
+// byWhom returns " by " and a name, or "" if it is unknown.
 func byWhom(name string) string {
 	if name == "" {
 		return ""
@@ -202,7 +202,7 @@ func whyDraining() Reason {
 		Change: "wait until another node leads the shard; if there is only this node, start it again"}
 }
 
-// by names some of those that use up a limit.
+// by lists some of the tasks that use up a limit.
 func by(running []Runner) string {
 	if len(running) == 0 {
 		return ""
@@ -217,7 +217,7 @@ func by(running []Runner) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// share says that a limit is only this shard's part of the queue's.
+// share adds that a limit is only this shard's part of the queue's.
 func share(c *task.QueueConfig) string {
 	if c.Closed == 0 {
 		return ""
@@ -232,7 +232,7 @@ func because(reason string) string {
 	return fmt.Sprintf(": %q", reason)
 }
 
-// RateText is a rate in words.
+// RateText formats a rate.
 func RateText(r task.Rate) string {
 	return fmt.Sprintf("%d per %s with bursts of %d", r.Limit, r.Period, r.Capacity())
 }
@@ -246,7 +246,7 @@ func worker(name string) string {
 
 func quoted(name string) string { return fmt.Sprintf("%q", name) }
 
-// Clock is a time in words.
+// Clock formats a time.
 func Clock(t store.Time) string { return t.Time().Format(time.RFC3339Nano) }
 
 func over(more bool) string {

@@ -13,19 +13,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// QueueStatus is how a queue stands in one shard, in numbers.
+// QueueStatus is the status of a queue in one shard, in numbers.
 type QueueStatus struct {
 	Namespace, Queue                                    string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	NewDead                                             int64 // dead letters of lately that are there still
-	MoreNewDead                                         bool  // there are more of them: they were not all counted
+	NewDead                                             int64 // recent dead letters that still exist
+	MoreNewDead                                         bool  // there are more than were counted
 	Paused                                              bool
-	Idle                                                bool // it has ready tasks, nobody takes it, and it was not looked at more closely
-	// Of queues with ready tasks, those with the most of them:
+	Idle                                                bool // it has ready tasks and no worker, and was not examined
+	// Set by Examine, for the queues with the most ready tasks:
 	Examined    bool
 	OldestReady time.Duration
-	MaxWait     time.Duration // of the queue's settings
-	Blocked     []Blocked     // ready tasks that wait for something else than their turn and a free slot
+	MaxWait     time.Duration // from the queue's settings
+	Blocked     []Blocked     // ready tasks that wait for something other than their turn and a free slot
 }
 
 // Blocked counts the ready tasks that wait for one reason. A task that waits for several is counted at each.
@@ -34,14 +34,14 @@ type Blocked struct {
 	Tasks int64
 }
 
-// MaxExamined is at how many queues of QueueStatuses one should look more closely: each costs as much as Queue.
+// MaxExamined is how many queues of QueueStatuses should be examined: each costs as much as Queue.
 const MaxExamined = 200
 
-// newDeadEach is how many new dead letters of a queue are counted, and newDeadAll how many of all, but for one of each queue that has some.
+// newDeadEach bounds the new dead letters counted per queue, and newDeadAll those of all queues, but at least one per queue is counted.
 const newDeadEach, newDeadAll = 10_000, 50_000
 
-// QueueStatuses tells how all queues stand that ever had a task; dead letters are new that ended at since or later. Ready are those
-// of them with ready tasks, the most first; the first MaxExamined of them are to be looked at more closely. It reads the state only.
+// QueueStatuses returns the status of all queues that ever had a task. Dead letters that ended at since or later count as new. Ready are the queues
+// with ready tasks, those with the most first; the caller should examine the first MaxExamined of them. It reads only the state.
 func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, ready []*QueueStatus, err error) {
 	var bad error
 	from.Scan([]byte{schema.TableCounts}, []byte{schema.TableCounts + 1}, func(k, v []byte) bool {
@@ -70,7 +70,7 @@ func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, rea
 	return all, ready, bad
 }
 
-// countNewDead counts the dead letters that ended at since or later, at most so many. One that was replayed or discarded has no row.
+// countNewDead counts the dead letters that ended at since or later, at most that many. Those that have since been replayed or discarded have no row.
 func (s *QueueStatus) countNewDead(from store.Reader, since store.Time, most int64) {
 	prefix := schema.StatePrefix(s.Namespace, schema.TableDead, s.Queue, task.Dead)
 	from.Scan(schema.TimedKey(slices.Clone(prefix), since, task.ID{}), schema.After(prefix), func(_, _ []byte) bool {
@@ -83,7 +83,7 @@ func (s *QueueStatus) countNewDead(from store.Reader, since store.Time, most int
 	})
 }
 
-// IsIdle says whether nobody takes a queue with ready tasks, and whether that is paused. It looks at the leader's memory only.
+// IsIdle reports whether a queue with ready tasks has no worker, and whether the queue is paused. It looks only at the leader's memory.
 func IsIdle(r *engine.Round, ns, name string, workers Workers) (idle, paused bool) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -96,7 +96,7 @@ func IsIdle(r *engine.Round, ns, name string, workers Workers) (idle, paused boo
 	return workers.code(workers.of(name, nil, r.Now()), c.Claimed) == task.WhyNoWorker, q.Config().Paused
 }
 
-// Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.
+// Examine adds details about a queue. The copy of the leader's memory may be slightly older or newer than the state.
 func (s *QueueStatus) Examine(from store.Reader, m *Memory) error {
 	e, err := Queue(from, s.Namespace, s.Queue, m)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *QueueStatus) Examine(from store.Reader, m *Memory) error {
 	return nil
 }
 
-// Count counts the tasks in a state; 0: those that have something before them.
+// Count returns the number of tasks in a state; 0: of those that have not ended.
 func (s *QueueStatus) Count(of task.State) int64 {
 	switch of {
 	case task.Ready:
@@ -133,7 +133,7 @@ func (s *QueueStatus) Count(of task.State) int64 {
 	return s.Scheduled + s.Ready + s.Claimed + s.Retrying
 }
 
-// Waits says how many ready tasks wait for a reason.
+// Waits returns how many ready tasks wait for a reason.
 func (s *QueueStatus) Waits(why task.Why) int64 {
 	for _, b := range s.Blocked {
 		if b.Why == why {
@@ -143,10 +143,10 @@ func (s *QueueStatus) Waits(why task.Why) int64 {
 	return 0
 }
 
-// NoWorker says whether no worker takes tasks of the queue, though some are ready.
+// NoWorker reports whether the queue has ready tasks but no worker.
 func (s *QueueStatus) NoWorker() bool { return s.Idle || s.Waits(task.WhyNoWorker) > 0 }
 
-// Add adds how another part of the queue stands.
+// Add adds the status of another part of the queue.
 func (s *QueueStatus) Add(o *QueueStatus) {
 	s.Idle = (s.Idle || s.Ready == 0) && (o.Idle || o.Ready == 0) && (s.Idle || o.Idle)
 	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Of a queue with more new dead letters than are counted is said that there are more.
+// MoreNewDead is set for a queue with more new dead letters than are counted.
 func TestNewDeadAreCountedUpToABound(t *testing.T) {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {

@@ -15,36 +15,36 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Explanation says why a task is not running, or by whom it runs, or how it has ended.
+// Explanation explains why a task is not running, which worker runs it, or how it has ended.
 type Explanation struct {
 	ID      task.ID
 	Queue   string
 	Type    string
 	Key     string
 	State   task.State
-	Reasons []Reason // at least one; the one that decides first is the first
+	Reasons []Reason // at least one, in the order in which they are decided
 }
 
-// Reason is one thing that stands between a task and a worker. What does not belong to it is zero.
+// Reason is one thing that keeps a task from running. Fields that do not apply are zero.
 type Reason struct {
 	Code   task.Why
-	Detail string // a sentence with the facts
-	Change string // a sentence: what would change it
+	Detail string // a sentence that states the facts
+	Change string // a sentence on what would change it
 
 	Since store.Time
-	Until store.Time // it is over then at the latest: when the task is due, a token comes, a lease ends
-	Type  string     // of what is paused, of what no worker takes, or of what is on its way
-	Queue string     // to which that is on its way; else the reason is of the task's own
-	Key   string     // of what is paused or limited
-	Cause string     // what was said of a pause; what opened a breaker; the reason of an end; how the last attempt ended that is to be repeated
-	Error string     // of the last attempt; the last that a breaker has seen; of the last try to bring what is on its way
+	Until store.Time // when it ends at the latest: when the task is due, a token arrives, or a lease ends
+	Type  string     // what is paused, what no worker takes, or the type of the task on its way
+	Queue string     // the destination of the task on its way; else "", and the reason concerns the task's own queue
+	Key   string     // what is paused or limited
+	Cause string     // why a pause was requested, why a breaker opened, the reason of an end state, or how the attempt to be retried ended
+	Error string     // of the last attempt, the last one that a breaker has seen, or of the last try to deliver a message
 
-	Limit   int // tasks that may run at once
+	Limit   int // tasks that may run at the same time
 	Rate    task.Rate
-	Running []Runner // up to maxRunners of those that use up the limit; the probe of a breaker; of a task that runs, itself
-	Types   []string // that workers take, up to maxTypesTold
-	// Count is of what goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing; and in a queue's explanation of
-	// the ready tasks that wait for this. More says that there are more than were counted.
+	Running []Runner // up to maxRunners of the tasks that use up the limit, the probe of a breaker, or the running task itself
+	Types   []string // types that workers take, up to maxTypesShown
+	// Count is the number of tasks that go first (for other_keys, of keys; for on_its_way, of failed tries), and in a queue's explanation the number
+	// of ready tasks that wait for this reason. More means that there are more than were counted.
 	Count int64
 	More  bool
 }
@@ -57,24 +57,24 @@ type Runner struct {
 	Until  store.Time // of its lease
 }
 
-// Bounds of an explanation: it is read in a round, and must not hold up other calls.
+// Bounds of an explanation: it is computed in a round, and must not hold up other calls.
 const (
-	maxRunners    = 10    // told of a limit
-	maxLooked     = 2_000 // claimed tasks looked at to find those
-	maxTypesTold  = 10
-	maxErrorTold  = 1_024 // bytes
-	maxErrorShort = 200   // bytes of it within a detail
+	maxRunners    = 10    // shown for a limit
+	maxLooked     = 2_000 // claimed tasks examined to find those
+	maxTypesShown = 10
+	maxErrorShown = 1_024 // bytes
+	maxErrorShort = 200   // bytes of the error within a detail
 )
 
-// Task computes from the state and the leader's memory why a task is not running. It changes neither. Workers tells what is
-// known of the workers of its queue, carried what the sender has seen of a message.
+// Task explains a task from the state and the leader's memory, and changes neither. Workers returns what is known of the workers of a queue, and
+// carried what the sender has seen of a message.
 func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers, carried func(message task.ID) Delivery) (*Explanation, error) {
 	x, err := r.Exec(ns, id)
 	if err != nil {
 		return nil, err
 	}
 	most, q := x.MaxAttempts, r.Queue(ns, x.Queue)
-	if q != nil { // else it was deleted since the task ended
+	if q != nil { // else the queue was deleted after the task ended
 		most = q.LastAttempt(x)
 	}
 	out := explained(id, x, lastAttempt(r.State(), ns, id), most)
@@ -96,7 +96,7 @@ func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Wor
 	return out, nil
 }
 
-// View explains what can be said of a task without the leader of its shard.
+// View explains a task as far as possible without the leader of its shard.
 func View(v *query.View) *Explanation {
 	var last *schema.Attempt
 	if n := len(v.Attempts); n > 0 {
@@ -105,7 +105,7 @@ func View(v *query.View) *Explanation {
 	return explained(v.ID, v.Exec, last, v.MaxAttempts())
 }
 
-// blockers are what may hold back a task that waits, in the order in which it is decided. A new policy has its line here.
+// blockers lists what may hold back a waiting task, in the order in which it is decided. A new policy gets a line here.
 var blockers = []func(*explainer){
 	(*explainer).uniqueKey,
 	(*explainer).keyOrder,
@@ -126,7 +126,7 @@ var blockers = []func(*explainer){
 	(*explainer).workersBusy,
 }
 
-// explainer collects the reasons why a task that waits is not running.
+// explainer collects the reasons why a waiting task is not running.
 type explainer struct {
 	r       *engine.Round
 	q       *engine.Queue
@@ -141,7 +141,7 @@ type explainer struct {
 
 func (e *explainer) add(reason Reason) { e.reasons = append(e.reasons, reason) }
 
-// held says whether a pause, a breaker or a limit keeps the task from running, whoever asks.
+// held reports whether a pause, a breaker or a limit keeps the task from running, whichever worker claims.
 func (e *explainer) held() bool {
 	return slices.ContainsFunc(e.reasons, func(r Reason) bool { return r.Code.Holds() })
 }
@@ -228,7 +228,7 @@ func (e *explainer) draining() {
 }
 
 func (e *explainer) noWorker() {
-	if why := e.noTaker(); why != nil && why.Code != task.WhyWorkersBusy {
+	if why := e.whyNoClaim(); why != nil && why.Code != task.WhyWorkersBusy {
 		e.add(*why)
 	}
 }
@@ -237,13 +237,13 @@ func (e *explainer) workersBusy() {
 	if !e.at.InLane() || e.held() {
 		return
 	}
-	if why := e.noTaker(); why != nil && why.Code == task.WhyWorkersBusy {
+	if why := e.whyNoClaim(); why != nil && why.Code == task.WhyWorkersBusy {
 		e.add(*why)
 	}
 }
 
-// noTaker says why no claim takes the task now; nil: some claim that waits does.
-func (e *explainer) noTaker() *Reason {
+// whyNoClaim returns why no claim takes the task now; nil: a waiting claim does.
+func (e *explainer) whyNoClaim() *Reason {
 	return e.workers.why(e.x.Queue, e.x.Type, e.q.Counts().Claimed, e.r.Now())
 }
 
@@ -264,7 +264,7 @@ func (e *explainer) higherPriority() {
 		Change: e.raise("wait until they have run, or start more workers")})
 }
 
-// raise adds that a higher priority would help, if there is one.
+// raise adds the advice to raise the task's priority, unless it is the highest.
 func (e *explainer) raise(change string) string {
 	if e.x.Priority == task.High {
 		return change
@@ -303,7 +303,7 @@ func (e *explainer) olderTasks() {
 	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("wait until they have run, or start more workers")})
 }
 
-// keyRunners are tasks of the task's key that are claimed.
+// keyRunners returns claimed tasks of the task's key.
 func (e *explainer) keyRunners() []Runner {
 	return runnersOf(e.r, e.ns, e.at.KeyClaimed(maxLooked))
 }
@@ -323,7 +323,7 @@ func runnerOf(id task.ID, x *schema.Exec) Runner {
 	return Runner{id, x.Claim.Worker, x.Claim.At, x.Claim.Until}
 }
 
-// lastAttempt is the last attempt that has ended, if there was one.
+// lastAttempt returns the last ended attempt, or nil if there is none.
 func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt) {
 	prefix := schema.IDKey(ns, schema.TableAttempt, id)
 	from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
@@ -335,7 +335,7 @@ func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt
 	return last
 }
 
-// WaitsIn is the queue of a task that waits; "": it does not, or is not there.
+// WaitsIn returns the queue of a waiting task, or "" if the task is not waiting or does not exist.
 func WaitsIn(from store.Reader, ns string, id task.ID) string {
 	row, ok := from.Get(schema.IDKey(ns, schema.TableExec, id))
 	if !ok {

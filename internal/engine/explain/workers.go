@@ -12,32 +12,32 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Workers is what is known of the workers that take tasks of a queue. All claims come to the leader of the shard, but a worker makes none
-// while its slots are in use or other queues give it enough. The nodes know of such workers.
+// Workers is what is known of the workers that take tasks of a queue. The leader of the shard sees all claims, but a worker makes none while its
+// slots are in use or other queues keep it busy. The nodes know of such workers.
 type Workers struct {
-	Since    store.Time // all claims since then are among the asks
-	Polls    []Poll     // one for each set of types
+	Since    store.Time // Polls includes all claims since then
+	Polls    []Poll     // one per set of types
 	Workers  task.QueueWorkers
-	Draining bool // the node is about to stop: nobody waits there any more
+	Draining bool // the node is about to stop: no claims wait there any more
 }
 
-// Poll is what was asked for.
+// Poll records the claims for one set of types.
 type Poll struct {
 	Types   []string // sorted; none: any
-	Waiting bool     // somebody waits for it at this moment
+	Waiting bool     // a claim is waiting at the moment
 	Last    store.Time
-	Worker  string // that asked last; "" where the claim was one over several shards
-	// Called is when somebody asked last by a single call, Caller who did. A caller may name other queues in its next call, and these again
-	// in the one after that: the nodes remember the last call only.
+	Worker  string // that polled last; "" if the claim spanned several shards
+	// Called is the time of the last single call, and Caller who made it. A caller may name other queues in its next call and these again in the one
+	// after that, but the nodes remember only the last call.
 	Called store.Time
 	Caller string
 }
 
-// askedLately is how long a worker that asked by single calls counts as one that will ask again.
+// askedLately is how long a worker that polls by single calls is expected to poll again.
 const askedLately = 5 * time.Minute
 
-// again is when somebody asked last who may ask again, and who; 0: nobody whom the nodes would not tell of, if they were there. A node that
-// has started since does not know who was connected to it.
+// again returns when a worker that may poll again polled last, and its name. It returns 0 if there is no such worker apart from those that the nodes
+// would report. A node that has started since does not know who was connected to it.
 func (a *Poll) again(t *Workers, now store.Time) (store.Time, string) {
 	switch lately := now.Add(-askedLately); {
 	case a.Last >= lately && a.Last <= now.Add(-t.Workers.Known):
@@ -48,27 +48,27 @@ func (a *Poll) again(t *Workers, now store.Time) (store.Time, string) {
 	return 0, ""
 }
 
-// isQuiet says whether one who calls itself so is known to be quiet.
+// isQuiet reports whether a worker of that name is known to be quiet.
 func (t *Workers) isQuiet(name string) bool {
 	return name != "" && slices.ContainsFunc(t.Workers.Groups, func(g task.WorkerGroup) bool { return g.Quiet > 0 && g.Named == name })
 }
 
-// since is from when on every claim is known.
+// since returns the time since which every claim is known.
 func (t *Workers) since(now store.Time) store.Time {
 	return max(t.Since, now.Add(-min(t.Workers.Known, askedLately)))
 }
 
-// workersOf are those of some types.
+// workersOf summarizes the workers for some types.
 type workersOf struct {
-	queue   string
-	wanted  []string         // those types
-	waiting bool             // a claim that takes one of them
-	workers task.WorkerGroup // that take one, all together
-	asked   store.Time       // when one that may ask again asked last; 0: nobody did
-	asker   string
-	untold  int        // workers of which is not told what they take
-	others  [][]string // the types of those who take none of them
-	last    *Poll      // for whatever type, by whomever
+	queue    string
+	wanted   []string         // the types
+	waiting  bool             // a claim that takes one of them is waiting
+	workers  task.WorkerGroup // the workers that take one, added up
+	asked    store.Time       // when a worker that may poll again polled last; 0: none did
+	asker    string
+	unlisted int        // workers whose types are not known
+	others   [][]string // the types of workers that take none of them
+	last     *Poll      // for any type, by any worker
 }
 
 func (t *Workers) of(queue string, types []string, now store.Time) *workersOf {
@@ -95,7 +95,7 @@ func (t *Workers) of(queue string, types []string, now store.Time) *workersOf {
 	for i := range t.Workers.Groups {
 		switch g := &t.Workers.Groups[i]; {
 		case g.Untold:
-			o.untold += g.Connected + g.Callers
+			o.unlisted += g.Connected + g.Callers
 		case takes(g.Types):
 			o.workers.Add(g)
 		case g.Active():
@@ -105,14 +105,14 @@ func (t *Workers) of(queue string, types []string, now store.Time) *workersOf {
 	return o
 }
 
-// code is why no claim takes a task of the types now; "": some claim that waits does. Claimed counts the queue's tasks that are.
+// code returns why no claim takes a task of the types now; "": a waiting claim does. Claimed is the number of claimed tasks of the queue.
 func (t *Workers) code(o *workersOf, claimed int64) task.Why {
 	switch {
 	case o.waiting:
 		return ""
 	case o.workers.Active() || o.asked != 0:
 		return task.WhyWorkersBusy
-	case o.untold > 0 || len(t.Workers.Silent) > 0 || len(o.others) == 0 && claimed > t.Workers.Held:
+	case o.unlisted > 0 || len(t.Workers.Silent) > 0 || len(o.others) == 0 && claimed > t.Workers.Held:
 		return task.WhyWorkersUnknown
 	case len(o.others) > 0:
 		return task.WhyNoWorkerForType
@@ -120,7 +120,7 @@ func (t *Workers) code(o *workersOf, claimed int64) task.Why {
 	return task.WhyNoWorker
 }
 
-// why says why no claim takes a task of a type now; nil: some claim that waits does.
+// why returns why no claim takes a task of a type now; nil: a waiting claim does.
 func (t *Workers) why(queue, typ string, claimed int64, now store.Time) *Reason {
 	o := t.of(queue, []string{typ}, now)
 	if code := t.code(o, claimed); code != "" {
@@ -130,7 +130,7 @@ func (t *Workers) why(queue, typ string, claimed int64, now store.Time) *Reason 
 	return nil
 }
 
-// reason puts a code of some types into words.
+// reason words a code for some types.
 func (t *Workers) reason(code task.Why, o *workersOf, claimed int64, now store.Time) Reason {
 	switch {
 	case code == task.WhyWorkersBusy && o.workers.Active():
@@ -145,7 +145,7 @@ func (t *Workers) reason(code task.Why, o *workersOf, claimed int64, now store.T
 	return t.whyNoWorker(o, now)
 }
 
-// what names the types.
+// what describes the types.
 func (o *workersOf) what() string {
 	if len(o.wanted) == 1 {
 		return fmt.Sprintf("type %q of queue %q", o.wanted[0], o.queue)
@@ -166,20 +166,20 @@ func (o *workersOf) whyBusy() Reason {
 	return Reason{Code: task.WhyWorkersBusy, Detail: detail, Change: "wait for a free slot, or start more workers"}
 }
 
-// whyAskedBefore tells of a worker that is not connected and may ask again.
+// whyAskedBefore is the reason if a worker is not connected but may poll again.
 func (o *workersOf) whyAskedBefore() Reason {
 	return Reason{Code: task.WhyWorkersBusy, Since: o.asked,
 		Detail: fmt.Sprintf("no connected worker handles %s, but one%s polled for it at %s and may poll again", o.what(), named(o.asker), Clock(o.asked)),
 		Change: "wait for it to poll again, or start more workers"}
 }
 
-// whyUnknown says why nobody can say whether a worker takes the types.
+// whyUnknown is the reason if it is not known whether a worker takes the types.
 func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
 	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker for queue %q, unless there is one", o.queue)}
 	switch n := claimed - t.Workers.Held; {
-	case o.untold > 0:
+	case o.unlisted > 0:
 		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s %s the queue, with too many different sets of types to list",
-			o.what(), humanize.Count(int64(o.untold), "worker"), humanize.One(int64(o.untold), "serves", "serve"))
+			o.what(), humanize.Count(int64(o.unlisted), "worker"), humanize.One(int64(o.unlisted), "serves", "serve"))
 	case len(t.Workers.Silent) > 0:
 		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does", o.what(), nodesText(t.Workers.Silent))
 		r.Change = "check the nodes: pawl cluster status"
@@ -187,11 +187,11 @@ func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
 		r.Detail = fmt.Sprintf("no worker is known to serve queue %q, but %s of it %s: whoever holds %s may claim more, or may be gone",
 			o.queue, humanize.Count(n, "task"), humanize.One(n, "is claimed", "are claimed"), humanize.One(n, "it", "them"))
 	}
-	r.Detail += o.whoRests()
+	r.Detail += o.restingText()
 	return r
 }
 
-// whyNoWorkerForType is of one type.
+// whyNoWorkerForType is the reason if workers serve the queue, but none takes the type.
 func (t *Workers) whyNoWorkerForType(o *workersOf) Reason {
 	typ, others := o.wanted[0], map[string]bool{}
 	for _, types := range o.others {
@@ -200,29 +200,29 @@ func (t *Workers) whyNoWorkerForType(o *workersOf) Reason {
 		}
 	}
 	names := schema.SortedKeys(others)
-	told := names[:min(len(names), maxTypesTold)]
+	told := names[:min(len(names), maxTypesShown)]
 	list := strings.Join(quoteAll(told), ", ")
-	if len(names) > maxTypesTold {
+	if len(names) > maxTypesShown {
 		list += ", …"
 	}
-	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: told, More: len(names) > maxTypesTold,
-		Detail: fmt.Sprintf("no known worker handles %s: they handle %s", o.what(), list) + o.whoRests() + t.whoIsAway(),
+	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: told, More: len(names) > maxTypesShown,
+		Detail: fmt.Sprintf("no known worker handles %s: they handle %s", o.what(), list) + o.restingText() + t.awayText(),
 		Change: o.resume() + fmt.Sprintf("start a worker with a handler for type %q", typ)}
 }
 
 func (t *Workers) whyNoWorker(o *workersOf, now store.Time) Reason {
 	detail := fmt.Sprintf("no worker serves queue %q: none is connected, and none has polled since %s", o.queue, Clock(t.since(now)))
-	if rests := o.whoRests(); rests != "" {
+	if rests := o.restingText(); rests != "" {
 		detail = fmt.Sprintf("no worker claims new tasks of queue %q", o.queue) + rests
 	}
 	if o.last != nil {
 		detail += fmt.Sprintf("; the last one%s polled at %s", named(o.last.Worker), Clock(o.last.Last))
 	}
-	return Reason{Code: task.WhyNoWorker, Detail: detail + t.whoIsAway(), Change: o.resume() + fmt.Sprintf("start a worker for queue %q", o.queue)}
+	return Reason{Code: task.WhyNoWorker, Detail: detail + t.awayText(), Change: o.resume() + fmt.Sprintf("start a worker for queue %q", o.queue)}
 }
 
-// whoRests tells of workers that would take a task if they took any.
-func (o *workersOf) whoRests() (text string) {
+// restingText describes workers that would take the task if they were not quiet or draining.
+func (o *workersOf) restingText() (text string) {
 	if n := int64(o.workers.Quiet); n > 0 {
 		text += fmt.Sprintf("; %s that would handle it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"), named(o.workers.Named))
 	}
@@ -232,7 +232,7 @@ func (o *workersOf) whoRests() (text string) {
 	return text
 }
 
-// resume is how a worker is told to work again, before something else that would help.
+// resume returns the advice to resume a quiet worker, to be followed by other advice.
 func (o *workersOf) resume() string {
 	if o.workers.QuietID == "" {
 		return ""
@@ -240,7 +240,7 @@ func (o *workersOf) resume() string {
 	return fmt.Sprintf("resume the quiet worker: pawl worker resume %s; or ", o.workers.QuietID)
 }
 
-func (t *Workers) whoIsAway() string {
+func (t *Workers) awayText() string {
 	if len(t.Workers.Away) == 0 {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// randomTakers draws what may be known of the workers of a queue. Times lie at the bounds, and one step beyond them.
+// randomTakers returns a random Workers of a queue. Times are at the bounds, or one step beyond them.
 func randomTakers(r *rand.Rand, now store.Time) *Workers {
 	some := func(names ...string) (out []string) {
 		for _, name := range names {
@@ -50,7 +50,7 @@ func randomTakers(r *rand.Rand, now store.Time) *Workers {
 	return t
 }
 
-// workersVerdict says of one type, condition by condition, what code ought to say.
+// workersVerdict returns, condition by condition, what code should return for one type.
 func workersVerdict(t *Workers, typ string, claimed int64, now store.Time) task.Why {
 	var waits, takes, others, unsure bool
 	quiet := map[string]bool{}
@@ -66,7 +66,7 @@ func workersVerdict(t *Workers, typ string, claimed int64, now store.Time) task.
 		}
 	}
 	for _, a := range t.Polls {
-		// The nodes would name someone who asked while they remember, unless it was by a single call for another queue.
+		// The nodes would report a worker that polled as long as they remember it, unless its last single call was for another queue.
 		forgotten := now.Sub(a.Last) <= askedLately && now.Sub(a.Last) >= t.Workers.Known
 		called := a.Called != 0 && now.Sub(a.Called) <= askedLately && !quiet[a.Caller]
 		if !a.Waiting && !forgotten && !called {
@@ -90,7 +90,7 @@ func workersVerdict(t *Workers, typ string, claimed int64, now store.Time) task.
 	return task.WhyNoWorker
 }
 
-// Whatever is known of workers, the verdict about them is the model's, and a sentence goes with it.
+// Whatever is known of workers, the verdict is the model's, and has a text.
 func TestVerdictAboutWorkers(t *testing.T) {
 	now := store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	seen := map[task.Why]int{}

@@ -1,4 +1,4 @@
 // Package fingerprint names what failures of one task type have in common.
 //
-// It knows no task: it is given a type and a message.
+// It knows no tasks, only types and messages.
 package fingerprint

@@ -9,10 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A fingerprint names what failures of one type and normalised message have in common. It is found when a task dies, and stands in its
-// row and in its place in the index of the dead, so that they are counted by it without being read.
+// A fingerprint identifies failures of one task type with the same normalised message. It is computed when a task dies and stored in its row and in
+// the index of the dead, so that dead letters can be counted by it without being read.
 
-// Of is the fingerprint of a task type's failures with a normalised message.
+// Of returns the fingerprint of a task type's failures with a normalised message.
 func Of(typ, message string) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -22,15 +22,15 @@ func Of(typ, message string) uint64 {
 	return d.Sum64()
 }
 
-// PrintText is a fingerprint as it is written: 16 digits, hexadecimal.
+// Text returns a fingerprint as 16 hexadecimal digits.
 func Text(print uint64) string { return fmt.Sprintf("%016x", print) }
 
-// maxRead is how much of a message is read, maxNormalised what is kept of it.
+// maxRead bounds how much of a message is read, maxNormalised the length of the result, in bytes.
 const maxRead, maxNormalised = 2000, 300
 
-// Normalise replaces what differs between failures of one kind by a star: quoted values, and of words those that are ids, hexadecimal
-// numbers or UUIDs, else the numbers in them. It is asked at each death, on the leader's loop, so it is no regular expression: that took
-// 7 us for a message of 100 bytes.
+// Normalise replaces what differs between failures of one kind with a star: quoted values, words that are ids, hexadecimal numbers or UUIDs, and
+// numbers in other words. It is called at each death, on the leader's loop, so it does not use a regular expression, which took 7 us for a message of
+// 100 bytes.
 func Normalise(message string) string {
 	n := normaliser{s: task.Cut(message, maxRead)}
 	n.out.Grow(min(len(n.s), maxNormalised))
@@ -40,15 +40,15 @@ func Normalise(message string) string {
 	return task.Cut(n.out.String(), maxNormalised)
 }
 
-// normaliser goes through a message once.
+// normaliser passes over a message once.
 type normaliser struct {
 	s    string
 	at   int
 	out  strings.Builder
-	open [2]bool // a double or single quote was found that no other one closes
+	open [2]bool // an unclosed double or single quote was found
 }
 
-// next takes a quoted value, a word or what stands between words.
+// next consumes a quoted value, a word, or the characters between words.
 func (n *normaliser) next() {
 	rest := n.s[n.at:]
 	switch c := rest[0]; {
@@ -61,7 +61,7 @@ func (n *normaliser) next() {
 	}
 }
 
-// quoted stars a quoted value. A quote that is not closed is kept, and the others of its kind, of which there are none.
+// quoted replaces a quoted value with a star. An unclosed quote is kept; no other of its kind can follow.
 func (n *normaliser) quoted(rest string, quote byte) {
 	kind := 0
 	if quote == '"' {
@@ -77,7 +77,7 @@ func (n *normaliser) quoted(rest string, quote byte) {
 	n.keep(1)
 }
 
-// word stars what a word is, or the numbers in it.
+// word replaces a word, or the numbers in it, with stars.
 func (n *normaliser) word(rest string) {
 	if size := uuidAt(rest); size > 0 {
 		n.star(size)
@@ -108,7 +108,7 @@ func (n *normaliser) keep(size int) {
 	n.at += size
 }
 
-// uuidAt is the length of a UUID that a text begins with, as a word of its own; 0: it does not.
+// uuidAt returns the length of the UUID at the beginning of s if it is a word of its own, else 0.
 func uuidAt(s string) int {
 	const size = 36
 	if len(s) < size || len(s) > size && isWord(s[size]) {
@@ -126,13 +126,13 @@ func uuidAt(s string) int {
 	return size
 }
 
-// isID says whether a word is hexadecimal and long, with a digit that seven or more digits follow: "deadbeef" may be a word.
+// isID reports whether a word is hexadecimal, with at least eight digits from the first decimal one on: "deadbeef" may be a word.
 func isID(word string) bool {
 	digit := strings.IndexAny(word, "0123456789")
 	return digit >= 0 && digit+8 <= len(word) && span(word, isHex) == len(word)
 }
 
-// span is how many bytes at the beginning are of a kind.
+// span returns how many bytes at the beginning of s are of a kind.
 func span(s string, is func(byte) bool) (n int) {
 	for n < len(s) && is(s[n]) {
 		n++

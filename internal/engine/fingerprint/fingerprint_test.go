@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// variable is what Normalise stars, in the words of a regular expression.
+// variable matches what Normalise replaces with stars.
 var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]{7,}\b|[0-9]+`)
 
 func slowNormalise(message string) string {
@@ -32,7 +32,7 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// FuzzNormalise compares Normalise with the regular expression that says what it does.
+// FuzzNormalise compares Normalise with the equivalent regular expression.
 func FuzzNormalise(f *testing.F) {
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	for _, s := range []string{"", id, "x" + id, id + "x", "7-" + id, id + "-7", "_" + id, `"` + id, "0x", "0x1", "0xg1", "a0x12", "é0x12é", "12345678", "1234567",

@@ -7,29 +7,29 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// headsAhead is how many heads of tasks are read ahead at once. When fewer than lowAhead of them are left, the next are read. Few large reads
-// cost less than many small ones: each begins with a block of each table and layer.
+// headsAhead is how many heads' worth of tasks are read ahead at a time. When fewer than lowAhead of them are left, the next are read. Few large
+// reads cost less than many small ones: each begins with a block of every table and level.
 const (
 	headsAhead = 4
 	lowAhead   = 2
 )
 
-// ahead is which tasks of a lane behind scan were read ahead.
+// ahead records which tasks of a lane behind scan were read ahead.
 type ahead struct {
-	n   int // about
+	n   int // roughly
 	end uint64
 }
 
-// Stretch is a part of a lane behind its head. Its tasks are to be read beside the rounds.
+// Stretch is a part of a lane behind its head. Its tasks are read concurrently with the rounds.
 type Stretch struct {
 	Namespace string
 	queue     string
 	name      schema.LaneName
-	lane      *Lane // of the rounds
+	lane      *Lane // owned by the shard's loop
 	from      uint64
 }
 
-// readAhead asks for what follows the head of a lane, which was just filled, unless enough of it was read.
+// readAhead requests the tasks behind the head of a lane that was just filled, unless enough were read.
 func (r *Round) readAhead(s *Set, l *Lane) {
 	if l.ahead.n -= min(l.ahead.n, len(l.head)); l.scan >= l.ahead.end {
 		l.ahead = ahead{end: l.scan}
@@ -39,7 +39,7 @@ func (r *Round) readAhead(s *Set, l *Lane) {
 	}
 }
 
-// Tasks are those of the stretch.
+// Tasks reads the tasks of the stretch.
 func (s *Stretch) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
 	schema.ScanLane(from, s.Namespace, s.queue, s.name, schema.ReadyTask{}, s.from, math.MaxUint64, func(t schema.ReadyTask) bool {
 		tasks = append(tasks, t)
@@ -48,7 +48,7 @@ func (s *Stretch) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
 	return tasks
 }
 
-// Done notes, for the next fill, that the tasks of the stretch are in memory.
+// Done records, for the next fill, that tasks of the stretch are in memory.
 func (s *Stretch) Done(tasks []schema.ReadyTask) {
 	if len(tasks) > 0 {
 		s.lane.ahead.n += len(tasks)

@@ -6,16 +6,16 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// After each fill of a head, what follows what was read is asked for if too little of it is left, and only while there is more.
+// After each fill of a head, more is read ahead if too little of the last read is left, and only while there is more.
 func TestReadAhead(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
 	Bounds.LaneHead = 10
 	for _, c := range []struct {
-		count  int64 // of the lane, whose first ten tasks lie in its head and end before 110
+		count  int64 // of the lane, whose first ten tasks are in its head and have numbers below 110
 		before ahead
 		left   ahead
-		from   uint64 // that is asked for; 0: nothing
+		from   uint64 // of the requested stretch; 0: none
 		when   string
 	}{
 		{100, ahead{}, ahead{0, 110}, 110, "nothing was read"},
@@ -43,7 +43,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// What was read is left for the next fills; nothing changes nothing.
+// Tasks that were read count for the next fills; an empty read changes nothing.
 func TestStretchDone(t *testing.T) {
 	l := &Lane{ahead: ahead{3, 200}}
 	s := Stretch{lane: l}

@@ -2,7 +2,7 @@ package lanes
 
 import "github.com/pawlq/pawl/internal/task"
 
-// choice is which task of a priority comes next, in a round that reads what is not in memory.
+// choice chooses the next task of a priority, in a round that reads what is not in memory.
 type choice struct {
 	r *Round
 	s *Set
@@ -11,11 +11,11 @@ type choice struct {
 
 func (s *Set) in(r *Round, p task.Priority) choice { return choice{r, s, int(p - task.High)} }
 
-// maxReprice bounds how many flows are put in order anew for one task: the price of each that runs something grows all the
-// time, and with thousands of them the order is only about right.
+// maxReprice bounds how many flows are reordered for one task: the price of every flow with running tasks grows all the time, and with thousands of
+// them the order is only approximate.
 const maxReprice = 8
 
-// next is the lane from which a priority's next task of the types comes, with that task in its head; nil if there is none.
+// next returns the lane of the priority's next task of the types, with that task in its head, or nil if there is none.
 func (c choice) next(types []string) *Lane {
 	r, s, p := c.r, c.s, c.p
 	if len(types) == 0 {
@@ -74,7 +74,7 @@ func (c choice) nextOfAny() *Lane {
 	}
 }
 
-// settle puts flows in order until the first one has its price of now.
+// settle reorders flows until the price of the first one is current.
 func (c choice) settle(top func() *Flow) {
 	s, now := c.s, c.r.now
 	if !s.shared() {
@@ -89,7 +89,7 @@ func (c choice) settle(top func() *Flow) {
 	}
 }
 
-// oldestLane is the lane with that task in its head, without the cold ones.
+// oldestLane returns the lane with the priority's oldest task, with that task in its head. It ignores cold lanes.
 func (c choice) oldestLane() *Lane {
 	r, s := c.r, c.s
 	var nowhere int32

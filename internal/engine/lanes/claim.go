@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Has says whether a priority has a task of one of the types that may run; no types mean any.
+// Has reports whether a priority has a runnable task of one of the types; no types mean any.
 func (s *Set) Has(p task.Priority, types []string) bool {
 	at := int(p - task.High)
 	if len(types) == 0 {
@@ -17,15 +17,15 @@ func (s *Set) Has(p task.Priority, types []string) bool {
 	return slices.ContainsFunc(types, func(t string) bool { return s.byType[at][t] != nil }) || s.cold.first(at, types) != nil
 }
 
-// Next is the task of a priority and the types that comes next. There must be one.
+// Next returns the next task of a priority and the types. There must be one.
 func (s *Set) Next(r *Round, p task.Priority, types []string) schema.ReadyTask {
 	return s.in(r, p).next(types).head[0]
 }
 
-// soonCount is how many tasks of different keys are read at once.
+// soonCount is how many tasks of different keys are read together.
 const soonCount = 128
 
-// Soon are the first tasks of the flows whose turn comes next, as far as is known without reading.
+// Soon returns the first tasks of the flows whose turn comes next, as far as they are in memory.
 func (s *Set) Soon(p task.Priority) []schema.ReadyTask {
 	tasks := make([]schema.ReadyTask, 0, soonCount)
 	s.order[p-task.High].firsts(soonCount, func(f *Flow) {
@@ -43,7 +43,7 @@ func (s *Set) Soon(p task.Priority) []schema.ReadyTask {
 	return tasks
 }
 
-// Oldest is since when the task of a priority that has waited longest is ready, held or not; false if the priority has none.
+// Oldest returns since when the oldest task of a priority has been ready, held or not; false if the priority has none.
 func (s *Set) Oldest(r *Round, p task.Priority) (since store.Time, some bool) {
 	in := s.in(r, p)
 	l, cold := in.oldestLane(), s.cold.oldest(in.p)

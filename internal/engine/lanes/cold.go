@@ -9,30 +9,30 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A key that only waits needs little: its place in the order, and which task is its next one. With a million such keys, flows and
-// lanes would take 2 GB. So beyond Bounds.Warm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a
-// lane again when something happens to the key or its turn comes.
+// A key with waiting tasks only needs little memory: its place in the order, and its next task. With a million such keys, flows and lanes would take
+// 2 GB. So beyond Bounds.Warm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a lane again when something
+// happens to the key or its turn comes.
 //
-// Cold lanes keep the order of flows exactly: they remember what the key has used. They lie in one heap for each priority and
-// type, so that a type is held or let run as a whole.
+// Cold lanes preserve the order of flows exactly: they remember what the key has used. There is one heap for each priority and type, so that a type
+// is held or released as a whole.
 
-// coldLane is the only lane of a key that runs nothing and is not held.
+// coldLane is the only lane of a key that has no running tasks and is not held.
 type coldLane struct {
-	key     string
-	of      *coldType
-	first   schema.ReadyTask // without an id, it is not read yet and its number is a lower bound
-	used    float64          // as in flow
-	account int32            // as in flow
-	count   int32
-	place   int32 // among the lanes of its type
-	inRow   bool  // first has no row but the lane's
+	key    string
+	of     *coldType
+	first  schema.ReadyTask // without an id, it has not been read yet and Seq is a lower bound
+	used   float64          // as in Flow
+	period int32            // as in Flow
+	count  int32
+	place  int32 // among the lanes of its type
+	inRow  bool  // first has no row but the lane's
 }
 
 func (c *coldLane) name() schema.LaneName {
 	return schema.LaneName{Priority: c.of.priority, Key: c.key, Type: c.of.typ}
 }
 
-// lane is the lane as it is while it is not cold.
+// lane returns the lane in its warm form.
 func (c *coldLane) lane() *Lane {
 	l := &Lane{LaneName: c.name(), count: int64(c.count), scan: c.first.Seq, own: -1, sameType: -1}
 	if c.first.ID != (task.ID{}) {
@@ -44,8 +44,8 @@ func (c *coldLane) lane() *Lane {
 	return l
 }
 
-// chill turns what is stored of a lane into a cold one, if one can tell all of it.
-func (l *Lane) chill() (c *coldLane, ok bool) {
+// toCold returns the cold form of a lane, if that can represent it.
+func (l *Lane) toCold() (c *coldLane, ok bool) {
 	if l.count > math.MaxInt32 {
 		return nil, false
 	}
@@ -56,28 +56,28 @@ func (l *Lane) chill() (c *coldLane, ok bool) {
 	return c, l.stale == 0 && (!c.inRow || c.first == l.inRow)
 }
 
-// coldType is the cold lanes of one priority and type.
+// coldType holds the cold lanes of one priority and type.
 type coldType struct {
 	priority task.Priority
 	typ      string
 	lanes    ranking[*coldLane]
 	tasks    int64
 	held     bool
-	place    int32   // in the order of its priority; -1: it is held, or released
-	start    float64 // released: what its lanes have used at least
+	place    int32   // in the heap of its priority; -1: it is held, or released
+	start    float64 // released: the least that its lanes count as having used
 }
 
-// coldLanes are those of a queue.
+// coldLanes holds the cold lanes of a queue.
 type coldLanes struct {
 	byKey  map[string]*coldLane
 	byType [3]map[string]*coldType
-	order  [3]ranking[*coldType] // of those that may run, by their first lanes
-	// released are types that are no longer held, with the lanes that are still to be put in order. To do that at once would take a
-	// second with a million.
+	order  [3]ranking[*coldType] // of those not held, by their first lanes
+	// released are types that are no longer held, with the lanes that are still to be put in order. Doing that in one go would take a second with a
+	// million lanes.
 	released [3][]*coldType
 
-	heads map[*coldLane][]schema.ReadyTask // the first tasks of lanes of which more than one is in memory
-	ahead int                              // how many tasks those are
+	heads map[*coldLane][]schema.ReadyTask // the first tasks of lanes with more than one in memory
+	ahead int                              // number of tasks in heads
 }
 
 func newColdLanes() coldLanes {
@@ -92,7 +92,7 @@ func newColdLanes() coldLanes {
 	return c
 }
 
-// add puts a lane of a type, which may be held, among the cold ones.
+// add adds a cold lane of a type, which may be held.
 func (all *coldLanes) add(c *coldLane, n schema.LaneName, held bool) {
 	p := n.Priority - task.High
 	t := all.byType[p][n.Type]
@@ -133,7 +133,7 @@ func (all *coldLanes) drop(c *coldLane) {
 	}
 }
 
-// first is the first cold lane of a priority that a claim of the types may take; nil: there is none.
+// first returns the first cold lane of a priority that a claim of the types may take, or nil if there is none.
 func (all *coldLanes) first(p int, types []string) (first *coldLane) {
 	if len(types) == 0 {
 		if all.order[p].Len() == 0 {
@@ -149,7 +149,7 @@ func (all *coldLanes) first(p int, types []string) (first *coldLane) {
 	return first
 }
 
-// topOf is the first cold lane of a type, held or not; nil: there is none.
+// topOf returns the first cold lane of a type, held or not, or nil if there is none.
 func (all *coldLanes) topOf(p int, typ string) *coldLane {
 	if t := all.byType[p][typ]; t != nil {
 		return t.lanes.top()
@@ -157,7 +157,7 @@ func (all *coldLanes) topOf(p int, typ string) *coldLane {
 	return nil
 }
 
-// oldest is the cold lane of a priority whose first task has waited longest; nil: there is none.
+// oldest returns the cold lane of a priority whose first task has waited longest, or nil if there is none.
 func (all *coldLanes) oldest(p int) (oldest *coldLane) {
 	first := uint64(math.MaxUint64)
 	look := func(t *coldType) {
@@ -176,7 +176,7 @@ func (all *coldLanes) oldest(p int) (oldest *coldLane) {
 	return oldest
 }
 
-// put brings a type to its place.
+// put moves a type to its place in the heap.
 func (all *coldLanes) put(t *coldType) {
 	o := &all.order[t.priority-task.High]
 	if t.place < 0 {
@@ -186,7 +186,7 @@ func (all *coldLanes) put(t *coldType) {
 	}
 }
 
-// keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
+// keepHead keeps the first tasks of a lane that has become cold, if there is room.
 func (all *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
 	if n := min(len(head), Bounds.Head); n > 1 && all.ahead+n <= Bounds.Heads {
 		all.heads[of] = slices.Clone(head[:n])
@@ -194,7 +194,7 @@ func (all *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
 	}
 }
 
-// takeHead gives a lane that is no longer cold the tasks that were remembered.
+// takeHead moves the tasks kept for a cold lane back to its warm form.
 func (all *coldLanes) takeHead(of *coldLane, l *Lane) {
 	if head := all.heads[of]; head != nil {
 		l.head, l.scan = head, head[len(head)-1].Seq+1
@@ -203,7 +203,7 @@ func (all *coldLanes) takeHead(of *coldLane, l *Lane) {
 	}
 }
 
-// cool makes a flow that only waits a cold lane, if there are many.
+// cool turns a flow without running tasks into a cold lane, if there are many flows.
 func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 	switch {
 	case len(s.flows) <= Bounds.Warm:
@@ -213,11 +213,11 @@ func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 	case f.Key == "" || f.lanes != 1 || f.Running > 0 || f.Held != 0 || s.trials[l.Type] == l:
 		return
 	}
-	c, ok := l.chill()
+	c, ok := l.toCold()
 	if !ok {
 		return
 	}
-	c.used, c.account = s.price(f, now), int32(s.account) // #nosec G115 -- it grows when a queue was empty
+	c.used, c.period = s.price(f, now), int32(s.period) // #nosec G115 -- it is incremented when a queue was empty
 	if l.own >= 0 {
 		s.hide(l)
 	}
@@ -230,7 +230,7 @@ func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 	s.cold.keepHead(c, l.head)
 }
 
-// thaw makes a cold lane a flow and a lane again, where it is in the order.
+// thaw turns a cold lane into a flow and a lane again, at the same place in the order.
 func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
 	l := c.lane()
 	used := s.coldPrice(c)
@@ -238,7 +238,7 @@ func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
 	s.cold.drop(c)
 	f := s.Flow(c.key, now)
 	held := f.Held // by a rule that has just changed
-	f.Held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
+	f.Held, f.used, f.at, f.period, f.rank = 0, used, now, s.period, turn(used)
 	s.link(l, f)
 	_, tried := s.trials[l.Type]
 	switch {
@@ -254,7 +254,7 @@ func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
 	return f
 }
 
-// holdCold holds the cold lanes of a type back, or lets them run again: from where the first of the others is.
+// holdCold holds back the cold lanes of a type, or releases them. Released lanes start level with the first of the others.
 func (s *Set) holdCold(typ string, held bool, now store.Time) {
 	for p := range s.cold.byType {
 		t := s.cold.byType[p][typ]
@@ -272,7 +272,7 @@ func (s *Set) holdCold(typ string, held bool, now store.Time) {
 	}
 }
 
-// takeReleased puts up to n lanes of released types of a priority in order. Those that come first go first.
+// takeReleased puts up to n lanes of released types of a priority in order, beginning with the first.
 func (r *Round) takeReleased(s *Set, p, n int) {
 	for ; n > 0 && len(s.cold.released[p]) > 0; n-- {
 		r.Read++
@@ -282,7 +282,7 @@ func (r *Round) takeReleased(s *Set, p, n int) {
 			r.thaw(s, c) // and offers it
 			continue
 		}
-		c.used, c.account = s.coldPrice(c), int32(s.account) // #nosec G115 -- as in cool
+		c.used, c.period = s.coldPrice(c), int32(s.period) // #nosec G115 -- as in cool
 		t.lanes.drop(c)
 		t.tasks -= int64(c.count)
 		if t.lanes.Len() == 0 {
@@ -292,7 +292,7 @@ func (r *Round) takeReleased(s *Set, p, n int) {
 	}
 }
 
-// before says whether the first lane of a type is claimed from before another lane of it.
+// before reports whether the first lane of a type is claimed from before another lane of the type.
 func (t *coldType) before(l *Lane) bool {
 	if t.priority != l.Priority {
 		return t.priority < l.Priority
@@ -300,7 +300,7 @@ func (t *coldType) before(l *Lane) bool {
 	return t.lanes.items[0].before(order{l.flow.rank, l.first()})
 }
 
-// MayHave says whether there may be a lane of a type, held or not. Breakers must be watched.
+// MayHave reports whether there may be a lane of a type, held or not. Types must be watched (WatchTypes).
 func (s *Set) MayHave(typ string) bool {
 	for p := range s.cold.byType {
 		if s.cold.byType[p][typ] != nil {
@@ -310,7 +310,7 @@ func (s *Set) MayHave(typ string) bool {
 	return len(s.ofType[typ]) > 0 || s.Partial()
 }
 
-// before says whether a cold lane comes before all flows of its priority that may run.
+// before reports whether a cold lane comes before all runnable flows of its priority.
 func (c *coldLane) before(flows *ranking[*Flow]) bool {
 	return flows.Len() == 0 || c.rank().before(flows.items[0].order)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// What a key that only waits takes in memory is promised: see docs/performance.md.
+// The memory of a key with waiting tasks only is documented: see docs/performance.md.
 func TestColdLanesAreSmall(t *testing.T) {
 	if size := unsafe.Sizeof(coldLane{}); size > 80 {
 		t.Errorf("a cold lane takes %d bytes: with its key, its places and the map, a key no longer takes under 200", size)
@@ -19,13 +19,13 @@ func TestColdLanesAreSmall(t *testing.T) {
 func TestColdLaneCountsAll(t *testing.T) {
 	for count, want := range map[int64]bool{1: true, math.MaxInt32: true, math.MaxInt32 + 1: false} {
 		l := Lane{count: count, scan: 7}
-		if c, ok := l.chill(); ok != want || ok && int64(c.count) != count {
+		if c, ok := l.toCold(); ok != want || ok && int64(c.count) != count {
 			t.Errorf("a lane of %d tasks: cold %t as %+v, want %t", count, ok, c, want)
 		}
 	}
 }
 
-// The task that has no row but the lane's is told of by a cold lane if it is the first.
+// A cold lane can represent the task stored in the lane's row only if it is the first.
 func TestColdLaneWithoutARow(t *testing.T) {
 	first, second := schema.ReadyTask{Seq: 7}, schema.ReadyTask{Seq: 8}
 	for _, c := range []struct {
@@ -33,14 +33,14 @@ func TestColdLaneWithoutARow(t *testing.T) {
 		want  bool
 	}{{schema.ReadyTask{}, true}, {first, true}, {second, false}} {
 		l := Lane{count: 2, head: []schema.ReadyTask{first, second}, scan: 9, inRow: c.inRow}
-		cold, ok := l.chill()
+		cold, ok := l.toCold()
 		if cold.of = new(coldType); ok != c.want || ok && cold.lane().inRow != c.inRow {
 			t.Errorf("a lane of 7 and 8, of which %d has no row: cold %t as %+v, want %t", c.inRow.Seq, ok, cold, c.want)
 		}
 	}
 }
 
-// A lane's row that names no lane is damage.
+// A lane row whose key names no lane is damage.
 func TestDamagedNameOfLane(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -1,11 +1,11 @@
 package lanes
 
-// ranking is a heap whose elements know their places in it, so that each can be moved or taken out. What orders them stands
-// beside them: with a hundred thousand keys, to look it up in each would be most of what a claim costs.
+// ranking is a heap whose elements know their places in it, so that each can be moved or removed. Their sort keys are stored next to them: with a
+// hundred thousand keys, looking them up in the elements would be most of the cost of a claim.
 type ranking[T any] struct {
 	items []ranked[T]
 	order func(T) order
-	place func(T) *int32 // of an element; -1: it is not there
+	place func(T) *int32 // of an element; -1: it is not in the heap
 }
 
 type ranked[T any] struct {
@@ -13,7 +13,7 @@ type ranked[T any] struct {
 	of T
 }
 
-// order is a rank, and among equals a sequence number.
+// order is a sort key: a rank, and among equals a sequence number.
 type order struct {
 	rank  float64
 	first uint64
@@ -23,7 +23,7 @@ func (o order) before(p order) bool { return o.rank < p.rank || o.rank == p.rank
 
 func (h *ranking[T]) Len() int { return len(h.items) }
 
-// top is the first element. There must be one.
+// top returns the first element. There must be one.
 func (h *ranking[T]) top() T { return h.items[0].of }
 
 func (h *ranking[T]) add(t T) {
@@ -51,7 +51,7 @@ func (h *ranking[T]) movedAt(at int) {
 	h.settle(at)
 }
 
-// settle brings an element to its place.
+// settle moves an element to its place.
 func (h *ranking[T]) settle(at int) {
 	if !h.down(at) {
 		h.up(at)
@@ -71,7 +71,7 @@ func (h *ranking[T]) up(at int) {
 	h.put(at, it)
 }
 
-// down says whether the element went down.
+// down reports whether the element moved down.
 func (h *ranking[T]) down(at int) bool {
 	it, from := h.items[at], at
 	for {
@@ -100,7 +100,7 @@ func (h *ranking[T]) put(at int, it ranked[T]) {
 	*h.place(it.of) = int32(at) // #nosec G115 -- memory has no room for more
 }
 
-// walk calls fn for elements of which ok says so by their order, and leaves out all that come after one of which it does not.
+// walk calls fn for the elements whose order satisfies ok, and skips the subtree of every element whose order does not.
 func (h *ranking[T]) walk(ok func(order) bool, fn func(T)) {
 	var look func(at int)
 	look = func(at int) {
@@ -113,7 +113,7 @@ func (h *ranking[T]) walk(ok func(order) bool, fn func(T)) {
 	look(0)
 }
 
-// firsts calls fn for the n first elements, in order.
+// firsts calls fn for the first n elements, in order.
 func (h *ranking[T]) firsts(n int, fn func(T)) {
 	if len(h.items) == 0 {
 		return

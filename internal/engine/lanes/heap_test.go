@@ -11,7 +11,7 @@ type item struct {
 	place int32
 }
 
-// Elements come, change and go, and the order is that of a sorted list.
+// Elements are added, changed and removed, and the order is that of a sorted list.
 func TestRanking(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	h := ranking[*item]{order: func(i *item) order { return i.at }, place: func(i *item) *int32 { return &i.place }}

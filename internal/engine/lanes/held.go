@@ -1,6 +1,6 @@
 package lanes
 
-// HeldTasks counts the tasks in lanes that may not run now.
+// HeldTasks returns the number of tasks in lanes that must not run now.
 func (s *Set) HeldTasks() (n int64) {
 	if len(s.held) == 0 && len(s.flows) == 1 && s.flows[""] != nil {
 		return n
@@ -17,7 +17,7 @@ func (s *Set) HeldTasks() (n int64) {
 			}
 		}
 		for _, t := range s.cold.released[p] {
-			if s.held[t.typ] { // again
+			if s.held[t.typ] { // held again
 				n += t.tasks
 			}
 		}

@@ -7,19 +7,18 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// Ready tasks lie in lanes: one for each priority, key and type of a queue that has any. Within a lane they are ordered
-// by the sequence number they got when they became ready; a claim merges the heads of the lanes that it may take, fairly
-// among keys (flow.go). So a rare type or a held key never makes a claim scan past other tasks.
+// Ready tasks are kept in lanes: one for each priority, key and type of a queue that has any. Within a lane they are ordered by the sequence number
+// they got when they became ready; a claim merges the heads of the lanes that it may take, fairly among keys (flow.go). So a rare type or a held key
+// never makes a claim scan past other tasks.
 //
-// The simple idea, one ordered list a queue, fails twice: a claim for one type would read past all others, and a list
-// read from its start walks over the tombstones of everything already claimed. A lane is read from a moving head.
+// The simple idea, one ordered list per queue, fails twice: a claim for one type would read past all others, and a list read from its start walks
+// over the tombstones of everything already claimed. A lane is read from a moving head.
 
-// Lane is the leader's memory of one lane that is not empty. In it lie, in order, all its tasks before scan; those from
-// scan on are still to be read.
+// Lane is the leader's memory of one lane that is not empty. Head holds, in order, all its tasks before scan; those from scan on have not been read.
 type Lane struct {
 	schema.LaneName
 	count int64
-	inRow schema.ReadyTask // the task that has no row but the lane's: see Round.Enter
+	inRow schema.ReadyTask // the task that is stored only in the lane's row: see Round.Enter
 	head  []schema.ReadyTask
 	scan  uint64
 	dirty bool
@@ -29,11 +28,11 @@ type Lane struct {
 	stales int    // how many rows are stale
 
 	flow          *Flow
-	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
-	among         int   // its place among lanes.ofType
+	own, sameType int32 // places in the heaps of its flow and of its type; -1: it is held
+	among         int   // its index in laneTable.ofType
 }
 
-// first is a lower bound of the first task's sequence number, exact when the head is not empty.
+// first returns a lower bound of the first task's sequence number, which is exact when the head is not empty.
 func (l *Lane) first() uint64 {
 	if len(l.head) > 0 {
 		return l.head[0].Seq
@@ -47,9 +46,9 @@ func (l *Lane) insert(t schema.ReadyTask) {
 	l.count++
 	switch {
 	case t.Seq >= l.scan && unread:
-		return // behind what is still to be read
+		return // behind the tasks still to be read
 	case t.Seq >= l.scan:
-		if len(l.head) >= Bounds.LaneHead { // more if some came back to their old places
+		if len(l.head) >= Bounds.LaneHead { // it may be longer if tasks returned to their old places
 			l.scan = t.Seq
 			return
 		}
@@ -67,7 +66,7 @@ func (l *Lane) insert(t schema.ReadyTask) {
 	}
 }
 
-// remove takes the task at seq out.
+// remove removes the task at seq.
 func (l *Lane) remove(seq uint64) {
 	l.count--
 	for i := range l.head {
@@ -97,11 +96,10 @@ func (l *Lane) encode() []byte {
 	return r
 }
 
-// laneTable finds the lanes that are in memory and not cold.
+// laneTable holds the lanes that are in memory and not cold.
 type laneTable struct {
 	byName map[schema.LaneName]*Lane
-	// ofType are the lanes of each type, also of those that may not run: breakers hold many types, and one after the other. nil: it
-	// is not kept, since there are none.
+	// ofType holds the lanes of each type, held ones included, for breakers, which hold many types one after the other. nil: there are no breakers.
 	ofType map[string][]*Lane
 }
 
@@ -120,7 +118,7 @@ func (t *laneTable) unindex(l *Lane) {
 	}
 }
 
-// lanesOf are all lanes of a type.
+// lanesOf returns all lanes of a type.
 func (t *laneTable) lanesOf(typ string) (of []*Lane) {
 	if t.ofType != nil {
 		return t.ofType[typ]

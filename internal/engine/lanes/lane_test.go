@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// Tasks come to a lane, mostly behind the others, and go. In its head lie the first of them, all before scan, and what is behind need not
-// be read twice.
+// Tasks are added to a lane, mostly at the end, and removed. Its head holds the first of them, all before scan, and nothing behind needs to be read
+// twice.
 func TestLaneHead(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
@@ -24,7 +24,7 @@ func TestLaneHead(t *testing.T) {
 		case n == 0 || n < 20 && rng.IntN(2) == 0:
 			task := schema.ReadyTask{Seq: next}
 			if next += 1 + rng.Uint64N(3); rng.IntN(3) == 0 {
-				task.Seq = 1 + rng.Uint64N(99) // one that has its old place
+				task.Seq = 1 + rng.Uint64N(99) // one that returns to its old place
 			}
 			at, there := slices.BinarySearchFunc(all, task, func(a, b schema.ReadyTask) int { return cmp.Compare(a.Seq, b.Seq) })
 			if there {

@@ -2,7 +2,7 @@ package lanes
 
 import "github.com/pawlq/pawl/internal/task"
 
-// orders are in which order flows and lanes come next that may run.
+// orders holds the runnable flows and lanes in the order of their turns.
 type orders struct {
 	order  [3]ranking[*Flow]             // the flows, by priority
 	byType [3]map[string]*ranking[*Lane] // the lanes of each type
@@ -19,7 +19,7 @@ func newOrders() (o orders) {
 	return o
 }
 
-// byAge orders lanes by the age of their first tasks alone.
+// byAge orders lanes by the age of their first tasks only.
 func byAge(l *Lane) order { return order{first: l.first()} }
 
 func newTypeOrder() *ranking[*Lane] {
@@ -29,12 +29,12 @@ func newTypeOrder() *ranking[*Lane] {
 	}
 }
 
-// hide takes a lane out that was shown: it is the inverse of Set.show.
+// hide removes a lane from the order. It is the inverse of Set.show.
 func (o *orders) hide(l *Lane) {
 	p, f := l.Priority-task.High, l.flow
 	o.leaveType(l)
 	if f.place[p] >= 0 && f.ready[p].Len() == 1 {
-		o.order[p].drop(f) // while it can be compared
+		o.order[p].drop(f) // while it still has a lane to be compared by
 	}
 	f.ready[p].drop(l)
 	if f.place[p] >= 0 {

@@ -8,33 +8,32 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Bounds of what a position looks at: it is read in a round, and must not hold up other calls.
+// Bounds of what a position looks at: it is computed in a round, and must not hold up other calls.
 const (
-	MaxBefore      = 1_000 // older tasks counted, and other keys looked at
-	maxBeforeReads = 100   // lanes that are read to see which key's task is older, where keys have used the same
-	maxBeforeLanes = 100   // types of a key of which older tasks are counted
+	MaxBefore      = 1_000 // older tasks counted, and other keys examined
+	maxBeforeReads = 100   // lanes that are read to see which key's task is older, for keys that have used the same
+	maxBeforeLanes = 100   // types of a key whose older tasks are counted
 )
 
-// Position is where a task that waits stands in its queue, as claims see it. To read it changes nothing; it holds until the round
-// writes.
+// Position is the place of a waiting task in its queue, as claims see it. Reading it changes nothing; it is valid until the round writes.
 type Position struct {
 	r    *Round
 	s    *Set
 	x    *schema.Exec
-	flow *Flow     // nil: nothing of its key is ready or claimed, or it is cold
+	flow *Flow     // nil: its key has no ready or claimed tasks, or is cold
 	cold *coldLane // of its key
 }
 
-// Position finds a task of a queue that waits.
+// Position returns the position of a waiting task of a queue.
 func (r *Round) Position(s *Set, x *schema.Exec) *Position {
 	r.readKey(s, x.Priority, x.Key)
 	return &Position{r: r, s: s, x: x, flow: s.flows[x.Key], cold: s.cold.byKey[x.Key]}
 }
 
-// InLane says whether the task is ready and waits for nothing but claims, pauses and limits.
+// InLane reports whether the task is ready and waits for nothing but claims, pauses and limits.
 func (p *Position) InLane() bool { return p.x.State == task.Ready && !p.x.Parked() }
 
-// KeyClaims is how many tasks of its key are claimed.
+// KeyClaims returns how many tasks of its key are claimed.
 func (p *Position) KeyClaims() int {
 	if p.flow == nil {
 		return 0
@@ -42,7 +41,7 @@ func (p *Position) KeyClaims() int {
 	return p.flow.Use.Count()
 }
 
-// KeyClaimed are those tasks, up to most.
+// KeyClaimed returns the claimed tasks of its key, up to most.
 func (p *Position) KeyClaimed(most int) (ids []task.ID) {
 	if p.flow == nil {
 		return nil
@@ -54,7 +53,7 @@ func (p *Position) KeyClaimed(most int) (ids []task.ID) {
 	return ids
 }
 
-// IsProbe says whether the task is the one that the breaker of its type lets through.
+// IsProbe reports whether the task is the next probe of its type's breaker.
 func (p *Position) IsProbe() bool {
 	shown := p.s.trials[p.x.Type]
 	if shown == nil || !p.InLane() || shown != p.s.byName[p.x.Lane()] {
@@ -64,7 +63,7 @@ func (p *Position) IsProbe() bool {
 	return older == 0
 }
 
-// HigherPriority counts the ready tasks of higher priorities of which some may run, of so many that each priority has.
+// HigherPriority returns the number of ready tasks in those higher priorities that have runnable tasks. Ready holds the number of each priority.
 func (p *Position) HigherPriority(ready [3]int64) (n int64) {
 	for higher := range int(p.x.Priority - task.High) {
 		if p.s.waits(higher) {
@@ -74,8 +73,8 @@ func (p *Position) HigherPriority(ready [3]int64) (n int64) {
 	return n
 }
 
-// KeysBefore counts the keys of its priority whose next task comes before the next of this task's key. More says that there are more
-// than MaxBefore.
+// KeysBefore returns the number of keys of its priority whose next task comes before the next of this task's key. More is true if there are more than
+// MaxBefore.
 func (p *Position) KeysBefore() (n int, more bool) {
 	f, at := p.flow, int(p.x.Priority-task.High)
 	inOrder := f != nil && f.place[at] >= 0 || p.cold != nil && !p.cold.of.held
@@ -85,7 +84,7 @@ func (p *Position) KeysBefore() (n int, more bool) {
 	return p.r.before(p.s, f, p.cold, at)
 }
 
-// TasksBefore counts the tasks of the same key and priority that became ready before, up to MaxBefore: those of its type, and all. They
+// TasksBefore returns the numbers of tasks of the same key and priority that became ready earlier, up to MaxBefore: those of its type, and all. They
 // come first in claims that take their types.
 func (p *Position) TasksBefore() (sameType, all int, more bool) {
 	own := p.s.byName[p.x.Lane()]
@@ -121,10 +120,10 @@ func (p *Position) TasksBefore() (sameType, all int, more bool) {
 	return sameType, n, more
 }
 
-// before counts the keys that come before one in the order of a priority, looking at no more than MaxBefore. The key is a flow or a
-// cold lane.
+// before returns the number of keys that come before one in the order of a priority, examining no more than MaxBefore. The key is a flow or a cold
+// lane.
 func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
-	turnOf := func(g *Flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would have it
+	turnOf := func(g *Flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would compute it
 	reads := maxBeforeReads
 	var mine order
 	if c != nil {
@@ -135,7 +134,7 @@ func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
 	looked := 0
 	upTo := func(o order) bool {
 		if more || mine.before(o) {
-			return false // nor do those below it: their turn is no earlier than their rank
+			return false // nor do those below it in the heap: their turn is no earlier than their rank
 		}
 		looked++
 		more = looked > MaxBefore
@@ -156,8 +155,8 @@ func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
 	return n, more
 }
 
-// firstOfCold is the sequence number of a cold lane's first task. One that is not in memory is read while there are reads left, else a
-// lower bound is taken.
+// firstOfCold returns the sequence number of a cold lane's first task. If that is not in memory, it is read while reads are left; otherwise a lower
+// bound is returned.
 func (r *Round) firstOfCold(s *Set, c *coldLane, reads *int) uint64 {
 	if c.first.ID != (task.ID{}) {
 		return c.first.Seq
@@ -165,7 +164,7 @@ func (r *Round) firstOfCold(s *Set, c *coldLane, reads *int) uint64 {
 	return r.firstIn(s, c.lane(), c.first.Seq, reads)
 }
 
-// firstIn is the sequence number of a lane's first task, of which a lower bound is known.
+// firstIn returns the sequence number of a lane's first task. First is a known lower bound.
 func (r *Round) firstIn(s *Set, l *Lane, first uint64, reads *int) uint64 {
 	if len(l.head) == 0 && *reads > 0 {
 		*reads--
@@ -177,8 +176,8 @@ func (r *Round) firstIn(s *Set, l *Lane, first uint64, reads *int) uint64 {
 	return first
 }
 
-// firstOf is the first sequence number of a flow in a priority. Of lanes of which nothing is in memory it is read while there are
-// reads left, else a lower bound is taken.
+// firstOf returns the first sequence number of a flow in a priority. For lanes with no task in memory it is read while reads are left; otherwise a
+// lower bound is used.
 func (r *Round) firstOf(s *Set, f *Flow, p int, reads *int) uint64 {
 	best, lanes := uint64(math.MaxUint64), f.ready[p].items
 	var look func(at int)
@@ -194,7 +193,7 @@ func (r *Round) firstOf(s *Set, f *Flow, p int, reads *int) uint64 {
 	return best
 }
 
-// countBefore counts the tasks of a lane before a sequence number, up to most.
+// countBefore returns the number of tasks of a lane before a sequence number, up to most.
 func (r *Round) countBefore(s *Set, l *Lane, seq uint64, most int) (n int, more bool) {
 	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].Seq >= seq })
 	if l.scan < seq && l.count > int64(n) {

@@ -10,36 +10,36 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A new leader reads the lanes of a queue bit by bit. Reading those of a million keys takes seconds, in which the shard would answer
-// nobody. So a queue begins with the first lanes of each priority; Tick reads the others, a bounded number in each round. A verb that
-// needs the lane of a key that is still unread reads that key's rows.
+// A new leader reads the lanes of a queue bit by bit. Reading those of a million keys takes seconds, during which the shard would not answer. So a
+// queue begins with the first lanes of each priority; Tick reads the others, a bounded number in each round. A verb that needs the lane of an unread
+// key reads that key's rows.
 //
-// Until all lanes are read, keys take turns among those that were. A claim never gets a task of a lower priority while a higher one
-// might have a task for it: it finds nothing, and is woken when more is read.
+// Until all lanes are read, only the keys read so far take turns. A claim never gets a task of a lower priority while a higher one might have a task
+// for it: it finds nothing, and is woken when more is read.
 
 // rows are the stored lanes of a queue.
 type rows struct {
 	ns, queue string
-	unread    [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
+	unread    [3][]byte // by priority: the row from which lanes are still to be read; nil: all were
 }
 
-// rowsOf begins the rows of a priority's lanes.
+// rowsOf returns the key prefix of the rows of a priority's lanes.
 func (w *rows) rowsOf(p task.Priority) []byte {
 	return append(schema.QueueKey(w.ns, schema.TableLane, w.queue), byte(p))
 }
 
-// rowsOfKey begins the rows of a key's lanes of a priority.
+// rowsOfKey returns the key prefix of the rows of a key's lanes in a priority.
 func (w *rows) rowsOfKey(p task.Priority, key string) []byte {
 	return append(append(w.rowsOf(p), key...), 0)
 }
 
-// isUnread says whether the lanes of a key are not read yet, unless something needed them.
+// isUnread reports whether the lanes of a key are unread, unless a verb has read them.
 func (w *rows) isUnread(p task.Priority, key string) bool {
 	from := w.unread[p-task.High]
 	return from != nil && bytes.Compare(w.rowsOfKey(p, key), from) >= 0
 }
 
-// decodeStored is a lane as its row tells it.
+// decodeStored returns a lane decoded from its row.
 func (w *rows) decodeStored(k, v []byte) *Lane {
 	name, ok := schema.ParseLane(k[len(w.ns)+len(w.queue)+3:])
 	row, err := schema.DecodeLane(v)
@@ -49,7 +49,7 @@ func (w *rows) decodeStored(k, v []byte) *Lane {
 	}
 	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow, stale: row.Stale}
 	if l.stale != 0 {
-		l.stales = Bounds.Stale // at most: they are deleted when the next task leaves
+		l.stales = Bounds.Stale // an upper bound: they are deleted when the next task leaves
 	}
 	if l.inRow.Seq != 0 && (l.count == 1 || l.inRow.Seq == row.First) {
 		l.head, l.scan = []schema.ReadyTask{l.inRow}, l.inRow.Seq+1
@@ -57,7 +57,7 @@ func (w *rows) decodeStored(k, v []byte) *Lane {
 	return l
 }
 
-// Open begins to read the lanes of a queue.
+// Open reads the first lanes of a queue.
 func (r *Round) Open(s *Set) {
 	for i, p := range task.Priorities {
 		s.unread[i] = s.rowsOf(p)
@@ -65,20 +65,20 @@ func (r *Round) Open(s *Set) {
 	}
 }
 
-// Partial says whether some lanes are still to be read, or put in order.
+// Partial reports whether some lanes are still to be read or put in order.
 func (s *Set) Partial() bool { return s.left(0) || s.left(1) || s.left(2) }
 
-// left says whether some lanes of a priority are.
+// left is Partial for one priority.
 func (s *Set) left(p int) bool { return s.unread[p] != nil || len(s.cold.released[p]) > 0 }
 
-// MayFind says whether a claim of the types may find a task in the lanes of a priority that are left.
+// MayFind reports whether a claim of the types may find a task in the lanes of a priority that are still to be read or put in order.
 func (s *Set) MayFind(p int, types []string) bool {
 	return s.unread[p] != nil || slices.ContainsFunc(s.cold.released[p], func(t *coldType) bool {
 		return !s.held[t.typ] && (len(types) == 0 || slices.Contains(types, t.typ))
 	})
 }
 
-// readRows reads about n lanes of a priority, up to the end of a key.
+// readRows reads roughly n lanes of a priority, up to the end of a key.
 func (r *Round) readRows(s *Set, p, n int) {
 	from := s.unread[p]
 	s.unread[p] = nil
@@ -101,7 +101,7 @@ func (r *Round) readRows(s *Set, p, n int) {
 	r.placeLanes(s, ofKey)
 }
 
-// readKey reads the lanes of a key that are still unread.
+// readKey reads the lanes of a key if they are still unread.
 func (r *Round) readKey(s *Set, p task.Priority, key string) {
 	if !s.isUnread(p, key) {
 		return
@@ -116,8 +116,8 @@ func (r *Round) readKey(s *Set, p task.Priority, key string) {
 	r.placeLanes(s, ofKey)
 }
 
-// placeLanes takes lanes of one key and priority into memory, but for those that are there: they may have changed in this round. They
-// waited when the leader began, and so have used nothing.
+// placeLanes adds lanes of one key and priority, except those already in memory, which may have changed in this round. Their tasks were waiting when
+// the leader began, so they count as having used nothing.
 func (r *Round) placeLanes(s *Set, ofKey []*Lane) {
 	s.reading = true
 	defer func() { s.reading = false }()
@@ -135,13 +135,13 @@ func (r *Round) placeLanes(s *Set, ofKey []*Lane) {
 	}
 }
 
-// addAsCold makes a lane of a new key a cold one, if there are many flows and nothing else is to be known of the key.
+// addAsCold adds a lane of a new key as a cold one, if there are many flows and a cold lane can represent the key.
 func (s *Set) addAsCold(l *Lane, now store.Time) bool {
 	_, tried := s.trials[l.Type]
 	if l.Key == "" || len(s.flows) < Bounds.Warm || s.flows[l.Key] != nil || tried || s.rules.Held(l.Key, 0, now) != 0 {
 		return false
 	}
-	c, ok := l.chill()
+	c, ok := l.toCold()
 	if !ok {
 		return false
 	}
@@ -151,12 +151,12 @@ func (s *Set) addAsCold(l *Lane, now store.Time) bool {
 			c.used = s.start(now)
 		}
 	}
-	c.account = int32(s.account) // #nosec G115 -- as in cool
+	c.period = int32(s.period) // #nosec G115 -- as in cool
 	s.cold.add(c, l.LaneName, s.held[l.Type])
 	return true
 }
 
-// laneOf is a lane in memory, read if need be; nil: it is empty.
+// laneOf returns a lane, reading it if need be; nil: it is empty.
 func (r *Round) laneOf(s *Set, name schema.LaneName) *Lane {
 	if l := s.byName[name]; l != nil {
 		return l
@@ -171,28 +171,28 @@ func (r *Round) laneOf(s *Set, name schema.LaneName) *Lane {
 	return s.byName[name]
 }
 
-// thaw makes a cold lane a flow for this round at least.
+// thaw turns a cold lane into a flow, at least until the end of the round.
 func (r *Round) thaw(s *Set, c *coldLane) {
 	name := c.name()
 	f := s.thaw(c, r.now)
 	r.settleFlow(s, f, s.byName[name])
 }
 
-// waitingFlow is a flow of which nothing but one lane may be left when the round ends.
+// waitingFlow is a flow that may have only one lane and no claims when the round ends.
 type waitingFlow struct {
 	s *Set
 	f *Flow
-	l *Lane // nil: the one that is shown
+	l *Lane // nil: the first one in order
 }
 
-// settleFlow has a flow looked at when the round is sealed.
+// settleFlow makes sealFlows look at a flow.
 func (r *Round) settleFlow(s *Set, f *Flow, l *Lane) {
 	if len(s.flows) > Bounds.Warm {
 		r.waiting = append(r.waiting, waitingFlow{s, f, l})
 	}
 }
 
-// sealFlows makes cold lanes of the flows that only wait.
+// sealFlows turns flows that have waiting tasks only into cold lanes.
 func (r *Round) sealFlows() {
 	for _, w := range r.waiting {
 		l := w.l
@@ -208,7 +208,7 @@ func (r *Round) sealFlows() {
 	r.waiting = nil
 }
 
-// ReadMore reads about n lanes of the highest priority of which some are left, or puts them in order.
+// ReadMore reads, or puts in order, roughly n lanes of the highest priority that has any left.
 func (r *Round) ReadMore(s *Set, n int) {
 	for p := range s.unread {
 		switch {

@@ -9,15 +9,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Round is what a round does with lanes. Seal must be called once after the last call.
+// Round is the part of an engine round that deals with lanes. Seal must be called once after the last call.
 type Round struct {
 	tx      *store.Tx
 	now     store.Time
 	warm    func(ns string, tasks []schema.ReadyTask)
-	Read    int // lanes that were read, or put in order
+	Read    int // lanes that were read or put in order
 	dirty   []dirtyLane
 	waiting []waitingFlow
-	Behind  []Stretch // of lanes, to be read ahead
+	Behind  []Stretch // to be read ahead
 }
 
 type dirtyLane struct {
@@ -25,12 +25,12 @@ type dirtyLane struct {
 	l *Lane
 }
 
-// Begin starts a round over tx. Warm is told which tasks will be wanted next.
+// Begin starts a round on tx. It calls warm with the tasks that will be needed next.
 func Begin(tx *store.Tx, warm func(ns string, tasks []schema.ReadyTask)) Round {
 	return Round{tx: tx, now: tx.Now(), warm: warm}
 }
 
-// Seal writes the lanes that the round changed, and makes cold ones of those that only wait.
+// Seal writes the lanes that the round changed, and turns flows that have waiting tasks only into cold lanes.
 func (r *Round) Seal() {
 	for _, d := range r.dirty {
 		if d.l.dirty {
@@ -48,9 +48,9 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 	if l == nil {
 		l = &Lane{LaneName: name, scan: x.Seq}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		// The task that begins a lane is told of in the row of the lane, not in one of its own. With many keys that have a task or two
-		// each, that halves what waiting costs. Leaders below the level at which a queue may have limits would not find the task; so
-		// only queues with limits have it.
+		// The first task of a new lane is stored in the row of the lane instead of a row of its own. With many keys that have a task or two each,
+		// that halves the cost of waiting. Leaders below the feature level that introduced limits would not find the task, so this is done only in
+		// queues with limits.
 		inRow := name.Key != "" && s.rules.Limited()
 		if inRow {
 			l.inRow = l.head[0]
@@ -60,7 +60,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 			s.add(l, s.Flow(name.Key, r.now), r.now)
 		}
 		if inRow || cold {
-			r.writeLane(s, l) // now: it is the task's row, too, or nothing will touch it
+			r.writeLane(s, l) // now, because it is the task's row too, or because nothing else will write it
 		}
 		if inRow {
 			return
@@ -71,7 +71,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 		}
 	} else {
 		first := l.first()
-		if x.Seq < first { // its place lies among the stale rows
+		if x.Seq < first { // its place is among the stale rows
 			r.deleteStale(s, l)
 		}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
@@ -83,7 +83,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 	r.tx.Set(schema.ReadyKey(s.ns, s.queue, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
 }
 
-// Leave takes a task that was ready out of its lane.
+// Leave removes a task that was ready from its lane.
 func (r *Round) Leave(s *Set, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(s, name)
@@ -107,7 +107,7 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	case l.first() != first:
 		s.moved(l)
 	}
-	if inRow || l.count == 0 { // another lane may begin under its name before the round ends
+	if inRow || l.count == 0 { // a new lane of the same name may begin before the round ends
 		r.writeLane(s, l)
 	} else {
 		r.touchLane(s, l)

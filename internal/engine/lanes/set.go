@@ -8,40 +8,40 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rules is what the settings of a queue say at the moment.
+// Rules are the current settings of a queue.
 type Rules interface {
-	// Weight is the weight of a key, 1 at least.
+	// Weight returns the weight of a key, at least 1.
 	Weight(key string) float64
-	// Held is why no task of a key may run that has so many claimed ones.
+	// Held returns why no further task of a key may run while it has that many claims; 0: one may.
 	Held(key string, claims int, now store.Time) Hold
-	// Limited says whether the queue has limits, or had.
+	// Limited reports whether the queue has, or had, limits.
 	Limited() bool
 }
 
-// Hold is why tasks that are ready may not run; 0: they may.
+// Hold is the reason why ready tasks must not run; 0: they may.
 type Hold byte
 
 const (
 	HeldByPause Hold = 1 + iota
 	HeldByRunning
 	HeldByRate
-	HeldByOrder // a task of the key is claimed, in a queue with a strict order of keys
+	HeldByOrder // a task of the key is claimed, in a queue with strict key order
 )
 
-// Set is the lanes of one queue that are not empty, by their flows.
+// Set holds the lanes of one queue that are not empty.
 type Set struct {
-	rows      // where they are stored, and which are still to be read
-	flowTable // their flows
+	rows      // the stored lanes, and which are still to be read
+	flowTable // by key
 	accounts  // what flows have used
 	laneTable
 	types
 	orders
 
-	cold    coldLanes // of the keys that only wait, if there are many; they are in none of the tables
+	cold    coldLanes // of keys that have waiting tasks only, if there are many; they are in none of the tables
 	reading bool      // lanes are being read
 }
 
-// New returns the lanes of a queue without tasks.
+// New returns an empty Set for a queue.
 func New(ns, queue string, rules Rules) *Set {
 	return &Set{rows: rows{ns: ns, queue: queue}, flowTable: flowTable{rules: rules, flows: map[string]*Flow{}}, laneTable: laneTable{byName: map[schema.LaneName]*Lane{}},
 		types: types{held: map[string]bool{}}, orders: newOrders(), cold: newColdLanes()}
@@ -56,7 +56,7 @@ func (s *Set) add(l *Lane, f *Flow, now store.Time) {
 	}
 }
 
-// link makes a lane one of its flow, without showing it.
+// link adds a lane to its flow, without putting it in order.
 func (s *Set) link(l *Lane, f *Flow) {
 	s.byName[l.LaneName] = l
 	l.flow, l.own, l.sameType = f, -1, -1
@@ -80,7 +80,7 @@ func (s *Set) drop(l *Lane, now store.Time) {
 	}
 }
 
-// WatchTypes begins to keep what breakers need, or ends that.
+// WatchTypes starts or stops tracking lanes by type, which breakers need.
 func (s *Set) WatchTypes(on bool) {
 	if !on {
 		s.ofType, s.trials = nil, nil
@@ -92,7 +92,7 @@ func (s *Set) WatchTypes(on bool) {
 	}
 }
 
-// show lets the tasks of a lane run, if its flow may.
+// show puts a lane in order, so that its tasks may run unless its flow is held.
 func (s *Set) show(l *Lane, now store.Time) {
 	p, f := l.Priority-task.High, l.flow
 	f.ready[p].add(l)
@@ -107,11 +107,11 @@ func (s *Set) show(l *Lane, now store.Time) {
 	s.typeOrder(l).add(l)
 }
 
-// enter puts a flow in order. If it had nothing to run in any priority, it begins where the others are.
+// enter puts a flow in order. If it had nothing to run in any priority, it starts level with the others.
 func (s *Set) enter(f *Flow, p int, now store.Time) {
 	s.open(now)
 	if f.place == [3]int32{-1, -1, -1} {
-		s.reckon(f, now)
+		s.updateUsage(f, now)
 		if !s.reading {
 			f.used = max(f.used, s.start(now))
 		}
@@ -120,20 +120,20 @@ func (s *Set) enter(f *Flow, p int, now store.Time) {
 	s.order[p].add(f)
 }
 
-// open begins an account if nothing waits that may run. While lanes are unread, something does.
+// open starts a new accounting period if no runnable task is waiting. While lanes are unread, one is assumed to be.
 func (s *Set) open(now store.Time) {
-	if s.waits(0) || s.waits(1) || s.waits(2) || s.Partial() && s.account > 0 {
+	if s.waits(0) || s.waits(1) || s.waits(2) || s.Partial() && s.period > 0 {
 		return
 	}
-	s.account++
+	s.period++
 	s.opened = now
 }
 
-// waits says whether a priority has a task that may run.
+// waits reports whether a priority has a runnable task.
 func (s *Set) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p].Len() > 0 }
 
-// start is what the first of the flows has used that wait for workers, as it counts in their order: so flows that begin at the same
-// moment begin at the same place, whichever of them is first.
+// start returns what the first of the waiting flows has used, rounded by turn, so that flows that enter at the same moment start level, whichever of
+// them is first.
 func (s *Set) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {
@@ -149,7 +149,7 @@ func (s *Set) start(now store.Time) float64 {
 	return turn(least)
 }
 
-// setHeld holds a flow back, or lets it run again.
+// setHeld holds a flow back, or releases it.
 func (s *Set) setHeld(f *Flow, h Hold, now store.Time) {
 	was := f.Held
 	f.Held = h
@@ -176,7 +176,7 @@ func (s *Set) setHeld(f *Flow, h Hold, now store.Time) {
 	s.offerAgain(f, now)
 }
 
-// holdType holds all tasks of a type back, or lets them run again.
+// holdType holds back all tasks of a type, or releases them.
 func (s *Set) holdType(typ string, held bool, now store.Time) {
 	if s.held[typ] == held {
 		return
@@ -196,7 +196,7 @@ func (s *Set) holdType(typ string, held bool, now store.Time) {
 	s.holdCold(typ, held, now)
 }
 
-// reprice puts a flow in order by what it has used up to now.
+// reprice reorders a flow by what it has used up to now.
 func (s *Set) reprice(f *Flow, now store.Time) {
 	f.rank = turn(s.price(f, now))
 	for p := range f.ready {
@@ -210,7 +210,7 @@ func (s *Set) reprice(f *Flow, now store.Time) {
 	}
 }
 
-// SetType holds a type back, lets it run, or puts it on trial: it is held then but for a probe.
+// SetType holds a type back, releases it, or puts it on trial: it is then held except for a probe.
 func (s *Set) SetType(r *Round, typ string, held, try bool) {
 	if !try {
 		trial{s, typ}.end()

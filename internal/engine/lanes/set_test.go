@@ -17,9 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestLanes lets tasks come and go while keys and types are held and tried, and new leaders begin, and holds what claims and explanations
-// see against a list of the tasks. Nobody uses workers' time, so keys come in the order of their tasks; the engine's TestFairness has what
-// they share.
+// TestLanes adds and removes tasks while keys and types are held and tried and leaders change, and compares what claims and explanations see with a
+// list of the tasks. No worker time is used, so keys are ordered by their tasks; the engine's TestFairness checks how they share.
 func TestLanes(t *testing.T) {
 	for seed := range uint64(6) {
 		warm, read := []int{0, 2, 1000}[seed%3], 1+int(seed%2)*1000
@@ -53,7 +52,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// listed is the lanes of a queue, and the list of the tasks that are in them.
+// listed holds the lanes of a queue, and a list of the tasks in them.
 type listed struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -63,13 +62,13 @@ type listed struct {
 	set   *Set
 
 	tasks []listedTask // in the order in which they became ready
-	gone  []listedTask // the last few that left, which may come back to their old places
+	gone  []listedTask // the last few that left, which may return to their old places
 	most  int
 	seq   uint64
 	held  map[string]bool
 	tried map[string]bool
-	keys  map[string]bool // that are held
-	// limited says that the queue has limits.
+	keys  map[string]bool // held keys
+	// limited is true if the queue has limits.
 	limited bool
 }
 
@@ -113,7 +112,7 @@ func (w *listed) round(do func(r *Round)) {
 	}
 }
 
-// begin begins a leader's memory.
+// begin starts a new leader's memory.
 func (w *listed) begin(r *Round) {
 	w.set = New("ns", "q", w)
 	w.open(r, w.set)
@@ -173,7 +172,7 @@ func (w *listed) step(r *Round) {
 	}
 }
 
-// enterNew makes a new task.
+// enterNew creates a new task.
 func (w *listed) enterNew(r *Round, p task.Priority, key, typ string) {
 	w.seq++
 	x := &schema.Exec{State: task.Ready, Priority: p, Type: typ, Key: key, Seq: w.seq, ReadyAt: r.now}
@@ -187,7 +186,7 @@ func (w *listed) enter(r *Round, t listedTask) {
 	w.tasks = slices.Insert(w.tasks, at, t)
 }
 
-// inOrder says whether a task's type lets it run: of one on trial only what lies in the lane that is shown.
+// inOrder reports whether a task's type lets it run: if it is on trial, only tasks of the shown lane may.
 func (w *listed) inOrder(x *schema.Exec) bool {
 	shown := w.set.trials[x.Type]
 	return !w.held[x.Type] || shown != nil && shown.LaneName == x.Lane()
@@ -195,7 +194,7 @@ func (w *listed) inOrder(x *schema.Exec) bool {
 
 func (w *listed) mayRun(x *schema.Exec) bool { return w.inOrder(x) && !w.keys[x.Key] }
 
-// first is the first task of which ok says so.
+// first returns the first task that satisfies ok.
 func (w *listed) first(ok func(x *schema.Exec) bool) (first listedTask, some bool) {
 	at := slices.IndexFunc(w.tasks, func(t listedTask) bool { return ok(t.Exec) })
 	if at < 0 {
@@ -258,7 +257,7 @@ func (w *listed) compare(r *Round) {
 	}
 }
 
-// compareTrials looks at which lanes are shown of types on trial: of keys that are not held, of the best priority.
+// compareTrials checks that the shown lanes of types on trial are of keys that are not held, and of the best priority.
 func (w *listed) compareTrials() {
 	held := w.count(func(x *schema.Exec) bool { return w.held[x.Type] || w.keys[x.Key] })
 	for _, typ := range []string{"x", "y", "z"} {
@@ -284,7 +283,7 @@ func (w *listed) compareTrials() {
 	}
 }
 
-// comparePositions looks at what is told of some tasks.
+// comparePositions checks the positions of some tasks.
 func (w *listed) comparePositions(r *Round) {
 	for range min(len(w.tasks), 3) {
 		t := w.tasks[w.rng.IntN(len(w.tasks))]
@@ -327,7 +326,7 @@ func (w *listed) comparePositions(r *Round) {
 	}
 }
 
-// Of lanes of which nothing is in memory, the first task is read: what is known of them without is too low.
+// The first task of a lane with none in memory is read, because the known lower bound is too low.
 func TestFirstOfAFlow(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
@@ -348,7 +347,7 @@ func TestFirstOfAFlow(t *testing.T) {
 	})
 }
 
-// With more keys before a task's than are looked at, what is counted is no more than that.
+// KeysBefore counts no more keys than it examines.
 func TestManyKeysBefore(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
@@ -366,7 +365,7 @@ func TestManyKeysBefore(t *testing.T) {
 	})
 }
 
-// The claimed tasks of a key are told up to a number.
+// The claimed tasks of a key are listed up to a bound.
 func TestKeyClaimed(t *testing.T) {
 	f := &Flow{Use: limit.Claims{Named: []task.ID{{1}, {2}, {3}}}}
 	for most, want := range map[int]int{1: 1, 2: 2, 3: 3, 4: 3} {

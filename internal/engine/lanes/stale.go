@@ -7,13 +7,13 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A task that leaves the head of a long lane leaves its row behind. Such stale rows lie before the lane's first task, and are deleted a thousand at a
-// time: a deletion of each was a third of what a claim and its ack wrote, and most of what the store merged (decision 79).
+// When a task leaves the head of a long lane, its row stays. Such stale rows precede the lane's first task and are deleted a thousand at a time:
+// deleting them one by one was a third of what a claim and its ack wrote, and most of what the store compacted (decision 79).
 
-// leavesRow says whether a task that has just left the lane leaves its row behind.
+// leavesRow reports whether the row of a task that has just left the lane stays as a stale row.
 func (l *Lane) leavesRow(seq uint64) bool {
 	switch {
-	case seq >= l.first(): // it was not at the head
+	case seq >= l.first(): // the task was not at the head
 		return false
 	case l.stale != 0:
 	case l.count < int64(Bounds.Stale):
@@ -25,7 +25,7 @@ func (l *Lane) leavesRow(seq uint64) bool {
 	return true
 }
 
-// deleteStale deletes the rows that tasks have left behind in a lane.
+// deleteStale deletes the stale rows of a lane.
 func (r *Round) deleteStale(s *Set, l *Lane) {
 	if l.stale == 0 {
 		return

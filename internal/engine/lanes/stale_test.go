@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// stored are the rows of ready tasks, by their keys.
+// stored returns the rows of ready tasks, by key.
 func (w *listed) stored(r *Round) map[string]uint64 {
 	rows := map[string]uint64{}
 	prefix := schema.QueueKey("ns", schema.TableReady, "q")
@@ -22,7 +22,7 @@ func (w *listed) stored(r *Round) map[string]uint64 {
 	return rows
 }
 
-// compareRows looks for rows of tasks that are in no lane: they lie before the first task of a long lane, and are few.
+// compareRows checks that rows of tasks that are in no lane are before the first task of a long lane, and few.
 func (w *listed) compareRows(r *Round) {
 	rows := w.stored(r)
 	for _, t := range w.tasks {
@@ -48,7 +48,7 @@ func (w *listed) compareRows(r *Round) {
 	}
 }
 
-// The rows of tasks that leave the head of a long lane are deleted together, and those of others at once.
+// The rows of tasks that leave the head of a long lane are deleted together, and those of others immediately.
 func TestStaleRows(t *testing.T) {
 	was, from := Bounds, store.RangeFrom
 	defer func() { Bounds, store.RangeFrom = was, from }()

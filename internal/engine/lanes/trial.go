@@ -9,40 +9,40 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A type on trial is held but for one task, a probe of its breaker: of all its lanes one is shown, that whose turn it is.
+// A type on trial is held except for one task, the probe of its breaker: of all its lanes only the one whose turn it is is put in order ("shown").
 //
-// The simple idea, to let the type run until a probe is claimed and then to hold it again, moves all its lanes twice for each
-// probe: with tasks of 100,000 keys that is a sixth of a second.
+// The simple idea, to release the type until a probe is claimed and then hold it again, would move all its lanes twice for each probe: with tasks of
+// 100,000 keys that is a sixth of a second.
 
-// types are what a queue may not run now.
+// types holds the types that a queue must not run now.
 type types struct {
-	held   map[string]bool  // types that may not run
-	trials map[string]*Lane // held types that are on trial, and the lane that is shown; nil: no task of the type may run
+	held   map[string]bool  // types that must not run
+	trials map[string]*Lane // held types that are on trial, with the lane that is shown; nil: no task of the type may run
 }
 
-// HeldTypes are the types that are held.
+// HeldTypes returns the types that are held.
 func (t *types) HeldTypes() []string { return slices.Collect(maps.Keys(t.held)) }
 
-// Holds says whether a type is held.
+// Holds reports whether a type is held.
 func (t *types) Holds(typ string) bool { return t.held[typ] }
 
-// maxOffered bounds the lanes among which the one to be shown is chosen. Of a type with more the choice is only about right.
+// maxOffered bounds the lanes among which the one to show is chosen. For a type with more lanes the choice is only approximate.
 const maxOffered = 100
 
-// trial is that of one type.
+// trial is the trial of one type.
 type trial struct {
 	s   *Set
 	typ string
 }
 
-// begin puts the type, which is held, on trial.
+// begin puts the type, which must be held, on trial.
 func (t trial) begin(now store.Time) {
 	if _, tried := t.s.trials[t.typ]; !tried {
 		t.offer(now)
 	}
 }
 
-// end ends that.
+// end ends the trial.
 func (t trial) end() {
 	if shown := t.s.trials[t.typ]; shown != nil {
 		t.s.hide(shown)
@@ -50,7 +50,7 @@ func (t trial) end() {
 	delete(t.s.trials, t.typ)
 }
 
-// offer shows the lane from which the probe comes, if there is one that may run.
+// offer shows the lane of the next probe, if the type has a runnable lane.
 func (t trial) offer(now store.Time) {
 	s := t.s
 	var best *Lane
@@ -69,7 +69,7 @@ func (t trial) offer(now store.Time) {
 	s.trials[t.typ] = nil
 	for p, of := range s.cold.byType {
 		if c := of[t.typ]; c != nil && (best == nil || c.before(best)) {
-			s.thaw(s.cold.topOf(p, t.typ), now) // and offers it
+			s.thaw(s.cold.topOf(p, t.typ), now) // which also offers it
 			return
 		}
 	}
@@ -78,7 +78,7 @@ func (t trial) offer(now store.Time) {
 	}
 }
 
-// offerIfBetter shows a lane in place of the one that is, if it comes before that.
+// offerIfBetter shows a lane instead of the one that is shown, if it comes first.
 func (t trial) offerIfBetter(l *Lane, now store.Time) {
 	shown := t.s.trials[t.typ]
 	if l.flow.Held != 0 || shown != nil && !l.before(shown) {
@@ -91,7 +91,7 @@ func (t trial) offerIfBetter(l *Lane, now store.Time) {
 	t.s.show(l, now)
 }
 
-// offerAgain has the trials follow a flow that is held from now on, or runs again.
+// offerAgain updates the trials after a flow was held or released.
 func (s *Set) offerAgain(f *Flow, now store.Time) {
 	for typ, shown := range s.trials {
 		if f.Held != 0 && shown != nil && shown.flow == f {
@@ -108,7 +108,7 @@ func (s *Set) offerAgain(f *Flow, now store.Time) {
 	}
 }
 
-// before is the order in which the lanes of a type are claimed from.
+// before reports whether l is claimed from before o, a lane of the same type.
 func (l *Lane) before(o *Lane) bool {
 	switch {
 	case l.Priority != o.Priority:

@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What follows is for the tests of the engine: it holds what is in memory against the rows.
+// This file is used by the engine's tests: it compares memory with the rows.
 
-// Verify says how the lanes differ from the rows, or from again, which a new leader has read from them; nil: they don't. Reading says
-// that the leader will read on.
+// Verify returns an error if the lanes differ from the rows, or from again, which a new leader has read from them. Reading is true if the leader has
+// more lanes to read.
 func (s *Set) Verify(from store.Reader, again *Set, reading bool) error {
 	c := comparison{s, again, from}
 	if err := c.lanes(); err != nil {
@@ -27,13 +27,13 @@ func (s *Set) Verify(from store.Reader, again *Set, reading bool) error {
 	return c.cold(reading)
 }
 
-// comparison holds what is in memory against the rows, and what a new leader has read from them.
+// comparison compares memory with the rows, and with what a new leader has read from them.
 type comparison struct {
 	s, again *Set
 	from     store.Reader
 }
 
-// VerifyTypes does that for the types that are held and on trial. Watched says whether breakers watch the types.
+// VerifyTypes is Verify for the types that are held or on trial. Watched is true if breakers watch the types.
 func (s *Set) VerifyTypes(again *Set, watched bool) error {
 	if watched != (s.ofType != nil) || !maps.Equal(s.held, again.held) {
 		return fmt.Errorf("queue %q: memory holds %v, rows %v", s.queue, s.held, again.held)
@@ -60,14 +60,14 @@ func (s *Set) VerifyTypes(again *Set, watched bool) error {
 	return nil
 }
 
-// Memory is what is in memory of a queue's lanes.
+// Memory summarizes what is in memory of a queue's lanes.
 type Memory struct {
 	Flows    int
-	Tasks    int64 // of all lanes that were read
+	Tasks    int64 // in all lanes that were read
 	Released int   // lanes of the first type of normal priority that are still to be put in order
 }
 
-// Memory tells what is in memory.
+// Memory returns a summary of what is in memory.
 func (s *Set) Memory() (m Memory) {
 	m.Flows = len(s.flows)
 	for _, l := range s.all() {
@@ -79,13 +79,13 @@ func (s *Set) Memory() (m Memory) {
 	return m
 }
 
-// Dump is all that is in memory, in words.
+// Dump returns what is in memory, for debugging.
 func (s *Set) Dump() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  account %d opened %d held %v\n", s.account, s.opened, s.held)
+	fmt.Fprintf(&b, "  account %d opened %d held %v\n", s.period, s.opened, s.held)
 	for _, key := range slices.Sorted(maps.Keys(s.flows)) {
 		f := s.flows[key]
-		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running, f.used, f.at, f.account, f.rank)
+		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running, f.used, f.at, f.period, f.rank)
 	}
 	for _, ln := range slices.SortedFunc(maps.Keys(s.byName), func(a, b schema.LaneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 		n := s.byName[ln]
@@ -94,7 +94,7 @@ func (s *Set) Dump() string {
 	return b.String()
 }
 
-// all are the lanes in memory, cold ones included.
+// all returns the lanes in memory, cold ones included.
 func (s *Set) all() map[schema.LaneName]*Lane {
 	all := maps.Clone(s.byName)
 	for _, c := range s.cold.byKey {
@@ -107,7 +107,7 @@ func (s *Set) all() map[schema.LaneName]*Lane {
 	return all
 }
 
-// lanes proves that memory has the lanes that are stored, except such as are still to be read.
+// lanes checks that all stored lanes are in memory, except those still to be read.
 func (c comparison) lanes() error {
 	s := c.s
 	mine, stored := s.all(), c.again.all()
@@ -154,7 +154,7 @@ func (c comparison) lane(l, again *Lane) error {
 	return nil
 }
 
-// cold proves that cold lanes are where they belong, and of keys that only wait.
+// cold checks that cold lanes are where they belong, and only of keys with waiting tasks only.
 func (c comparison) cold(reading bool) error {
 	s := c.s
 	n := 0
@@ -168,8 +168,8 @@ func (c comparison) cold(reading bool) error {
 				if n++; s.cold.byKey[it.of.key] != it.of || s.flows[it.of.key] != nil {
 					return fmt.Errorf("cold lane %+v is not alone", it.of)
 				}
-				if !t.held && it.of.account != int32(s.account) { // #nosec G115 -- a test
-					return fmt.Errorf("cold lane %+v runs by account %d, not %d", it.of, it.of.account, s.account)
+				if !t.held && it.of.period != int32(s.period) { // #nosec G115 -- a test
+					return fmt.Errorf("cold lane %+v runs by account %d, not %d", it.of, it.of.period, s.period)
 				}
 				tasks += int64(it.of.count)
 			}
@@ -207,7 +207,7 @@ func (c comparison) cold(reading bool) error {
 	return nil
 }
 
-// flows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
+// flows checks that memory holds back the same flows as the rows imply, and has no idle key.
 func (c comparison) flows() error {
 	s, again := c.s, c.again
 	for key := range again.flows {

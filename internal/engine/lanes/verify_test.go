@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// release makes the cold lanes of a type such as are still to be put in order.
+// release marks the cold lanes of a type as still to be put in order.
 func release(s *Set, typ string) *coldType {
 	t := s.cold.byType[1][typ]
 	s.cold.order[1].drop(t)
@@ -18,8 +18,8 @@ func release(s *Set, typ string) *coldType {
 	return t
 }
 
-// Verify finds whatever differs from the rows, and whatever lies in a wrong place. Of the keys "", "a" and "d" there are flows; "b", with
-// three tasks, "c" and "e" are cold. Type y is held, and z on trial.
+// Verify finds whatever differs from the rows or is in a wrong place. The keys "", "a" and "d" have flows; "b", with three tasks, "c" and "e" are
+// cold. Type y is held, and z is on trial.
 func TestVerifyFinds(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
@@ -75,7 +75,7 @@ func TestVerifyFinds(t *testing.T) {
 		"a cold lane with a flow":    {func(s, again *Set) { s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] }, false, "is not alone"},
 		"a cold lane twice":          {func(s, _ *Set) { c := *s.cold.byKey["b"]; c.of.lanes.add(&c) }, false, "is not alone"},
 		"a cold lane in no type":     {func(s, _ *Set) { c := s.cold.byKey["e"]; c.of.lanes.drop(c); c.of.tasks-- }, false, "2 cold lanes lie among their types, 3"},
-		"an old account":             {func(s, _ *Set) { s.cold.byKey["b"].account-- }, false, "runs by account"},
+		"an old account":             {func(s, _ *Set) { s.cold.byKey["b"].period-- }, false, "runs by account"},
 		"tasks of a cold type":       {func(s, _ *Set) { s.cold.byType[1]["x"].tasks++ }, false, "cold type"},
 		"a cold type held":           {func(s, _ *Set) { s.cold.byType[1]["x"].held = true }, false, "cold type"},
 		"a cold type let run":        {func(s, _ *Set) { s.cold.byType[1]["y"].place = 0 }, false, "cold type"},

@@ -5,13 +5,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Follow lets the buckets follow rates that change with the next settings, which are about to take the place of the current ones. Watched
-// says that there are buckets to be swept.
+// Follow adapts the buckets to the rates of the next settings, which are about to replace the current ones. It reports whether there are buckets to
+// sweep.
 func (s *Set) Follow(r Round, next *task.Settings) (watched bool) {
 	for _, key := range s.changedRates(next) {
 		b := s.buckets[key]
 		switch {
-		case b.Full(rateOf(s.settings, key), r.Now()): // so it is by the new rate, too
+		case b.Full(rateOf(s.settings, key), r.Now()): // then it is full at the new rate, too
 			s.drop(r, key)
 		case s.rewatch(r, key, b, rateOf(next, key)):
 			watched = true
@@ -20,8 +20,8 @@ func (s *Set) Follow(r Round, next *task.Settings) (watched bool) {
 	return watched
 }
 
-// changedRates are the buckets whose rates change with the settings. A queue may have a million, so it looks at all of them only if the
-// rate of all keys changes.
+// changedRates returns the keys of the buckets whose rates change. A queue may have a million, so it looks at all of them only if the default rate of
+// keys changes.
 func (s *Set) changedRates(next *task.Settings) (keys []string) {
 	was := s.settings
 	add := func(key string) {
@@ -53,7 +53,7 @@ func (s *Set) changedRates(next *task.Settings) (keys []string) {
 	return keys
 }
 
-// rewatch lets a bucket follow a rate that has changed; false: there is none any more.
+// rewatch adapts a bucket to a changed rate; false: it no longer has one.
 func (s *Set) rewatch(r Round, key string, b *Bucket, rate task.Rate) bool {
 	if b.Due != 0 {
 		r.Tx().Delete(schema.DeadlineKey(b.Due, schema.OnTokens, s.ns, schema.BucketRest(s.queue, key)))

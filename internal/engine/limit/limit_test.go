@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// An empty bucket says when it has a token again: it has one then, and none a moment before. To ask changes nothing.
+// EmptyUntil returns when an empty bucket has a token again: it has one then, and none a moment before. The call does not change the bucket.
 func TestEmptyUntil(t *testing.T) {
 	now := store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	for seed := range uint64(2000) {
@@ -45,7 +45,7 @@ func TestEmptyUntil(t *testing.T) {
 	}
 }
 
-// FuzzDecodeUse: whatever lies in a row, it is refused, or read as what is written as it was read.
+// FuzzDecodeUse: any row is refused, or decoded to a use that survives encoding and decoding.
 func FuzzDecodeUse(f *testing.F) {
 	f.Add((&Use{Bucket: &Bucket{Level: 0.5, At: 7, Due: 9}, Claims: Claims{Named: []task.ID{{1}, {2}}}}).Encode())
 	f.Add((&Use{}).Encode())
@@ -62,8 +62,7 @@ func FuzzDecodeUse(f *testing.F) {
 	})
 }
 
-// A bucket is full when it has all its tokens, but for what rounding may have lost, and nothing is due. It is empty until the moment at
-// which it has one.
+// A bucket is full when it has all its tokens, within rounding errors, and nothing is due. It is empty until the moment at which it has a token.
 func TestBucketAtItsBounds(t *testing.T) {
 	r := task.Rate{Limit: 2, Period: time.Second}
 	for what, c := range map[string]struct {
@@ -89,7 +88,7 @@ func TestBucketAtItsBounds(t *testing.T) {
 	}
 }
 
-// Whoever goes over the claims of a key may stop at any.
+// An iteration over the claims of a key may stop at any of them.
 func TestEachClaim(t *testing.T) {
 	if MaxNamed != 4 {
 		t.Errorf("a row names %d claims, older releases 4", MaxNamed)
@@ -106,7 +105,7 @@ func TestEachClaim(t *testing.T) {
 	}
 }
 
-// A row that can't be one is refused with what is wrong in it.
+// An invalid row is refused with an error that says what is wrong.
 func TestRowsOfUse(t *testing.T) {
 	level := func(f float64) []byte { return (&Use{Bucket: &Bucket{Level: f, At: 1}}).Encode() }
 	field := func(tag byte, b string) []byte { return append([]byte{tag<<3 | 2, byte(len(b))}, b...) }
@@ -114,7 +113,7 @@ func TestRowsOfUse(t *testing.T) {
 	id := string(make([]byte, len(task.ID{})))
 	for what, c := range map[string]struct {
 		row  []byte
-		says string // "": it is read
+		says string // "": it is valid
 	}{
 		"a level":             {level(-5), ""},
 		"no number":           {level(math.NaN()), "a bucket of NaN tokens"},

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Begin takes what a claim of a task uses of its key: it is one of the key's claims from now on. Taken says that it took tokens.
+// Begin adds a task to the claims of its key and takes its tokens. It reports whether it took tokens.
 func (s *Set) Begin(r Round, u *Claims, id task.ID, x *schema.Exec) (taken bool) {
 	s.dropStale(r.Tx())
 	named := len(u.Named) < MaxNamed
@@ -25,7 +25,7 @@ func (s *Set) Begin(r Round, u *Claims, id task.ID, x *schema.Exec) (taken bool)
 	return taken
 }
 
-// End gives back the claim of a task; false: it was not among those of its key.
+// End removes a task from the claims of its key; false: it was not among them.
 func (s *Set) End(r Round, key string, u *Claims, id task.ID) bool {
 	if at := slices.Index(u.Named, id); at >= 0 {
 		u.Named = slices.Delete(u.Named, at, at+1)
@@ -42,7 +42,7 @@ func (s *Set) End(r Round, key string, u *Claims, id task.ID) bool {
 	return false
 }
 
-// write stores what a key uses, or the queue for "".
+// write stores what a key uses, or the queue if key is "".
 func (s *Set) write(r Round, key string, c Claims) {
 	u := Use{Bucket: s.buckets[key], Claims: c}
 	if u.Bucket == nil && len(u.Named) == 0 {
@@ -52,10 +52,10 @@ func (s *Set) write(r Round, key string, c Claims) {
 	r.Tx().Set(schema.UseKey(s.ns, s.queue, key), u.Encode())
 }
 
-// Read finds which buckets are not full, and calls claimed for each claimed task of a key. It comes before the lanes.
+// Read reads the buckets that are not full, and calls claimed for each claimed task of a key. It must be called before the lanes are read.
 //
-// A row that stands for nothing was left by a leader of feature level 2, which did not know of these rows. It goes with the next
-// claim: to find out writes nothing.
+// A row without a bucket or a claimed task was left by a leader of feature level 2, which did not know of these rows. The next claim deletes it: Read
+// writes nothing.
 func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool)) {
 	var others, uses [][]byte // keys of rows
 	var ids []task.ID
@@ -97,7 +97,7 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 	}
 }
 
-// claimedOf reads which of the tasks are claimed ones of the queue that have a key, and the keys of those.
+// claimedOf returns the keys of those tasks that are claimed, of this queue, and have a key.
 func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]string {
 	slices.SortFunc(ids, task.ID.Compare)
 	ids = slices.Compact(ids)
@@ -119,7 +119,7 @@ func (s *Set) dropStale(tx *store.Tx) {
 	s.stale = nil
 }
 
-// Drop removes the rows of a queue that goes.
+// Drop removes the rows of a queue that is deleted.
 func (s *Set) Drop(tx *store.Tx) {
 	prefix := schema.QueueKey(s.ns, schema.TableUse, s.queue)
 	var keys [][]byte

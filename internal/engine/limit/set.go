@@ -6,34 +6,34 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Set is what the keys of a queue use, and the queue as a whole for "". Tokens and claims are taken with the claims themselves, in the entry
-// that begins or ends one, however it ends. So they can't leak.
+// Set tracks what the keys of a queue use, and under "" what the queue as a whole does. Tokens and claims change in the log entry that begins or ends
+// a claim, however it ends, so they can't leak.
 type Set struct {
 	ns, queue string
 	settings  *task.Settings
 	claims    Claimer
-	buckets   map[string]*Bucket // none: it is full, or there is no rate
-	stale     [][]byte           // rows of claimed tasks that are not
+	buckets   map[string]*Bucket // missing: it is full, or has no rate
+	stale     [][]byte           // rows that list tasks as claimed that are not
 }
 
-// Claimer knows which tasks of a key are claimed.
+// Claimer returns the claimed tasks of a key.
 type Claimer interface {
 	Claims(key string) Claims
 }
 
-// Round is the round that changes a set.
+// Round is the part of engine.Round that a Set needs.
 type Round interface {
 	Tx() *store.Tx
 	Now() store.Time
 	SetDeadline(at store.Time, kind schema.DeadlineKind, ns string, rest []byte)
 }
 
-// NewSet is that of a queue that uses nothing. Settings are followed as they change.
+// NewSet returns the set of a queue that uses nothing. It reads settings through the pointer, so it sees later changes.
 func NewSet(ns, queue string, settings *task.Settings, claims Claimer) Set {
 	return Set{ns: ns, queue: queue, settings: settings, claims: claims, buckets: map[string]*Bucket{}}
 }
 
-// rateOf is the rule of a bucket by the settings of a queue.
+// rateOf returns the rate of a bucket.
 func rateOf(s *task.Settings, key string) task.Rate {
 	if key == "" {
 		return s.Rate
@@ -41,13 +41,13 @@ func rateOf(s *task.Settings, key string) task.Rate {
 	return s.RulesOf(key).Rate
 }
 
-// Stale are rows of claims whose tasks are not claimed any more.
+// Stale returns rows that list tasks as claimed that are not.
 func (s *Set) Stale() [][]byte { return s.stale }
 
-// Buckets are those that are not full, to be read.
+// Buckets returns the buckets that are not full. They must not be changed.
 func (s *Set) Buckets() map[string]*Bucket { return s.buckets }
 
-// HasToken says whether a task of the key may start, or any of the queue for "", as far as its rate goes.
+// HasToken reports whether the rate limit of the key, or of the queue if key is "", lets a task start.
 func (s *Set) HasToken(key string, now store.Time) bool {
 	b := s.buckets[key]
 	if b == nil {
@@ -61,12 +61,12 @@ func (s *Set) HasToken(key string, now store.Time) bool {
 	return b.Level >= Enough
 }
 
-// NextToken says whether the rate of a key, or for "" that of the queue, keeps tasks from running now, and until when.
+// NextToken reports whether the rate limit of a key, or of the queue if key is "", keeps tasks from running now, and until when.
 func (s *Set) NextToken(key string, now store.Time) (until store.Time, empty bool) {
 	return s.buckets[key].EmptyUntil(rateOf(s.settings, key), now)
 }
 
-// TakeOfQueue takes what a task costs from the bucket of the queue, if there is one.
+// TakeOfQueue takes the cost of a task from the bucket of the queue, if it has one.
 func (s *Set) TakeOfQueue(r Round, x *schema.Exec) (taken bool) {
 	if taken = s.take(r, "", x); taken {
 		s.write(r, "", Claims{})
@@ -74,7 +74,7 @@ func (s *Set) TakeOfQueue(r Round, x *schema.Exec) (taken bool) {
 	return taken
 }
 
-// take takes what a task costs from a bucket. If there is one, it is to be stored.
+// take takes the cost of a task from a bucket. If it returns true, the caller must store the bucket.
 func (s *Set) take(r Round, key string, x *schema.Exec) bool {
 	rate := rateOf(s.settings, key)
 	if !rate.IsSet() {
@@ -91,7 +91,7 @@ func (s *Set) take(r Round, key string, x *schema.Exec) bool {
 	return true
 }
 
-// watch sets the deadline at which an empty bucket has a token again. The bucket is to be stored, and swept when it is full.
+// watch sets the deadline at which an empty bucket has a token again. The caller must store the bucket, and sweep it when it is full.
 func (s *Set) watch(r Round, key string, b *Bucket, rate task.Rate) {
 	if b.Level < Enough && b.Due == 0 {
 		b.Due = max(b.Reaches(1, rate), r.Now()+1)
@@ -99,8 +99,8 @@ func (s *Set) watch(r Round, key string, b *Bucket, rate task.Rate) {
 	}
 }
 
-// TokensCame is for the deadline at which a bucket has a token again; false: there is none.
-func (s *Set) TokensCame(r Round, key string, at store.Time) bool {
+// TokenDue handles the deadline at which a bucket has a token again; false: the deadline is void.
+func (s *Set) TokenDue(r Round, key string, at store.Time) bool {
 	b := s.buckets[key]
 	if b == nil || b.Due != at {
 		return false
@@ -113,7 +113,7 @@ func (s *Set) TokensCame(r Round, key string, at store.Time) bool {
 	return true
 }
 
-// Sweep forgets up to most full buckets, and says whether some are left that are not full.
+// Sweep forgets up to most full buckets, and reports whether buckets remain that are not full.
 func (s *Set) Sweep(r Round, most int) (dropped int, left bool) {
 	for key, b := range s.buckets {
 		if dropped == most {

@@ -15,12 +15,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// step is how far the clock goes at least. It is an eighth of the period of all rates, and a power of two, so that no token is lost by
-// rounding.
+// step is the unit of the clock: an eighth of the period of all rates, and a power of two, so that no token is lost by rounding.
 const step store.Time = 1 << 20
 
-// world is the set of a queue over its rows, beside a model: whole eighths of tokens, and who is claimed. Between them the clock stands
-// at whole steps.
+// world holds the set of a queue over its rows, and a model of it: whole eighths of tokens, and the claimed tasks. The clock moves in whole steps.
 type world struct {
 	*testing.T
 	tx       *store.Tx
@@ -28,7 +26,7 @@ type world struct {
 	settings task.Settings
 	set      Set
 	claims   map[string]*Claims
-	model    map[string]*eighths // none: it is full
+	model    map[string]*eighths // missing: it is full
 	claimed  map[task.ID]string  // keys
 	ids      uint64
 }
@@ -76,7 +74,7 @@ func modelRate(s *task.Settings, key string) task.Rate {
 	return s.RulesOf(key).Rate
 }
 
-// fill brings a bucket of the model up to now: a limit of n is n eighths a step.
+// fill brings a bucket of the model up to date: a limit of n is n eighths a step.
 func (b *eighths) fill(r task.Rate, now store.Time) {
 	b.level = min(b.level+int((now-b.at)/step)*r.Limit, 8*r.Capacity())
 	b.at = now
@@ -87,7 +85,7 @@ func (b *eighths) reaches(r task.Rate) store.Time {
 	return b.at + (missing*step+store.Time(r.Limit)-1)/store.Time(r.Limit)
 }
 
-// take is the model's; it says whether there is a rate.
+// take takes tokens in the model, and reports whether there is a rate.
 func (w *world) take(key string, cost int) bool {
 	r := w.rate(key)
 	if !r.IsSet() {
@@ -105,7 +103,7 @@ func (w *world) take(key string, cost int) bool {
 	return true
 }
 
-// begin claims a task, whether or not its key has a token: a leader asks before.
+// begin claims a task, whether or not its key has a token: a leader checks that first.
 func (w *world) begin(key string, cost int) {
 	w.ids++
 	id := task.NewID(1, 1, w.ids)
@@ -148,7 +146,7 @@ func (w *world) end(id task.ID) {
 	}
 }
 
-// deadlines are those of buckets, by key. There is one of each at most.
+// deadlines returns those of buckets, by key. Each has at most one.
 func (w *world) deadlines() map[string]store.Time {
 	all := map[string]store.Time{}
 	for key, b := range w.set.buckets {
@@ -174,7 +172,7 @@ func (w *world) deadlines() map[string]store.Time {
 	return all
 }
 
-// pass lets steps go by, and tokens come when they are due.
+// pass advances the clock by steps, and handles deadlines when they are due.
 func (w *world) pass(n int) {
 	end := w.now + store.Time(n)*step
 	for {
@@ -189,10 +187,10 @@ func (w *world) pass(n int) {
 		}
 		w.now = at
 		w.tx.Delete(schema.DeadlineKey(at, schema.OnTokens, "ns", schema.BucketRest("q", key)))
-		if w.set.TokensCame(w, key, at-1) {
+		if w.set.TokenDue(w, key, at-1) {
 			w.Fatalf("tokens of %q come before their time", key)
 		}
-		if !w.set.TokensCame(w, key, at) {
+		if !w.set.TokenDue(w, key, at) {
 			w.Fatalf("no tokens of %q come at their time", key)
 		}
 	}
@@ -254,7 +252,7 @@ func (w *world) follow(next task.Settings) {
 	w.settings = next
 }
 
-// check holds the set, and one that is read from the rows, against the model.
+// check compares the set, and one read from the rows, with the model.
 func (w *world) check() {
 	w.deadlines()
 	fresh := NewSet("ns", "q", &w.settings, w)
@@ -286,14 +284,14 @@ func (w *world) check() {
 			if at, empty := set.NextToken(key, w.now); empty == has || at != until {
 				w.Fatalf("key %q has a token: %t, at %d; the model says %t, at %d", key, !empty, at, has, until)
 			}
-			if fill := set == &fresh || w.ids%3 == 0; fill && set.HasToken(key, w.now) != has { // it fills the bucket
+			if fill := set == &fresh || w.ids%3 == 0; fill && set.HasToken(key, w.now) != has { // HasToken fills the bucket
 				w.Fatalf("key %q has a token: %t", key, !has)
 			}
 		}
 	}
 }
 
-// TestModel holds random lives of a queue's tokens and claims against the model.
+// TestModel compares random lives of a queue's tokens and claims with the model.
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
 		w, rng := newWorld(t), rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test that can be repeated
@@ -347,7 +345,7 @@ func (w *world) uses() (n int) {
 	return n
 }
 
-// A token is there when its time has come, even if the deadline has not been met. With what rounding leaves of one, a key has it.
+// A token is available at its time, even if the deadline has not been handled yet, and within rounding errors.
 func TestTokensAtTheirBounds(t *testing.T) {
 	w := newWorld(t)
 	w.settings.PerKey.Rate = each(1, 0)
@@ -355,7 +353,7 @@ func TestTokensAtTheirBounds(t *testing.T) {
 	if w.now += 8 * step; !w.set.HasToken("a", w.now) {
 		t.Error("a key has no token when it is due")
 	}
-	if w.set.TokensCame(w, "b", w.now) {
+	if w.set.TokenDue(w, "b", w.now) {
 		t.Error("tokens came of a key that has all")
 	}
 	b := &Bucket{Level: Enough, At: w.now}
@@ -368,8 +366,7 @@ func TestTokensAtTheirBounds(t *testing.T) {
 	}
 }
 
-// Rows of claims that are none any more, as an older leader leaves them, count for nothing, and go with the next claim. Rows that
-// stand for something, too, stay.
+// Rows of ended claims, as left by an older leader, are ignored, and deleted with the next claim. Rows that also hold something valid stay.
 func TestStaleRows(t *testing.T) {
 	w := newWorld(t)
 	for n, x := range []schema.Exec{
@@ -389,9 +386,9 @@ func TestStaleRows(t *testing.T) {
 		w.tx.Set(schema.UseKey("ns", "q", key), u.Encode())
 	}
 	use("", nil, 9)                            // of no key
-	use("a", nil, 1, 2, 3, 4, 5, 9)            // 1 is its own
+	use("a", nil, 1, 2, 3, 4, 5, 9)            // 1 is claimed for this key
 	use("b", &Bucket{At: 7}, 1)                // it has spent tokens
-	use("c", nil, 3, 4)                        // stands for nothing
+	use("c", nil, 3, 4)                        // holds nothing valid
 	for _, id := range []byte{2, 3, 4, 5, 9} { // 2 is claimed
 		w.tx.Set(schema.ClaimedKey("ns", "q", "b", task.ID{id}), nil)
 	}
@@ -413,7 +410,7 @@ func TestStaleRows(t *testing.T) {
 	}
 }
 
-// A damaged row stops who reads it.
+// A damaged row stops the reader.
 func TestDamagedRowsStop(t *testing.T) {
 	for what, key := range map[string][]byte{"use": schema.UseKey("ns", "q", "a"), "task": schema.IDKey("ns", schema.TableExec, task.ID{1})} {
 		w := newWorld(t)

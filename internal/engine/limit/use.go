@@ -12,9 +12,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Use is what a key of a queue uses at the moment: tokens, and claims. It is a row, written when a claim begins. When one
-// ends, the row is left as it is while the key has spent tokens or other claims: whether a task that it names is still claimed
-// the task itself says. So a keyed task costs one row more than one without a key, and a key with a rate, none but that.
+// Use is the row of what a key uses: tokens and claims. It is written when a claim begins. When one ends, the row stays as it is while the key has
+// spent tokens or other claims: readers check whether the listed tasks are still claimed. So a keyed task costs one row more than a task without a
+// key, and a rate costs no further row.
 type Use struct {
 	Bucket *Bucket // nil: it is full
 	Claims
@@ -22,15 +22,15 @@ type Use struct {
 
 // Claims are the claimed tasks of a key.
 type Claims struct {
-	Named []task.ID // those that the key's row names, up to MaxNamed
-	// Others have rows of their own: the key's row must not grow with what a key runs.
+	Named []task.ID // those listed in the key's row, up to MaxNamed
+	// Others have rows of their own, so that the key's row does not grow with its claims.
 	Others map[task.ID]struct{}
 }
 
-// MaxNamed is how many claimed tasks the row of a key names at most.
+// MaxNamed is the maximum number of claimed tasks listed in the row of a key.
 const MaxNamed = 4
 
-// Count is how many tasks of the key are claimed.
+// Count returns how many tasks of the key are claimed.
 func (u *Claims) Count() int { return len(u.Named) + len(u.Others) }
 
 // AddOther adds a claimed task that has a row of its own.
@@ -41,7 +41,7 @@ func (u *Claims) AddOther(id task.ID) {
 	u.Others[id] = struct{}{}
 }
 
-// Each calls fn for the tasks of the key that are claimed, until it returns false.
+// Each calls fn for the claimed tasks of the key, until it returns false.
 func (u *Claims) Each(fn func(task.ID) bool) {
 	for _, id := range u.Named {
 		if !fn(id) {
@@ -69,7 +69,7 @@ func (u *Use) Encode() []byte {
 	return r
 }
 
-// DecodeUse reads a row; the error says what is damaged in it.
+// DecodeUse decodes a row. The error says what is damaged.
 func DecodeUse(row []byte) (u Use, err error) {
 	b := Bucket{}
 	odd := false

@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 		key, value []byte
 		want       string
 	}{
-		{"no queue", append(schema.Table(checktest.NS, schema.TableNews), "task.dead\x00"...), (&tally{sent: sent}).encode(), "can't be read"},
+		{"no queue", append(schema.Table(checktest.NS, schema.TableNotification), "task.dead\x00"...), (&tally{sent: sent}).encode(), "can't be read"},
 		{"no row", subject{checktest.NS, task.NotifyDead, "q"}.key(), []byte{0xff}, "can't be read"},
 		{"no sample", subject{checktest.NS, task.NotifyDead, "q"}.key(), withSample("{"), "can't be read"},
 		{"an empty watch", watchKey(checktest.NS), nil, "watch"},
@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// withSample is a row with a sample that says this, and a good one behind it.
+// withSample returns a row with this sample, followed by a valid one.
 func withSample(says string) []byte {
 	r := schema.NewRow(0)
 	r.ID(2, task.ID{1})

@@ -1,3 +1,3 @@
-// Package notify gathers what webhooks are to be told of, in the entry that makes it happen. It knows nothing of webhooks but which kinds
-// of notifications somebody wants.
+// Package notify gathers events for webhooks, in the log entry that causes them. Of webhooks it knows only which kinds of notifications they
+// subscribe to.
 package notify

@@ -20,26 +20,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy gathers what webhooks are to be told of.
+// Policy gathers events for webhooks.
 var Policy = engine.Policy{
 	Seal: seal, Erased: erased, Check: check,
-	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnNews: due},
+	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnNotification: due},
 }
 
-// What webhooks are to be told of is gathered here, in the very entry that makes it happen: a row for each kind and queue that has
-// something to tell, however many tasks die. When its time comes, what it holds becomes a message for the system shard, and the row rests
-// for a while before it has the next. Where no webhook wants to hear of it, there is neither a row nor a look for one.
+// Events for webhooks are gathered here, in the very log entry that causes them: one row, a tally, for each kind and queue with events, however many
+// tasks die. When the tally closes, its contents become a message for the system shard, and the row pauses for a while before it sends the next.
+// Without a webhook that subscribes to an event there is neither a row nor a read.
 
 const (
-	// settleTime is how long the first of something waits for others to be told with.
+	// settleTime is how long the first event waits for others to be sent with it.
 	settleTime = 5 * time.Second
-	// interval is how often a kind and queue is told of at most.
+	// interval is the minimum time between two notifications of a kind and queue.
 	interval = time.Minute
-	// retryAfter is the pause while what was told last is still on its way.
+	// retryAfter is the delay while the last notification is still on its way.
 	retryAfter = 10 * time.Second
 )
 
-// subject names what is gathered together.
+// subject identifies a tally.
 type subject struct {
 	ns    string
 	kind  task.NotificationKind
@@ -48,14 +48,14 @@ type subject struct {
 
 func (n subject) rest() []byte { return append(append([]byte(n.kind), 0), n.queue...) }
 func (n subject) key() []byte {
-	return append(append(schema.Table(n.ns, schema.TableNews), n.rest()...), 0)
+	return append(append(schema.Table(n.ns, schema.TableNotification), n.rest()...), 0)
 }
 
-// tally is what was gathered; with a count of 0 it rests.
+// tally holds the events gathered of a subject; with a count of 0 it is pausing.
 type tally struct {
 	subject
-	closes      store.Time // has a deadline
-	sent        task.ID    // the message before; zero: none
+	closes      store.Time // its deadline
+	sent        task.ID    // the previous message; zero: none
 	count       int64
 	first, last store.Time
 	fingerprint uint64
@@ -74,7 +74,7 @@ func (t *tally) encode() []byte {
 	for i := range t.samples {
 		b, err := json.Marshal(&t.samples[i])
 		if err != nil {
-			panic(err) // texts, numbers and times always have a form
+			panic(err) // strings, numbers and times can always be encoded
 		}
 		r.Bytes(7, b)
 	}
@@ -115,31 +115,31 @@ func decodeTally(name subject, row []byte) (*tally, error) {
 	return t, err
 }
 
-// memory is a leader's memory of what is gathered.
+// memory is what a leader remembers of watches and tallies.
 type memory struct {
-	watches map[string]*watch // by namespace; one without rules: nobody wants to hear of anything
+	watches map[string]*watch // by namespace; one without rules subscribes to nothing
 	tallies map[subject]*tally
 }
 
 func memoryOf(r *engine.Round) *memory { return engine.Memory[memory](r.Leader()) }
 
-// dirtyTallies are those that a round has changed.
+// dirtyTallies are the tallies that a round has changed.
 type dirtyTallies []*tally
 
-// erased forgets what a namespace has gathered.
+// erased drops the tallies and the watch of a namespace from memory.
 func erased(l *engine.Leader, ns string) {
 	m := engine.Memory[memory](l)
 	delete(m.watches, ns)
 	maps.DeleteFunc(m.tallies, func(n subject, _ *tally) bool { return n.ns == ns })
 }
 
-// watch is the copy of what a namespace's webhooks want to hear of.
+// watch is the shard's copy of what a namespace's webhooks subscribe to.
 type watch struct {
 	task.Watch
-	wanted map[subject]bool // what was asked before
+	wanted map[subject]bool // answers of Wants
 }
 
-// maxWanted bounds the answers that a watch remembers: as many as there may be queues.
+// maxWanted bounds the answers that a watch remembers: about one for each possible queue.
 const maxWanted = 50_000
 
 func (w *watch) wants(n subject) bool {
@@ -181,21 +181,20 @@ func decodeWatch(row []byte, w *task.Watch) error {
 	return json.Unmarshal(row[1:], w)
 }
 
-// PutWatch makes the shard's copy of what a namespace's webhooks want to hear of at least as new as this.
+// PutWatch updates the shard's copy of what a namespace's webhooks subscribe to, unless it is as new already.
 func PutWatch(r *engine.Round, ns string, to task.Watch) {
 	if watchOf(r, ns).Version >= to.Version {
 		return
 	}
 	row, err := json.Marshal(to)
 	if err != nil {
-		panic(err) // texts and numbers always have a form
+		panic(err) // strings and numbers can always be encoded
 	}
 	r.Tx().Set(watchKey(ns), append([]byte{schema.RowVersion}, row...))
 	memoryOf(r).watches[ns] = &watch{Watch: to, wanted: map[subject]bool{}}
 }
 
-// seal gathers what the round has brought about, when all of it is known. Where nothing happened of what webhooks may want to hear
-// of, it costs nothing.
+// seal gathers the events of the round, once all of them are known. It costs nothing if there are none.
 func seal(r *engine.Round) {
 	if r.Deaths() > 0 {
 		gatherDeaths(r)
@@ -211,8 +210,8 @@ func seal(r *engine.Round) {
 		}
 		gather(r, subject{c.Namespace, kind, c.Queue}, 1, s)
 	}
-	for i := range r.Happened {
-		if h := &r.Happened[i]; h.What == string(task.NotifyScheduleMissed) {
+	for i := range r.Events {
+		if h := &r.Events[i]; h.Kind == string(task.NotifyScheduleMissed) {
 			gather(r, subject{h.Namespace, task.NotifyScheduleMissed, h.Queue}, int64(h.Count),
 				task.NotificationSample{Schedule: h.Name, Type: h.Type, Reason: h.Reason, Count: h.Count})
 		}
@@ -225,11 +224,11 @@ func seal(r *engine.Round) {
 	}
 }
 
-// gatherDeaths counts the dead letters and poisoned tasks of the round. Only the last of each kind and queue are looked at closely.
+// gatherDeaths counts the dead letters and poisoned tasks of the round. Only the last ones of each kind and queue become samples.
 func gatherDeaths(r *engine.Round) {
 	var newest map[*tally][]*engine.Transition
 	var name subject
-	var gathered *tally // of that name; nil: nobody wants to hear of it
+	var gathered *tally // of that name; nil: no webhook subscribes to it
 	for i := range r.Transitions {
 		t := &r.Transitions[i]
 		if !t.Dies() {
@@ -263,7 +262,7 @@ func gatherDeaths(r *engine.Round) {
 	}
 }
 
-// gather adds something to what is told of, if any webhook wants to hear of it.
+// gather adds n events with one sample to a tally, if a webhook subscribes to it.
 func gather(r *engine.Round, name subject, n int64, s task.NotificationSample) {
 	if t := tallyOf(r, name); t != nil {
 		s.At = r.Now().Time()
@@ -272,7 +271,7 @@ func gather(r *engine.Round, name subject, n int64, s task.NotificationSample) {
 	}
 }
 
-// tallyOf is what is gathered under a name; nil: no webhook wants to hear of it.
+// tallyOf returns the tally of a subject, creating it if need be; nil: no webhook subscribes to it.
 func tallyOf(r *engine.Round, name subject) *tally {
 	if !watchOf(r, name.ns).wants(name) {
 		return nil
@@ -281,12 +280,12 @@ func tallyOf(r *engine.Round, name subject) *tally {
 	if t == nil {
 		t = &tally{subject: name, closes: r.Now().Add(settleTime)}
 		memoryOf(r).tallies[name] = t
-		r.SetDeadline(t.closes, schema.OnNews, name.ns, name.rest())
+		r.SetDeadline(t.closes, schema.OnNotification, name.ns, name.rest())
 	}
 	return t
 }
 
-// readTally reads what is gathered under a name; nil: there is no row.
+// readTally reads the tally of a subject; nil: there is none.
 func readTally(r *engine.Round, name subject) *tally {
 	if t := memoryOf(r).tallies[name]; t != nil {
 		return t
@@ -297,7 +296,7 @@ func readTally(r *engine.Round, name subject) *tally {
 	}
 	t, err := decodeTally(name, row)
 	schema.Must(err)
-	watchOf(r, name.ns) // has room made for tallies
+	watchOf(r, name.ns) // allocates the map of tallies
 	memoryOf(r).tallies[name] = t
 	return t
 }
@@ -311,7 +310,7 @@ func add(r *engine.Round, t *tally, n int64) {
 	touchTally(r, t)
 }
 
-// touchTally has the row written when the round is sealed: once, however many tasks died.
+// touchTally makes seal write the row, once for however many events.
 func touchTally(r *engine.Round, t *tally) {
 	if !t.dirty {
 		t.dirty = true
@@ -320,8 +319,8 @@ func touchTally(r *engine.Round, t *tally) {
 	}
 }
 
-// due sends what was gathered to the system shard, or forgets a row that has rested. What was sent before must have arrived, so that
-// the system shard hears of each in its order, and knows one that comes twice.
+// due sends a tally to the system shard, or deletes one whose pause is over without new events. The previous message must have been delivered, so
+// that the system shard gets them in order and can detect repeats.
 func due(r *engine.Round, d schema.Deadline) {
 	kind, queue, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
@@ -343,15 +342,15 @@ func due(r *engine.Round, d schema.Deadline) {
 	default:
 		t.closes = r.Now().Add(interval)
 		t.sent = t.message()
-		r.Send(name.ns, &outbox.Message{Request: t.sent, Notification: t.told(int64(r.Now()))})
+		r.Send(name.ns, &outbox.Message{Request: t.sent, Notification: t.notification(int64(r.Now()))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
-	r.SetDeadline(t.closes, schema.OnNews, name.ns, name.rest())
+	r.SetDeadline(t.closes, schema.OnNotification, name.ns, name.rest())
 	touchTally(r, t)
 }
 
-// told is what was gathered, as it is told.
-func (t *tally) told(seq int64) *task.Notification {
+// notification returns the notification to send.
+func (t *tally) notification(seq int64) *task.Notification {
 	n := &task.Notification{Kind: t.kind, Namespace: t.ns, Queue: t.queue, Count: t.count, First: t.first.Time(), Last: t.last.Time(),
 		Samples: slices.Clone(t.samples), Seq: seq}
 	if t.fingerprint != 0 {
@@ -360,7 +359,7 @@ func (t *tally) told(seq int64) *task.Notification {
 	return n
 }
 
-// message names what is told as a message: nothing is gathered under a name twice at the same time.
+// message returns the request id of the message. It is unique because a subject has only one tally that begins at a time.
 func (t *tally) message() task.ID {
 	var name task.ID
 	binary.BigEndian.PutUint64(name[8:], xxhash.Sum64(t.key()))

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A watch remembers what was asked, of so many queues as there may be.
+// A watch remembers its answers, for as many queues as there may be.
 func TestWatchRemembers(t *testing.T) {
 	w := &watch{Watch: task.Watch{Rules: []task.WatchRule{{Kinds: task.NotificationKinds, Queues: []string{"q*"}}}}, wanted: map[subject]bool{}}
 	most := 0
@@ -23,7 +23,7 @@ func TestWatchRemembers(t *testing.T) {
 	}
 }
 
-// What is told at different times, or under different names, are different messages.
+// Notifications at different times, or of different subjects, are different messages.
 func TestMessages(t *testing.T) {
 	seen := map[task.ID]bool{}
 	for _, name := range []subject{{"ns", task.NotifyDead, "q"}, {"ns", task.NotifyDead, "r"}, {"ns", task.NotifyPoisoned, "q"}, {"other", task.NotifyDead, "q"}} {

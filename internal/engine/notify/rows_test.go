@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
+// FuzzRows decodes any bytes as each kind of row: the result is an error or a row, never a panic, and a row survives encoding and decoding.
 func FuzzRows(f *testing.F) {
 	f.Add((&tally{closes: 5, sent: task.ID{1}, count: 2, first: 3, last: 4, fingerprint: 7, samples: []task.NotificationSample{{Type: "t"}}}).encode())
 	f.Add([]byte{})

@@ -1,3 +1,3 @@
-// Package once keeps effects that tasks want to have only once: keys that a claim holds until it says what came of it. It knows of claims what the
-// engine says, and nothing of where a key's shard lies.
+// Package once makes effects of tasks happen only once: a claim holds a key until it reports a result. It knows of claims what the engine tells, but
+// not where a key's shard is.
 package once

@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A hold is that of one claim of one task: neither a later claim of the task, nor a claim of the same number in another epoch, nor one of
-// another task has it.
+// A hold belongs to one claim of one task: neither to a later claim of the task, nor to a claim with the same fence in another epoch, nor to another
+// task's.
 func TestHolderIsOneClaim(t *testing.T) {
 	h := Holder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}
 	for what, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestSoundRows(t *testing.T) {
 	}
 }
 
-// The last end is that of the keys of a queue in the slots that are asked for.
+// LastEnd covers the keys of a queue in the given slots.
 func TestLastEnd(t *testing.T) {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
 	if err != nil {
@@ -90,7 +90,7 @@ func TestLastEnd(t *testing.T) {
 	}
 }
 
-// A claim holds as long as its task is there, and is claimed by it.
+// A claim holds as long as its task exists and is claimed with it.
 func TestClaimHolds(t *testing.T) {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
 	if err != nil {

@@ -12,52 +12,51 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy lets effects happen once.
+// Policy implements once keys.
 var Policy = engine.Policy{
 	Check: check,
 	Due:   map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnOnce: ends},
 }
 
-// A once key stands for an effect that the tasks of a queue want to have only once, whichever of them brings it about. Its row
-// says either who holds it, while the effect is under way, or what came of it, until its time is over.
+// A once key stands for an effect that must happen only once, whichever task of the queue performs it. Its row names the holder while the effect is
+// in progress, and then the result until that expires.
 //
-// A hold has no lease of its own: it is worth what the claim is that made it. Whoever asks looks whether that claim still
-// holds, so that nothing needs to be given back, extended or cleaned up in time, and a hold can't outlive a crash.
+// A hold has no lease of its own: it is valid as long as the claim that took it. Readers check whether that claim still holds, so that nothing needs
+// to be released, extended or cleaned up in time, and a hold can't outlive a crash.
 //
 //	begin ─▶ held by the claim ──finish──▶ done ──its time is over──▶ no row
 //	            │         ▲
 //	            │         └─ begin by another claim, once this one has ended
 //	            └─ abandon ─▶ no row
 //
-// Where the task and the key lie in one shard, all of that is decided in one entry. If they don't, the router has the task's
-// shard confirm the claim first, and asks the holder's shard whether a hold is worth anything: that a claim has ended stays
-// true for ever.
+// If the task and the key are in the same shard, all of that is decided in one log entry. If not, the router first has the task's shard confirm the
+// claim, and asks the holder's shard whether a hold is still valid: once a claim has ended, it stays ended.
 
-// Verb is what a claim does with a once key.
+// Verb is an operation on a once key.
 type Verb uint8
 
-// The verbs. Each may be repeated: it gets the same answer.
+// The verbs. Each may be repeated, with the same answer.
 const (
-	Begin   Verb = 1 + iota // hold the key, unless the effect is there, or another holds it
-	Finish                  // the effect is there
-	Abandon                 // it is not, and somebody else may try
+	Begin   Verb = 1 + iota // hold the key, unless the effect has happened or another claim holds the key
+	Finish                  // the effect has happened
+	Abandon                 // it has not, and another task may try
 )
 
-// Call is a verb on a once key. The key, result and times are checked.
+// Call is a verb on a once key. The caller has validated key, result and times.
 type Call struct {
 	Verb   Verb
 	Hold   engine.Hold
 	Key    string
-	Result []byte        // of OnceFinish: a JSON value
-	TTL    time.Duration // of OnceFinish: how long the result is kept
+	Result []byte        // of Finish: a JSON value
+	TTL    time.Duration // of Finish: how long the result is kept
 
-	// Routed is the version of the queue by which this shard was chosen for the key. 0: it was not, the shard is the task's, and
-	// answers OnceAway if the key may lie elsewhere.
+	// Routed is the version of the queue by which this shard was chosen for the key. 0: it was not; this is the task's shard, which answers Away if
+	// the key may be elsewhere.
 	Routed uint64
-	// By is the claim as its own shard has just confirmed it, which is another one. nil: it lies in this shard, which looks.
+	// By is a claim of another shard, as that shard has just confirmed it. nil: the claim is in this shard, which checks it.
 	By    *Holder
 	Queue string // with By
-	// Ended is a claim of another shard that holds no more, by that shard's word.
+	// Ended is a claim of another shard that no longer holds, according to that shard.
 	Ended *Holder
 }
 
@@ -69,45 +68,45 @@ type Holder struct {
 	Worker string
 }
 
-// same says whether two are one claim.
+// same reports whether two holders are the same claim.
 func (h Holder) same(o *Holder) bool {
 	return o != nil && h.ID == o.ID && h.Fence == o.Fence && h.Nonce == o.Nonce
 }
 
-// State is how a once key stands after a call.
+// State is the state of a once key after a call.
 type State uint8
 
 const (
-	Free State = 1 + iota // nobody holds it: after OnceAbandon
-	Run                   // the caller holds it: it is to bring the effect about
-	Done                  // the effect is there
+	Free State = 1 + iota // no claim holds it: after Abandon
+	Run                   // the caller holds it and should perform the effect
+	Done                  // the effect has happened
 	Held                  // another claim holds it
-	Away                  // the claim holds its task, and the key is to be looked for by the queue's slots
+	Away                  // the claim is confirmed, and the key must be looked up in the shard of its slot
 )
 
-// Answer tells how a once key stands.
+// Answer is the answer to a call.
 type Answer struct {
 	State      State
-	Result     []byte        // of OnceDone
-	Until      store.Time    // of OnceDone: when the result is forgotten
-	Holder     Holder        // of OnceHeld; of OnceAway: the caller's claim
-	Far        bool          // of OnceHeld: the holder lies in another shard, which may know that it holds no more
-	RetryAfter time.Duration // of OnceHeld
-	Queue      string        // of OnceAway
+	Result     []byte        // of Done
+	Until      store.Time    // of Done: when the result is forgotten
+	Holder     Holder        // of Held; of Away: the caller's claim
+	Far        bool          // of Held: the holder is in another shard, which may know that it no longer holds
+	RetryAfter time.Duration // of Held
+	Queue      string        // of Away
 }
 
 const (
-	// farHold is how long a hold by a claim of another shard is kept: longer than any run, so that the claim has ended by then.
+	// farHold is how long a hold of a claim in another shard is kept: longer than any run, so that the claim has ended by then.
 	farHold = 2 * task.MaxRun
-	// A key that is held is worth asking for again when the holder's lease ends, but not more seldom than after onceRest.
+	// A call on a held key should be retried when the holder's lease ends, but after onceRest at the latest.
 	minOnceRest = 50 * time.Millisecond
 	onceRest    = time.Second
 )
 
 // Do runs a verb on a once key.
 //
-// Errors: those of a stale claim; wrong_state for a finish of what the claim does not hold; ErrSlotMoved if the key has no row
-// here and its slot lies in another shard; ErrUnknownQueue.
+// Errors: those of a stale claim; wrong_state if the claim finishes a key that it does not hold; ErrSlotMoved if the key has no row here and its slot
+// is in another shard; ErrUnknownQueue.
 func Do(r *engine.Round, c *Call) (Answer, error) {
 	by, q, err := caller(r, c)
 	if err != nil {
@@ -126,7 +125,7 @@ func Do(r *engine.Round, c *Call) (Answer, error) {
 	return k.present()
 }
 
-// caller is the claim that calls, and the queue of its task.
+// caller returns the calling claim, and the queue of its task.
 func caller(r *engine.Round, c *Call) (*Holder, *engine.Queue, error) {
 	if c.By != nil {
 		q := r.Queue(c.Hold.Namespace, c.Queue)
@@ -142,7 +141,7 @@ func caller(r *engine.Round, c *Call) (*Holder, *engine.Queue, error) {
 	return &Holder{ID: c.Hold.ID, Fence: x.Fence, Nonce: x.Claim.Nonce, Worker: x.Claim.Worker}, r.QueueOf(c.Hold.Namespace, x), nil
 }
 
-// String is the verb as it stands in a refusal.
+// String returns the verb as it is named in errors.
 func (v Verb) String() string {
 	switch v {
 	case Begin:
@@ -153,16 +152,16 @@ func (v Verb) String() string {
 	return "abandon once"
 }
 
-// lookup is a verb on one key.
+// lookup is a call in progress.
 type lookup struct {
 	r   *engine.Round
 	c   *Call
 	key []byte
-	row row // as it was read
+	row row // as read
 	by  Holder
 }
 
-// read finds the key's row, unless its time is over. A hold of a claim that lies in this shard lasts as long as the claim.
+// read reads the key's row; false: there is none, or it has expired. A hold of a claim in this shard lasts as long as the claim.
 func (k *lookup) read() bool {
 	value, ok := k.r.Tx().Get(k.key)
 	if !ok {
@@ -174,7 +173,7 @@ func (k *lookup) read() bool {
 	return k.row.until > k.r.Now() || stillHeld(k.r, k.c.Hold.Namespace, &k.row)
 }
 
-// stillHeld says whether a row is a hold by a claim of this shard that still holds.
+// stillHeld reports whether a row is a hold of a claim of this shard that still holds its task.
 func stillHeld(r *engine.Round, ns string, o *row) bool {
 	if o.done || o.far {
 		return false
@@ -183,13 +182,13 @@ func stillHeld(r *engine.Round, ns string, o *row) bool {
 	return err == nil && x.ClaimedWith(o.holder.Fence, o.holder.Nonce)
 }
 
-// ClaimHolds says whether a claim of this shard still holds its task. What is no more stays so.
+// ClaimHolds reports whether a claim of this shard still holds its task. Once false, it stays false.
 func ClaimHolds(from store.Reader, ns string, h Holder) bool {
 	x, err := schema.ReadExec(from, ns, h.ID)
 	return err == nil && x.ClaimedWith(h.Fence, h.Nonce)
 }
 
-// absent answers if there is nothing to know of the key.
+// absent answers a call on a key without a row.
 func (k *lookup) absent() (Answer, error) {
 	switch k.c.Verb {
 	case Begin:
@@ -200,7 +199,7 @@ func (k *lookup) absent() (Answer, error) {
 	return Answer{State: Free}, nil
 }
 
-// present answers by the key's row.
+// present answers a call on a key with a row.
 func (k *lookup) present() (Answer, error) {
 	mine := k.row.holder.same(&k.by)
 	switch {
@@ -226,7 +225,7 @@ func (k *lookup) present() (Answer, error) {
 	return k.take()
 }
 
-// live says whether the claim that holds the key may still hold its task.
+// live reports whether the claim that holds the key may still hold its task.
 func (k *lookup) live() bool {
 	h := &k.row.holder
 	switch {
@@ -246,7 +245,7 @@ func (k *lookup) held() Answer {
 	return a
 }
 
-// take makes the caller the holder.
+// take makes the caller the holder of the key.
 func (k *lookup) take() (Answer, error) {
 	row := row{holder: k.by, far: k.c.By != nil, until: k.r.Now().Add(farHold)}
 	if !row.far {
@@ -270,14 +269,14 @@ func (k *lookup) set(row row) {
 	k.r.SetDeadline(row.until, schema.OnOnce, k.c.Hold.Namespace, k.rest())
 }
 
-// forgetDeadline removes the deadline of the row as it was read, if it was.
+// forgetDeadline removes the deadline of the row that was read, if any.
 func (k *lookup) forgetDeadline() {
 	if k.row.until != 0 {
 		k.r.Tx().Delete(schema.DeadlineKey(k.row.until, schema.OnOnce, k.c.Hold.Namespace, k.rest()))
 	}
 }
 
-// rest names the row in its deadline.
+// rest returns the part of the deadline's key that names the row.
 func (k *lookup) rest() []byte { return k.key[len(k.c.Hold.Namespace)+2:] }
 
 func (k *lookup) notHeld(why string) error {
@@ -285,8 +284,8 @@ func (k *lookup) notHeld(why string) error {
 		Message: fmt.Sprintf("%s %q of task %q at fence %d: %s", k.c.Verb, k.c.Key, k.c.Hold.ID, k.c.Hold.Token.Fence, why)}
 }
 
-// takenOver refuses a claim because another one has the key. One of this shard that still holds its task never had it; one of
-// another shard may have lost it after its end.
+// takenOver returns the error for a claim when another one has the key. A claim of this shard that still holds its task never had the key; one of
+// another shard may have ended and lost it.
 func (k *lookup) takenOver() error {
 	h := &k.row.holder
 	how := "is held by"
@@ -301,8 +300,8 @@ func (k *lookup) takenOver() error {
 		Message: fmt.Sprintf("%s %q of task %q at fence %d: %s", k.c.Verb, k.c.Key, k.c.Hold.ID, k.c.Hold.Token.Fence, why)}
 }
 
-// ends forgets a row whose time is over. A hold whose claim still holds its task is kept on: the shard had no leader when
-// the run was to end, and the claim got a last stretch.
+// ends deletes an expired row. A hold whose claim still holds its task is kept: the shard had no leader when the run should have ended, and the claim
+// was extended.
 func ends(r *engine.Round, d schema.Deadline) {
 	key := append(schema.Table(d.Namespace, schema.TableOnce), d.Rest...)
 	value, ok := r.Tx().Get(key)
@@ -322,7 +321,7 @@ func ends(r *engine.Round, d schema.Deadline) {
 	}
 }
 
-// LastEnd is when the last of a queue's once keys in some slots ends that has a row here; 0: there is none.
+// LastEnd returns when the last of a queue's once keys in some slots expires, of those with a row here; 0: there is none.
 func LastEnd(from store.Reader, ns, name string, slots task.SlotSet) (last store.Time, err error) {
 	prefix := schema.QueueKey(ns, schema.TableOnce, name)
 	from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
@@ -337,11 +336,11 @@ func LastEnd(from store.Reader, ns, name string, slots task.SlotSet) (last store
 	return last, err
 }
 
-// row is what is known of a once key.
+// row is the stored state of a once key.
 type row struct {
 	done   bool
-	holder Holder     // the claim that holds the key, or that brought the effect about
-	far    bool       // the holder lies in another shard
+	holder Holder     // the claim that holds the key, or that performed the effect
+	far    bool       // the holder is in another shard
 	result []byte     // if done
 	until  store.Time // when the row is forgotten
 }
@@ -386,12 +385,12 @@ func decodeRow(row []byte) (o row, err error) {
 	return o, err
 }
 
-// sound says whether the parts of a row fit together: somebody holds the key, or did, and only the end brings a result.
+// sound reports whether the row is consistent: it has a holder, and a result only if it is done.
 func (o row) sound() bool {
 	return o.holder.ID != task.ID{} && (len(o.result) == 0 || o.done && !o.far)
 }
 
-// check: a row says who holds the key or what came of it, and has a deadline.
+// check checks that each row is sound and has a deadline.
 func check(c engine.Checker) {
 	c.Scan(schema.TableOnce, func(k, v []byte) {
 		if o, err := decodeRow(v); err != nil || !o.sound() {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
+// FuzzRows decodes any bytes as each kind of row: the result is an error or a row, never a panic, and a row survives encoding and decoding.
 func FuzzRows(f *testing.F) {
 	f.Add(row{done: true, holder: Holder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add(row{done: true, holder: Holder{ID: task.ID{1}}, result: make([]byte, 100)}.encode())

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// check: the counts of an operation add up and it is forgotten in time, and so is the last step that the shard did for
-// one; what such a step has sent away lies in the outbox.
+// check checks that the counts of each operation add up, that each ended operation and each step has a deadline, and that the tasks a step has sent
+// away are in the outbox.
 func check(c engine.Checker) {
 	unfinished := 0
 	c.Scan(schema.TableOperation, func(k, v []byte) {
@@ -18,8 +18,8 @@ func check(c engine.Checker) {
 			return
 		}
 		waits := o.Spec.Action == task.Move && (!o.State.Ended() || o.State == Failed)
-		if n := o.Done + o.Failed + o.Passed(); n > o.Matched || n < o.Matched && !waits {
-			c.Find("operation %s: %d tasks matched, %d done, %d failed, %d skipped", o.ID, o.Matched, o.Done, o.Failed, o.Passed())
+		if n := o.Done + o.Failed + o.SkippedCount(); n > o.Matched || n < o.Matched && !waits {
+			c.Find("operation %s: %d tasks matched, %d done, %d failed, %d skipped", o.ID, o.Matched, o.Done, o.Failed, o.SkippedCount())
 		}
 		if o.State.Ended() != (o.EndedAt != 0) || (o.State == Paused) != (o.PausedAt != 0) || o.State != Running && o.Stopping != 0 {
 			c.Find("operation %s is %s: ended %d, paused %d, stopping %d", o.ID, o.State, o.EndedAt, o.PausedAt, o.Stopping)

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The counts of an operation add up, and its state has its time.
+// The counts of an operation must add up, and its times must fit its state.
 func TestCheckOperations(t *testing.T) {
 	counts := func(matched, done, failed, skipped int64) Tally {
 		return Tally{Matched: matched, Done: done, Failed: failed, Skipped: []Skipped{{task.SkipSame, skipped}}}
@@ -57,7 +57,7 @@ func TestCheckOperations(t *testing.T) {
 	w.Expect(t, "can't be read", 0)
 }
 
-// A shard's last step counts what it has sent away.
+// A shard's last step must count the tasks it has sent away.
 func TestCheckSteps(t *testing.T) {
 	id := task.ID{1}
 	for _, c := range []struct {

@@ -1,3 +1,3 @@
-// Package operation does one thing with many tasks, step by step, and moves tasks to other queues. It knows the steps of one shard; who asks one
-// shard after another is the broker.
+// Package operation implements bulk operations, which act on many tasks step by step, and the moving of tasks to other queues. It knows the steps in
+// one shard; the broker asks one shard after the other.
 package operation

@@ -10,12 +10,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task never changes queue or shard. To move one, its old self ends and a new one is sent to the other queue, both in one entry.
-// The message goes through the outbox, also when the other queue lies in the same shard, and comes there exactly once. Should the
-// other queue not take it, the old self comes back.
+// A task never changes its queue or shard. To move one, the old task ends and a new one is sent to the other queue, both in one log entry. The
+// message goes through the outbox even if the other queue is in the same shard, and takes effect there exactly once. If the other queue refuses it,
+// the old task is restored.
 
-// moveAway ends a task that waits and sends it to another queue. All that its producer said goes along, and its checkpoint;
-// attempts begin anew, and the idempotency key stays: a repeat of the enqueue still finds the old self, which knows the new one.
+// moveAway ends a waiting task and sends it to another queue. The new task has all that the producer specified, and the checkpoint; its attempts
+// start over. The idempotency key stays with the old task: a repeat of the enqueue still finds it, and it names the new one.
 func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) {
 	e := r.Envelope(ns, t.ID)
 	spec := task.Spec{Type: e.Type, Payload: e.Payload, ContentType: e.ContentType, Queue: c.ToQueue, Priority: x.Priority,
@@ -32,8 +32,8 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 	r.Send(ns, &outbox.Message{Request: engine.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
 }
 
-// settleIn lets a task that was moved here know from where, and have its checkpoint.
-func settleIn(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schema.Exec) {
+// admitMoved records the origin of a task that was moved here, and stores its checkpoint.
+func admitMoved(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schema.Exec) {
 	if n.Moved == nil {
 		return
 	}
@@ -43,9 +43,8 @@ func settleIn(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schema.
 	}
 }
 
-// arrived notes what became of a task that an operation sent to another queue.
-// While its queue is full it stays.
-func arrived(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
+// delivered records the outcome of a task that an operation sent to another queue. While its queue is full, the message stays.
+func delivered(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	switch {
 	case p.From.Operation == task.ID{}:
 		return false
@@ -59,22 +58,22 @@ func arrived(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, r
 	s.away--
 	id := p.Spec.Moved.From
 	switch {
-	case a.Met, refused != nil && refused.Code == task.CodeConflict:
-		comeBack(r, ns, id)
+	case a.KeyTaken, refused != nil && refused.Code == task.CodeConflict:
+		restoreMoved(r, ns, id)
 		s.arrived.skip(task.SkipUniqueKey, 1)
 	case refused != nil:
-		comeBack(r, ns, id)
+		restoreMoved(r, ns, id)
 		s.arrived.fail(id, refused.Message)
 	default:
 		s.arrived.Done++
-		livesOn(r, ns, id, a.ID)
+		setMovedTo(r, ns, id, a.ID)
 	}
 	setStep(r, ns, p.From.Operation, s)
 	return false
 }
 
-// livesOn notes as which task another lives on.
-func livesOn(r *engine.Round, ns string, id, as task.ID) {
+// setMovedTo records the new task of a moved one.
+func setMovedTo(r *engine.Round, ns string, id, as task.ID) {
 	x, err := r.Exec(ns, id)
 	if err != nil || x.Reason != task.ReasonMoved { // its retention is over
 		return
@@ -84,15 +83,15 @@ func livesOn(r *engine.Round, ns string, id, as task.ID) {
 	r.Rewrite(ns, id, &to)
 }
 
-// comeBack lets a task wait again that no other queue takes. If another has its unique key by now, that one is newer, and it stays
+// restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one is newer, and the task stays
 // discarded.
-func comeBack(r *engine.Round, ns string, id task.ID) {
+func restoreMoved(r *engine.Round, ns string, id task.ID) {
 	x, err := r.Exec(ns, id)
 	if err != nil || x.Reason != task.ReasonMoved {
 		return
 	}
 	if r.Queue(ns, x.Queue) == nil {
-		return // deleted with all that was left in it
+		return // deleted with all its ended tasks
 	}
 	back := r.Change(ns, id, x)
 	to := back.To

@@ -17,44 +17,43 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy does one thing with many tasks, step by step.
+// Policy implements bulk operations.
 var Policy = engine.Policy{
-	Admitted: settleIn, Delivered: arrived, Check: check,
+	Admitted: admitMoved, Delivered: delivered, Check: check,
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnOperation: operationEnds, schema.OnStep: stepEnds},
 }
 
-// An operation does one thing with many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one
-// shard after another to do some (operation_step.go) and notes here what came of each step. A step has a number, and the shard that
-// does it remembers that number with the answer: whoever asks again, also another leader, gets the same answer, and nothing is done
-// or counted twice.
+// An operation acts on many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one shard after another to do a
+// step (step.go) and records the outcome of each here. A step has a number, and the shard that does it stores the number with the answer: a repeated
+// request, even from another leader, gets the same answer, and nothing is done or counted twice.
 
-// Spec is what an operator asks for.
+// Spec is what the operator has requested.
 type Spec struct {
 	Action   task.BulkAction
-	Filter   query.Filter  // with the states that it selects
+	Filter   query.Filter  // including the states that it selects
 	ToQueue  string        // of task.Move
 	Priority task.Priority // of task.SetPriority
-	Max      int64         // tasks at most; 0: all that match
-	Canary   int64         // it pauses by itself after so many; 0: it does not
-	Rate     float64       // tasks a second at most; 0: as fast as others allow
-	By       task.Author   // with the reason
-	// Request is that of the call: a repeat finds the same operation.
+	Max      int64         // maximum number of tasks; 0: all that match
+	Canary   int64         // it pauses by itself after that many tasks; 0: it does not
+	Rate     float64       // maximum tasks per second; 0: as fast as other calls allow
+	By       task.Author   // including the reason
+	// Request is the request id of the call: a repeat finds the same operation.
 	Request task.ID
-	// Total is how many tasks matched before the start, or at least so many.
+	// Total is how many tasks matched before the start, or a lower bound if TotalSoFar is set.
 	Total      int64
 	TotalSoFar bool
-	// Until is what the shards' clocks said when they counted: the operation is for the tasks created up to then.
+	// Until holds the shards' times when they counted: the operation is for tasks created up to then.
 	Until []ShardTime
 }
 
-// ShardTime is a moment by the clock of a shard. Those of two shards may be half a second apart.
+// ShardTime is a time of a shard's clock. The clocks of two shards may differ by half a second.
 type ShardTime struct {
 	Shard uint32
 	At    store.Time
 }
 
-// says is what a repeated request must say again: all but what was counted meanwhile, and from where it was said.
-func (s Spec) says() []byte {
+// identity encodes what a repeated request must have in common with the first: everything but the counts and the author.
+func (s Spec) identity() []byte {
 	s.Total, s.TotalSoFar, s.Until, s.By = 0, false, nil, task.Author{}
 	return s.encode()
 }
@@ -67,7 +66,7 @@ func (s *Spec) encode() []byte {
 	return b
 }
 
-// State is where an operation is in its life. The values are stored.
+// State is the state of an operation. The values are stored.
 type State byte
 
 // The states of operations.
@@ -88,10 +87,10 @@ func (s State) String() string {
 	return operationStates[s]
 }
 
-// Ended says whether the operation has come to an end.
+// Ended reports whether the operation has ended.
 func (s State) Ended() bool { return s >= Done }
 
-// Operation is everything known of an operation.
+// Operation is an operation with its progress.
 type Operation struct {
 	ID        task.ID
 	Spec      Spec
@@ -99,47 +98,47 @@ type Operation struct {
 	CreatedAt store.Time
 	EndedAt   store.Time
 	PausedAt  store.Time
-	// Why it is paused, was aborted or has failed, and who wanted that; nobody: it was the operation itself.
+	// Why it is paused, was aborted or has failed, and who requested that; zero: the operation itself.
 	Why       string
 	StoppedBy task.Author
-	ResumedBy task.Author // last
-	// Stopping is what it becomes when the step that may be under way is answered; 0: it goes on.
+	ResumedBy task.Author // the last time
+	// Stopping is the state it changes to when the current step, if any, is answered; 0: it continues.
 	Stopping State
 	Tally
-	Course
+	Progress
 }
 
-// Course is how far an operation has come.
-type Course struct {
+// Progress is the position of an operation.
+type Progress struct {
 	Step   uint64 // the next one, from 1
-	Shard  uint32 // where it is; 0: at none yet
+	Shard  uint32 // the current shard
 	Cursor []byte // where the step begins in the shard
-	Swept  bool   // all of the shard was looked at; what was sent away from there is waited for
-	Probed bool   // the canary is over
+	Swept  bool   // the whole shard was searched; waiting for the tasks sent away from there
+	Probed bool   // the pause of the canary is behind it
 }
 
-// Tally counts what an operation, or a step of it, has done.
+// Tally counts what an operation, or one of its steps, has done.
 type Tally struct {
 	Matched int64
 	Done    int64
 	Skipped []Skipped // by reason
 	Failed  int64
-	Errors  []TaskError // the first
+	Errors  []TaskError // the first ones
 }
 
-// Skipped counts tasks that were passed over for one reason.
+// Skipped counts tasks that were skipped for one reason.
 type Skipped struct {
-	Reason string // task.SkipChanged and its like
+	Reason string // such as task.SkipChanged
 	Count  int64
 }
 
-// TaskError says why nothing could be done with a task.
+// TaskError says why the action failed for a task.
 type TaskError struct {
 	ID      task.ID
 	Message string
 }
 
-// maxTaskErrors is how many errors an operation remembers.
+// maxTaskErrors bounds the errors that an operation records.
 const maxTaskErrors = 10
 
 func (t *Tally) skip(reason string, n int64) {
@@ -166,9 +165,9 @@ func (t *Tally) add(o *Tally) {
 	t.Errors = append(t.Errors, o.Errors[:min(len(o.Errors), maxTaskErrors-len(t.Errors))]...)
 }
 
-// In is the filter of an operation as a shard is to have it: it selects only tasks that were there at the start.
+// In returns the operation's filter for a shard, which selects only tasks that existed at the start.
 func (o *Operation) In(shard uint32) query.Filter {
-	until := o.CreatedAt // by the home's clock: the shard came later
+	until := o.CreatedAt // by the home's clock: the shard was added later
 	for _, u := range o.Spec.Until {
 		if u.Shard == shard {
 			until = u.At
@@ -181,8 +180,8 @@ func (o *Operation) In(shard uint32) query.Filter {
 	return f
 }
 
-// Passed is how many tasks were skipped.
-func (t *Tally) Passed() (n int64) {
+// SkippedCount returns how many tasks were skipped.
+func (t *Tally) SkippedCount() (n int64) {
 	for _, s := range t.Skipped {
 		n += s.Count
 	}
@@ -190,21 +189,21 @@ func (t *Tally) Passed() (n int64) {
 }
 
 const (
-	// maxOperations is how many operations of a namespace may run or be paused.
+	// maxOperations bounds the operations of a namespace that run or are paused.
 	maxOperations = 10
-	// keptOperations is how many that have ended are kept, and operationKept how long.
+	// keptOperations is how many ended operations are kept, and operationKept for how long.
 	keptOperations = 1000
 	operationKept  = 30 * 24 * time.Hour
 )
 
-// Start makes an operation, which runs from now on. A repeat of its
-// request finds it again. Too many that have not ended are refused with task.ErrWrongState.
+// Start creates an operation, which runs from now on. A repeat of the request returns it again. If too many operations have not ended, the error is
+// task.ErrWrongState.
 func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error) {
 	var ended []*Operation
 	unfinished := 0
 	for _, o := range readOperations(r.Tx(), ns) {
 		switch {
-		case o.Spec.Request == spec.Request && bytes.Equal(o.Spec.says(), spec.says()):
+		case o.Spec.Request == spec.Request && bytes.Equal(o.Spec.identity(), spec.identity()):
 			return o, nil
 		case o.Spec.Request == spec.Request:
 			return nil, &task.Error{Code: task.CodeConflict, Field: "request_id",
@@ -222,16 +221,16 @@ func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error
 	for ; len(ended) >= keptOperations; ended = ended[1:] { // the oldest
 		forgetOperation(r, ns, ended[0])
 	}
-	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Course: Course{Step: 1, Shard: id.Shard()}}
+	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Step: 1, Shard: id.Shard()}}
 	setOperation(r, ns, o)
 	r.ToOperate = true
 	_, facts := audit.Changed(nil, spec.facts())
 	noteOperation(r, ns, o, spec.By, task.OperationStarted, facts)
-	operationHappened(r, ns, o, "started", spec.By.Reason)
+	emitEvent(r, ns, o, "started", spec.By.Reason)
 	return o, nil
 }
 
-// operationFacts is what the audit tells of an operation, without what is looked for in payloads.
+// operationFacts describes an operation in the audit log, without the values searched for in payloads.
 type operationFacts struct {
 	Action   task.BulkAction `json:"action"`
 	States   []task.State    `json:"states"`
@@ -241,9 +240,9 @@ type operationFacts struct {
 	Worker   string          `json:"worker"`
 	Error    string          `json:"error"`
 	Print    string          `json:"fingerprint"`
-	Of       string          `json:"operation,omitempty"` // whose tasks are meant
+	Of       string          `json:"operation,omitempty"` // filter by operation
 	Text     string          `json:"text"`
-	Payload  []string        `json:"payload,omitempty"` // paths without their values, which may be out of a payload
+	Payload  []string        `json:"payload,omitempty"` // paths without the values, which may be taken from a payload
 	ToQueue  string          `json:"to_queue"`
 	Priority task.Priority   `json:"priority"`
 	Max      int64           `json:"max"`
@@ -270,25 +269,25 @@ func noteOperation(r *engine.Round, ns string, o *Operation, by task.Author, act
 	auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
 }
 
-// Pause lets an operation rest once the step that may be under way is answered: then it is paused.
+// Pause pauses an operation as soon as its current step, if any, is answered.
 func Pause(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, error) {
-	return steer(r, ns, id, by, task.OperationPaused, func(o *Operation) {
+	return control(r, ns, id, by, task.OperationPaused, func(o *Operation) {
 		if o.State == Running {
 			o.Stopping, o.Why, o.StoppedBy = Paused, by.Reason, by
 		}
 	})
 }
 
-// Resume lets an operation go on where it was.
+// Resume continues a paused operation where it stopped.
 func Resume(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, error) {
-	return steer(r, ns, id, by, task.OperationResumed, func(o *Operation) {
+	return control(r, ns, id, by, task.OperationResumed, func(o *Operation) {
 		o.State, o.Stopping, o.PausedAt, o.Why, o.StoppedBy, o.ResumedBy = Running, 0, 0, "", task.Author{}, by
 	})
 }
 
-// Abort ends an operation, once the step that may be under way is answered. What is done stays done.
+// Abort ends an operation as soon as its current step, if any, is answered. What is done stays done.
 func Abort(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, error) {
-	return steer(r, ns, id, by, task.OperationAborted, func(o *Operation) {
+	return control(r, ns, id, by, task.OperationAborted, func(o *Operation) {
 		o.Why, o.StoppedBy = by.Reason, by
 		if o.State == Paused {
 			stop(r, ns, o, Aborted)
@@ -298,8 +297,8 @@ func Abort(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, 
 	})
 }
 
-// steer changes an operation that has not ended. A repeated abort changes nothing.
-func steer(r *engine.Round, ns string, id task.ID, by task.Author, action task.Action, change func(*Operation)) (*Operation, error) {
+// control changes an operation that has not ended. A repeated abort is a no-op.
+func control(r *engine.Round, ns string, id task.ID, by task.Author, action task.Action, change func(*Operation)) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
 	if err != nil {
 		return nil, err
@@ -321,13 +320,13 @@ func steer(r *engine.Round, ns string, id task.ID, by task.Author, action task.A
 	if o.State != state || o.Stopping != stopping {
 		noteOperation(r, ns, o, by, action, nil)
 		if action == task.OperationResumed {
-			operationHappened(r, ns, o, "resumed", by.Reason)
+			emitEvent(r, ns, o, "resumed", by.Reason)
 		}
 	}
 	return o, nil
 }
 
-// Wants is how many tasks the next step is to take at most, of a chunk; 0: it is only asked for what became of the last.
+// Wants returns how many tasks of a chunk the next step may take; 0: the step only reports what has become of tasks sent away.
 func (o *Operation) Wants(chunk int64) int {
 	left := chunk
 	if o.Spec.Max > 0 {
@@ -342,16 +341,15 @@ func (o *Operation) Wants(chunk int64) int {
 	return int(max(left, 0))
 }
 
-// Advance is what the leader of an operation's home has learned.
+// Advance reports a step's outcome to the home of an operation.
 type Advance struct {
 	Step   uint64
 	Answer StepAnswer
-	Next   uint32 // the shard that comes when the one of the step is through; 0: none
-	Failed string // why the operation can't go on; "": it can
+	Next   uint32 // the shard that follows once this one is finished; 0: none
+	Failed string // why the operation can't continue; "": it can
 }
 
-// Advanced notes what came of a step, once: a step that was noted before changes nothing. It returns the operation as it is
-// then.
+// Advanced records the outcome of a step, once: repeating it is a no-op. It returns the operation as it is afterwards.
 func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
 	if err != nil || o.State != Running || o.Step != a.Step {
@@ -382,7 +380,7 @@ func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, er
 	return o, nil
 }
 
-// stop brings an operation to rest or to its end. No step of it is under way.
+// stop pauses or ends an operation that has no step in progress.
 func stop(r *engine.Round, ns string, o *Operation, s State) {
 	o.State, o.Stopping, o.PausedAt = s, 0, 0
 	if s == Paused {
@@ -391,15 +389,15 @@ func stop(r *engine.Round, ns string, o *Operation, s State) {
 		o.EndedAt = r.Now()
 		r.SetDeadline(o.EndedAt.Add(operationKept), schema.OnOperation, ns, o.ID[:])
 	}
-	r.Rested = append(r.Rested, o.ID)
-	operationHappened(r, ns, o, s.String(), o.Why)
+	r.Stopped = append(r.Stopped, o.ID)
+	emitEvent(r, ns, o, s.String(), o.Why)
 }
 
 func setOperation(r *engine.Round, ns string, o *Operation) {
 	r.Tx().Set(schema.IDKey(ns, schema.TableOperation, o.ID), o.encode())
 }
 
-// operationEnds forgets an operation that ended long ago.
+// operationEnds deletes an operation that ended long ago.
 func operationEnds(r *engine.Round, d schema.Deadline) {
 	if o, err := Show(r.Tx(), d.Namespace, d.ID()); err == nil {
 		forgetOperation(r, d.Namespace, o)
@@ -422,7 +420,7 @@ func Show(from store.Reader, ns string, id task.ID) (*Operation, error) {
 	return o, nil
 }
 
-// readOperations reads all, the oldest first: there are not many.
+// readOperations reads all operations of a namespace, oldest first: there are not many.
 func readOperations(from store.Reader, ns string) (all []*Operation) {
 	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	from.Scan(lo, hi, func(k, row []byte) bool {
@@ -434,13 +432,14 @@ func readOperations(from store.Reader, ns string) (all []*Operation) {
 	return all
 }
 
-// Ref names an operation that runs.
+// Ref names a running operation.
 type Ref struct {
 	Namespace string
 	ID        task.ID
 }
 
-// ListRunning are those of all namespaces. It asks no list of namespaces: after a start that may come later than a leader.
+// ListRunning returns the running operations of all namespaces. It does not use the list of namespaces, because after a start that may arrive later
+// than the shard's leadership.
 func ListRunning(from store.Reader) (running []Ref) {
 	from.Scan([]byte{schema.TableOperation}, []byte{schema.TableOperation + 1}, func(k, row []byte) bool {
 		id := schema.IDAt(k)
@@ -460,8 +459,7 @@ type Page struct {
 	More       bool
 }
 
-// List reads up to limit operations below an id, the newest first; a zero id: from the newest. A scope passes over those
-// that are not there for it.
+// List reads up to limit operations below an id, newest first; a zero id: from the newest. Operations outside the scope are skipped.
 func List(from store.Reader, ns string, s task.Scope, below task.ID, limit int) (page Page) {
 	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	if below != (task.ID{}) {
@@ -481,7 +479,7 @@ func List(from store.Reader, ns string, s task.Scope, below task.ID, limit int) 
 	return page
 }
 
-// Within refuses an operation that may be about tasks outside a scope.
+// Within returns a not-found error for an operation that may act on tasks outside a scope.
 func Within(r *engine.Round, s task.Scope, ns string, id task.ID) error {
 	if s.All() {
 		return nil
@@ -493,10 +491,10 @@ func Within(r *engine.Round, s task.Scope, ns string, id task.ID) error {
 	return err
 }
 
-// Scope is what the operation was limited to by who started it.
+// Scope returns the scope of the caller that started the operation.
 func (o *Operation) Scope() task.Scope { return task.Scope{Queues: o.Spec.Filter.Within} }
 
-// operationHappened tells what became of an operation.
-func operationHappened(r *engine.Round, ns string, o *Operation, what, why string) {
-	r.Happened = append(r.Happened, engine.Happened{What: "operation." + what, Namespace: ns, Name: o.ID.String(), Queue: o.Spec.Filter.Queue, Reason: why})
+// emitEvent publishes an event of an operation.
+func emitEvent(r *engine.Round, ns string, o *Operation, what, why string) {
+	r.Events = append(r.Events, engine.Event{Kind: "operation." + what, Namespace: ns, Name: o.ID.String(), Queue: o.Spec.Filter.Queue, Reason: why})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A step takes a chunk, and no more than is left to the most and to the canary; none while the operation is about to stop, or waits.
+// A step takes a chunk, but no more than what is left of Max and of the canary; none while the operation is stopping or waits.
 func TestWants(t *testing.T) {
 	for _, c := range []struct {
 		o    Operation
@@ -24,9 +24,9 @@ func TestWants(t *testing.T) {
 		{Operation{Spec: Spec{Canary: 50}, Tally: Tally{Matched: 20}}, 30},
 		{Operation{Spec: Spec{Canary: 1}}, 1},
 		{Operation{Spec: Spec{Canary: 50, Max: 25}, Tally: Tally{Matched: 20}}, 5},
-		{Operation{Spec: Spec{Canary: 50}, Tally: Tally{Matched: 20}, Course: Course{Probed: true}}, 100},
+		{Operation{Spec: Spec{Canary: 50}, Tally: Tally{Matched: 20}, Progress: Progress{Probed: true}}, 100},
 		{Operation{Stopping: Paused}, 0},
-		{Operation{Course: Course{Swept: true}}, 0},
+		{Operation{Progress: Progress{Swept: true}}, 0},
 	} {
 		if got := c.o.Wants(100); got != c.want {
 			t.Errorf("%+v wants %d, want %d", c.o, got, c.want)
@@ -34,7 +34,7 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// Each shard selects what was there when it was counted, by its own clock, and what the operator asks for if that is older.
+// Each shard selects the tasks that existed when it was counted, by its own clock, or up to the operator's bound if that is earlier.
 func TestFilterOfAShard(t *testing.T) {
 	for _, c := range []struct {
 		asked store.Time
@@ -51,7 +51,7 @@ func TestFilterOfAShard(t *testing.T) {
 	}
 }
 
-// Of all steps the first errors are kept, and everything is counted.
+// The first errors of all steps are kept, and everything is counted.
 func TestTallyAdds(t *testing.T) {
 	step := func(n int) *Tally {
 		t := &Tally{Matched: 20, Done: 3}
@@ -65,7 +65,7 @@ func TestTallyAdds(t *testing.T) {
 	for _, n := range []int{8, 8, 8} {
 		sum.add(step(n))
 	}
-	if sum.Matched != 60 || sum.Done != 9 || sum.Failed != 24 || sum.Passed() != 6 || len(sum.Skipped) != 1 || len(sum.Errors) != maxTaskErrors || sum.Errors[8].ID != (task.ID{0}) || sum.Errors[9].ID != (task.ID{1}) {
+	if sum.Matched != 60 || sum.Done != 9 || sum.Failed != 24 || sum.SkippedCount() != 6 || len(sum.Skipped) != 1 || len(sum.Errors) != maxTaskErrors || sum.Errors[8].ID != (task.ID{0}) || sum.Errors[9].ID != (task.ID{1}) {
 		t.Errorf("the sum is %+v", sum)
 	}
 	if many := step(30); many.Failed != 30 || len(many.Errors) != maxTaskErrors {
@@ -73,7 +73,7 @@ func TestTallyAdds(t *testing.T) {
 	}
 }
 
-// What a later release stores has a word.
+// Values stored by a later release have a name.
 func TestWordsOfStates(t *testing.T) {
 	for s, want := range map[State]string{Running: "running", Failed: "failed", Failed + 1: "state_6"} {
 		if s.String() != want {

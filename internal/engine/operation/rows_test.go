@@ -12,11 +12,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
+// FuzzRows decodes any bytes as each kind of row: the result is an error or a row, never a panic, and a row survives encoding and decoding.
 func FuzzRows(f *testing.F) {
 	f.Add((&Operation{Spec: Spec{Action: task.Move, Rate: 2.5}, State: Paused, Why: "w", StoppedBy: task.Author{Name: "lena"},
-		Tally:  Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []Skipped{{task.SkipChanged, 1}}, Errors: []TaskError{{task.ID{1}, "m"}}},
-		Course: Course{Step: 7, Shard: 2, Cursor: make([]byte, 16)}}).encode())
+		Tally:    Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []Skipped{{task.SkipChanged, 1}}, Errors: []TaskError{{task.ID{1}, "m"}}},
+		Progress: Progress{Step: 7, Shard: 2, Cursor: make([]byte, 16)}}).encode())
 	f.Add((&stepRow{step: 5, answer: StepAnswer{Swept: true, Away: 3}, at: 6, until: 7, away: 3, arrived: Tally{Done: 2}}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
@@ -34,12 +34,12 @@ func FuzzRows(f *testing.F) {
 	})
 }
 
-// Rows keep all that is to be stored.
+// Rows survive encoding and decoding.
 func TestRowsKeepAll(t *testing.T) {
 	tally := Tally{Matched: 9, Done: 3, Failed: 2, Skipped: []Skipped{{task.SkipChanged, 3}, {task.SkipSame, 1}}, Errors: []TaskError{{task.ID{1}, "m"}, {task.ID{2}, ""}}}
 	o := &Operation{ID: task.ID{3}, Spec: Spec{Action: task.Move, Filter: query.Filter{Queue: "q"}, ToQueue: "r", Max: 4, Canary: 5, Rate: 2.5, By: task.Author{Name: "ada"}, Until: []ShardTime{{1, 2}}},
 		State: Paused, CreatedAt: 6, EndedAt: 7, PausedAt: 8, Why: "w", StoppedBy: task.Author{Name: "lena"}, ResumedBy: task.Author{Name: "eva"}, Stopping: Aborted,
-		Tally: tally, Course: Course{Step: 7, Shard: 2, Cursor: []byte("c"), Swept: true, Probed: true}}
+		Tally: tally, Progress: Progress{Step: 7, Shard: 2, Cursor: []byte("c"), Swept: true, Probed: true}}
 	if again, err := decodeOperation(o.ID, o.encode()); err != nil || !reflect.DeepEqual(again, o) {
 		t.Errorf("%+v is read as %+v: %v", o, again, err)
 	}
@@ -51,7 +51,7 @@ func TestRowsKeepAll(t *testing.T) {
 	}
 }
 
-// Damage in any field is told of, also in front of one that is good, and behind one.
+// Damage in any field is reported, even before or after a valid one.
 func TestDamagedRows(t *testing.T) {
 	field := func(tag int, value string) []byte {
 		r := schema.NewRow(0)

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A step of an operation is what one shard does for it in one entry. It is chosen by a read, so that the shard's other calls don't
-// wait for the search; then the entry does it to those that have not changed meanwhile, and remembers the step.
+// A step of an operation is what one shard does for it in one log entry. Its tasks are selected by a read, so that the shard's other calls don't wait
+// for the search; the entry then acts on those that have not changed meanwhile, and records the step.
 
 // StepCall asks a shard to do a step.
 type StepCall struct {
@@ -26,50 +26,49 @@ type StepCall struct {
 	ToQueue   string
 	Priority  task.Priority
 	Cursor    []byte
-	Swept     bool // the shard was searched to its end before
-	Count     int  // tasks at most; 0: none, if the step was not done before
+	Swept     bool // the shard has been searched to the end
+	Count     int  // maximum number of tasks; 0: none, unless the step was done before
 }
 
-// StepAnswer is what came of a step.
+// StepAnswer is the outcome of a step.
 type StepAnswer struct {
-	Tally        // what is new since the step before
+	Tally        // what is new since the last step
 	Next  []byte // where the next step begins
-	Swept bool   // there is no more in the shard
-	Away  int64  // tasks that were sent away and have not arrived
+	Swept bool   // the shard has been searched to the end
+	Away  int64  // tasks that were sent away and have not arrived yet
 }
 
-// ErrStepPassed: a later step was done before. The call was on its way for long, and somebody else goes on with the operation.
+// ErrStepPassed means that a later step was done already: the call was delayed, and another caller has continued the operation.
 var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation was done before"}
 
-// Selected is a task that a step is about.
+// Selected is a task selected for a step.
 type Selected struct {
 	ID    task.ID
 	State task.State
 	Ended store.Time
 	Queue string
-	View  *query.View // all of it, if it is a dead letter, or to be moved: then its bytes count
+	View  *query.View // set for dead letters and tasks to move, whose size counts
 }
 
-// Selection is what a step is about.
+// Selection is the result of SelectStep.
 type Selection struct {
-	Before *StepAnswer // the step was done: that is its answer
+	Before *StepAnswer // set if the step was done already: its answer
 	Tasks  []Selected
 	Next   []byte
 	Swept  bool
 }
 
 const (
-	// maxAway bounds the tasks of an operation that are on their way from a shard: with so many, a step takes none.
+	// maxAway bounds the tasks of an operation that are on their way from a shard: with that many, a step takes no more.
 	maxAway = 1000
-	// stepKept is how long a shard remembers the last step that it did for an operation: far longer than a call can be on its way,
-	// or a home can be without a leader.
+	// stepKept is how long a shard remembers its last step for an operation: far longer than a call can be on its way, or a home without a leader.
 	stepKept = 30 * 24 * time.Hour
 )
 
-// stepEffort bounds the search for a step: there are many of them, so that each reads few rows of indexes.
+// stepEffort bounds the search of a step: there are many steps, so each reads few index rows.
 var stepEffort = query.EffortOf(50_000, 20_000)
 
-// SelectStep finds what a step is about.
+// SelectStep selects the tasks of a step.
 func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
 	known, _ := readStep(from, ns, c.Operation)
 	switch {
@@ -95,8 +94,8 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 	return s, err
 }
 
-// DoStep does a step with what was selected for it. Gone are queues that the shard no longer has and must not make again; for any
-// other that it lacks, it is ErrUnknownQueue, and nothing was done.
+// DoStep does a step with the selected tasks. Gone lists deleted queues, which must not be created again. If the shard lacks any other queue it
+// needs, DoStep returns ErrUnknownQueue and does nothing.
 func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string) (StepAnswer, error) {
 	known, ok := readStep(r.Tx(), ns, c.Operation)
 	switch {
@@ -125,7 +124,7 @@ func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string)
 		case skip != "":
 			a.skip(skip, 1)
 		case c.Action == task.Move:
-			known.away++ // it is done when it has arrived
+			known.away++ // it counts as done when it has arrived
 		default:
 			a.Done++
 		}
@@ -136,7 +135,7 @@ func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string)
 	return a, nil
 }
 
-// operate does what an operation wants with one task, or says why that is skipped.
+// operate acts on one task, or returns the reason why it is skipped.
 func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string) (skip string, err error) {
 	x, err := r.Exec(ns, t.ID)
 	switch {
@@ -161,7 +160,7 @@ func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string)
 	return "", err
 }
 
-// act does the operation's action with one task.
+// act applies the operation's action to one task.
 func act(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) error {
 	switch c.Action {
 	case task.Replay:
@@ -182,17 +181,17 @@ func act(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) er
 	return nil
 }
 
-// stepRow remembers the last step that a shard did for an operation.
+// stepRow records the last step of a shard for an operation.
 type stepRow struct {
 	step    uint64
 	answer  StepAnswer
 	at      store.Time
-	until   store.Time // of the deadline that is set
-	away    int64      // tasks that were sent to another queue, and have not arrived
-	arrived Tally      // what became of such since the last step
+	until   store.Time // the deadline that is set
+	away    int64      // tasks that were sent to another queue and have not arrived yet
+	arrived Tally      // outcomes of those tasks since the last step
 }
 
-// readStep reads the last step for an operation; with number 0 if there was none.
+// readStep reads the last step for an operation. Its number is 0 if there was none.
 func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) {
 	row, ok := from.Get(schema.IDKey(ns, schema.TableStep, operation))
 	if !ok {
@@ -207,7 +206,7 @@ func setStep(r *engine.Round, ns string, operation task.ID, s *stepRow) {
 	r.Tx().Set(schema.IDKey(ns, schema.TableStep, operation), s.encode())
 }
 
-// stepEnds forgets the steps of an operation that has not asked for long.
+// stepEnds deletes the last step of an operation that has not requested any for long.
 func stepEnds(r *engine.Round, d schema.Deadline) {
 	id := d.ID()
 	s, ok := readStep(r.Tx(), d.Namespace, id)

@@ -8,25 +8,25 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Memory is what a leader remembers of the orders of all queues.
+// Memory is what a leader keeps in memory of the orders of all queues.
 type Memory struct {
 	lines int
-	sets  map[*Set]struct{} // that have some of them
+	sets  map[*Set]struct{} // sets with lines in memory
 }
 
-// Set is what a leader remembers of the orders of a queue's keys.
+// Set is what a leader keeps in memory of the orders of a queue's keys.
 type Set struct {
 	memory    *Memory
 	ns, queue string
-	lines     map[string]*line // by key, as far as they are in memory
+	lines     map[string]*line // by key; not all keys are in memory
 }
 
-// line is what is remembered of the order of a key: the first task, and some of those behind it. Finding the next one of a key
-// by itself would cost a seek for each task.
+// line is the order of a key in memory: the first task, and some of those behind it. Looking up the next one each time would cost a seek for each
+// task.
 type line struct {
 	first schema.FirstRow // without an order: the key has no task
-	next  []place         // those behind the first, in order
-	whole bool            // next is all of them
+	next  []place         // the tasks behind the first, in order
+	whole bool            // next is complete
 }
 
 type place struct {
@@ -34,16 +34,16 @@ type place struct {
 	id    task.ID
 }
 
-// Bounds of what is in memory. Tests change them.
+// Bounds limits what is in memory. Tests change them.
 var Bounds = struct {
-	Lines int // keys of a leader: 20 MB with the longest lines. Any may be forgotten
-	Line  int // how many tasks behind the first are read at once
+	Lines int // keys of a leader: 20 MB with the longest lines. Any may be evicted
+	Line  int // how many tasks behind the first are read together
 }{30_000, 16}
 
-// NewSet remembers nothing yet.
+// NewSet returns an empty set for a queue.
 func (m *Memory) NewSet(ns, queue string) Set { return Set{memory: m, ns: ns, queue: queue} }
 
-// lineOf is the line of a key, read if need be.
+// lineOf returns the line of a key, reading it if need be.
 func (s *Set) lineOf(from store.Reader, key string) *line {
 	l := s.lines[key]
 	if l == nil {
@@ -70,7 +70,7 @@ func (s *Set) add(key string, l *line) {
 	s.memory.lines++
 }
 
-// makeRoom forgets lines, all of some queues, when there are too many.
+// makeRoom evicts all lines of some queues when there are too many.
 func (m *Memory) makeRoom() {
 	for s := range m.sets {
 		if m.lines < Bounds.Lines {
@@ -95,19 +95,19 @@ func (s *Set) forget(key string) {
 	}
 }
 
-// join adds a task at the end.
+// join appends a task.
 func (l *line) join(p place) {
 	if l.whole = l.whole && len(l.next) < Bounds.Line; l.whole {
 		l.next = append(l.next, p)
 	}
 }
 
-// leave takes one out that is behind the first.
+// leave removes a task behind the first.
 func (l *line) leave(order uint64) {
 	l.next = slices.DeleteFunc(l.next, func(p place) bool { return p.order == order })
 }
 
-// second is the task behind the first; without an order: there is none.
+// second returns the task behind the first; without an order: there is none.
 func (s *Set) second(from store.Reader, key string, l *line) (p place) {
 	if len(l.next) == 0 && !l.whole {
 		schema.ScanOrder(from, s.ns, s.queue, key, l.first.Order, func(order uint64, id task.ID) bool {

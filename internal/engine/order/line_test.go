@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// However many tasks wait behind the first of a key, the line in memory has a bound, and says that it is not all of them.
+// However many tasks wait behind the first of a key, the line in memory is bounded and marked as incomplete.
 func TestLinesAreBounded(t *testing.T) {
 	l := &line{first: schema.FirstRow{Order: 1}, whole: true}
 	for order := uint64(2); order < 100; order++ {
@@ -26,7 +26,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// A leader remembers lines of so many keys: all of some queues go to make room.
+// A leader keeps the lines of a bounded number of keys: all lines of some queues are evicted to make room.
 func TestMemoryIsBounded(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()

@@ -1,10 +1,10 @@
-// Package order keeps the strict order of keys: a task of a key runs when all that were enqueued before it with the same key have ended,
-// whatever they went through: retries, snoozes, lost leases. It knows neither claims nor lanes.
+// Package order implements strict key order: a task runs when all tasks enqueued before it with the same key have ended, whatever retries, snoozes
+// and lost leases they went through. It knows neither claims nor lanes.
 //
-// Each task of a queue with a strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends. The first of a
-// key lies in its lane when it is ready; those behind it wait in a table of their own and take no memory, and the end of the first brings
-// the next one into its lane. So a million keys cost what their lanes cost, and a claim never looks at a task that may not run. The
-// limit on its key keeps the first from running beside others, of the same run or from before the setting.
+// Each task of a queue with strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends. The first task of a key is in
+// its lane when it is ready; those behind it wait in a table of their own and take no memory, and the end of the first puts the next one into its
+// lane. So a million keys cost no more than their lanes, and a claim never looks at a task that must not run. The limit on its key
+// (lanes.HeldByOrder) keeps the first from running alongside others that were claimed with it in one run, or before the setting changed.
 package order
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Round is the round that moves tasks.
+// Round is the part of engine.Round that a Set needs.
 type Round interface {
 	Tx() *store.Tx
 	Exec(ns string, id task.ID) (*schema.Exec, error)
-	// NextSeq is the place of a task that becomes ready now.
+	// NextSeq returns the next sequence number: the place of a task that becomes ready now.
 	NextSeq() uint64
 }
 
-// Keep keeps the order of a task's key in step with the task, as part of a move; strict says whether new tasks of the queue have a
-// place. It returns the task that comes first from now on and is to be moved into its lane after this one, if any.
+// Keep keeps the order of a task's key in step with the task, as part of a move. Strict is true if new tasks of the queue get a place. It returns the
+// task, if any, that has become the first of the key and must be moved into its lane after this move.
 func (s *Set) Keep(r Round, id task.ID, strict bool, from, to *schema.Exec) (next task.ID) {
 	begins := from == nil || from.State.Ended() && !to.State.Ended()
 	switch {
@@ -33,14 +33,14 @@ func (s *Set) Keep(r Round, id task.ID, strict bool, from, to *schema.Exec) (nex
 		next = s.leave(r, id, to)
 	case to.State == task.Ready && from.State != task.Ready:
 		to.Behind = s.lineOf(r.Tx(), to.Key).first.ID != id
-		to.Seq = r.NextSeq() // its key goes behind others that wait
+		to.Seq = r.NextSeq() // its key queues up behind others that wait
 	case to.State != task.Ready:
 		to.Behind = false
 	}
 	return next
 }
 
-// join puts a task at the end of its key's order.
+// join appends a task to its key's order.
 func (s *Set) join(r Round, id task.ID, to *schema.Exec) {
 	to.Order = r.NextSeq()
 	l := s.lineOf(r.Tx(), to.Key)
@@ -57,7 +57,7 @@ func (s *Set) join(r Round, id task.ID, to *schema.Exec) {
 	to.Behind = to.State == task.Ready
 }
 
-// leave takes a task that ends out of its key's order.
+// leave removes a task that ends from its key's order.
 func (s *Set) leave(r Round, id task.ID, to *schema.Exec) (next task.ID) {
 	order := to.Order
 	to.Order, to.Behind = 0, false
@@ -89,7 +89,7 @@ func (s *Set) setFirst(tx *store.Tx, key string, l *line, f schema.FirstRow) {
 	tx.Set(schema.FirstKey(s.ns, s.queue, key), f.Encode())
 }
 
-// Behind is the task that comes behind the first of a key, if id is the first; false: it is not, or there is none.
+// Behind returns the task behind the first of a key, if id is the first; false: it is not, or there is none behind it.
 func (s *Set) Behind(tx *store.Tx, key string, id task.ID) (task.ID, bool) {
 	l := s.lineOf(tx, key)
 	p := s.second(tx, key, l)

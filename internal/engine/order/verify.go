@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Verify proves that what memory says of the orders of keys is what the rows say. Tests call it after every round.
+// Verify checks that memory agrees with the rows. Tests call it after every round.
 func (m *Memory) Verify(from store.Reader) error {
 	n := 0
 	for s := range m.sets {

@@ -1,7 +1,6 @@
-// Package outbox is what a shard wants of others: messages that are written in the entry that wants them, brought there by the
-// leader's sender as often as need be, and removed when the other shard has answered. There a message counts once: it is enqueued with
-// a request id of its own, which that shard remembers for as long as the sender may come again. It knows neither who sends messages nor
-// what becomes of them.
+// Package outbox stores a shard's messages to other shards. A message is written in the log entry that needs it, delivered by the leader's sender as
+// often as necessary, and removed when the other shard has answered. The receiving shard processes it once: a message has its own request id, which
+// that shard remembers for as long as the sender may repeat it. The package knows neither who sends messages nor how they are handled.
 package outbox
 
 import (
@@ -13,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Message is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; if Cancel is, an order
-// to cancel that task; if News is, what the system shard is to tell webhooks of.
+// Message is a message to another shard: a task to enqueue, or a notice to a group's home shard if Notice is set, an order to cancel a task if Cancel
+// is, or a notification for the system shard to deliver to webhooks if Notification is.
 type Message struct {
 	Request task.ID
 	Spec    task.Spec
@@ -26,26 +25,25 @@ type Message struct {
 	Notification *task.Notification
 }
 
-// IsTask says whether the message is a task to be enqueued.
+// IsTask reports whether the message is a task to enqueue.
 func (p *Message) IsTask() bool {
 	return p.Notice == nil && p.Cancel == task.ID{} && p.Notification == nil
 }
 
-// Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member
-// that was sent by its group's home has none: its spec names the group.
+// Origin identifies the sender of a task, which is notified of the outcome of its delivery: a tick of a schedule, a parent that the task follows, or
+// an operation. A member sent by its group's home shard has none: its spec names the group.
 type Origin struct {
 	Schedule string
 	Plan     task.ID
 	Tick     uint64
 
 	Parent task.ID
-	N      int // which one of those that follow it
+	N      int // index among the parent's follow-ups
 
-	Operation task.ID // that moves a task
+	Operation task.ID // the operation that moves the task
 }
 
-// Window is how long the shard that took a message remembers it: longer than the leader's sender may need to come back from a shard
-// that has no leader.
+// Window is how long the receiving shard remembers a message: longer than the sender may need to repeat it when its shard is without a leader.
 const Window = 24 * time.Hour
 
 // Put puts a message into the outbox.
@@ -57,7 +55,7 @@ func (p *Message) Put(tx *store.Tx, ns string) {
 	tx.Set(schema.IDKey(ns, schema.TableOutbox, p.Request), p.Encode())
 }
 
-// Read reads a message that is in the outbox.
+// Read reads a message from the outbox.
 func Read(from store.Reader, ns string, request task.ID) (*Message, bool) {
 	row, ok := from.Get(schema.IDKey(ns, schema.TableOutbox, request))
 	if !ok {
@@ -68,7 +66,7 @@ func Read(from store.Reader, ns string, request task.ID) (*Message, bool) {
 	return p, true
 }
 
-// Namespaces are those that have messages.
+// Namespaces returns the namespaces that have messages.
 func Namespaces(from store.Reader) (names []string) {
 	lo, hi := []byte{schema.TableOutbox}, []byte{schema.TableOutbox + 1}
 	for more := true; more; {
@@ -76,14 +74,14 @@ func Namespaces(from store.Reader) (names []string) {
 		from.Scan(lo, hi, func(k, _ []byte) bool {
 			name, _, _ := bytes.Cut(k[1:], []byte{0})
 			names, more = append(names, string(name)), true
-			lo = append(append([]byte{schema.TableOutbox}, name...), 1) // behind the last row of the namespace
+			lo = append(append([]byte{schema.TableOutbox}, name...), 1) // after the last row of the namespace
 			return false
 		})
 	}
 	return names
 }
 
-// List reads up to limit messages behind a request, or about 8 MiB of them.
+// List reads up to limit messages, or roughly 8 MiB of them, after a request id.
 func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*Message) {
 	lo, hi := schema.TableBounds(ns, schema.TableOutbox)
 	if behind != (task.ID{}) {
@@ -91,7 +89,7 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	}
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
+		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // the row is valid only during the scan
 		schema.Must(err)
 		messages = append(messages, p)
 		return len(messages) < limit && m.Bytes < schema.PageBytes
@@ -99,27 +97,27 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	return messages
 }
 
-// Notice tells the home of a group how a member stands.
+// Notice reports the state of a member to its group's home shard.
 type Notice struct {
-	Group   task.ID
-	Ref     task.ID
-	Turn    uint64     // how often the member has ended or come to life again; 0: it was born
-	ID      task.ID    // zero: it was refused
-	State   task.State // the end; 0: it lives
-	Type    string
-	Queue   string
-	Refused string        // the code; "": it was not
-	Result  schema.Result // of success, if it is not too large to keep
-	Omitted bool
-	// Born is what follows the member and belongs to the group, too: known to the home in the entry that counts the member's end, or
-	// the group could be complete in between.
-	Born []Birth
+	Group    task.ID
+	Ref      task.ID
+	Revision uint64     // how often the member has ended or was replayed; 0: it was just created
+	ID       task.ID    // zero: it was refused
+	State    task.State // the final state; 0: it has not ended
+	Type     string
+	Queue    string
+	Refused  string        // the error code; "": it was not refused
+	Result   schema.Result // of a successful member, unless it is too large to keep
+	Omitted  bool
+	// NewMembers are follow-ups of the member that belong to the group, too. The home shard learns of them in the same entry as of the member's end, or the
+	// group could be complete in between.
+	NewMembers []NewMember
 }
 
-// Birth is a member that was born in another shard.
-type Birth struct {
+// NewMember is a member that was created in another shard.
+type NewMember struct {
 	Ref     task.ID
-	ID      task.ID // zero: it is on its way
+	ID      task.ID // zero: it is on its way to another shard
 	Type    string
 	Queue   string
 	Refused string

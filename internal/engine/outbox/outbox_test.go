@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A message is read as it was written, whatever it is.
+// Messages of all kinds survive encoding and decoding.
 func TestRows(t *testing.T) {
 	request := task.ID{1}
 	spec := task.Spec{Type: "job", Queue: "q", Payload: []byte("1")}
@@ -24,8 +24,8 @@ func TestRows(t *testing.T) {
 		"a follower":                            {Spec: spec, From: Origin{Parent: task.ID{2}, N: task.MaxThen}},
 		"a moved one":                           {Spec: spec, From: Origin{Operation: task.ID{2}}},
 		"a member":                              {Spec: spec},
-		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Turn: 4, ID: task.ID{5}, State: task.Succeeded, Type: "job", Queue: "q",
-			Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, Born: []Birth{
+		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Revision: 4, ID: task.ID{5}, State: task.Succeeded, Type: "job", Queue: "q",
+			Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, NewMembers: []NewMember{
 				{Ref: task.ID{6}, ID: task.ID{7}, Type: "next", Queue: "r"}, {Ref: task.ID{8}, Refused: "queue_full"}}}},
 		"an end whose result is too large": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, State: task.Succeeded, Omitted: true}},
 		"a birth":                          {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, ID: task.ID{5}}},
@@ -51,7 +51,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A row that can't be one is refused, whichever part of it is damaged, and whatever sound part follows.
+// An invalid row is refused, whichever part of it is damaged, and whatever valid part follows.
 func TestDamagedRows(t *testing.T) {
 	field := func(tag byte, parts ...[]byte) []byte {
 		b := bytes.Join(parts, nil)
@@ -80,7 +80,7 @@ func TestDamagedRows(t *testing.T) {
 	}
 }
 
-// What is put there is found by its request, and in pages behind one. A task gets its request id, so that it counts once.
+// Messages are found by request id, and listed in pages after one. A task gets its request id, so that it counts once.
 func TestPutReadList(t *testing.T) {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Encode is the row.
+// Encode returns the row.
 func (p *Message) Encode() []byte {
 	var spec []byte
 	if p.IsTask() {
@@ -34,14 +34,14 @@ func (p *Message) Encode() []byte {
 	if p.Notification != nil {
 		b, err := json.Marshal(p.Notification)
 		if err != nil {
-			panic(err) // texts, numbers and times always have a form
+			panic(err) // strings, numbers and times can always be encoded
 		}
 		r.Bytes(11, b)
 	}
 	return r
 }
 
-// Decode reads the row of a message.
+// Decode decodes the row of a message.
 func Decode(request task.ID, row []byte) (*Message, error) {
 	p := &Message{Request: request}
 	var bad error
@@ -90,7 +90,7 @@ func (n *Notice) encode() []byte {
 	var r schema.Encoder
 	r.Bytes(1, n.Group[:])
 	r.Bytes(2, n.Ref[:])
-	r.Num(3, n.Turn)
+	r.Num(3, n.Revision)
 	r.ID(4, n.ID)
 	r.Num(5, uint64(n.State))
 	r.Text(6, n.Type)
@@ -99,8 +99,8 @@ func (n *Notice) encode() []byte {
 	r.Bytes(9, n.Result.Data)
 	r.Text(10, n.Result.ContentType)
 	r.Num(11, schema.Flag(n.Omitted))
-	for i := range n.Born {
-		r.Bytes(12, n.Born[i].encode())
+	for i := range n.NewMembers {
+		r.Bytes(12, n.NewMembers[i].encode())
 	}
 	return r
 }
@@ -111,7 +111,7 @@ func decodeNotice(b []byte) (*Notice, error) {
 	err := schema.DecodeFields(b, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 3:
-			n.Turn = v
+			n.Revision = v
 		case 5:
 			n.State = task.State(v) // #nosec G115 -- as written
 		case 11:
@@ -136,8 +136,8 @@ func decodeNotice(b []byte) (*Notice, error) {
 		case 10:
 			n.Result.ContentType = string(b)
 		case 12:
-			birth, err := decodeBirth(b)
-			if n.Born = append(n.Born, birth); err != nil {
+			birth, err := decodeNewMember(b)
+			if n.NewMembers = append(n.NewMembers, birth); err != nil {
 				bad = err
 			}
 		}
@@ -148,7 +148,7 @@ func decodeNotice(b []byte) (*Notice, error) {
 	return n, err
 }
 
-func (b *Birth) encode() []byte {
+func (b *NewMember) encode() []byte {
 	var r schema.Encoder
 	r.Bytes(1, b.Ref[:])
 	r.ID(2, b.ID)
@@ -158,7 +158,7 @@ func (b *Birth) encode() []byte {
 	return r
 }
 
-func decodeBirth(row []byte) (b Birth, err error) {
+func decodeNewMember(row []byte) (b NewMember, err error) {
 	err = schema.DecodeFields(row, schema.NoNumbers, func(tag protowire.Number, v []byte) {
 		switch tag {
 		case 1:

@@ -1,5 +1,5 @@
-// Package policies lists what acts beside the life of a task, in the order in which it does. A new policy is a package beside this one
-// and a line here. It knows nothing of what they do.
+// Package policies lists the engine's policies, in the order in which they act. A new policy is a package next to this one and a line here. It knows
+// nothing of what they do.
 package policies
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// All are the policies of every shard.
+// All lists the policies of every shard.
 var All = []engine.Policy{
 	workflow.Policy,
 	schedule.Policy,
 	operation.Policy,
 	once.Policy,
 	auditlog.Policy,
-	notify.Policy, // last: it tells what the others have done
+	notify.Policy, // last: it reports what the others have done
 }
 
-// Check holds all rows of a namespace against its tasks, and returns what does not agree.
+// Check compares all rows of a namespace with its tasks, and returns what does not agree.
 func Check(from store.Reader, ns string) []string { return check.Namespace(from, ns, All) }

@@ -6,12 +6,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Matches is what a filter selects in a shard.
+// Matches summarizes the tasks that a filter selects in a shard.
 type Matches struct {
 	Count  int64
-	States map[task.State]int64 // how many are in each
-	Sample []*View              // the newest
-	Next   []byte               // where the count goes on; nil: it is whole
+	States map[task.State]int64 // by state
+	Sample []*View              // the newest ones
+	Next   []byte               // where to continue counting; nil: the count is complete
 }
 
 func (n *Matches) take(s task.State, count int64) {
@@ -22,7 +22,7 @@ func (n *Matches) take(s task.State, count int64) {
 	n.Count += count
 }
 
-// Add adds what was found further on, or in another shard.
+// Add adds the matches of a later part of the shard, or of another shard.
 func (n *Matches) Add(o Matches) {
 	for s, count := range o.States {
 		n.take(s, count)
@@ -30,8 +30,8 @@ func (n *Matches) Add(o Matches) {
 	n.Sample = append(n.Sample, o.Sample...)
 }
 
-// CountMatches counts the tasks that a filter selects, reading about so many from a cursor, and shows the first few. What counters know is
-// not read.
+// CountMatches counts the tasks that a filter selects, reading roughly that many rows from a cursor on, and returns the first few as a sample. If the
+// queues' counters suffice, it reads no tasks.
 func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
 	if cursor == nil && f.onlyCounted() {
 		for _, c := range f.InStates(from, ns) {

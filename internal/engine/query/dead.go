@@ -13,32 +13,32 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Group is the dead letters of one type whose last failures read alike.
+// DeadGroup summarizes the dead letters of one type with the same normalised message.
 type DeadGroup struct {
 	Fingerprint uint64
 	Type        string
 	Message     string // normalised
 	Count       int64
-	First, Last store.Time        // ends
+	First, Last store.Time        // end times
 	Sample      task.ID           // the newest
-	Queues      map[string]int64  // how many in each queue
-	Trend       [TrendHours]int64 // how many of them ended in each hour before the count, the oldest first: the last is the last 60 minutes
+	Queues      map[string]int64  // counts by queue
+	Trend       [TrendHours]int64 // how many ended in each of the hours before now, oldest first: the last element is the last 60 minutes
 }
 
-// TrendHours is how many hours back the trend of a group goes.
+// TrendHours is the number of hours in a group's trend.
 const TrendHours = 24
 
 // maxGroups bounds the answer.
 const maxGroups = 1000
 
-// GroupLimit is how many dead letters are counted for an answer: a row of an index each. Tests change it.
+// GroupLimit bounds the dead letters counted for an answer, each an index row. Tests change it.
 var GroupLimit = 50_000
 
-// GroupDead counts dead letters or poisoned tasks by type and normalised message, the largest group first: those of a queue, or of all
-// that a scope has if queue is "". Partial says that there are more tasks than one call reads; those read are the newest of each queue,
-// and a queue with few is not left out for one with many. Trends are of the hours before now.
+// GroupDead groups dead letters or poisoned tasks by type and normalised message, the largest group first: those of a queue, or of all queues within
+// a scope if queue is "". Partial is true if there are more tasks than one call reads; it then reads the newest of each queue, and a queue with few
+// tasks is not crowded out by one with many. Trends cover the hours before now.
 //
-// It reads their index alone, in which the leader has written their fingerprints, and of each group the newest task: decisions/0036.
+// It reads only the index of the dead, which holds their fingerprints, and the newest task of each group: decisions/0036.
 func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []DeadGroup, partial bool) {
 	g := &grouping{from: from, ns: ns, state: s, now: now, byPrint: map[uint64]*DeadGroup{}}
 	if queue != "" {
@@ -49,14 +49,14 @@ func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.St
 	return g.largest()
 }
 
-// deadQueue is a queue with so many tasks in a state.
+// deadQueue is a queue with n tasks in a state.
 type deadQueue struct {
 	name string
 	n    int64
 }
 
-// deadQueues are those that have some, the one with the fewest first: what it leaves of its share is for the others. Rows is how many
-// the index has for all queues of the namespace, in both states.
+// deadQueues returns the queues that have tasks in the state, the one with the fewest first: what a queue leaves of its share goes to the others.
+// Rows is how many rows the index has for all queues of the namespace, in both states.
 func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue, rows int64) {
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {
@@ -76,7 +76,7 @@ func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (
 	return queues, rows
 }
 
-// grouping is a count of dead letters under way.
+// grouping is a GroupDead in progress.
 type grouping struct {
 	from    store.Reader
 	ns      string
@@ -86,7 +86,7 @@ type grouping struct {
 	partial bool
 }
 
-// readQueues counts those of all queues that a scope has, at most so many.
+// readQueues counts the tasks of all queues within a scope, at most limit.
 func (c *grouping) readQueues(within task.Scope, limit int) {
 	queues, rows := deadQueues(c.from, c.ns, within, c.state)
 	if rows <= int64(limit) {
@@ -98,7 +98,7 @@ func (c *grouping) readQueues(within task.Scope, limit int) {
 	}
 }
 
-// readAll counts all of some queues in one pass over the namespace's index: a pass for each queue costs ten times as much as a row.
+// readAll counts all tasks of some queues in one pass over the namespace's index: a pass for each queue costs ten times as much as a row.
 func (c *grouping) readAll(queues []deadQueue) {
 	wanted := make(map[string]string, len(queues))
 	for _, q := range queues {
@@ -114,7 +114,7 @@ func (c *grouping) readAll(queues []deadQueue) {
 	})
 }
 
-// read counts the newest of a queue, at most so many, and says how many it has read.
+// read counts the newest tasks of a queue, at most that many, and returns how many it has read.
 func (c *grouping) read(queue string, most int) (read int) {
 	prefix := schema.StatePrefix(c.ns, schema.TableDead, queue, c.state)
 	c.from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
@@ -129,12 +129,12 @@ func (c *grouping) read(queue string, most int) (read int) {
 	return read
 }
 
-// take counts the task of a row of the index, of whose key the end is given.
+// take counts the task of an index row. Tail is the part of its key after queue and state.
 func (c *grouping) take(queue string, tail, row []byte) {
 	ended, id := store.Time(binary.BigEndian.Uint64(tail)), schema.IDAt(tail) // #nosec G115 -- as written
 	print, _, err := schema.DecodeDead(row)
 	schema.Must(err)
-	if print == 0 { // it died under a leader that wrote none
+	if print == 0 { // it died under a leader that stored none
 		v, err := Show(c.from, c.ns, id)
 		schema.Must(err)
 		print = printOf(v)
@@ -155,7 +155,7 @@ func (c *grouping) take(queue string, tail, row []byte) {
 	}
 }
 
-// add adds what another queue or shard has of the group.
+// add adds the same group of another shard.
 func (g *DeadGroup) add(o *DeadGroup) {
 	g.Count += o.Count
 	g.First = min(g.First, o.First)
@@ -173,7 +173,7 @@ func (g *DeadGroup) add(o *DeadGroup) {
 	}
 }
 
-// largest are the largest groups, each with what its newest task says.
+// largest returns the largest groups, with type and message from their newest tasks.
 func (c *grouping) largest() (groups []DeadGroup, partial bool) {
 	for _, g := range c.byPrint {
 		groups = append(groups, *g)
@@ -190,7 +190,7 @@ func (c *grouping) largest() (groups []DeadGroup, partial bool) {
 	return groups, c.partial
 }
 
-// MergeGroups makes one list of those of several shards, the largest group first.
+// MergeGroups merges the lists of several shards, the largest group first.
 func MergeGroups(lists ...[]DeadGroup) (groups []DeadGroup) {
 	byPrint := map[uint64]int{}
 	for _, list := range lists {
@@ -208,14 +208,14 @@ func MergeGroups(lists ...[]DeadGroup) (groups []DeadGroup) {
 	return groups
 }
 
-// sortGroups puts the largest first.
+// sortGroups sorts groups by size, the largest first.
 func sortGroups(groups []DeadGroup) {
 	slices.SortFunc(groups, func(a, b DeadGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
 }
 
-// Most is the queue with the most of the group.
+// Most returns the queue with the most tasks of the group.
 func (g *DeadGroup) Most() (queue string) {
 	var most int64
 	for name, n := range g.Queues {

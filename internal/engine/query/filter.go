@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Filter selects tasks: what is set must match.
+// Filter selects tasks: all fields that are set must match.
 type Filter struct {
 	Queue         string
 	States        []task.State // any of them
@@ -20,18 +20,18 @@ type Filter struct {
 	Key           string
 	Worker        string
 	Error         string  // part of the last failure's message
-	Fingerprint   string  `json:",omitempty"` // of a Group, by PrintText
-	Operation     task.ID `json:",omitzero"`  // the last that changed the task
+	Fingerprint   string  `json:",omitempty"` // of a DeadGroup, as formatted by fingerprint.Text
+	Operation     task.ID `json:",omitzero"`  // the last one that changed the task
 	CreatedAfter  store.Time
 	CreatedBefore store.Time
 	Text          string         // part of the payload
 	Payload       []PayloadField `json:",omitempty"` // all of them
-	Not           string         // a queue whose tasks are not selected
-	// Within are patterns of the queues that the caller is limited to; nil: all.
+	Not           string         // a queue to exclude
+	// Within are patterns of the queues to which the caller is limited; nil: all.
 	Within []string `json:",omitempty"`
 }
 
-// matchesState says whether the filter selects a task as far as its state tells.
+// matchesState reports whether a task's state matches the filter.
 func (f *Filter) matchesState(x *schema.Exec) bool {
 	switch {
 	case !f.maySee(x.Queue),
@@ -47,7 +47,7 @@ func (f *Filter) matchesState(x *schema.Exec) bool {
 	return true
 }
 
-// matchesEnvelope says whether the filter selects a task as far as its envelope tells.
+// matchesEnvelope reports whether a task's envelope matches the filter.
 func (f *Filter) matchesEnvelope(e *schema.Envelope) bool {
 	if f.Tag != "" && !slices.Contains(e.Tags, f.Tag) || f.Text != "" && !bytes.Contains(e.Payload, []byte(f.Text)) {
 		return false
@@ -60,7 +60,7 @@ func (f *Filter) matchesEnvelope(e *schema.Envelope) bool {
 	return true
 }
 
-// matchesFailure says whether the filter selects a task by its last failure. A fingerprint that was written saves reading it.
+// matchesFailure reports whether a task's last failure matches the filter. A stored fingerprint saves reading the failure.
 func (f *Filter) matchesFailure(from store.Reader, ns string, id task.ID, x *schema.Exec) bool {
 	if x.Print != 0 && f.Fingerprint != "" && fingerprint.Text(x.Print) != f.Fingerprint {
 		return false

@@ -10,17 +10,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Meter is how many ready tasks a queue has in a shard, those that may not run now among them.
+// Meter counts the ready tasks of a queue in a shard, including those that must not run now.
 type Meter struct {
 	Queue string
 	Ready int64
-	Since store.Time // when the one was that has been ready longest; 0: none is, or it was not asked for
+	Since store.Time // since when the oldest has been ready; 0: there is none, or it was not requested
 }
 
-// maxMeterLanes bounds the lanes of a queue that are looked at for its oldest task: of a queue with more of them it may be a younger one.
+// maxMeterLanes bounds the lanes of a queue that are searched for its oldest task. In a queue with more, it may be a younger one.
 const maxMeterLanes = 2000
 
-// Meters reads how many ready tasks the queues of a namespace have, those that patterns name, and with since how long.
+// Meters counts the ready tasks of the queues of a namespace that match patterns. If since is set, it also finds the oldest.
 func Meters(from store.Reader, ns string, patterns []string, since bool) (all []Meter, err error) {
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	within := task.Scope{Queues: patterns}
@@ -45,7 +45,7 @@ func Meters(from store.Reader, ns string, patterns []string, since bool) (all []
 	return all, err
 }
 
-// oldestReady is since when the first task of any lane is ready.
+// oldestReady returns since when the oldest ready task of a queue has been ready.
 func oldestReady(from store.Reader, ns, queue string) (oldest store.Time) {
 	note := func(at store.Time) {
 		if oldest == 0 || at < oldest {
@@ -58,7 +58,7 @@ func oldestReady(from store.Reader, ns, queue string) (oldest store.Time) {
 		row, err := schema.DecodeLane(v)
 		name, ok := schema.ParseLane(k[len(prefix):])
 		if err != nil || !ok {
-			return true // who runs it will say so
+			return true // the leader will report it
 		}
 		if row.InRow.Seq != 0 {
 			note(row.InRow.ReadyAt)

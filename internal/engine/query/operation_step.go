@@ -2,7 +2,7 @@ package query
 
 import "reflect"
 
-// onlyCounted says whether the counters of queues tell how many tasks the filter selects.
+// onlyCounted reports whether the counters of queues suffice to count what the filter selects.
 func (f *Filter) onlyCounted() bool {
 	rest := *f
 	rest.States, rest.Queue, rest.Not, rest.Within = nil, "", "", nil

@@ -12,7 +12,7 @@ import (
 
 // PayloadField is a field of a JSON payload and the value that it must have.
 type PayloadField struct {
-	Path  string // keys of objects and indexes of arrays with dots between; \ takes the next character as it is
+	Path  string // keys of objects and indexes of arrays, separated by dots; \ escapes the next character
 	Value string // a string of this text, a number of this value, true, false or null
 }
 
@@ -22,11 +22,11 @@ const (
 	maxPath          = 256 // bytes
 	maxPathKeys      = 16
 	maxPayloadValue  = 1 << 10
-	// payloadPrice is what reading a byte of JSON costs, beside that of looking for a text in it.
+	// payloadPrice is the cost of parsing a byte of JSON relative to searching it for a string.
 	payloadPrice = 4
 )
 
-// CheckPayload refuses conditions on payloads that are out of bounds.
+// CheckPayload returns an error for conditions on payloads that are out of bounds.
 func CheckPayload(fields []PayloadField) error {
 	if len(fields) > maxPayloadFields {
 		return task.Invalid("payload", "%d conditions, at most %d are allowed", len(fields), maxPayloadFields)
@@ -50,7 +50,7 @@ func CheckPayload(fields []PayloadField) error {
 	return nil
 }
 
-// PayloadPaths are the fields of the payload that the filter names.
+// PayloadPaths returns the paths of the payload fields that the filter names.
 func (f *Filter) PayloadPaths() (paths []string) {
 	for _, p := range f.Payload {
 		paths = append(paths, p.Path)
@@ -78,7 +78,7 @@ func nextKey(path string) (key, rest string, more bool) {
 	return b.String(), "", false
 }
 
-// matches says whether a payload has the field with the value. It reads no further than that.
+// matches reports whether a payload has the field with the value. It parses no further than that.
 func (f *PayloadField) matches(payload []byte) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for path, more := f.Path, true; more; {
@@ -101,7 +101,7 @@ func (f *PayloadField) matches(payload []byte) bool {
 	return false
 }
 
-// enter goes to the value of a key of the object, or of an index of the array, that comes next. False: there is none.
+// enter advances to the value of a key of the next object, or of an index of the next array; false: there is none.
 func enter(d *jsontext.Decoder, key string) bool {
 	open, err := d.ReadToken()
 	if err != nil {
@@ -131,7 +131,7 @@ func enter(d *jsontext.Decoder, key string) bool {
 	return false
 }
 
-// sameNumber says whether two texts are numbers of the same value, such as 42 and 4.20e1.
+// sameNumber reports whether two strings are numbers of the same value, such as 42 and 4.20e1.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true
@@ -148,7 +148,7 @@ type decimal struct {
 	exponent int
 }
 
-// numberOf reads a number as JSON writes it; false: it is none.
+// numberOf parses a JSON number; false: it is not one.
 func numberOf(s string) (n decimal, ok bool) {
 	if v := jsontext.Value(s); v.Kind() != '0' || !v.IsValid() || strings.ContainsAny(s, " \t\r\n") {
 		return n, false

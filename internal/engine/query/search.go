@@ -14,43 +14,43 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A search goes through the tasks that a filter may select, newest first: dead letters of one queue by their ends, others by their ids. It
-// is to find the few tasks that match although a million others came later, so it reads the rows that are nearest to them:
+// A search visits the tasks that a filter may select, newest first: dead letters of one queue by end time, others by id. It must find the few tasks
+// that match even if a million others are newer, so it reads the most selective index:
 //
-//   - dead letters of a queue from their index;
-//   - tasks in states that queues count, if they are few, from the indexes of those states;
-//   - those with an error from the attempts that failed;
-//   - those of a type, or in an end state, from the zones that have some;
-//   - those of a queue from its index;
-//   - all others from the states of all tasks.
+//   - dead letters of a queue: their index;
+//   - tasks in states that queues count, if they are few: the indexes of those states;
+//   - tasks with an error: the failed attempts;
+//   - tasks of a type, or in an end state: the zones that have some;
+//   - tasks of a queue: its index;
+//   - all others: the states of all tasks.
 //
-// All but the first give the same tasks in the same order, so that a later page may be read from elsewhere.
+// All but the first return the same tasks in the same order, so a later page may use another index.
 
-// Reach is how far a search came.
+// Reach is how far a search has come.
 type Reach struct {
-	Next []byte // where it would go on; nil: it came to the end
-	Rows int    // that it read to find tasks
+	Next []byte // where to continue; nil: it reached the end
+	Rows int    // rows read to find tasks
 }
 
 // Effort bounds a search.
 type Effort struct {
-	Rows  int // tasks that are looked at closely; passOver times as many may be passed over
-	Index int // rows of the indexes of states that are read to put their tasks in order
-	Kept  int // tasks that are put in order at once
-	Scans int // queues and states that are read one by one
-	Lanes int // lanes of a queue that are read to find those of a type or a key
-	Probe int // tasks of a queue that are looked at before the search turns to rows of all queues: a small queue needs no more
+	Rows  int // tasks examined; passOver times as many may be skipped
+	Index int // rows of state indexes that are read to sort their tasks
+	Kept  int // tasks that are sorted at a time
+	Scans int // pairs of queue and state that are read one by one
+	Lanes int // lanes of a queue that are read to find those of a type or key
+	Probe int // tasks of a queue that are examined before the search turns to rows of all queues: a small queue needs no more
 }
 
-// EffortOf is an effort of so many tasks, and rows of indexes.
+// EffortOf returns an effort with that many tasks and rows of state indexes.
 func EffortOf(rows, index int) Effort {
 	return Effort{Rows: rows, Index: index, Kept: 4096, Scans: 1000, Lanes: 20_000, Probe: 1000}
 }
 
-// passOver is how many rows may be passed over for the price of a task that is looked at closely.
+// passOver is how many rows may be skipped for the cost of examining one task.
 const passOver = 20
 
-// search is a search under way. The place of a task is what ends its key where the search reads it: its id, or its end and its id.
+// search is a search in progress. The place of a task is the end of its key in the index that is read: its id, or its end time and id.
 type search struct {
 	f    *Filter
 	from store.Reader
@@ -58,21 +58,20 @@ type search struct {
 	take func(id task.ID, x *schema.Exec) (more bool)
 	most Effort
 
-	hi    []byte // the place below which it reads; nil: from the newest
-	left  int    // rows that it may pass over
+	hi    []byte // the place below which it searches; nil: from the newest
+	left  int    // rows that it may still skip
 	rows  int
-	bytes int    // of payloads that were read
-	price int    // of a byte of them
-	full  bool   // take wants no more
-	last  []byte // the place that it came to
-	next  []byte // set if it did not come to the end
+	bytes int    // of payloads read
+	price int    // cost of a byte of payload
+	full  bool   // take has returned false
+	last  []byte // the last place visited
+	next  []byte // set if it did not reach the end
 }
 
 // searchBytes bounds the payloads that a search reads.
 const searchBytes = 64 << 20
 
-// Walk gives the tasks that the filter selects to take, from a cursor, nil: from the newest, until take wants no more or as much was read as
-// the effort allows.
+// Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns false or the effort is spent.
 func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
 	size := len(task.ID{})
 	if f.ByEnd() {
@@ -86,7 +85,7 @@ func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, 
 	return Reach{s.next, s.rows}, nil
 }
 
-// ByEnd says whether tasks come in the order of their ends.
+// ByEnd reports whether tasks are visited in order of their end times.
 func (f *Filter) ByEnd() bool {
 	return f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned)
 }
@@ -106,7 +105,7 @@ func (s *search) run() {
 	}
 }
 
-// stop ends the search before its end, if it must.
+// stop reports whether the search must stop here, and if so sets next.
 func (s *search) stop() bool {
 	if !s.full && s.left > 0 && s.bytes < searchBytes {
 		return false
@@ -115,10 +114,10 @@ func (s *search) stop() bool {
 	return true
 }
 
-// spent says whether looking at so many tasks takes all that is left of the effort.
+// spent reports whether examining that many tasks takes all that is left of the effort.
 func (s *search) spent(tasks int) bool { return s.left-tasks*(passOver-1) <= 0 }
 
-// pass notes a row that is read.
+// pass counts a row that was read.
 func (s *search) pass() {
 	s.left--
 	s.rows++
@@ -128,11 +127,11 @@ func (s *search) pass() {
 type candidate struct {
 	place []byte
 	id    task.ID
-	x     *schema.Exec // nil: there is no such task any more
+	x     *schema.Exec // nil: the task no longer exists
 }
 
-// Candidates are looked at together if rows of other tables are to be read for them: indexChunk that an index names, fewer if their payloads are
-// read, which may be large.
+// Candidates are examined in chunks if rows of other tables must be read for them: IndexChunk candidates from an index, or envelopeChunk if their
+// payloads are read, which may be large.
 const (
 	IndexChunk    = 128
 	envelopeChunk = 32
@@ -140,7 +139,7 @@ const (
 
 func (f *Filter) needsEnvelope() bool { return f.Tag != "" || f.Text != "" || len(f.Payload) > 0 }
 
-// chunk is how many candidates are looked at together, if it may be so many.
+// chunk returns how many candidates are examined together; at most that many unless envelopes are needed.
 func (s *search) chunk(most int) int {
 	if s.f.needsEnvelope() {
 		return envelopeChunk
@@ -148,7 +147,7 @@ func (s *search) chunk(most int) int {
 	return most
 }
 
-// look gives those candidates that match to who searches, and says whether the search goes on; then it has come to seen.
+// look calls take for the candidates that match, and reports whether the search continues. If so, it has come to seen.
 func (s *search) look(all []candidate, seen []byte) bool {
 	matches := s.matches(all)
 	for i, c := range all {
@@ -166,7 +165,7 @@ func (s *search) look(all []candidate, seen []byte) bool {
 	return true
 }
 
-// matches looks at candidates, and returns what says of each whether the filter selects it.
+// matches examines candidates, and returns a function that reports whether the filter selects the i-th.
 func (s *search) matches(all []candidate) func(i int) bool {
 	of := make([]bool, len(all))
 	var keys [][]byte
@@ -187,7 +186,7 @@ func (s *search) matches(all []candidate) func(i int) bool {
 	return func(i int) bool { return of[i] && s.f.matchesFailure(s.from, s.ns, all[i].id, all[i].x) }
 }
 
-// below is where the search begins in a table.
+// below returns the key below which the search begins in a table.
 func (s *search) below(prefix []byte) []byte {
 	if s.hi == nil {
 		return schema.After(prefix)
@@ -195,8 +194,8 @@ func (s *search) below(prefix []byte) []byte {
 	return append(prefix[:len(prefix):len(prefix)], s.hi...)
 }
 
-// readIndex reads the tasks that rows of an index name, up to so many rows, and says whether those were all and the search may go on. A row
-// whose task can't match is passed over.
+// readIndex examines the tasks of an index, up to that many rows. It reports whether the index is exhausted and the search may continue. Rows whose
+// task can't match are skipped.
 func (s *search) readIndex(prefix []byte, most int, place func(k []byte) []byte, may func(k, v []byte) bool) (end bool) {
 	hi := s.below(prefix)
 	for most > 0 {
@@ -239,7 +238,7 @@ func (s *search) readIndex(prefix []byte, most int, place func(k []byte) []byte,
 	return false
 }
 
-// lookAt looks at the tasks of some places, and says whether the search goes on.
+// lookAt examines the tasks of some places, and reports whether the search continues.
 func (s *search) lookAt(places [][]byte, seen []byte) bool {
 	execs := readExecs(s.from, s.ns, places)
 	all := make([]candidate, len(places))
@@ -249,10 +248,10 @@ func (s *search) lookAt(places [][]byte, seen []byte) bool {
 	return s.look(all, seen)
 }
 
-// tail is the id that ends a place or a key.
+// tail returns the id at the end of a place or a key.
 func tail(k []byte) []byte { return k[len(k)-len(task.ID{}):] }
 
-// byID is the order of so many tasks by their ids: rows that are read in the order of their keys cost less.
+// byID returns the indexes of n tasks sorted by id: reading rows in the order of their keys costs less.
 func byID(n int, id func(i int) []byte) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -262,7 +261,7 @@ func byID(n int, id func(i int) []byte) []int {
 	return order
 }
 
-// readExecs reads the states of tasks whose ids end the keys; nil: it is forgotten, and a row that it shared still names it.
+// readExecs reads the states of the tasks whose ids end the given names; nil: the task was forgotten, but a shared row still lists it.
 func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	order := byID(len(names), func(i int) []byte { return tail(names[i]) })
 	keys := make([][]byte, len(names))
@@ -278,8 +277,8 @@ func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	return execs
 }
 
-// readQueue reads the tasks of a queue, and says whether that was all there is to do. With a filter by what other rows know better it
-// reads only the first.
+// readQueue examines the tasks of a queue, and reports whether the search is done. If another index may be more selective, it reads only the first
+// tasks.
 func (s *search) readQueue() (done bool) {
 	most := math.MaxInt
 	if s.f.Type != "" || s.f.Error != "" || len(s.f.States) > 0 {
@@ -288,7 +287,7 @@ func (s *search) readQueue() (done bool) {
 	return s.readIndex(schema.QueueKey(s.ns, schema.TableListed, s.f.Queue), most, tail, nil) || s.next != nil
 }
 
-// readAttempts reads the tasks that had an attempt without success.
+// readAttempts examines the tasks that had an attempt without success.
 func (s *search) readAttempts() {
 	var before task.ID
 	id := func(k []byte) []byte { return k[len(k)-8-len(before) : len(k)-8] }
@@ -299,7 +298,7 @@ func (s *search) readAttempts() {
 	})
 }
 
-// readZones reads the states of tasks, without those of zones that can't have what is searched for.
+// readZones examines all tasks except those of zones that can't match.
 func (s *search) readZones() {
 	lo, _ := schema.TableBounds(s.ns, schema.TableExec)
 	upper := s.below(lo)
@@ -331,8 +330,9 @@ func (s *search) readZones() {
 	}
 }
 
-// zoneFilter says which zones may have a task that the filter selects; ok is false if zones tell nothing of that. It is to be asked for each
-// zone, from the newest. Tasks that wait or run are looked up, if they are few: zones only tell of ends.
+// zoneFilter returns a function that reports whether a zone may have a task that the filter selects; ok is false if zones can't tell. The function
+// must be called for each zone in turn, from the newest. Tasks that have not ended are looked up, if they are few, because zones record only end
+// states.
 func (s *search) zoneFilter() (may func(*zonemap.Zone) bool, ok bool) {
 	ended := s.f.endStates()
 	switch {
@@ -357,7 +357,7 @@ func (s *search) zoneFilter() (may func(*zonemap.Zone) bool, ok bool) {
 	return func(z *zonemap.Zone) bool { return s.f.mayBeEndedIn(z, ended) }, true
 }
 
-// endStates are the states of the filter in which tasks have ended.
+// endStates returns the end states of the filter.
 func (f *Filter) endStates() []task.State {
 	return slices.DeleteFunc(slices.Clone(f.States), func(s task.State) bool { return !s.Ended() })
 }
@@ -366,12 +366,12 @@ func (f *Filter) mayBeEndedIn(z *zonemap.Zone, states []task.State) bool {
 	return slices.ContainsFunc(states, func(s task.State) bool { return f.mayBeIn(z, s) })
 }
 
-// mayBeIn says whether a zone may have a task that the filter selects and that has ended in a state, 0: in any or not.
+// mayBeIn reports whether a zone may have a task that the filter selects and that has ended in a state; 0: ended or not.
 func (f *Filter) mayBeIn(z *zonemap.Zone, s task.State) bool {
 	return z.May(s, f.Queue, f.Type)
 }
 
-// readStates reads the states of the tasks in a range of ids, and says whether the search goes on below.
+// readStates examines the tasks in a range of ids, and reports whether the search continues below.
 func (s *search) readStates(lo, hi []byte) (on bool) {
 	on, stopped := true, false
 	var some []candidate
@@ -403,7 +403,7 @@ func (s *search) readStates(lo, hi []byte) (on bool) {
 	return on
 }
 
-// maySelect says by what begins the row of a task's state whether the filter may select the task.
+// maySelect reports whether the filter may select a task. It decodes only the beginning of the task's state.
 func (f *Filter) maySelect(row []byte) bool {
 	var state task.State
 	var queue, typ []byte
@@ -442,12 +442,12 @@ func (f *Filter) maySelect(row []byte) bool {
 	return f.maySee(string(queue))
 }
 
-// maySee says whether the filter may select tasks of a queue.
+// maySee reports whether the filter may select tasks of a queue.
 func (f *Filter) maySee(queue string) bool {
 	return (f.Queue == "" || queue == f.Queue) && (f.Not == "" || queue != f.Not) && (f.Within == nil || task.Scope{Queues: f.Within}.Sees(queue))
 }
 
-// maySelectDead says by a row of the index of the dead whether the filter may select its task.
+// maySelectDead reports whether the filter may select the task of a row in the index of the dead.
 func (f *Filter) maySelectDead(row []byte) bool {
 	print, typ, err := schema.DecodeDead(row)
 	schema.Must(err)

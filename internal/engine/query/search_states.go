@@ -11,15 +11,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Where the counters of the queues say that few tasks are in the states of a filter, they are found by the indexes of those states. Their
-// order is another one, so that all of their rows are read for a page, and the newest are kept.
+// If the counters of the queues show that few tasks are in the states of a filter, they are found through the indexes of those states. Those are in a
+// different order, so all of their rows are read for a page, and the newest are kept.
 
-// InState is how many tasks of a queue are in a state.
+// InState counts the tasks of a queue in a state.
 type InState struct {
 	Queue string
 	State task.State
 	N     int64
-	lanes []laneRef // of ready tasks that the filter may select; nil: all
+	lanes []laneRef // lanes of ready tasks that the filter may select; nil: all
 }
 
 // laneRef is a lane and its row.
@@ -28,12 +28,12 @@ type laneRef struct {
 	row schema.LaneRow
 }
 
-// StatesCounted says whether queues count the tasks in each of the filter's states.
+// StatesCounted reports whether queues count the tasks in each of the filter's states.
 func (f *Filter) StatesCounted() bool {
 	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool { return (&schema.Counts{}).Of(s, task.Normal) == nil })
 }
 
-// InStates says how many tasks of each queue that the filter may select are in each of its states, where there are any. The states must be
+// InStates returns, for each queue that the filter may select and each of its states, the number of tasks if there are any. The states must be
 // counted.
 func (f *Filter) InStates(from store.Reader, ns string) (all []InState) {
 	states := slices.Clone(f.States)
@@ -68,7 +68,7 @@ func (f *Filter) InStates(from store.Reader, ns string) (all []InState) {
 	return all
 }
 
-// readByStates reads tasks from the indexes of their states, if they are few, and says whether that was all there is to do.
+// readByStates examines tasks from the indexes of their states, if they are few, and reports whether the search is done.
 func (s *search) readByStates() (done bool) {
 	all, _, ok := s.few(s.f)
 	if !ok {
@@ -89,7 +89,7 @@ func (s *search) readByStates() (done bool) {
 	}
 }
 
-// few says how many tasks of each queue are in the states of a filter, if those are counted and few enough to be read.
+// few returns how many tasks of each queue are in the states of a filter; ok is false if those are not counted or too many to read.
 func (s *search) few(f *Filter) (all []InState, total int64, ok bool) {
 	if !f.StatesCounted() {
 		return nil, 0, false
@@ -107,7 +107,7 @@ func (s *search) few(f *Filter) (all []InState, total int64, ok bool) {
 	return all, total, total <= int64(s.most.Index)
 }
 
-// fewInStates gives the ids of tasks in the states of a filter, the newest first, if they are few enough to be kept.
+// fewInStates returns the ids of the tasks in the states of a filter, newest first, if they are few enough to be kept.
 func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	all, total, ok := s.few(f)
 	if !ok || total > int64(s.most.Kept) {
@@ -118,7 +118,7 @@ func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	return top.sorted(), true
 }
 
-// chooseLanes finds the lanes of a queue whose tasks the filter may select, if it says a type or a key.
+// chooseLanes finds the lanes of a queue whose tasks the filter may select, if it has a type or a key.
 func (s *search) chooseLanes(c *InState) {
 	if s.f.Type == "" && s.f.Key == "" {
 		return
@@ -135,7 +135,7 @@ func (s *search) chooseLanes(c *InState) {
 	}
 }
 
-// parked is how many ready tasks of a queue wait for their unique keys: they are in no lane.
+// parked returns how many ready tasks of a queue are in no lane, because they wait for their unique key or a predecessor.
 func (s *search) parked(queue string) int64 {
 	row, _ := s.from.Get(schema.QueueKey(s.ns, schema.TableCounts, queue))
 	c, err := schema.DecodeCounts(row)
@@ -159,7 +159,7 @@ func (s *search) eachLane(queue string, fn func(laneRef) bool) {
 	})
 }
 
-// readStateIndexes gathers the newest tasks of all states.
+// readStateIndexes collects the newest tasks of all states.
 func (s *search) readStateIndexes(all []InState, to *newest) {
 	claimed := false
 	for i := range all {
@@ -180,7 +180,7 @@ func (s *search) readStateIndexes(all []InState, to *newest) {
 	}
 }
 
-// readStateIndex gathers the tasks of a queue that an index has in a state.
+// readStateIndex collects the tasks of a queue in one state from an index.
 func (s *search) readStateIndex(tab byte, c *InState, to *newest) {
 	prefix := schema.StatePrefix(s.ns, tab, c.Queue, c.State)
 	s.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
@@ -192,7 +192,7 @@ func (s *search) readStateIndex(tab byte, c *InState, to *newest) {
 	})
 }
 
-// readReady gathers the ready tasks of a queue, and some that have left their lane: their rows are still there.
+// readReady collects the ready tasks of a queue, and some that have left their lane but whose rows remain.
 func (s *search) readReady(c *InState, to *newest) {
 	if c.lanes != nil {
 		for _, l := range c.lanes {
@@ -222,7 +222,7 @@ func (s *search) readReady(c *InState, to *newest) {
 	})
 }
 
-// readClaims gathers the claimed tasks of the namespace by the deadlines of their leases.
+// readClaims collects the claimed tasks of the namespace from the deadlines of their leases.
 func (s *search) readClaims(to *newest) {
 	s.from.Scan([]byte{schema.TableLease}, []byte{schema.TableLease + 1}, func(k, v []byte) bool {
 		s.rows++
@@ -235,12 +235,12 @@ func (s *search) readClaims(to *newest) {
 	})
 }
 
-// newest keeps the greatest ids of all that are added, each once.
+// newest keeps the greatest of the ids that are added, each once.
 type newest struct {
-	kept  int    // how many
-	below []byte // only those below this one; nil: all
+	kept  int    // how many to keep
+	below []byte // ignore ids from this one on; nil: none
 	ids   []task.ID
-	more  bool // some were not kept
+	more  bool // some ids were not kept
 }
 
 func (n *newest) add(id task.ID) {
@@ -254,13 +254,13 @@ func (n *newest) add(id task.ID) {
 
 func (n *newest) cut() {
 	slices.SortFunc(n.ids, func(a, b task.ID) int { return b.Compare(a) })
-	n.ids = slices.Compact(n.ids) // a task may be named by the rows of two leases
+	n.ids = slices.Compact(n.ids) // a task may be listed in the rows of two leases
 	if len(n.ids) > n.kept {
 		n.ids, n.more = n.ids[:n.kept], true
 	}
 }
 
-// sorted are those that were kept, the newest first.
+// sorted returns the ids that were kept, newest first.
 func (n *newest) sorted() [][]byte {
 	n.cut()
 	out := make([][]byte, len(n.ids))

@@ -7,19 +7,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// View is everything known of a task.
+// View is a task with all that belongs to it.
 type View struct {
 	*schema.Envelope
 	Exec       *schema.Exec
 	Result     schema.Result
 	Checkpoint []byte
-	Attempts   []*schema.Attempt // those that have ended, the oldest first
+	Attempts   []*schema.Attempt // those that have ended, oldest first
 	Settings   task.Settings
-	WaitsFor   task.ID           // the task that holds its unique key and is claimed; zero: none
-	Then       []schema.Follower // what follows it
+	WaitsFor   task.ID           // the claimed holder of its unique key, or the first task of its key; zero: none
+	Then       []schema.Follower // its follow-ups
 }
 
-// MaxAttempts is the number of the attempt that would be the last one.
+// MaxAttempts returns the number of the last possible attempt.
 func (v *View) MaxAttempts() int {
 	if v.Exec.MaxAttempts > 0 {
 		return v.Exec.Exhausted + v.Exec.MaxAttempts
@@ -27,12 +27,12 @@ func (v *View) MaxAttempts() int {
 	return v.Exec.Exhausted + v.Settings.MaxAttempts
 }
 
-// LastFailure is what the last failed attempt said.
+// LastFailure returns the failure of the last failed attempt.
 func (v *View) LastFailure() schema.Failure {
 	return schema.LastFailure(v.Attempts)
 }
 
-// ETag is the tag of what engine.Update can change of the task.
+// ETag returns the tag of what engine.Update can change.
 func (v *View) ETag() string { return schema.EditedOf(v.Exec, v.Payload).ETag() }
 
 // Show reads a task with all that belongs to it.
@@ -44,7 +44,7 @@ func Show(from store.Reader, ns string, id task.ID) (*View, error) {
 	return ShowFrom(from, ns, id, x), nil
 }
 
-// ShowFrom is Show of a task whose state has been read.
+// ShowFrom is Show for a task whose state has been read.
 func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
 	v := &View{Envelope: schema.ReadEnvelope(from, ns, id), Exec: x, Settings: schema.ReadSettings(from, ns, x.Queue), Attempts: schema.ReadAttempts(from, ns, id)}
 	if x.State == task.Succeeded {
@@ -72,7 +72,7 @@ func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
 	return v
 }
 
-// Page is what a list answers: it may be empty although there is more.
+// Page is a page of a list. It may be empty although there is more.
 type Page struct {
 	Tasks []*View
 	Reach // Next is where the next page begins
@@ -83,16 +83,16 @@ var listEffort = EffortOf(10_000, 200_000)
 
 // List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
 //
-// A page ends early, and Next goes on from there, once it has a task and about 8 MiB were read, of payloads, results and
-// attempts too; the last task may go beyond. It also ends, with the tasks that it has by then or none, when its search has read as many rows
-// as listEffort allows, or 64 MiB of payloads: Rows says how many rows it read.
+// A page ends early, and Next continues from there, once it has a task and roughly 8 MiB were read, including payloads, results and attempts; the
+// last task may exceed that. It also ends, possibly empty, when its search has read as many rows as listEffort allows, or 64 MiB of payloads: Rows is
+// how many rows it read.
 //
-// A cursor of another form than List gives is refused with task.ErrInvalidArgument.
+// A malformed cursor is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
 	return ReadPage(from, ns, f, cursor, limit, listEffort)
 }
 
-// ReadPage is List with an effort of the caller's.
+// ReadPage is List with the caller's effort.
 func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, most Effort) (p Page, err error) {
 	m := &schema.Counted{Reader: from}
 	p.Reach, err = f.Walk(from, ns, cursor, most, func(id task.ID, x *schema.Exec) bool {
@@ -102,7 +102,7 @@ func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, 
 	return p, err
 }
 
-// ToArchive reads dead letters whose retention is over, up to limit, or about 8 MiB.
+// ToArchive reads dead letters whose retention is over, up to limit, or roughly 8 MiB.
 func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	lo, hi := schema.TableBounds(ns, schema.TableArchive)
 	m := &schema.Counted{Reader: from}
@@ -115,7 +115,7 @@ func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	return views
 }
 
-// printOf is the fingerprint of a task that has died.
+// printOf returns the fingerprint of a dead task.
 func printOf(v *View) uint64 {
 	return fingerprint.Of(v.Exec.Type, fingerprint.Normalise(v.LastFailure().Message))
 }

@@ -18,7 +18,7 @@ func running(most int64) *Space {
 	return s
 }
 
-// Queues that wait for room in their namespace are named one by one, in the order in which they were asked, as long as there is room.
+// Queues that wait for room in their namespace are returned one by one, in the order in which they were blocked, as long as there is room.
 func TestQueuesWaitInTurn(t *testing.T) {
 	s, claimed := running(2), &schema.Exec{State: task.Claimed}
 	a, b, c := &Waiter{Queue: "a"}, &Waiter{Queue: "b"}, &Waiter{Queue: "c"}
@@ -55,7 +55,7 @@ func TestQueuesWaitInTurn(t *testing.T) {
 	}
 }
 
-// A task is refused for which the namespace has no room, unless another makes room for it.
+// A task for which the namespace has no room is refused, unless it replaces another.
 func TestAdmit(t *testing.T) {
 	s := &Space{ns: "ns", share: task.Share{Amounts: task.Amounts{Backlog: 2, Bytes: 100, Running: 1}}}
 	s.Count(&schema.Exec{State: task.Ready, Size: 40}, 1)
@@ -81,7 +81,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// A namespace that has more than its share, since that has shrunk, gets nothing more, and what asks for nothing more is let in.
+// A namespace whose share has shrunk below its usage gets nothing more, but calls that need nothing more are admitted.
 func TestBeyondTheShare(t *testing.T) {
 	s := &Space{ns: "ns", share: task.Share{Amounts: task.Amounts{Backlog: 1, Bytes: 10, Running: 1}}}
 	for range 3 {
@@ -100,7 +100,7 @@ func TestBeyondTheShare(t *testing.T) {
 	}
 }
 
-// A round that has freed a namespace tells it once, and the next round anew, though nobody has asked which queue may go on.
+// A round that has freed a namespace lists it once, and the next round lists it again even if Next was not called.
 func TestRoomInEachRound(t *testing.T) {
 	s, claimed := running(1), &schema.Exec{State: task.Claimed}
 	s.Count(claimed, 1)
@@ -128,7 +128,7 @@ func newTx(t *testing.T) *store.Tx {
 	return tx
 }
 
-// Only a newer share takes the place of the one that is there.
+// Only a newer share replaces the present one.
 func TestNewestShareStays(t *testing.T) {
 	tx := newTx(t)
 	s := Open(tx, "ns")
@@ -145,7 +145,7 @@ func TestNewestShareStays(t *testing.T) {
 	}
 }
 
-// Verify finds sums that are not the rows', and a queue that waits and does not know it. A damaged row stops who reads it.
+// Verify finds sums that differ from the rows, and a blocked queue that is not marked as blocked. A damaged row stops the reader.
 func TestVerify(t *testing.T) {
 	tx := newTx(t)
 	s, w := Open(tx, "ns"), &Waiter{Queue: "a"}

@@ -1,5 +1,6 @@
-// Package quota is what a namespace may use of a shard: how many tasks that have not ended, how many bytes of them, how many at once.
-// It knows the shard's share, a row, and not how a quota is divided among shards. Of queues it knows the counters and the names.
+// Package quota enforces what a namespace may use in a shard: the number of tasks that have not ended, their bytes, and how many run at the same
+// time. It knows the namespace's share in this shard, which is stored in a row, but not how a quota is divided among shards. Of queues it knows the
+// counters and the names.
 package quota
 
 import (
@@ -12,27 +13,27 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Space is the leader's memory of a namespace. What the namespace uses is the sum of its queues' counters, which change with the tasks, so
-// there is nothing beside them that could drift; the sum is made once in a term.
+// Space is the leader's memory of a namespace. Its usage is the sum of its queues' counters, which change with the tasks, so nothing can drift; the
+// sum is computed once per term.
 type Space struct {
 	ns      string
 	share   task.Share
 	use     task.Amounts
-	ready   int64     // tasks that could run, but for limits
-	queues  int       // that the shard has a part of
-	refused [3]uint64 // tasks, by the quota; of running, how often a claim found the namespace full. As task.Amounts.Each
+	ready   int64     // tasks that could run if there were no limits
+	queues  int       // queues with a partition in the shard
+	refused [3]uint64 // tasks refused, by quota; for running, how often a claim found the namespace full. Ordered as in task.Amounts.Each
 
-	blocked []*Waiter // asked for tasks while the namespace ran all that it may, in that order
-	freed   bool      // among the round's
+	blocked []*Waiter // queues claimed from while the namespace was at its running limit, in that order
+	freed   bool      // listed in Round.spaces
 }
 
-// Waiter is a queue that may have to wait until its namespace may run more.
+// Waiter is a queue that may have to wait until its namespace may run more tasks.
 type Waiter struct {
 	Queue   string
-	blocked bool // among those of its space
+	blocked bool // listed in Space.blocked
 }
 
-// Open reads how a namespace stands, before any of its queues is changed.
+// Open reads the usage of a namespace. It must be called before any of its queues is changed.
 func Open(from store.Reader, ns string) *Space {
 	s := &Space{ns: ns, share: readShare(from, ns)}
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
@@ -67,13 +68,12 @@ func readShare(from store.Reader, ns string) task.Share {
 	return s
 }
 
-// Info tells what the namespace uses.
+// Info returns what the namespace uses.
 func (s *Space) Info() task.Space {
 	return task.Space{Namespace: s.ns, Share: s.share, Use: s.use, Ready: s.ready, Queues: s.queues, Refused: s.refused}
 }
 
-// SetShare replaces the namespace's share of the shard, unless the one that is there is as new. What is there stays, however small the
-// share.
+// SetShare replaces the namespace's share in the shard, unless the present one is as new. Existing tasks stay, however small the share.
 func (s *Space) SetShare(tx *store.Tx, to task.Share) (changed bool) {
 	if s.share.Version >= to.Version {
 		return false
@@ -86,7 +86,7 @@ func (s *Space) SetShare(tx *store.Tx, to task.Share) (changed bool) {
 // AddQueue counts a queue that is new in the shard.
 func (s *Space) AddQueue() { s.queues++ }
 
-// DropQueue forgets a queue that is deleted.
+// DropQueue removes a queue that is deleted.
 func (s *Space) DropQueue(w *Waiter) {
 	s.queues--
 	if w.blocked {
@@ -94,7 +94,7 @@ func (s *Space) DropQueue(w *Waiter) {
 	}
 }
 
-// Count keeps the sums in step with a queue's counters, when a task comes (+1) or goes (-1) that has not ended.
+// Count keeps the sums in step with a queue's counters: n is +1 when an unended task enters a state, and -1 when it leaves it.
 func (s *Space) Count(x *schema.Exec, n int64) {
 	s.use.Backlog += n
 	s.use.Bytes += n * x.Size
@@ -106,7 +106,7 @@ func (s *Space) Count(x *schema.Exec, n int64) {
 	}
 }
 
-// Admit refuses tasks for which the namespace has no room. Those that make room for them go.
+// Admit returns an error if the namespace has no room for the tasks and bytes. Replaced is how many tasks they replace.
 func (s *Space) Admit(tasks, replaced, size int64) error {
 	switch {
 	case tasks > 0 && s.use.Backlog+tasks-replaced > s.share.Backlog:
@@ -119,11 +119,11 @@ func (s *Space) Admit(tasks, replaced, size int64) error {
 	return nil
 }
 
-// overQuota refuses a task. The numbers are those of the shard: what the whole namespace may have is shared out.
+// overQuota returns the error of a refused task. The numbers are those of the shard, since the namespace's quota is divided among shards.
 func (s *Space) overQuota(q task.Quota, most int64, used string) error {
 	return &task.Error{Code: task.CodeQueueFull, Reason: string(q), RetryAfter: time.Second,
 		Message: fmt.Sprintf("namespace %q is full: %s in this shard, where its share of %s is %d", s.ns, used, q, most)}
 }
 
-// Full says whether the namespace runs as much as it may in this shard.
+// Full reports whether the namespace has reached its running limit in this shard.
 func (s *Space) Full() bool { return s.use.Running >= s.share.Running }

@@ -6,8 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Verify proves that what memory says of a namespace is what the rows say, and that each queue that waits knows it. Tests call it after every
-// round.
+// Verify checks that memory agrees with the rows, and that each blocked queue is marked as blocked. Tests call it after every round.
 func (s *Space) Verify(from store.Reader, waiterOf func(queue string) *Waiter) error {
 	got, want := s.Info(), Open(from, s.ns).Info()
 	want.Refused = got.Refused

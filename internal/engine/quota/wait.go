@@ -1,6 +1,6 @@
 package quota
 
-// Block remembers that a queue was asked for tasks which its namespace keeps from running.
+// Block records that a claim on the queue found the namespace at its running limit.
 func (s *Space) Block(w *Waiter) {
 	if !w.blocked {
 		w.blocked = true
@@ -9,12 +9,12 @@ func (s *Space) Block(w *Waiter) {
 	}
 }
 
-// Round is what a round has freed.
+// Round records what a round has freed.
 type Round struct {
-	spaces []*Space // that may run more, while queues wait for that
+	spaces []*Space // that may run more tasks and have blocked queues
 }
 
-// RoomIn notes that a namespace may run more, if somebody waits for that.
+// RoomIn records that a namespace may run more tasks, if it has blocked queues.
 func (r *Round) RoomIn(s *Space) {
 	if len(s.blocked) > 0 && !s.Full() && !s.freed {
 		s.freed = true
@@ -22,8 +22,8 @@ func (r *Round) RoomIn(s *Space) {
 	}
 }
 
-// Next is the next queue of a namespace that may run more by what the round has done, if there is one. It waits no longer. A queue a step,
-// so that a namespace with thousands of them costs each round what it uses.
+// Next unblocks and returns the next queue of a namespace that may run more tasks after this round, if there is one. It goes one queue at a time, so
+// that a namespace with thousands of them costs a round only as much as the round can use.
 func (r *Round) Next() (ns, queue string, some bool) {
 	for len(r.spaces) > 0 {
 		s := r.spaces[len(r.spaces)-1]

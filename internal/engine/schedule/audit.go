@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Audited runs what an operator does to a schedule, and notes it.
+// Audited runs an operator's change of a schedule and records it in the audit log.
 func Audited[T any](r *engine.Round, by task.Author, action task.Action, ns, name string, do func() (T, error)) (T, error) {
 	if by.IsZero() {
 		return do()
@@ -35,7 +35,7 @@ func Audited[T any](r *engine.Round, by task.Author, action task.Action, ns, nam
 	return out, nil
 }
 
-// scheduleFacts is what operators say of a schedule.
+// scheduleFacts is the part of a schedule that operators can change, for the audit log.
 type scheduleFacts struct {
 	Cron     string        `json:"cron"`
 	Every    time.Duration `json:"every"`
@@ -46,11 +46,11 @@ type scheduleFacts struct {
 	Owner    string        `json:"owner"`
 	PausedAt store.Time    `json:"paused_at"`
 	Reason   string        `json:"paused_reason"`
-	History  uint64        `json:"history_entry"` // the newest, of a trigger
+	History  uint64        `json:"history_entry"` // the newest; for triggers only
 	Task     templateFacts `json:"task"`
 }
 
-// templateFacts is what is said of a schedule's task, without what is in it.
+// templateFacts describes a schedule's task, with digests instead of its contents.
 type templateFacts struct {
 	Type        string         `json:"type"`
 	Queue       string         `json:"queue"`
@@ -69,7 +69,7 @@ type templateFacts struct {
 	Unique      string         `json:"unique"`
 }
 
-// scheduleFacts reads them; nil if there is no such schedule.
+// readFacts returns the *scheduleFacts and the queue of a schedule, or nil if there is no such schedule.
 func readFacts(r *engine.Round, ns, name string, action task.Action) (f any, queue string) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {

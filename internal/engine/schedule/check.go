@@ -10,10 +10,10 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// check: a plan and a course go together, the next tick of each course has its deadline, a history has the entries that its
-// course counts and no others, and a deleted schedule is forgotten in time.
+// check checks that each plan has a progress row and vice versa, that the next tick of each schedule has its deadline, that a history has exactly the
+// entries that its schedule counts, and that the record of a deleted schedule has a deadline.
 func check(c engine.Checker) {
-	plans, courses := map[string]*plan{}, map[string]*course{}
+	plans, courses := map[string]*plan{}, map[string]*progress{}
 	c.Scan(schema.TablePlan, func(k, v []byte) {
 		name := strings.TrimSuffix(string(k[len(c.Namespace())+2:]), "\x00")
 		p, err := decodePlan(v)
@@ -23,14 +23,14 @@ func check(c engine.Checker) {
 		}
 		plans[name] = p
 	})
-	c.Scan(schema.TableCourse, func(k, v []byte) {
+	c.Scan(schema.TableProgress, func(k, v []byte) {
 		name := strings.TrimSuffix(string(k[len(c.Namespace())+2:]), "\x00")
-		at, err := decodeCourse(v)
+		at, err := decodeProgress(v)
 		p := plans[name]
 		switch {
 		case err != nil || p == nil || p.id != at.id:
 			c.Find("course of schedule %q belongs to no plan (%v)", name, err)
-			delete(plans, name) // which has no other
+			delete(plans, name) // so that it is not reported again
 			return
 		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
 			c.Find("schedule %q: its next tick is planned for %d and fires at %d, paused %d", name, at.planned, at.fires, at.paused)
@@ -45,18 +45,18 @@ func check(c engine.Checker) {
 		}
 	}
 	checkHistories(c, courses)
-	c.Scan(schema.TableGone, func(k, v []byte) {
-		g, err := decodeGone(v)
+	c.Scan(schema.TableDeletion, func(k, v []byte) {
+		g, err := decodeDeletion(v)
 		if err != nil {
 			c.Find("row %q: %v", k, err)
 			return
 		}
-		c.ExpectRow(schema.DeadlineKey(g.until, schema.OnGone, c.Namespace(), k[len(c.Namespace())+2:len(k)-1]), nil)
+		c.ExpectRow(schema.DeadlineKey(g.until, schema.OnDeletion, c.Namespace(), k[len(c.Namespace())+2:len(k)-1]), nil)
 	})
 }
 
-// checkHistories checks what schedules have written down of their last ticks.
-func checkHistories(c engine.Checker, courses map[string]*course) {
+// checkHistories checks the history of each schedule.
+func checkHistories(c engine.Checker, courses map[string]*progress) {
 	entries := map[string]uint64{}
 	c.Scan(schema.TableTick, func(k, v []byte) {
 		name, seq := string(k[len(c.Namespace())+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// tickGrace is how late a tick may be without being missed: longer than an election, or the start of a node.
+	// TickGrace is how late a tick may be without being missed: longer than an election, or the start of a node.
 	TickGrace = time.Minute
-	// maxChase is how many missed ticks are fired at most, the newest.
-	maxChase = 1000
-	// ticksInPass is how many ticks of one schedule fire before others have their turn.
+	// maxCatchUp is how many missed ticks are fired at most, the newest ones.
+	maxCatchUp = 1000
+	// ticksInPass is how many ticks of one schedule fire before other schedules get their turn.
 	ticksInPass = 10
-	// triggerWindow is how long a repeated trigger is known, as far as the history goes back.
+	// triggerWindow is how long a repeated trigger is recognized, provided the history goes back that far.
 	triggerWindow = time.Hour
 )
 
-// tick lets a schedule do what is due.
+// tick handles the deadline of a schedule's next tick.
 func tick(r *engine.Round, d schema.Deadline) {
 	name := string(d.Rest)
 	p, c, ok := schedule(r, d.Namespace, name)
@@ -38,17 +38,17 @@ func tick(r *engine.Round, d schema.Deadline) {
 		}
 		tickDue(r, d.Namespace, p, &to, w)
 	}
-	setCourse(r, d.Namespace, name, c, &to)
+	setProgress(r, d.Namespace, name, c, &to)
 }
 
 // tickDue decides the tick that is due, and plans the next.
-func tickDue(r *engine.Round, ns string, p *plan, c *course, w cron.When) {
+func tickDue(r *engine.Round, ns string, p *plan, c *progress, w cron.When) {
 	planned := c.planned
 	switch limit := r.Now().Add(-TickGrace); {
 	case c.fires > limit:
 		fire(r, ns, p, c, planned, schema.TickFired)
 		c.planNext(p, w, planned)
-	case planned <= c.chasing:
+	case planned <= c.catchUpTo:
 		fire(r, ns, p, c, planned, schema.TickCaughtUp)
 		c.planNext(p, w, planned)
 	default:
@@ -56,14 +56,14 @@ func tickDue(r *engine.Round, ns string, p *plan, c *course, w cron.When) {
 	}
 }
 
-// missed does with the ticks up to a time what the schedule says of missed ones.
-func missed(r *engine.Round, ns string, p *plan, c *course, w cron.When, upto store.Time) {
+// missed handles the missed ticks up to a time, according to the schedule's setting.
+func missed(r *engine.Round, ns string, p *plan, c *progress, w cron.When, upto store.Time) {
 	from := c.planned - 1
 	if p.Missed == task.MissedAll {
-		newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), maxChase)
+		newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), maxCatchUp)
 		first := store.TimeOf(newest[0])
 		skip(r, ns, p, c, w, from, first-1, SkippedMissed)
-		c.chasing = upto
+		c.catchUpTo = upto
 		c.planNext(p, w, first-1)
 		return
 	}
@@ -77,8 +77,8 @@ func missed(r *engine.Round, ns string, p *plan, c *course, w cron.When, upto st
 	fire(r, ns, p, c, last, schema.TickCaughtUp)
 }
 
-// skip notes that the ticks in (from, upto] made no task.
-func skip(r *engine.Round, ns string, p *plan, c *course, w cron.When, from, upto store.Time, reason string) {
+// skip records that the ticks in (from, upto] created no task.
+func skip(r *engine.Round, ns string, p *plan, c *progress, w cron.When, from, upto store.Time, reason string) {
 	first := w.Next(c.began.Time(), from.Time())
 	if first.IsZero() || store.TimeOf(first) > upto {
 		return
@@ -94,22 +94,22 @@ func skip(r *engine.Round, ns string, p *plan, c *course, w cron.When, from, upt
 	note(r, ns, p.Name, c, t)
 }
 
-// Headers that tell a tick's task where it comes from.
+// Headers of a tick's task that name its origin.
 const (
 	headerSchedule = "pawl-schedule"
 	headerPlanned  = "pawl-scheduled-at"
 )
 
-// fire makes the task of a tick, or sends it to where its queue lies.
-func fire(r *engine.Round, ns string, p *plan, c *course, planned store.Time, outcome schema.TickOutcome) {
+// fire creates the task of a tick, or sends it to the shard of its queue.
+func fire(r *engine.Round, ns string, p *plan, c *progress, planned store.Time, outcome schema.TickOutcome) {
 	t := schema.Tick{Planned: planned, Count: 1, Outcome: outcome}
 	n := tickTask(r, ns, p, planned)
 	n.ID, n.Fresh = engine.ChildID(r, p.id, c.seq+1), true
-	r.CountBirth()
+	r.CountCreated()
 	a, err := engine.Enqueue(r, n)
 	var refused *task.Error
 	switch {
-	case err == nil && a.Met:
+	case err == nil && a.KeyTaken:
 		t.Outcome, t.Reason, t.Task = schema.TickSkipped, skippedFor(n.Unique), a.ID
 	case err == nil:
 		t.Task = a.ID
@@ -125,7 +125,7 @@ func fire(r *engine.Round, ns string, p *plan, c *course, planned store.Time, ou
 	noteFired(r, ns, p.Name, c, n, t)
 }
 
-// skippedFor says why a tick makes no task whose unique key another task holds.
+// skippedFor returns the reason why a tick is skipped when another task holds the unique key of its task.
 func skippedFor(u *task.Unique) string {
 	if task.IsOverlap(u) {
 		return SkippedOverlap
@@ -133,18 +133,18 @@ func skippedFor(u *task.Unique) string {
 	return SkippedUnique
 }
 
-// TraceTicks has the leader ask, for each tick, for the headers of a trace that the tick's task belongs to: ids are not drawn here. Begin
-// does not block. Which of those traces came to be is told by Effects.Ticked.
+// TraceTicks makes the leader call begin for the trace headers of each tick's task, because this package generates no random ids. Begin must not
+// block. Effects.Ticked reports which of those traces are in use.
 func TraceTicks(l *engine.Leader, begin func(schedule string, n *engine.NewTask) map[string]string) {
 	engine.Memory[tracing](l).begin = begin
 }
 
-// tracing is where a leader asks for traces of ticks.
+// tracing holds the function of TraceTicks.
 type tracing struct {
 	begin func(schedule string, n *engine.NewTask) map[string]string
 }
 
-// tickTask is the task of a tick, without an id. Each is a trace of its own: one that the schedule names would grow for ever.
+// tickTask returns the task of a tick, without an id. Each gets its own trace: a trace named by the schedule would grow for ever.
 func tickTask(r *engine.Round, ns string, p *plan, planned store.Time) *engine.NewTask {
 	n := &engine.NewTask{Spec: p.TickSpec(), Namespace: ns}
 	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
@@ -161,25 +161,25 @@ func tickTask(r *engine.Round, ns string, p *plan, planned store.Time) *engine.N
 	return n
 }
 
-// noteFired is note for a tick that has tried to make a task.
-func noteFired(r *engine.Round, ns, name string, c *course, n *engine.NewTask, t schema.Tick) {
+// noteFired is note for a tick that has tried to create a task.
+func noteFired(r *engine.Round, ns, name string, c *progress, n *engine.NewTask, t schema.Tick) {
 	note(r, ns, name, c, t)
 	if t.Outcome != schema.TickSkipped {
 		r.Ticked[len(r.Ticked)-1].Trace = n.Headers[task.HeaderTraceParent]
 	}
 }
 
-// Trigger is an operator's call for a tick now.
+// Trigger is an operator's request for a tick now.
 type Trigger struct {
-	Request task.ID // repeated, it finds the same task
-	ID      task.ID // of the task, if it is made here
-	Fresh   bool    // as of NewTask
+	Request task.ID // a repeat finds the same task
+	ID      task.ID // of the task, if it is created here
+	Fresh   bool    // as in engine.NewTask
 }
 
-// Fire makes a task now, beside the ticks, also of a schedule that is paused. If the task's queue lies in another
-// shard, the answer is the message that brings it there.
+// Fire creates a task now, in addition to the regular ticks, even if the schedule is paused. If the task's queue is in another shard, it returns the
+// message that carries the task there.
 //
-// Errors: not_found; what Enqueue refuses.
+// Errors: not_found; those of Enqueue.
 func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *outbox.Message, err error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
@@ -188,7 +188,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	if on, ok = outbox.Read(r.Tx(), ns, call.Request); ok {
 		return a, on, nil
 	}
-	if before, ok := triggered(r, ns, name, c, call.Request); ok { // wherever its queue lies by now
+	if before, ok := triggered(r, ns, name, c, call.Request); ok { // whichever shard its queue is in by now
 		return engine.Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
 	}
 	n := tickTask(r, ns, p, r.Now())
@@ -201,7 +201,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 		r.Send(ns, on)
 	case err != nil:
 		return a, nil, err
-	case a.Met:
+	case a.KeyTaken:
 		return a, nil, Overlaps(name, a.ID)
 	case a.Duplicate:
 		return a, nil, nil
@@ -210,17 +210,17 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	}
 	to := *c
 	noteFired(r, ns, name, &to, n, t)
-	setCourse(r, ns, name, c, &to)
+	setProgress(r, ns, name, c, &to)
 	return a, on, nil
 }
 
-// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
+// Overlaps returns the error of a trigger while another task holds the unique key of the schedule's task.
 func Overlaps(name string, id task.ID) error {
 	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
 }
 
-// triggered finds what a trigger did when it came before.
-func triggered(r *engine.Round, ns, name string, c *course, request task.ID) (*schema.Tick, bool) {
+// triggered returns the history entry of an earlier call with the same request id.
+func triggered(r *engine.Round, ns, name string, c *progress, request task.ID) (*schema.Tick, bool) {
 	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
 		row, ok := r.Tx().Get(schema.TickKey(ns, name, seq))
 		if !ok {
@@ -238,7 +238,7 @@ func triggered(r *engine.Round, ns, name string, c *course, request task.ID) (*s
 	return nil, false
 }
 
-// scheduleMissed tells that ticks of a schedule were skipped since they were late, or made their tasks late.
+// scheduleMissed reports that ticks of a schedule were late, and so were skipped or created their tasks late.
 func scheduleMissed(r *engine.Round, ns string, p *plan, reason string, ticks int) {
-	r.Happened = append(r.Happened, engine.Happened{What: "schedule.missed", Namespace: ns, Name: p.Name, Queue: p.Task.Queue, Type: p.Task.Type, Reason: reason, Count: ticks})
+	r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: ns, Name: p.Name, Queue: p.Task.Queue, Type: p.Task.Type, Reason: reason, Count: ticks})
 }

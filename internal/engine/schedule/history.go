@@ -8,22 +8,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Why a tick is skipped, beside the codes of refusals.
+// Reasons for skipping a tick, besides the codes of refused enqueues.
 const (
 	SkippedMissed  = "missed"
 	SkippedPaused  = "paused"
 	SkippedOverlap = "overlap"
-	SkippedUnique  = "unique" // another task holds the unique key that the schedule's task asks for
+	SkippedUnique  = "unique" // another task holds the unique key of the schedule's task
 )
 
 const (
-	// HistoryLength is how many entries a history keeps.
+	// HistoryLength is how many entries a history has at most.
 	HistoryLength = 1000
-	// MaxCount is how far skipped ticks are counted.
+	// MaxCount is the number up to which skipped ticks are counted.
 	MaxCount = 100
 )
 
-// oldestTick is the number of the oldest entry of a history.
+// oldestTick returns the number of the oldest entry of a history.
 func oldestTick(newest uint64) uint64 {
 	if newest <= HistoryLength {
 		return 1
@@ -32,7 +32,7 @@ func oldestTick(newest uint64) uint64 {
 }
 
 // note adds an entry to the history.
-func note(r *engine.Round, ns, name string, c *course, t schema.Tick) {
+func note(r *engine.Round, ns, name string, c *progress, t schema.Tick) {
 	c.seq++
 	t.Seq, t.At = c.seq, r.Now()
 	r.Tx().Set(schema.TickKey(ns, name, t.Seq), encodeTick(&t))
@@ -61,7 +61,7 @@ func History(from store.Reader, ns, name string, below uint64, limit int) (ticks
 	return ticks, nil
 }
 
-// delivered notes in the history what became of a tick whose task was sent to another shard.
+// delivered records in the history the outcome of a tick whose task was sent to another shard.
 func delivered(r *engine.Round, ns string, on *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if on.From.Schedule == "" {
 		return false
@@ -78,7 +78,7 @@ func delivered(r *engine.Round, ns string, on *outbox.Message, a engine.Accepted
 	t, err := decodeTick(on.From.Tick, row)
 	schema.Must(err)
 	t.Task = a.ID
-	if a.Met {
+	if a.KeyTaken {
 		t.Outcome, t.Reason = schema.TickSkipped, skippedFor(on.Spec.Unique)
 	}
 	if refused != nil {

@@ -45,10 +45,10 @@ func decodePlan(row []byte) (*plan, error) {
 	return p, err
 }
 
-func (c *course) encode() []byte {
+func (c *progress) encode() []byte {
 	r := schema.NewRow(80 + len(c.reason))
 	r.Bytes(1, c.id[:])
-	for i, at := range []store.Time{c.began, c.planned, c.fires, c.chasing, c.paused} {
+	for i, at := range []store.Time{c.began, c.planned, c.fires, c.catchUpTo, c.paused} {
 		r.Num(protowire.Number(i+2), uint64(at))
 	}
 	r.Num(7, c.seq)
@@ -57,9 +57,9 @@ func (c *course) encode() []byte {
 	return r
 }
 
-func decodeCourse(row []byte) (*course, error) {
-	c := &course{}
-	times := []*store.Time{&c.began, &c.planned, &c.fires, &c.chasing, &c.paused}
+func decodeProgress(row []byte) (*progress, error) {
+	c := &progress{}
+	times := []*store.Time{&c.began, &c.planned, &c.fires, &c.catchUpTo, &c.paused}
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		if tag >= 2 && tag <= 6 {
 			*times[tag-2] = store.Time(v)
@@ -120,14 +120,14 @@ func decodeTick(seq uint64, row []byte) (*schema.Tick, error) {
 	return t, err
 }
 
-// gone remembers that a schedule was deleted, so that a call that came before can't bring it back.
-type gone struct {
+// deletion records that a schedule was deleted, so that an earlier call that arrives late can't recreate it.
+type deletion struct {
 	version uint64 // of the deletion
-	existed bool   // there was one to delete
+	existed bool   // there was a schedule to delete
 	until   store.Time
 }
 
-func (g *gone) encode() []byte {
+func (g *deletion) encode() []byte {
 	r := schema.NewRow(24)
 	r.Num(1, g.version)
 	r.Num(2, uint64(g.until))
@@ -135,7 +135,7 @@ func (g *gone) encode() []byte {
 	return r
 }
 
-func decodeGone(row []byte) (g gone, err error) {
+func decodeDeletion(row []byte) (g deletion, err error) {
 	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:

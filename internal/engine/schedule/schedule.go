@@ -11,67 +11,67 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy makes tasks at the times of schedules.
+// Policy implements schedules.
 var Policy = engine.Policy{
 	Delivered: delivered, Check: check,
-	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnTick: tick, schema.OnGone: endGone},
+	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnTick: tick, schema.OnDeletion: forgetDeletion},
 }
 
-// A schedule lives in one shard, its home, whatever becomes of its task's queue. A plan is what operators say of it, written
-// when they change it. A course is where it is, written at each tick, in the entry that makes the tick's task and notes it in the
-// history. So no tick is lost, and none makes two tasks.
+// A schedule lives in one shard, its home, wherever its task's queue moves. Its plan is the definition, written when operators change it. Its
+// progress is the state, written at each tick, in the log entry that creates the tick's task and adds it to the history. So no tick is lost, and none
+// creates two tasks.
 
-// plan is a schedule as it is meant.
+// plan is the definition of a schedule.
 type plan struct {
 	task.Schedule
-	id        task.ID // of this schedule; another of its name has another
+	id        task.ID // unique even among successive schedules of the same name
 	version   uint64
 	createdAt store.Time
 	updatedAt store.Time
 }
 
-// course is where a schedule is.
-type course struct {
-	id      task.ID    // of its plan
-	began   store.Time // what intervals count from
-	planned store.Time // the next tick; 0: there is none, or it is paused
-	fires   store.Time // planned and its jitter
-	chasing store.Time // missed ticks up to here are fired one by one
-	seq     uint64     // of the newest entry in the history
-	paused  store.Time // since when; 0: it is not
-	reason  string     // of the pause
-	by      string     // who paused it
+// progress is the state of a schedule.
+type progress struct {
+	id        task.ID    // of its plan
+	began     store.Time // the start of intervals
+	planned   store.Time // the next tick; 0: there is none, or it is paused
+	fires     store.Time // planned plus jitter
+	catchUpTo store.Time // missed ticks up to here are fired one by one
+	seq       uint64     // of the newest entry in the history
+	paused    store.Time // since when; 0: it is not paused
+	reason    string     // of the pause
+	by        string     // who paused it
 }
 
-// View is everything known of a schedule.
+// View describes a schedule.
 type View struct {
 	task.Schedule
 	ID        task.ID
 	CreatedAt store.Time
 	UpdatedAt store.Time
-	Next      store.Time   // when the next tick fires; 0: never, or not while it is paused
+	Next      store.Time   // when the next tick fires; 0: never, or it is paused
 	Planned   store.Time   // the next tick, without its jitter
-	Coming    []store.Time // up to comingTicks behind it; not in lists
+	Coming    []store.Time // up to comingTicks after it; not in lists
 	PausedAt  store.Time   // 0: it is not paused
 	Reason    string       // of the pause
-	PausedBy  string       // "": not known
+	PausedBy  string       // "": unknown
 	Last      *schema.Tick // the newest entry of its history; nil: it has none
 }
 
-// PutCall is how a schedule is put.
+// PutCall describes how to put a schedule.
 type PutCall struct {
-	Schedule task.Schedule // filled
-	ID       task.ID       // of the schedule if it is new; its shard is this one
+	Schedule task.Schedule // with defaults filled in
+	ID       task.ID       // of the schedule if it is new; of this shard
 	Version  uint64        // from the system shard
-	Create   bool          // refuse if there is another one
+	Create   bool          // refuse if a different one exists
 	DryRun   bool          // change nothing
-	IfETag   string        // the tag of what the schedule was made from; "": whatever is there
+	IfETag   string        // the tag of the version on which the change is based; "": any
 }
 
-// ETag is the tag of what PutSchedule can change.
+// ETag returns the tag of what Put can change.
 func (v *View) ETag() string { return v.Edited().ETag() }
 
-// checkETag refuses a put that was made from another schedule than the one there is; old is nil if there is none.
+// checkETag returns an error if the schedule has changed since the version on which the call is based. Old is nil if there is none.
 func (put *PutCall) checkETag(old *plan) error {
 	switch {
 	case put.IfETag == "", old != nil && old.Equal(&put.Schedule):
@@ -82,10 +82,10 @@ func (put *PutCall) checkETag(old *plan) error {
 	return old.Edited().Check(put.IfETag)
 }
 
-// Change is what putting a schedule does.
+// Change is the effect of putting a schedule.
 type Change string
 
-// What putting a schedule can do.
+// Effects of putting a schedule.
 const (
 	Created   Change = "created"
 	Updated   Change = "updated"
@@ -99,12 +99,12 @@ type PutDone struct {
 	After  *View
 }
 
-// ErrRaced: the schedule was changed or deleted by a call that came later and was faster. The router comes again with a
-// newer version; no caller sees it.
+// ErrRaced means that a later call has overtaken this one and changed or deleted the schedule. The router tries again with a newer version; no caller
+// sees this error.
 var ErrRaced error = &task.Error{Code: task.CodeUnavailable, Reason: "schedule_raced", RetryAfter: 100 * time.Millisecond,
 	Message: "the schedule was changed by another call at this moment"}
 
-// CheckSpec refuses a filled schedule outside the rules, naming field, value and rule.
+// CheckSpec returns an error that names field, value and rule if a schedule with defaults filled in is invalid.
 func CheckSpec(s *task.Schedule, l task.Limits) error {
 	if err := s.Check(l); err != nil {
 		return err
@@ -118,16 +118,16 @@ func CheckSpec(s *task.Schedule, l task.Limits) error {
 	return nil
 }
 
-// Words says in English when a schedule is due, by the clock of its time zone.
+// Words describes in English when a schedule is due, in its time zone.
 func Words(s *task.Schedule) string {
 	w, err := whenOf(s)
-	if err != nil { // it was checked when it was put
+	if err != nil { // it was validated when it was put
 		return ""
 	}
 	return w.Words()
 }
 
-// whenOf reads the rule of a schedule.
+// whenOf parses the rule of a schedule.
 func whenOf(s *task.Schedule) (w cron.When, err error) {
 	if s.Every != 0 {
 		if w, err = cron.Every(s.Every); err != nil {
@@ -144,17 +144,17 @@ func whenOf(s *task.Schedule) (w cron.When, err error) {
 	return w, nil
 }
 
-// rule is the rule of a plan, which was checked when it was put.
+// rule returns the rule of a plan, which was validated when it was put.
 func (p *plan) rule() cron.When {
 	w, err := whenOf(&p.Schedule)
 	schema.Must(err)
 	return w
 }
 
-// Put makes a schedule what a caller says, or tells what that would do. A schedule that keeps its times keeps its next
-// tick, and one that is paused stays so.
+// Put creates or replaces a schedule, or for a dry run reports what that would do. If its times do not change, neither does its next tick. A paused
+// schedule stays paused.
 //
-// Errors: invalid_argument; conflict if it is to be created and exists; ErrScheduleRaced.
+// Errors: invalid_argument; conflict if Create is set and a different one exists; ErrRaced; that of IfETag.
 func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	s := &put.Schedule
 	if err := CheckSpec(s, r.Limits()); err != nil {
@@ -163,9 +163,9 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	old, c, exists := schedule(r, ns, s.Name)
 	switch {
 	case put.DryRun:
-	case exists && old.version == put.Version: // this call was here before
+	case exists && old.version == put.Version: // a repeat of this call
 		return old.wasPut(viewAhead(r, ns, old, c)), nil
-	case exists && old.version > put.Version || readGone(r, ns, s.Name).version >= put.Version:
+	case exists && old.version > put.Version || readDeletion(r, ns, s.Name).version >= put.Version:
 		return done, ErrRaced
 	}
 	if exists {
@@ -186,13 +186,13 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 			return done, nil
 		}
 	}
-	next := &course{id: p.id}
+	next := &progress{id: p.id}
 	if exists {
 		kept := *c
 		next = &kept
 	}
 	if !exists || old.Cron != s.Cron || old.Every != s.Every || old.TimeZone != s.TimeZone || old.Jitter != s.Jitter {
-		next.began, next.chasing = r.Now().Add(time.Second-1)/1e6*1e6, 0 // whole seconds, none of an interval lost
+		next.began, next.catchUpTo = r.Now().Add(time.Second-1)/1e6*1e6, 0 // rounded up to a second, so that no interval is cut short
 		if next.paused == 0 {
 			next.planNext(p, p.rule(), r.Now())
 		}
@@ -202,11 +202,11 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 		return done, nil
 	}
 	r.Tx().Set(schema.NameKey(ns, schema.TablePlan, s.Name), p.encode())
-	setCourse(r, ns, s.Name, c, next)
+	setProgress(r, ns, s.Name, c, next)
 	return done, nil
 }
 
-// wasPut is the answer to a call that is repeated because its first answer was lost.
+// wasPut answers a call that is repeated because its first answer was lost.
 func (p *plan) wasPut(now *View) PutDone {
 	done := PutDone{Change: Updated, After: now}
 	if p.createdAt == p.updatedAt {
@@ -215,8 +215,8 @@ func (p *plan) wasPut(now *View) PutDone {
 	return done
 }
 
-// planNext finds the first tick behind a time.
-func (c *course) planNext(p *plan, w cron.When, after store.Time) {
+// planNext sets the next tick: the first one after a time.
+func (c *progress) planNext(p *plan, w cron.When, after store.Time) {
 	c.planned, c.fires = 0, 0
 	if next := w.Next(c.began.Time(), after.Time()); !next.IsZero() {
 		c.planned = store.TimeOf(next)
@@ -224,28 +224,28 @@ func (c *course) planNext(p *plan, w cron.When, after store.Time) {
 	}
 }
 
-// jitterOf is how much later a tick fires than it is planned.
+// jitterOf returns how much later than planned a tick fires.
 func (p *plan) jitterOf(planned store.Time) time.Duration {
 	return time.Duration(engine.Chance(p.id, uint64(planned)) * float64(p.Jitter)).Truncate(time.Millisecond)
 }
 
-// setCourse writes where a schedule is, and when its next tick fires.
-func setCourse(r *engine.Round, ns, name string, from, to *course) {
+// setProgress writes the progress of a schedule, and the deadline of its next tick.
+func setProgress(r *engine.Round, ns, name string, from, to *progress) {
 	if from != nil && from.fires != 0 && from.fires != to.fires {
 		r.Tx().Delete(schema.DeadlineKey(from.fires, schema.OnTick, ns, []byte(name)))
 	}
 	if to.fires != 0 {
 		r.SetDeadline(to.fires, schema.OnTick, ns, []byte(name))
 	}
-	r.Tx().Set(schema.NameKey(ns, schema.TableCourse, name), to.encode())
+	r.Tx().Set(schema.NameKey(ns, schema.TableProgress, name), to.encode())
 }
 
 // schedule reads a schedule.
-func schedule(r *engine.Round, ns, name string) (*plan, *course, bool) {
+func schedule(r *engine.Round, ns, name string) (*plan, *progress, bool) {
 	return readSchedule(r.Tx(), ns, name)
 }
 
-func readSchedule(from store.Reader, ns, name string) (*plan, *course, bool) {
+func readSchedule(from store.Reader, ns, name string) (*plan, *progress, bool) {
 	row, ok := from.Get(schema.NameKey(ns, schema.TablePlan, name))
 	if !ok {
 		return nil, nil, false
@@ -254,51 +254,51 @@ func readSchedule(from store.Reader, ns, name string) (*plan, *course, bool) {
 	return p, c, true
 }
 
-// decodeSchedule reads the row of a plan, and the course that belongs to it.
-func decodeSchedule(from store.Reader, ns string, row []byte) (*plan, *course) {
+// decodeSchedule decodes the row of a plan, and reads its progress.
+func decodeSchedule(from store.Reader, ns string, row []byte) (*plan, *progress) {
 	p, err := decodePlan(row)
 	schema.Must(err)
-	row, ok := from.Get(schema.NameKey(ns, schema.TableCourse, p.Name))
+	row, ok := from.Get(schema.NameKey(ns, schema.TableProgress, p.Name))
 	if !ok {
 		schema.Must(fmt.Errorf("schedule %q has no course", p.Name))
 	}
-	c, err := decodeCourse(row)
+	c, err := decodeProgress(row)
 	schema.Must(err)
 	return p, c
 }
 
-// readGone tells of a schedule of this name that was deleted not long ago; its zero value: there was none.
-func readGone(r *engine.Round, ns, name string) gone {
-	row, ok := r.Tx().Get(schema.NameKey(ns, schema.TableGone, name))
+// readDeletion reads the record of a recently deleted schedule of this name; the zero value: there is none.
+func readDeletion(r *engine.Round, ns, name string) deletion {
+	row, ok := r.Tx().Get(schema.NameKey(ns, schema.TableDeletion, name))
 	if !ok {
-		return gone{}
+		return deletion{}
 	}
-	g, err := decodeGone(row)
+	g, err := decodeDeletion(row)
 	schema.Must(err)
 	return g
 }
 
-// goneFor is how long a deleted schedule is remembered: longer than any call that came before can be on its way.
-const goneFor = time.Hour
+// deletionKept is how long a deleted schedule is remembered: longer than an earlier call can be on its way.
+const deletionKept = time.Hour
 
-// Delete removes a schedule with its history, and says whether there was one. Tasks of its ticks stay. It keeps calls that
-// came before from bringing the schedule back, also if it has not come yet.
+// Delete removes a schedule with its history, and reports whether there was one. Tasks of its ticks stay. Calls with an earlier version can't
+// recreate the schedule, even if they arrive later.
 func Delete(r *engine.Round, ns, name string, version uint64) (existed bool, err error) {
 	p, c, exists := schedule(r, ns, name)
 	if exists && p.version >= version {
 		return false, ErrRaced
 	}
-	before := readGone(r, ns, name)
-	if before.version == version { // this call was here before
+	before := readDeletion(r, ns, name)
+	if before.version == version { // a repeat of this call
 		return before.existed, nil
 	}
 	if before.version < version {
 		if before.until != 0 {
-			r.Tx().Delete(schema.DeadlineKey(before.until, schema.OnGone, ns, []byte(name)))
+			r.Tx().Delete(schema.DeadlineKey(before.until, schema.OnDeletion, ns, []byte(name)))
 		}
-		g := gone{version: version, existed: exists, until: r.Now().Add(goneFor)}
-		r.Tx().Set(schema.NameKey(ns, schema.TableGone, name), g.encode())
-		r.SetDeadline(g.until, schema.OnGone, ns, []byte(name))
+		g := deletion{version: version, existed: exists, until: r.Now().Add(deletionKept)}
+		r.Tx().Set(schema.NameKey(ns, schema.TableDeletion, name), g.encode())
+		r.SetDeadline(g.until, schema.OnDeletion, ns, []byte(name))
 	}
 	if !exists {
 		return false, nil
@@ -310,18 +310,18 @@ func Delete(r *engine.Round, ns, name string, version uint64) (existed bool, err
 		r.Tx().Delete(schema.TickKey(ns, name, seq))
 	}
 	r.Tx().Delete(schema.NameKey(ns, schema.TablePlan, name))
-	r.Tx().Delete(schema.NameKey(ns, schema.TableCourse, name))
+	r.Tx().Delete(schema.NameKey(ns, schema.TableProgress, name))
 	return true, nil
 }
 
-// endGone forgets that a schedule was deleted.
-func endGone(r *engine.Round, d schema.Deadline) {
-	if name := string(d.Rest); readGone(r, d.Namespace, name).until == d.At {
-		r.Tx().Delete(schema.NameKey(d.Namespace, schema.TableGone, name))
+// forgetDeletion deletes the record of a deleted schedule.
+func forgetDeletion(r *engine.Round, d schema.Deadline) {
+	if name := string(d.Rest); readDeletion(r, d.Namespace, name).until == d.At {
+		r.Tx().Delete(schema.NameKey(d.Namespace, schema.TableDeletion, name))
 	}
 }
 
-// Pause lets a schedule rest: ticks come and go without a task until it is resumed.
+// Pause stops a schedule: its ticks create no tasks until it is resumed.
 func Pause(r *engine.Round, ns, name, reason, by string) (*View, error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
@@ -332,14 +332,14 @@ func Pause(r *engine.Round, ns, name, reason, by string) (*View, error) {
 		if to.paused == 0 {
 			to.paused = r.Now()
 		}
-		to.reason, to.by, to.planned, to.fires, to.chasing = reason, by, 0, 0, 0
-		setCourse(r, ns, name, c, &to)
+		to.reason, to.by, to.planned, to.fires, to.catchUpTo = reason, by, 0, 0, 0
+		setProgress(r, ns, name, c, &to)
 		c = &to
 	}
 	return viewAhead(r, ns, p, c), nil
 }
 
-// Resume lets ticks fire again. Those of the time between are noted as skipped.
+// Resume makes ticks fire again. Those missed during the pause are recorded as skipped.
 func Resume(r *engine.Round, ns, name string) (*View, error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
@@ -350,7 +350,7 @@ func Resume(r *engine.Round, ns, name string) (*View, error) {
 		skip(r, ns, p, &to, w, c.paused, r.Now(), SkippedPaused)
 		to.paused, to.reason, to.by = 0, "", ""
 		to.planNext(p, w, r.Now())
-		setCourse(r, ns, name, c, &to)
+		setProgress(r, ns, name, c, &to)
 		c = &to
 	}
 	return viewAhead(r, ns, p, c), nil
@@ -365,11 +365,11 @@ func Show(from store.Reader, ns, name string) (*View, error) {
 	return view(from, ns, p, c).ahead(p, c), nil
 }
 
-// comingTicks is how many ticks behind the next one are told.
+// comingTicks is how many ticks after the next one are shown.
 const comingTicks = 4
 
-// ahead adds the ticks behind the next one.
-func (v *View) ahead(p *plan, c *course) *View {
+// ahead adds the ticks after the next one.
+func (v *View) ahead(p *plan, c *progress) *View {
 	w := p.rule()
 	for at := v.Planned.Time(); v.Planned != 0 && len(v.Coming) < comingTicks; {
 		if at = w.Next(c.began.Time(), at); at.IsZero() {
@@ -386,8 +386,7 @@ type Page struct {
 	More      bool
 }
 
-// List reads up to limit schedules behind a name, in the order of their names, or about 8 MiB of them. A scope passes over
-// those that make tasks outside of it.
+// List reads up to limit schedules after a name, sorted by name, or roughly 8 MiB of them. Schedules whose tasks are outside the scope are skipped.
 func List(from store.Reader, ns string, s task.Scope, behind string, limit int) (page Page) {
 	lo, hi := schema.TableBounds(ns, schema.TablePlan)
 	if behind != "" {
@@ -406,11 +405,11 @@ func List(from store.Reader, ns string, s task.Scope, behind string, limit int) 
 	return page
 }
 
-func viewAhead(r *engine.Round, ns string, p *plan, c *course) *View {
+func viewAhead(r *engine.Round, ns string, p *plan, c *progress) *View {
 	return view(r.Tx(), ns, p, c).ahead(p, c)
 }
 
-func view(from store.Reader, ns string, p *plan, c *course) *View {
+func view(from store.Reader, ns string, p *plan, c *progress) *View {
 	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, Planned: c.planned,
 		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
 	if row, ok := from.Get(schema.TickKey(ns, p.Name, c.seq)); ok {
@@ -421,7 +420,7 @@ func view(from store.Reader, ns string, p *plan, c *course) *View {
 	return v
 }
 
-// Within refuses a schedule that makes tasks outside a scope; one that does not exist is not refused.
+// Within returns a not-found error for a schedule whose tasks are outside a scope, but none if the schedule does not exist.
 func Within(r *engine.Round, s task.Scope, ns, name string) error {
 	if s.All() {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"github.com/pawlq/pawl/internal/cron"
 )
 
-// Of a rule that is never due there is no next tick.
+// A rule that is never due has no next tick.
 func TestNeverDue(t *testing.T) {
-	c := &course{planned: 5, fires: 6}
+	c := &progress{planned: 5, fires: 6}
 	if c.planNext(&plan{}, cron.When{}, 7); c.planned != 0 || c.fires != 0 {
 		t.Errorf("the next tick is planned for %d, and fires at %d", c.planned, c.fires)
 	}

@@ -26,10 +26,10 @@ type Attempt struct {
 	Reason    string     // of that state
 }
 
-// Failure is what a handler says of a failed run.
+// Failure is a handler's report of a failed run.
 type Failure struct{ Message, Type, Stack string }
 
-// Encode is the row.
+// Encode returns the row.
 func (a *Attempt) Encode() []byte {
 	r := NewRow(96 + len(a.Failure.Message) + len(a.Failure.Stack))
 	r.Num(1, uint64(a.Number))
@@ -48,7 +48,7 @@ func (a *Attempt) Encode() []byte {
 	return r
 }
 
-// DecodeAttempt reads the row of the attempt with this fence.
+// DecodeAttempt decodes the row of the attempt with this fence.
 func DecodeAttempt(fence uint64, row []byte) (*Attempt, error) {
 	a := &Attempt{Fence: fence}
 	err := Decode(row, func(tag protowire.Number, v uint64) {
@@ -87,13 +87,13 @@ func DecodeAttempt(fence uint64, row []byte) (*Attempt, error) {
 	return a, err
 }
 
-// Result is what a handler gave back.
+// Result is what a handler returned.
 type Result struct {
 	Data        []byte
 	ContentType string // "" or "application/json": a JSON value
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (v Result) Encode() []byte {
 	r := NewRow(len(v.Data) + len(v.ContentType) + 16)
 	r.Bytes(1, v.Data)
@@ -101,7 +101,7 @@ func (v Result) Encode() []byte {
 	return r
 }
 
-// DecodeResult reads the row of a result. The data lies in the row's own bytes.
+// DecodeResult decodes the row of a result. The data aliases the row.
 func DecodeResult(row []byte) (v Result, err error) {
 	err = Decode(row, NoNumbers, func(tag protowire.Number, b []byte) {
 		switch tag {
@@ -114,7 +114,7 @@ func DecodeResult(row []byte) (v Result, err error) {
 	return v, err
 }
 
-// ReadAttempts reads the attempts of a task that ended otherwise than by success, the oldest first.
+// ReadAttempts reads the attempts of a task that ended without success, oldest first.
 func ReadAttempts(from store.Reader, ns string, id task.ID) (log []*Attempt) {
 	prefix := IDKey(ns, TableAttempt, id)
 	from.Scan(prefix, After(prefix), func(k, v []byte) bool {
@@ -126,7 +126,7 @@ func ReadAttempts(from store.Reader, ns string, id task.ID) (log []*Attempt) {
 	return log
 }
 
-// LastFailure is what the last of some attempts said that failed.
+// LastFailure returns the failure of the last attempt that has one.
 func LastFailure(log []*Attempt) Failure {
 	for i := len(log) - 1; i >= 0; i-- {
 		if f := log[i].Failure; f != (Failure{}) {

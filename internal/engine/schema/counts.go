@@ -7,18 +7,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Counts are the tasks of a queue that have not ended, or that operators look after, by state.
+// Counts holds the numbers of a queue's tasks by state: of those that have not ended, and of dead letters and poisoned tasks.
 type Counts struct {
 	Scheduled, Claimed, Retrying, Dead, Poisoned int64
 	Ready                                        [3]int64 // by priority, high first
-	Parked                                       int64    // of the ready: in no lane, since they wait for the holder of their unique key, or for one before them
-	Behind                                       int64    // of the parked: wait for one before them and for nothing else
+	Parked                                       int64    // of the ready: in no lane, because they wait for the holder of their unique key or for a predecessor
+	Behind                                       int64    // of the parked: wait for a predecessor only
 	Bytes                                        int64    // Exec.Size of all that have not ended
 
-	Sweep store.Time // when the queue's full buckets are forgotten; 0: it has none
+	Sweep store.Time // when the queue's full buckets are forgotten; 0: there are none
 }
 
-// Of is the counter of a state, and of a priority of the ready; nil: the tasks of that state are not counted.
+// Of returns the counter of a state, and for ready tasks of a priority; nil: tasks of that state are not counted.
 func (c *Counts) Of(s task.State, p task.Priority) *int64 {
 	switch s {
 	case task.Scheduled:
@@ -37,12 +37,12 @@ func (c *Counts) Of(s task.State, p task.Priority) *int64 {
 	return nil
 }
 
-// Waiting is how many tasks wait: scheduled, retrying or ready.
+// Waiting returns how many tasks wait: scheduled, retrying or ready.
 func (c *Counts) Waiting() int64 {
 	return c.Scheduled + c.Retrying + c.Ready[0] + c.Ready[1] + c.Ready[2]
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (c *Counts) Encode() []byte {
 	r := NewRow(48)
 	for i, v := range []int64{c.Scheduled, c.Claimed, c.Retrying, c.Dead, c.Poisoned, c.Ready[0], c.Ready[1], c.Ready[2]} {
@@ -55,7 +55,7 @@ func (c *Counts) Encode() []byte {
 	return r
 }
 
-// DecodeCounts reads the row of a queue's counters.
+// DecodeCounts decodes the row of a queue's counters.
 func DecodeCounts(row []byte) (c Counts, err error) {
 	fields := []*int64{&c.Scheduled, &c.Claimed, &c.Retrying, &c.Dead, &c.Poisoned, &c.Ready[0], &c.Ready[1], &c.Ready[2]}
 	err = Decode(row, func(tag protowire.Number, v uint64) {

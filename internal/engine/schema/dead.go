@@ -2,7 +2,7 @@ package schema
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// DecodeDead reads the row of a task in the index of the dead. One that an earlier release wrote may lack the fingerprint, or the type.
+// DecodeDead decodes the row of a task in the index of the dead. Rows of earlier releases may lack the fingerprint or the type.
 func DecodeDead(row []byte) (print uint64, typ string, err error) {
 	if len(row) == 0 {
 		return 0, "", nil

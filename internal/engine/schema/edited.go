@@ -2,7 +2,7 @@ package schema
 
 import "github.com/pawlq/pawl/internal/task"
 
-// EditedOf is what Update can change of a task.
+// EditedOf returns the parts of a task that Update can change.
 func EditedOf(x *Exec, payload []byte) task.Edited {
 	if payload == nil {
 		payload = []byte{}

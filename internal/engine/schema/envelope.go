@@ -12,8 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Envelope is what the producer said of a task. It is written once; only an operator's edit of the payload writes it
-// again, and keeps the fingerprint.
+// Envelope is a task as its producer described it. It is written once; only an operator's edit of the payload rewrites it, and keeps the fingerprint.
 type Envelope struct {
 	ID             task.ID
 	Namespace      string
@@ -29,14 +28,14 @@ type Envelope struct {
 	Timeout        time.Duration // 0: the queue's
 	Tags           []string
 	Headers        map[string]string
-	Parent         *task.Parent // what the task follows; nil: nothing
-	MovedFrom      task.ID      // the task that lives on as this one; zero: it is new
+	Parent         *task.Parent // the task or group that the task follows; nil: none
+	MovedFrom      task.ID      // the task of another queue that was moved here as this one; zero: none
 }
 
-// fixedFields is about what id, token, times and numbers of a claimed task weigh in an answer, in bytes.
+// fixedFields is roughly the size of a claimed task's id, token, times and numbers in an answer, in bytes.
 const fixedFields = 256
 
-// Weight is about how many bytes the task takes in the answer to a claim.
+// Weight returns roughly how many bytes the task takes in the answer to a claim.
 func (e *Envelope) Weight() int {
 	n := fixedFields + len(e.Queue) + len(e.Type) + len(e.Key) + len(e.Payload) + len(e.ContentType) + len(e.IdempotencyKey)
 	for _, tag := range e.Tags {
@@ -51,7 +50,7 @@ func (e *Envelope) Weight() int {
 	return n
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (e *Envelope) Encode() []byte { return e.AppendTo(nil) }
 
 // AppendTo appends the row to b.
@@ -83,7 +82,7 @@ func (e *Envelope) AppendTo(b []byte) []byte {
 	return r
 }
 
-// ReadEnvelope reads the envelope of a task that is there.
+// ReadEnvelope reads the envelope of a task that must exist.
 func ReadEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 	row, ok := from.Get(IDKey(ns, TableEnvelope, id))
 	if !ok {
@@ -94,7 +93,7 @@ func ReadEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 	return e
 }
 
-// DecodeEnvelope reads the row of an envelope. The payload lies in the row's own bytes.
+// DecodeEnvelope decodes the row of an envelope. The payload aliases the row.
 func DecodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 	e := &Envelope{ID: id, Namespace: ns}
 	var bad error
@@ -153,7 +152,7 @@ func DecodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 	return e, err
 }
 
-// DecodeFingerprint reads from the row of an envelope what sums up the request that made the task.
+// DecodeFingerprint decodes only the fingerprint of the request that created the task from the row of its envelope.
 func DecodeFingerprint(row []byte) (print uint64, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 7 {

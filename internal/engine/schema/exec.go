@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Exec is where a task is in its life. Lane and queue are repeated from the envelope, so that most verbs need not read
-// the payload.
+// Exec is the execution state of a task. It repeats the queue and what determines the lane from the envelope, so that most verbs need not read the
+// payload.
 type Exec struct {
 	State       task.State
 	Priority    task.Priority
@@ -21,17 +21,17 @@ type Exec struct {
 	MaxAttempts int            // 0: the queue's
 	Retention   *time.Duration // nil: the queue's
 	Cost        int            // tokens that a claim takes; 0: 1
-	Unique      *task.Unique   // nil: it has no unique key; never changed
-	Role        Role           // in its unique key
+	Unique      *task.Unique   // nil: no unique key; never changed
+	Role        Role           // with respect to its unique key
 	Links       *Links         // to other tasks; nil: none
-	Size        int64          // bytes of its payload, and of those of what is to follow it
+	Size        int64          // bytes of its payload and of those of its follow-up tasks
 
 	CreatedAt store.Time
 	RunAt     store.Time // when it is or was due
 	ReadyAt   store.Time // since when it is or was ready
-	Seq       uint64     // its place in the lane, kept over release and lost leases
-	Order     uint64     // its place among the tasks of its key, in a queue with a strict order of them; 0: it has none
-	Behind    bool       // it is ready, and another of its key is before it
+	Seq       uint64     // its place in the lane, kept when it is released or its lease is lost
+	Order     uint64     // its place among the tasks of its key, if its queue orders them strictly; 0: none
+	Behind    bool       // it is ready, but another task of its key comes first
 	ExpiresAt store.Time // discarded unless started by then; 0: never
 
 	Fence     uint64
@@ -48,18 +48,18 @@ type Exec struct {
 	Checkpointed bool // a checkpoint row exists
 	HasResult    bool // a result row exists
 
-	// KeyedUntil is when the task's idempotency key ends; 0: it has none.
+	// KeyedUntil is when the task's idempotency key expires; 0: it has none.
 	KeyedUntil store.Time
 
 	EndedAt   store.Time
-	KeptUntil store.Time // when its rows go
+	KeptUntil store.Time // when its rows are deleted
 	Reason    string     // of the end state
-	MovedTo   task.ID    // as which it lives on, once that is known; zero: it was not moved
-	Operation task.ID    // the last one that changed it; zero: none did
-	Print     uint64     // the fingerprint of what it died of, or was found to be poison by; 0: it lives, or nobody wrote it
+	MovedTo   task.ID    // the task as which it continues in another queue, once known; zero: it was not moved
+	Operation task.ID    // the last one that changed it; zero: none
+	Print     uint64     // the fingerprint of the failure that made it dead or poisoned; 0: it is neither, or an earlier release wrote it
 }
 
-// Claim is one worker's hold of a task.
+// Claim is a worker's hold on a task.
 type Claim struct {
 	Nonce    uint64
 	Worker   string
@@ -67,19 +67,19 @@ type Claim struct {
 	Until    store.Time // end of the lease
 	RunUntil store.Time // the lease is never extended beyond this
 	Lease    time.Duration
-	// Orphaned: the lease had run out when a new leader began, and got a last stretch. If it ends unused, that is no
-	// crash of the worker.
+	// Orphaned means that the lease had expired when a new leader began, and was extended once. If the extension ends unused, that does not count as
+	// a crash of the worker.
 	Orphaned bool
-	// Repeated: the claim was asked for again and given again, so that an answer that nobody received says nothing.
+	// Repeated means that the claim call was repeated and answered again, so that a lost answer proves nothing.
 	Repeated bool
-	// Counted: the claim has a row among those of its key. One that a leader of feature level 2 made has none.
+	// Counted means that the claim is counted in the rows of its key. Claims made by a leader of feature level 2 are not.
 	Counted bool
 }
 
-// Tokens is how many tokens the task takes.
+// Tokens returns how many tokens the task takes.
 func (x *Exec) Tokens() int { return max(x.Cost, 1) }
 
-// Deadline is when time alone would move a task, and how.
+// Deadline returns when the passage of time alone would move the task, and how.
 func (x *Exec) Deadline() (store.Time, DeadlineKind) {
 	switch {
 	case x.State == task.Scheduled || x.State == task.Retrying:
@@ -92,46 +92,46 @@ func (x *Exec) Deadline() (store.Time, DeadlineKind) {
 	return 0, 0
 }
 
-// AwaitsStart says whether the task would be discarded if it were not started in time.
+// AwaitsStart reports whether the task will be discarded if it is not started in time.
 func (x *Exec) AwaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
 
-// ClaimedWith says whether the task is claimed, by the claim with this fence and nonce.
+// ClaimedWith reports whether the task is claimed with this fence and nonce.
 func (x *Exec) ClaimedWith(fence, nonce uint64) bool {
 	return x.State == task.Claimed && x.Fence == fence && x.Claim.Nonce == nonce
 }
 
-// Attempt is the number of the current or next attempt. It never falls, also not by a replay.
+// Attempt returns the number of the current or next attempt. It never decreases, not even by a replay.
 func (x *Exec) Attempt() int { return x.Failures + x.Crashes + 1 }
 
-// Used counts the attempts used up since the task was enqueued or last replayed.
+// Used returns how many attempts were used up since the task was enqueued or last replayed.
 func (x *Exec) Used() int { return x.Failures + x.Crashes - x.Exhausted }
 
-// Lane is the lane in which the task lies while it is ready.
+// Lane returns the lane of the task while it is ready.
 func (x *Exec) Lane() LaneName { return LaneName{x.Priority, x.Key, x.Type} }
 
-// Success is the record of the attempt that succeeded, which has no row of its own.
+// Success returns the record of the successful attempt, which has no row of its own.
 func (x *Exec) Success() *Attempt {
 	a := x.AttemptEnded(x.EndedAt, task.OutcomeSucceeded)
 	a.Then = task.Succeeded
 	return a
 }
 
-// AttemptEnded is the record of the last claim, ended at a time with an outcome.
+// AttemptEnded returns the record of the last claim, which ended at a time with an outcome.
 func (x *Exec) AttemptEnded(at store.Time, o task.Outcome) *Attempt {
 	return &Attempt{Fence: x.Fence, Number: x.Attempt(), Nonce: x.Claim.Nonce, Worker: x.Claim.Worker, StartedAt: x.Claim.At,
 		EndedAt: at, Waited: max(x.Claim.At.Sub(x.ReadyAt), 0), Outcome: o}
 }
 
-// Parked says whether the task would be in a lane if it did not wait for the holder of its unique key, or for one before it.
+// Parked reports whether the task is ready but in no lane, because it waits for the holder of its unique key or for a predecessor.
 func (x *Exec) Parked() bool { return x.State == task.Ready && (x.Role == RoleNext || x.Behind) }
 
-// Slot is that of a task with a unique key in its queue.
+// Slot returns the slot of a task with a unique key.
 func (x *Exec) Slot() int {
 	slot, _ := (&task.Spec{Key: x.Key, Unique: x.Unique}).Slot()
 	return slot
 }
 
-// LeaseEnd is where an extension puts the end of a lease.
+// LeaseEnd returns the end of the lease after an extension.
 func (c *Claim) LeaseEnd(now store.Time, lease time.Duration) store.Time {
 	if lease == 0 {
 		lease = c.Lease
@@ -139,7 +139,7 @@ func (c *Claim) LeaseEnd(now store.Time, lease time.Duration) store.Time {
 	return min(now.Add(lease), c.RunUntil)
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (x *Exec) Encode() []byte { return x.AppendTo(nil) }
 
 // AppendTo appends the row to b.
@@ -201,7 +201,7 @@ func (x *Exec) AppendTo(b []byte) []byte {
 	return r
 }
 
-// DecodeExec reads the row of a task's state.
+// DecodeExec decodes the row of a task's state.
 func DecodeExec(row []byte) (*Exec, error) {
 	x := &Exec{}
 	var bad error
@@ -235,7 +235,7 @@ func DecodeExec(row []byte) (*Exec, error) {
 	return x, err
 }
 
-// unique is where a reader of the row puts what it finds of the unique key.
+// unique returns x.Unique, allocating it if need be.
 func (x *Exec) unique() *task.Unique {
 	if x.Unique == nil {
 		x.Unique = &task.Unique{}
@@ -323,7 +323,7 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 	}
 }
 
-// EncodeDead is the row of a task in the index of the dead.
+// EncodeDead returns the row of a task in the index of the dead.
 func (x *Exec) EncodeDead() []byte {
 	r := NewRow(16 + len(x.Type))
 	r.Num(1, x.Print)
@@ -331,7 +331,7 @@ func (x *Exec) EncodeDead() []byte {
 	return r
 }
 
-// ReadExec reads where a task is; a task that is not there is not_found.
+// ReadExec reads the state of a task, or returns not_found if there is none.
 func ReadExec(from store.Reader, ns string, id task.ID) (*Exec, error) {
 	row, ok := from.Get(IDKey(ns, TableExec, id))
 	if !ok {

@@ -9,22 +9,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// FollowerState is what became of a task that follows another.
+// FollowerState is the state of a follow-up task, from its parent's point of view.
 type FollowerState uint8
 
 // The values are stored.
 const (
 	FollowerWaiting   FollowerState = iota // for the success of its parent
-	FollowerSent                           // on its way to another shard, or to a queue that is full
-	FollowerBorn                           // it has an id
-	FollowerDuplicate                      // an idempotency key or unique key had another task already
-	FollowerRefused                        // its shard would not take it
-	FollowerDropped                        // its parent ended otherwise
+	FollowerSent                           // on its way to another shard, or waiting for room in its queue
+	FollowerBorn                           // enqueued: it has an id
+	FollowerDuplicate                      // its idempotency key or unique key already had another task
+	FollowerRefused                        // its shard refused it
+	FollowerDropped                        // its parent ended without success
 )
 
 var followerStates = []string{"waiting", "sent", "born", "duplicate", "refused", "dropped"}
 
-// String is the state as it is shown.
+// String returns the state as it is shown.
 func (f FollowerState) String() string {
 	if int(f) >= len(followerStates) { // of a later release
 		return fmt.Sprintf("state_%d", f)
@@ -32,18 +32,18 @@ func (f FollowerState) String() string {
 	return followerStates[f]
 }
 
-// Follower is a task that follows another, or a group, and what became of it.
+// Follower is a follow-up task of a task or a group, with its state.
 type Follower struct {
-	On     string // of a group: the point that it waits for; of a task: ""
+	On     string // of a group: the event that it waits for; of a task: ""
 	Type   string
 	Queue  string
 	State  FollowerState
-	ID     task.ID // born, or of the other task that a key had already
-	Reason string  // why it was refused, or how its parent ended
-	Spec   []byte  // while it waits: as of task.EncodeSpec
+	ID     task.ID // its own, or that of the other task that already had its key
+	Reason string  // why it was refused, or the state in which its parent ended
+	Spec   []byte  // while it waits: encoded by task.EncodeSpec
 }
 
-// EncodeFollowers is the row of all that follows one task or group.
+// EncodeFollowers returns the row of all follow-ups of one task or group.
 func EncodeFollowers(rows []Follower) []byte {
 	size := 1
 	for i := range rows {
@@ -65,7 +65,7 @@ func EncodeFollowers(rows []Follower) []byte {
 	return all
 }
 
-// DecodeFollowers reads what EncodeFollowers wrote.
+// DecodeFollowers decodes a row of EncodeFollowers.
 func DecodeFollowers(row []byte) (rows []Follower, err error) {
 	var bad error
 	err = Decode(row, NoNumbers, func(tag protowire.Number, b []byte) {
@@ -104,7 +104,7 @@ func DecodeFollowers(row []byte) (rows []Follower, err error) {
 	return rows, err
 }
 
-// ReadFollowers reads what follows a task or a group; none if the row is gone.
+// ReadFollowers reads the follow-ups of a task or a group; none if the row is gone.
 func ReadFollowers(from store.Reader, ns string, id task.ID) []Follower {
 	row, ok := from.Get(IDKey(ns, TableFollow, id))
 	if !ok {
@@ -115,7 +115,7 @@ func ReadFollowers(from store.Reader, ns string, id task.ID) []Follower {
 	return rows
 }
 
-// FollowersOf are what follows a task, as it is shown.
+// FollowersOf returns the follow-ups of a task as they are shown.
 func FollowersOf(from store.Reader, ns string, id task.ID, x *Exec) []Follower {
 	all := ReadFollowers(from, ns, id)
 	for i := range all {

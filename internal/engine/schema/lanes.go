@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// LaneName is a lane within its queue.
+// LaneName identifies a lane within its queue.
 type LaneName struct {
 	Priority  task.Priority
 	Key, Type string
@@ -24,16 +24,16 @@ type ReadyTask struct {
 	ReadyAt store.Time
 }
 
-// LaneRow is what is stored of a lane.
+// LaneRow is the row of a lane.
 type LaneRow struct {
 	Count int64
 	First uint64 // a lower bound
 	InRow ReadyTask
-	// Stale is where the rows begin that tasks have left behind; 0: there are none. They end before First, where readers begin.
+	// Stale is where the rows of tasks that have left begin; 0: there are none. They end before First, where readers start.
 	Stale uint64
 }
 
-// DecodeLane reads the row of a lane.
+// DecodeLane decodes the row of a lane.
 func DecodeLane(row []byte) (l LaneRow, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
@@ -56,7 +56,7 @@ func DecodeLane(row []byte) (l LaneRow, err error) {
 	return l, err
 }
 
-// ScanLane calls fn for the tasks of a lane from one sequence number up to but without another, in order, until fn returns false.
+// ScanLane calls fn for the tasks of a lane with sequence numbers in [seq, end), in order, until fn returns false.
 func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, seq, end uint64, fn func(ReadyTask) bool) {
 	prefix := LaneKey(ns, TableReady, queue, l)
 	key := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], seq) }
@@ -78,16 +78,16 @@ func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, 
 	}
 }
 
-// ErrReady is the error of a row of a ready task that can't be read.
+// ErrReady returns the error for a row of a ready task that can't be decoded.
 func ErrReady(k []byte) error { return fmt.Errorf("ready row %q", k) }
 
-// EncodeReady is the row of a ready task.
+// EncodeReady returns the row of a ready task.
 func EncodeReady(id task.ID, readyAt store.Time) []byte {
 	b := append(make([]byte, 0, 26), RowVersion)
 	return binary.AppendUvarint(append(b, id[:]...), uint64(readyAt))
 }
 
-// DecodeReady reads the row of a ready task; ok is false if it is none.
+// DecodeReady decodes the row of a ready task; ok is false if it is not one.
 func DecodeReady(row []byte) (id task.ID, readyAt store.Time, ok bool) {
 	if len(row) < 18 || row[0] != RowVersion {
 		return id, 0, false
@@ -97,7 +97,7 @@ func DecodeReady(row []byte) (id task.ID, readyAt store.Time, ok bool) {
 	return id, store.Time(at), n > 0
 }
 
-// ParseLane reads what follows the queue in a lane's key.
+// ParseLane parses the part of a lane's key after the queue.
 func ParseLane(k []byte) (n LaneName, ok bool) {
 	if len(k) < 3 || k[len(k)-1] != 0 {
 		return n, false

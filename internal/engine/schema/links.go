@@ -6,17 +6,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Links are what binds a task to others. A task that is bound to none has none, and costs nothing for it. They are replaced, never
-// changed.
+// Links connects a task to others. A task without links has a nil *Links, which costs nothing. Links are replaced, never changed.
 type Links struct {
-	Followed bool    // a row says what follows the task
-	Group    task.ID // zero: it is a member of none
-	Ref      task.ID // its name among the members
-	// Turn counts how often a member ended or was brought back to life: by it the group's home knows which notice is the newest.
-	Turn uint64
+	Followed bool    // a row lists the task's follow-ups
+	Group    task.ID // zero: none
+	Ref      task.ID // the task's name among the members
+	// Revision counts how often a member ended or was replayed: it tells the group's home shard which notice is the newest.
+	Revision uint64
 }
 
-// LinksOf are those of a new task.
+// LinksOf returns the links of a new task.
 func LinksOf(s *task.Spec) *Links {
 	if len(s.Then) == 0 && s.Member == nil {
 		return nil
@@ -28,20 +27,20 @@ func LinksOf(s *task.Spec) *Links {
 	return l
 }
 
-// Turned are the links of a task that has ended or lives again.
-func (l *Links) Turned() *Links {
+// NextRevision returns the links of a task that has just ended or was replayed.
+func (l *Links) NextRevision() *Links {
 	if l == nil || l.Group == (task.ID{}) {
 		return l
 	}
 	to := *l
-	to.Turn++
+	to.Revision++
 	return &to
 }
 
-// Member says whether the task is in a group.
+// Member reports whether the task is in a group.
 func (l *Links) Member() bool { return l != nil && l.Group != (task.ID{}) }
 
-// Encode is a part of the row of a task's state.
+// Encode returns the links as a part of the row of a task's state.
 func (l *Links) Encode() []byte {
 	var r Encoder
 	r.Num(1, Flag(l.Followed))
@@ -49,7 +48,7 @@ func (l *Links) Encode() []byte {
 		r.Bytes(2, l.Group[:])
 		r.Bytes(3, l.Ref[:])
 	}
-	r.Num(4, l.Turn)
+	r.Num(4, l.Revision)
 	return r
 }
 
@@ -60,7 +59,7 @@ func decodeLinks(b []byte) (*Links, error) {
 		case 1:
 			l.Followed = v != 0
 		case 4:
-			l.Turn = v
+			l.Revision = v
 		}
 	}, func(tag protowire.Number, b []byte) {
 		switch tag {

@@ -14,10 +14,10 @@ import (
 type FirstRow struct {
 	Order uint64 // its place
 	ID    task.ID
-	Alone bool // no other has come since the row was made: none is to be looked for behind it
+	Alone bool // no other was added since the row was created, so there is no need to look behind it
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (f FirstRow) Encode() []byte {
 	r := NewRow(32)
 	r.Num(1, f.Order)
@@ -26,7 +26,7 @@ func (f FirstRow) Encode() []byte {
 	return r
 }
 
-// DecodeFirst reads the row of the first task of a key's order.
+// DecodeFirst decodes the row of the first task of a key's order.
 func DecodeFirst(row []byte) (f FirstRow, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
@@ -43,12 +43,12 @@ func DecodeFirst(row []byte) (f FirstRow, err error) {
 	return f, err
 }
 
-// FirstKey is the row of the first task of a key's order.
+// FirstKey returns the row key of the first task of a key's order.
 func FirstKey(ns, queue, key string) []byte {
 	return append(append(QueueKey(ns, TableFirst, queue), key...), 0)
 }
 
-// OrderKey is the row of a task that comes behind another of its key.
+// OrderKey returns the row key of a task that is not the first of its key.
 func OrderKey(ns, queue, key string, order uint64) []byte {
 	return binary.BigEndian.AppendUint64(orderPrefix(ns, queue, key), order)
 }
@@ -57,7 +57,7 @@ func orderPrefix(ns, queue, key string) []byte {
 	return append(append(QueueKey(ns, TableOrder, queue), key...), 0)
 }
 
-// ReadFirst finds the first task of a key's order; false: the key has none.
+// ReadFirst reads the first task of a key's order; false: the key has none.
 func ReadFirst(from store.Reader, ns, queue, key string) (FirstRow, bool) {
 	row, ok := from.Get(FirstKey(ns, queue, key))
 	if !ok {
@@ -68,8 +68,7 @@ func ReadFirst(from store.Reader, ns, queue, key string) (FirstRow, bool) {
 	return f, true
 }
 
-// ScanOrder calls fn for the tasks of a key that come behind a place, in order, until it returns false. The first of the key is not
-// among them.
+// ScanOrder calls fn for the tasks of a key behind a place, in order, until it returns false. The first task of the key is not among them.
 func ScanOrder(from store.Reader, ns, queue, key string, behind uint64, fn func(order uint64, id task.ID) bool) {
 	prefix := orderPrefix(ns, queue, key)
 	from.Scan(OrderKey(ns, queue, key, behind+1), After(prefix), func(k, v []byte) bool {

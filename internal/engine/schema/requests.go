@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// KeyRow remembers which task an idempotency key or a request id stands for.
+// KeyRow records the task to which an idempotency key or a request id belongs.
 type KeyRow struct {
 	ID          task.ID
 	Fingerprint uint64
@@ -18,11 +18,11 @@ type KeyRow struct {
 	// How the task ended and when it was created, once its own rows are gone.
 	Ended   task.State
 	Created store.Time
-	// Order is the place that the task had in the order of its key when it was enqueued; 0: none.
+	// Order is the task's place in the order of its key when it was enqueued; 0: none.
 	Order uint64
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (k KeyRow) Encode() []byte {
 	r := NewRow(48)
 	r.Bytes(1, k.ID[:])
@@ -34,7 +34,7 @@ func (k KeyRow) Encode() []byte {
 	return r
 }
 
-// DecodeKey reads the row of an idempotency key or a request id.
+// DecodeKey decodes the row of an idempotency key or a request id.
 func DecodeKey(row []byte) (k KeyRow, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
@@ -57,7 +57,7 @@ func DecodeKey(row []byte) (k KeyRow, err error) {
 	return k, err
 }
 
-// ClaimKeyRow remembers which claims a claim key got.
+// ClaimKeyRow records the claims made with a claim key.
 type ClaimKeyRow struct {
 	Until  store.Time
 	Claims []ClaimRef
@@ -69,7 +69,7 @@ type ClaimRef struct {
 	Fence uint64
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (c ClaimKeyRow) Encode() []byte {
 	r := NewRow(16 + 24*len(c.Claims))
 	r.Num(1, uint64(c.Until))
@@ -79,7 +79,7 @@ func (c ClaimKeyRow) Encode() []byte {
 	return r
 }
 
-// DecodeClaimKey reads the row of a claim key.
+// DecodeClaimKey decodes the row of a claim key.
 func DecodeClaimKey(row []byte) (c ClaimKeyRow, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 1 {
@@ -105,7 +105,7 @@ func ReadKey(from store.Reader, key []byte) (KeyRow, bool) {
 	return k, true
 }
 
-// EachForgotten goes over the rows that forgotten tasks have left.
+// EachForgotten calls fn for the rows that remain of forgotten tasks.
 func EachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {
 	prefix := IDKey(ns, TableRequest, task.ID{})
 	from.Scan(prefix, After(prefix), func(k, row []byte) bool {

@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ReadSettings are the queue's, or the defaults for a queue that is gone.
+// ReadSettings reads the settings of a queue, or returns the defaults if the queue is gone.
 func ReadSettings(from store.Reader, ns, queue string) task.Settings {
 	row, ok := from.Get(QueueKey(ns, TableQueue, queue))
 	if !ok {

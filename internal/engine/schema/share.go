@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// EncodeShare is the row of what a namespace may use of the shard.
+// EncodeShare returns the row of a namespace's share of its quotas in the shard.
 func EncodeShare(s task.Share) []byte {
 	r := NewRow(32)
 	r.Num(1, s.Version)
@@ -16,7 +16,7 @@ func EncodeShare(s task.Share) []byte {
 	return r
 }
 
-// DecodeShare reads it.
+// DecodeShare decodes a row of EncodeShare.
 func DecodeShare(row []byte) (s task.Share, err error) {
 	fields := s.Each()
 	err = Decode(row, func(tag protowire.Number, v uint64) {

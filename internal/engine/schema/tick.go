@@ -8,23 +8,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tick is an entry in the history of a schedule: what became of one tick, or of several that were skipped for one reason.
+// Tick is an entry in the history of a schedule: the outcome of one tick, or of several that were skipped for one reason.
 type Tick struct {
 	Seq     uint64
-	Planned store.Time // the tick; of several the first
-	Until   store.Time // of several the last; 0: it is one
-	Count   int        // how many; MaxCount: or more
+	Planned store.Time // the planned time; of several ticks that of the first
+	Until   store.Time // of several ticks that of the last; 0: it is one tick
+	Count   int        // how many ticks; MaxCount: that many or more
 	At      store.Time // when it was decided
 	Outcome TickOutcome
 	Reason  string // why it was skipped
-	// Task is the tick's task. Of one that overlaps it is the task that runs. Zero: there is none, or it is on its way to another
-	// shard.
+	// Task is the tick's task, or for a tick skipped because of overlap, the running task. Zero: there is none, or it is on its way to another shard.
 	Task task.ID
-	// Request is that of a trigger.
+	// Request is the request id of a trigger.
 	Request task.ID
 }
 
-// Late is how much later than planned a tick was decided.
+// Late returns how much later than planned the tick was decided.
 func (t *Tick) Late() time.Duration {
 	if t.Planned == 0 {
 		return 0
@@ -32,10 +31,10 @@ func (t *Tick) Late() time.Duration {
 	return t.At.Sub(t.Planned)
 }
 
-// TickOutcome says what became of a tick. The values are stored.
+// TickOutcome is the outcome of a tick. The values are stored.
 type TickOutcome byte
 
-// What can become of a tick.
+// Outcomes of a tick.
 const (
 	TickFired     TickOutcome = 1 + iota
 	TickCaughtUp              // fired, after it was missed

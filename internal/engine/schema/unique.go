@@ -12,19 +12,19 @@ type Role uint8
 
 // The values are stored.
 const (
-	RoleNone   Role = iota // it has no unique key, or has let go of it
-	RoleHolder             // the key is its own
+	RoleNone   Role = iota // it has no unique key, or has released it
+	RoleHolder             // it holds the key
 	RoleNext               // it waits for the end of the holder's claim
 )
 
-// UniqueRow says whose a unique key is.
+// UniqueRow records which tasks hold and wait for a unique key.
 type UniqueRow struct {
 	Holder task.ID
 	Next   task.ID // zero: none
-	Slot   int     // of the holder: where it lies says who is to be asked for the key when slots have moved
+	Slot   int     // of the holder: determines which shard to ask for the key when slots have moved
 }
 
-// Encode is the row.
+// Encode returns the row.
 func (u UniqueRow) Encode() []byte {
 	r := NewRow(40)
 	r.Bytes(1, u.Holder[:])
@@ -33,7 +33,7 @@ func (u UniqueRow) Encode() []byte {
 	return r
 }
 
-// DecodeUnique reads the row of a unique key.
+// DecodeUnique decodes the row of a unique key.
 func DecodeUnique(row []byte) (u UniqueRow, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 3 {
@@ -50,7 +50,7 @@ func DecodeUnique(row []byte) (u UniqueRow, err error) {
 	return u, err
 }
 
-// ReadUnique reads whose a unique key is; ok is false if nobody has it.
+// ReadUnique reads the row of a unique key; ok is false if no task holds it.
 func ReadUnique(from store.Reader, ns, queue, key string) (u UniqueRow, ok bool) {
 	row, ok := from.Get(UniqueKey(ns, queue, key))
 	if ok {

@@ -11,57 +11,57 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rows are a format version and then tagged fields in protobuf's wire form: a field may be added, and an older reader
-// skips it. Zero values are not written.
+// RowVersion is the first byte of a row. Tagged fields in protobuf's wire format follow: a field may be added, and an older reader skips it. Zero
+// values are not written.
 const RowVersion = 1
 
-// Encoder is a row that is being written.
+// Encoder is a row being encoded.
 type Encoder []byte
 
-// NewRow begins a row of about this many bytes.
+// NewRow returns a new row with space for that many bytes.
 func NewRow(room int) Encoder { return append(make(Encoder, 0, room), RowVersion) }
 
-// Num adds a number, unless it is 0.
+// Num appends a number, unless it is 0.
 func (e *Encoder) Num(tag protowire.Number, v uint64) {
 	if v != 0 {
 		*e = protowire.AppendVarint(protowire.AppendTag(*e, tag, protowire.VarintType), v)
 	}
 }
 
-// Text adds a text, unless it is empty.
+// Text appends a string, unless it is empty.
 func (e *Encoder) Text(tag protowire.Number, s string) {
 	if s != "" {
 		*e = protowire.AppendString(protowire.AppendTag(*e, tag, protowire.BytesType), s)
 	}
 }
 
-// Bytes adds bytes, unless there are none.
+// Bytes appends bytes, unless there are none.
 func (e *Encoder) Bytes(tag protowire.Number, b []byte) {
 	if len(b) != 0 {
 		*e = protowire.AppendBytes(protowire.AppendTag(*e, tag, protowire.BytesType), b)
 	}
 }
 
-// ID adds an id, unless it is zero.
+// ID appends an id, unless it is zero.
 func (e *Encoder) ID(tag protowire.Number, id task.ID) {
 	if id != (task.ID{}) {
 		e.Bytes(tag, id[:])
 	}
 }
 
-// Author writes who did something, unless it is nobody.
+// Author appends the author of a change, unless it is zero.
 func (e *Encoder) Author(tag protowire.Number, by task.Author) {
 	if by.IsZero() {
 		return
 	}
 	b, err := json.Marshal(by)
 	if err != nil {
-		panic(err) // it holds texts only
+		panic(err) // it consists of strings
 	}
 	e.Bytes(tag, b)
 }
 
-// Flag is a boolean as a number.
+// Flag returns 1 for true and 0 for false.
 func Flag(b bool) uint64 {
 	if b {
 		return 1
@@ -77,7 +77,7 @@ func Decode(row []byte, num func(tag protowire.Number, v uint64), bytes func(tag
 	return DecodeFields(row[1:], num, bytes)
 }
 
-// DecodeFields is Decode for fields without a version before them: a part of a row.
+// DecodeFields is Decode for a part of a row, which has no version.
 func DecodeFields(b []byte, num func(tag protowire.Number, v uint64), bytes func(tag protowire.Number, b []byte)) error {
 	for len(b) > 0 {
 		tag, kind, n := protowire.ConsumeTag(b)
@@ -110,20 +110,20 @@ func DecodeFields(b []byte, num func(tag protowire.Number, v uint64), bytes func
 	return nil
 }
 
-// NoNumbers is for rows without numbers.
+// NoNumbers is passed to Decode for rows without numbers.
 func NoNumbers(protowire.Number, uint64) {}
 
-// NoBytes is for rows without texts and bytes.
+// NoBytes is passed to Decode for rows without strings and bytes.
 func NoBytes(protowire.Number, []byte) {}
 
-// Must stops the replica: the state can't be what was written.
+// Must stops the replica if err is not nil: the state is damaged.
 func Must(err error) {
 	if err != nil {
 		panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)})
 	}
 }
 
-// SortedKeys are the keys of a map in order.
+// SortedKeys returns the keys of a map in order.
 func SortedKeys[V any](m map[string]V) []string {
 	if len(m) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A slot holds a unique key of a queue if the task that holds it lies there, whichever of the queue's keys that is.
+// HeldBy finds a slot if the holder of any of the queue's unique keys belongs to it.
 func TestHeldBy(t *testing.T) {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestHeldBy(t *testing.T) {
 	}
 }
 
-// world is a round over the rows.
+// world is a Round over rows in memory.
 type world struct{ tx *store.Tx }
 
 func (w world) Tx() *store.Tx { return w.tx }
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) world {
 	return world{tx}
 }
 
-// A key outlives its task's end if the task names the state, but not when another takes the task's place, or its place is another queue.
+// A key outlives its task's end if the task names the end state, but not if the task was replaced or moved to another queue.
 func TestEndsThatKeepTheKey(t *testing.T) {
 	for _, c := range []struct {
 		reason string
@@ -69,23 +69,23 @@ func TestEndsThatKeepTheKey(t *testing.T) {
 	} {
 		w, id := newWorld(t), task.ID{1}
 		ready := &schema.Exec{State: task.Ready, Queue: "q", Unique: &task.Unique{Key: "k", States: c.states}}
-		Pass(w, "ns", id, nil, ready)
+		Keep(w, "ns", id, nil, ready)
 		if ready.Role != schema.RoleHolder {
 			t.Fatalf("a new task has the role %d", ready.Role)
 		}
 		end := *ready
 		end.State, end.Reason = task.Discarded, c.reason
-		Pass(w, "ns", id, ready, &end)
+		Keep(w, "ns", id, ready, &end)
 		if _, taken := schema.ReadUnique(w.tx, "ns", "q", "k"); taken != c.keeps || (end.Role == schema.RoleHolder) != c.keeps {
 			t.Errorf("a task that is discarded (%s) and holds its key while %v has it: %t, in the role %d", c.reason, c.states, taken, end.Role)
 		}
 	}
 }
 
-// A new task takes the place in line of the one that goes if both are ready, and one task makes room for it.
+// A new task takes the place in the lane of the one it replaces if both are ready.
 func TestPlaceOfTheReplaced(t *testing.T) {
 	for _, c := range []struct {
-		replaced, state task.State // 0: nobody is replaced
+		replaced, state task.State // 0: none is replaced
 		seq             uint64
 		leaving         int64
 	}{
@@ -94,18 +94,18 @@ func TestPlaceOfTheReplaced(t *testing.T) {
 		{task.Retrying, task.Ready, 0, 1},
 		{0, task.Ready, 0, 0},
 	} {
-		m := Meeting{role: schema.RoleNext}
+		m := Resolution{role: schema.RoleNext}
 		if c.replaced != 0 {
 			m.Replaced = &schema.Exec{State: c.replaced, Seq: 7}
 		}
 		x := &schema.Exec{State: c.state}
-		if m.TakePlace(x); x.Seq != c.seq || x.Role != schema.RoleNext || m.Leaving() != c.leaving {
-			t.Errorf("a task that is %v replaces one that is %v: place %d, role %d, %d leave", c.state, c.replaced, x.Seq, x.Role, m.Leaving())
+		if m.ApplyTo(x); x.Seq != c.seq || x.Role != schema.RoleNext || m.ReplacedCount() != c.leaving {
+			t.Errorf("a task that is %v replaces one that is %v: place %d, role %d, %d leave", c.state, c.replaced, x.Seq, x.Role, m.ReplacedCount())
 		}
 	}
 }
 
-// A holder without a row, or a row without its holder, stops who meets it.
+// A holder without a row, or a row without its holder, stops the reader.
 func TestDamageStops(t *testing.T) {
 	w := newWorld(t)
 	u := task.Unique{Key: "k", States: task.Unfinished}
@@ -113,12 +113,12 @@ func TestDamageStops(t *testing.T) {
 		t.Error("a holder has no row")
 	}
 	w.tx.Set(schema.UniqueKey("ns", "q", "k"), schema.UniqueRow{Holder: task.ID{1}}.Encode())
-	if !stops(func() { _, _ = Meet(w, "ns", &task.Spec{Queue: "q", Unique: &u}) }) {
+	if !stops(func() { _, _ = Resolve(w, "ns", &task.Spec{Queue: "q", Unique: &u}) }) {
 		t.Error("the holder of a row is not there")
 	}
 }
 
-// stops says whether a damaged state is found, which stops the replica.
+// stops reports whether fn finds damaged state, which stops the replica.
 func stops(read func()) (stopped bool) {
 	defer func() {
 		err, _ := recover().(error)

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// check: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
-// has not succeeded, and what is on its way has its message.
+// check checks that exactly the tasks marked as followed have a row of follow-ups, that follow-ups wait only for tasks that have not succeeded, and
+// that those on their way have a message.
 func check(c engine.Checker) {
 	sent, members := map[outbox.Origin]bool{}, map[task.ID]bool{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
@@ -52,7 +52,7 @@ func check(c engine.Checker) {
 	}
 }
 
-// checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
+// checkPoints checks that a group's row and the row of its points agree about which tasks wait.
 func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[outbox.Origin]bool) {
 	if len(points) != groupPoints {
 		c.Find("group %s has %d points", g.id, len(points))
@@ -69,31 +69,31 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 	}
 }
 
-// checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
-// them, and that none is lost on its way. It returns the groups.
+// checkGroups checks that the counters of each group match its members, that members of this shard are as their group records them, and that none is
+// lost on its way. It returns the groups.
 func checkGroups(c engine.Checker, messages map[task.ID]bool) map[task.ID]*taskGroup {
 	groups := readGroups(c)
 	members := checkMembers(c, groups, messages)
 	for id, x := range c.Tasks() {
-		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].leaving || x.CreatedAt < groups[x.Links.Group].createdAt {
-			continue // its group is forgotten
+		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].expired || x.CreatedAt < groups[x.Links.Group].createdAt {
+			continue // its group has been forgotten
 		}
 		end := x.State
 		if !end.Ended() {
 			end = 0
 		}
 		m := members[[2]task.ID{x.Links.Group, x.Links.Ref}]
-		if follows := x.Links.Ref[0] >= 0x80; follows && x.Links.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
-			continue // its birth is not told yet, by the shard that sent it
+		if follows := x.Links.Ref[0] >= 0x80; follows && x.Links.Revision == 0 && (m == nil || m.revision == 0 && m.id == task.ID{}) {
+			continue // the shard that sent it has not reported its creation yet
 		}
-		if m == nil || m.id != id || m.turn != x.Links.Turn || m.state != end {
-			c.Find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Links.Turn, m)
+		if m == nil || m.id != id || m.revision != x.Links.Revision || m.state != end {
+			c.Find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Links.Revision, m)
 		}
 	}
 	return groups
 }
 
-// readGroups reads the groups, and checks what each says of itself.
+// readGroups reads the groups, and checks that each is consistent.
 func readGroups(c engine.Checker) map[task.ID]*taskGroup {
 	groups := map[task.ID]*taskGroup{}
 	c.Scan(schema.TableGroup, func(k, v []byte) {
@@ -103,11 +103,11 @@ func readGroups(c engine.Checker) map[task.ID]*taskGroup {
 			return
 		}
 		groups[g.id] = g
-		if g.wake != 0 {
-			c.ExpectRow(schema.DeadlineKey(g.wake, schema.OnGroup, c.Namespace(), g.id[:]), nil)
+		if g.deadline != 0 {
+			c.ExpectRow(schema.DeadlineKey(g.deadline, schema.OnGroup, c.Namespace(), g.id[:]), nil)
 		}
-		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.wake == 0 && (ended || g.walking) || g.state == Complete && !ended {
-			c.Find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.wake)
+		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.deadline == 0 && (ended || g.cancelling) || g.state == Complete && !ended {
+			c.Find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.deadline)
 		}
 		if g.state == Running && !g.open && g.counts.Pending == 0 {
 			c.Find("group %s is running, and nothing is pending", g.id)
@@ -132,7 +132,7 @@ func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[
 		*n.of(m)++
 		counts[id] = n
 		x := c.Tasks()[m.id]
-		if here := m.id.Shard() == id.Shard(); !groups[id].leaving && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
+		if here := m.id.Shard() == id.Shard(); !groups[id].expired && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
 			c.Find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}
 		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[engine.PartID(id, ref)] {
@@ -140,7 +140,7 @@ func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[
 		}
 	})
 	for id, g := range groups {
-		if !g.leaving && counts[id] != g.counts {
+		if !g.expired && counts[id] != g.counts {
 			c.Find("group %s counts %+v, expected %+v", id, g.counts, counts[id])
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// checked is what a check goes over, before it is encoded.
+// checked holds the rows to check, before they are encoded.
 type checked struct {
 	*checktest.Rows
 	followers map[task.ID][]schema.Follower
@@ -19,18 +19,18 @@ type checked struct {
 	messages  []*outbox.Message
 }
 
-// idOf is an id of shard 1.
+// idOf returns an id of shard 1.
 func idOf(n uint64) task.ID { return task.NewID(1, 1, n) }
 
 // The groups, members and tasks of the world below.
 var (
 	groupGone, groupEnded, groupRuns = idOf(1), idOf(2), idOf(3) // groups
 	parent, waiting                  = idOf(11), idOf(12)        // tasks that others follow
-	first, second                    = idOf(21), idOf(22)        // members of the group that runs
-	old, oldest                      = idOf(31), idOf(32)        // of the one that is leaving
+	first, second                    = idOf(21), idOf(22)        // members of the running group
+	old, oldest                      = idOf(31), idOf(32)        // of the leaving group
 )
 
-// newChecked is a world in which everything agrees.
+// newChecked returns rows in which everything agrees.
 func newChecked() *checked {
 	w := &checked{Rows: checktest.New(), followers: map[task.ID][]schema.Follower{}, groups: map[task.ID]*taskGroup{}, members: map[[2]task.ID]*member{}}
 	point := func(i int, s schema.FollowerState, spec []byte) schema.Follower {
@@ -49,16 +49,16 @@ func newChecked() *checked {
 	w.join(second, numberedRef(2), groupRuns, task.Succeeded, 1)
 	w.members[[2]task.ID{groupRuns, numberedRef(3)}] = &member{} // on its way
 	w.messages = append(w.messages, &outbox.Message{Request: engine.PartID(groupRuns, numberedRef(3))})
-	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}                                                                         // so is this one, as its shard knows
-	w.members[[2]task.ID{groupRuns, numberedRef(5)}] = &member{id: task.NewID(2, 1, 1), turn: 1}                                                // of another shard
-	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}} // of whose birth the group is not told
+	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}                                                                         // so is this one, of which its shard knows
+	w.members[[2]task.ID{groupRuns, numberedRef(5)}] = &member{id: task.NewID(2, 1, 1), revision: 1}                                            // of another shard
+	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}} // whose creation was not reported to the group
 
-	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, wake: 7}
+	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7}
 	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerBorn, nil), point(onDeath, schema.FollowerDropped, nil)}
 	w.messages = append(w.messages, &outbox.Message{Request: idOf(92), From: outbox.Origin{Parent: groupEnded, N: onComplete}})
 	w.Known[idOf(24)] = &schema.Exec{State: task.Ready, CreatedAt: 4, Links: &schema.Links{Group: groupEnded, Ref: numberedRef(1)}} // of an older group of that id
 
-	w.groups[groupGone] = &taskGroup{id: groupGone, state: Cancelled, createdAt: 5, endedAt: 6, keptUntil: 7, wake: 7, leaving: true, counts: Counts{Members: 2, Pending: 2}}
+	w.groups[groupGone] = &taskGroup{id: groupGone, state: Cancelled, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7, expired: true, counts: Counts{Members: 2, Pending: 2}}
 	w.followers[groupGone] = make([]schema.Follower, groupPoints)
 	for i := range w.followers[groupGone] {
 		w.followers[groupGone][i].State = schema.FollowerDropped
@@ -66,14 +66,14 @@ func newChecked() *checked {
 	w.join(old, numberedRef(1), groupGone, task.Ready, 1)
 	w.Known[old].State = task.Succeeded
 	w.Known[oldest] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupGone, Ref: numberedRef(2)}}
-	w.Known[idOf(33)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: idOf(99), Ref: numberedRef(2)}} // of a group that is gone
+	w.Known[idOf(33)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: idOf(99), Ref: numberedRef(2)}} // of a forgotten group
 	return w
 }
 
-// join makes a task a member, as its group knows it.
+// join makes a task a member, as its group records it.
 func (w *checked) join(id, ref, group task.ID, s task.State, turn uint64) {
-	w.Known[id] = &schema.Exec{State: s, CreatedAt: 9, Links: &schema.Links{Group: group, Ref: ref, Turn: turn}}
-	m := &member{id: id, turn: turn}
+	w.Known[id] = &schema.Exec{State: s, CreatedAt: 9, Links: &schema.Links{Group: group, Ref: ref, Revision: turn}}
+	m := &member{id: id, revision: turn}
 	if s.Ended() {
 		m.state = s
 	}
@@ -96,7 +96,7 @@ func (w *checked) check() {
 	check(w.Rows)
 }
 
-// Whatever does not agree is found, and by one finding.
+// Every disagreement is reported, by exactly one finding.
 func TestCheck(t *testing.T) {
 	ref := func(n uint64) [2]task.ID { return [2]task.ID{groupRuns, numberedRef(n)} }
 	broken := []byte{0xff}
@@ -155,7 +155,7 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		"a count":                             {func(w *checked) { w.groups[groupRuns].counts.Dead++ }, "counts"},
 		"a task that its group does not know": {func(w *checked) { w.Known[idOf(23)].Links.Ref = numberedRef(6) }, "and its group has"},
-		"a task that came back to life, and its group does not know it": {func(w *checked) { w.Known[idOf(23)].Links.Turn = 1 }, "and its group has"},
+		"a task that came back to life, and its group does not know it": {func(w *checked) { w.Known[idOf(23)].Links.Revision = 1 }, "and its group has"},
 		"another task by that name": {func(w *checked) {
 			w.Known[idOf(23)].Links.Ref = requestedRef(idOf(4))
 			w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}].id = task.NewID(2, 1, 2)
@@ -163,9 +163,9 @@ func TestCheck(t *testing.T) {
 		"a birth that is not told": {func(w *checked) { w.Known[idOf(23)].Links.Ref = requestedRef(idOf(4)) }, ""},
 		"a birth that is half told": {func(w *checked) {
 			w.Known[idOf(23)].Links.Ref = requestedRef(idOf(4))
-			w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}].turn = 1
+			w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}].revision = 1
 		}, "and its group has"},
-		"the turn of a member":       {func(w *checked) { w.Known[first].Links.Turn++ }, "at turn 3"},
+		"the turn of a member":       {func(w *checked) { w.Known[first].Links.Revision++ }, "at turn 3"},
 		"the end of a member":        {func(w *checked) { w.Known[second].State = task.Dead }, "is dead at turn 1"},
 		"a member of the same round": {func(w *checked) { w.Known[idOf(23)].Links.Ref = numberedRef(6); w.Known[idOf(23)].CreatedAt = 5 }, "and its group has"},
 	} {
@@ -178,14 +178,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A group needs a deadline once it has groupEnded, or while its members are being cancelled.
+// A group needs a deadline once it has ended, or while its members are being cancelled.
 func TestCheckDeadlines(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(g *taskGroup)
 		want  string
 	}{
 		"ended":     {func(g *taskGroup) { g.state, g.endedAt, g.keptUntil = Cancelled, 6, 7 }, "its deadline 0"},
-		"cancelled": {func(g *taskGroup) { g.state, g.walking = Cancelled, true }, "its deadline 0"},
+		"cancelled": {func(g *taskGroup) { g.state, g.cancelling = Cancelled, true }, "its deadline 0"},
 		"waits":     {func(g *taskGroup) { g.state = Cancelled }, ""},
 	} {
 		w := newChecked()
@@ -197,7 +197,7 @@ func TestCheckDeadlines(t *testing.T) {
 	}
 }
 
-// idle takes all pending members out of a group, and all that waits for it.
+// idle removes all pending members of a group, and all tasks that wait for it.
 func (w *checked) idle(group task.ID) {
 	for name, m := range w.members {
 		if name[0] == group && m.pending() {

@@ -1,3 +1,3 @@
-// Package workflow lets tasks follow others, and be members of groups that enqueue tasks when their members have ended. It knows of a task what
-// its links say, and nothing of how it came to its end.
+// Package workflow implements follow-up tasks, and groups, which enqueue tasks when their members have ended. It knows a task's links and its final
+// state, not how it got there.
 package workflow

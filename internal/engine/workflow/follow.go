@@ -10,15 +10,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy lets tasks follow others, and be members of groups.
+// Policy implements follow-up tasks and groups.
 var Policy = engine.Policy{
 	Admitted: admitted, Ended: ended, Delivered: delivered, Seal: seal, Check: check,
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnGroup: groupDue},
 }
 
-// What follows a task is written once, with its envelope, in a row of its own, so that no claim has to read it. When the task
-// succeeds, the row is read and each follower is born in the entry of the ack: here if its queue lies here, else as a message. Then the
-// row says what became of each. A task that ends otherwise keeps the row as it is: a replay may make it succeed yet.
+// The follow-ups of a task are written once, with its envelope, in a row of their own, so that no claim has to read them. When the task succeeds, the
+// row is read and each follow-up is created in the entry of the ack: enqueued here if its queue is in this shard, else sent as a message. From then
+// on the row records the state of each. A task that ends otherwise keeps the row as it is, because it may still succeed after a replay.
 
 func newFollower(on string, s *task.Spec) schema.Follower {
 	return schema.Follower{On: on, Type: s.Type, Queue: s.Queue, Spec: task.EncodeSpec(s)}
@@ -28,7 +28,7 @@ func setFollowers(r *engine.Round, ns string, id task.ID, rows []schema.Follower
 	r.Tx().Set(schema.IDKey(ns, schema.TableFollow, id), schema.EncodeFollowers(rows))
 }
 
-// writeThen stores what follows a new task.
+// writeThen stores the follow-ups of a new task.
 func writeThen(r *engine.Round, ns string, id task.ID, then []task.Spec) {
 	rows := make([]schema.Follower, len(then))
 	for i := range then {
@@ -37,11 +37,11 @@ func writeThen(r *engine.Round, ns string, id task.ID, then []task.Spec) {
 	setFollowers(r, ns, id, rows)
 }
 
-// maxTaken bounds the bytes that a result takes when it goes along with all that follows its task: what one call writes is bounded.
+// maxTaken bounds the bytes of all copies of a result that is passed to follow-ups, and so what one call writes.
 const maxTaken = 8 << 20
 
-// follow lets what follows a task be born, with its result and into its group, and says what was.
-func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (born []outbox.Birth) {
+// createFollowers creates the follow-ups of a task, with its result and in its group. It returns those that are members of the group.
+func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (born []outbox.NewMember) {
 	rows := schema.ReadFollowers(r.Tx(), ns, id)
 	parent := &task.Parent{ID: id, Result: result.Data, ContentType: result.ContentType}
 	if len(rows)*len(result.Data) > maxTaken {
@@ -51,12 +51,12 @@ func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schem
 	for i := range rows {
 		f := &rows[i]
 		if !x.Links.Member() {
-			bear(r, ns, id, i, f, parent, headers, nil)
+			createFollower(r, ns, id, i, f, parent, headers, nil)
 			continue
 		}
 		m := &task.Member{Group: x.Links.Group, Ref: followerRef(id, i)}
-		bear(r, ns, id, i, f, parent, headers, m)
-		b := outbox.Birth{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
+		createFollower(r, ns, id, i, f, parent, headers, m)
+		b := outbox.NewMember{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
 		if b.Refused = refusalOf(f); b.Refused == "" {
 			b.ID = f.ID
 		}
@@ -66,7 +66,7 @@ func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schem
 	return born
 }
 
-// refusalOf says why a follower is no task of its own; "": it is one, or may be yet.
+// refusalOf returns why a follow-up did not become a task of its own; "": it did, or still may.
 func refusalOf(f *schema.Follower) string {
 	switch f.State {
 	case schema.FollowerRefused:
@@ -77,9 +77,9 @@ func refusalOf(f *schema.Follower) string {
 	return ""
 }
 
-// bear makes the i-th task that follows another, or a group, in this entry: here if its queue lies here, else by the sender, who also
-// comes again while the queue is full. It is part of the trace in these headers, unless it names another.
-func bear(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, parent *task.Parent, headers map[string]string, m *task.Member) {
+// createFollower creates the i-th follow-up of a task or a group in this entry: it enqueues it if its queue is in this shard and not full, else it sends a
+// message, which is repeated while the queue is full. The task belongs to the trace in headers, unless it has its own.
+func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, parent *task.Parent, headers map[string]string, m *task.Member) {
 	spec, err := task.DecodeSpec(f.Spec)
 	schema.Must(err)
 	spec.Headers = task.WithTrace(spec.Headers, headers)
@@ -89,29 +89,29 @@ func bear(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, par
 	var refused *task.Error
 	switch {
 	case err == nil:
-		noteBirth(f, a, nil)
+		noteEnqueued(f, a, nil)
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
 		r.Send(ns, &outbox.Message{Request: engine.RequestOf(id, n), Spec: spec, From: outbox.Origin{Parent: id, N: i}})
 		f.State = schema.FollowerSent
 	case errors.As(err, &refused):
-		noteBirth(f, a, refused)
+		noteEnqueued(f, a, refused)
 	default:
 		panic(fmt.Sprintf("what follows %s: %v", id, err))
 	}
 }
 
-// noteBirth notes what became of a follower.
-func noteBirth(f *schema.Follower, a engine.Accepted, refused *task.Error) {
+// noteEnqueued records the outcome of enqueuing a follow-up.
+func noteEnqueued(f *schema.Follower, a engine.Accepted, refused *task.Error) {
 	f.ID, f.State = a.ID, schema.FollowerBorn
 	switch {
 	case refused != nil:
 		f.State, f.Reason = schema.FollowerRefused, string(refused.Code)
-	case a.Met:
+	case a.KeyTaken:
 		f.State = schema.FollowerDuplicate
 	}
 }
 
-// followerDelivered notes what became of a follower that was sent.
+// followerDelivered records the outcome of a follow-up that was sent.
 func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.Follower) {
 	rows := schema.ReadFollowers(r.Tx(), ns, p.From.Parent)
 	if p.From.N >= len(rows) { // its parent's retention is over
@@ -122,8 +122,7 @@ func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.F
 	setFollowers(r, ns, p.From.Parent, rows)
 }
 
-// delivered notes what became of a task that follows another, or is a member of a group, and was sent to another shard. While its queue
-// is full it stays.
+// delivered records the outcome of a follow-up, or a member of a group, that was sent to another shard. While its queue is full, the message stays.
 func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if !m.IsTask() || m.From.Operation != (task.ID{}) || m.From.Schedule != "" {
 		return false
@@ -133,7 +132,7 @@ func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted,
 		return true
 	}
 	f := schema.Follower{Type: m.Spec.Type, Queue: m.Spec.Queue}
-	noteBirth(&f, a, refused)
+	noteEnqueued(&f, a, refused)
 	if m.From.Parent != (task.ID{}) {
 		followerDelivered(r, ns, m, f)
 	}
@@ -143,7 +142,7 @@ func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted,
 	return false
 }
 
-// givesUp says whether a member that finds no room need not come: its group, which lives here, is cancelled.
+// givesUp reports whether to give up on a member that finds no room, because its group is at home here and cancelled.
 func givesUp(r *engine.Round, ns string, p *outbox.Message) bool {
 	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
 		return false
@@ -152,14 +151,14 @@ func givesUp(r *engine.Round, ns string, p *outbox.Message) bool {
 	return ok && g.state == Cancelled
 }
 
-// memberDelivered tells a group what became of a member that was sent.
+// memberDelivered notifies a group of the outcome of a member that was sent.
 func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Follower, givenUp bool) {
 	n := &outbox.Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
 	switch refused := refusalOf(f); {
 	case givenUp:
-		n.Turn, n.State = 1, task.Cancelled
+		n.Revision, n.State = 1, task.Cancelled
 	case refused != "":
-		n.Turn, n.Refused = 1, refused
+		n.Revision, n.Refused = 1, refused
 	default:
 		n.ID = f.ID
 	}
@@ -167,21 +166,21 @@ func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Fo
 	if p.From.Parent != (task.ID{}) {
 		here = p.From.Parent.Shard()
 	}
-	notify(r, ns, here, n)
+	sendNotice(r, ns, here, n)
 }
 
-// ended lets what follows a task be born when it succeeds, and tells its group how it is.
+// ended creates the follow-ups of a task that has succeeded, and notifies its group of its state.
 func ended(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) {
-	var born []outbox.Birth
+	var born []outbox.NewMember
 	if x.State == task.Succeeded && x.Links.Followed {
-		born = follow(r, ns, id, x, result)
+		born = createFollowers(r, ns, id, x, result)
 	}
 	if x.Links.Member() {
-		tell(r, ns, id, x, result, born)
+		notifyHome(r, ns, id, x, result, born)
 	}
 }
 
-// admitted stores what follows a new task.
+// admitted stores the follow-ups of a new task.
 func admitted(r *engine.Round, n *engine.NewTask, _ *schema.Envelope, _ *schema.Exec) {
 	if len(n.Then) > 0 {
 		writeThen(r, n.Namespace, n.ID, n.Then)

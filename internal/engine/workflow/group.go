@@ -13,19 +13,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A group lives in one shard, its home, whose number is in its id. The home has a row of where the group is, with its counters, a row
-// for each member, and what the group enqueues when it comes to a point. Members are where their queues lie. A member tells its home
-// when it ends, or lives again after a replay, by a notice: at once if the home is its own shard, else through the outbox. Notices of
-// a member are numbered, and the home keeps the number of the newest, so that each end counts once, whatever comes late or twice.
+// A group lives in one shard, its home, whose number is part of its id. The home has a row with the state and counters of the group, a row for each
+// member, and a row with the tasks that the group enqueues at the points of its life. Members are in the shards of their queues. A member that ends
+// or is replayed sends a notice to its home: directly if that is its own shard, else through the outbox. Notices of a member are numbered, and the
+// home records the number of the newest, so that each end counts once even if notices arrive late or twice.
 
-// State says where a group is.
+// State is the state of a group.
 type State uint8
 
 // The values are stored.
 const (
 	Running   State = iota // members may be added
-	Complete               // all had ended
-	Cancelled              // by a caller: its members are cancelled, or will be
+	Complete               // all members have ended
+	Cancelled              // by a caller; its members are being cancelled, or were
 )
 
 var groupStates = []string{"running", "complete", "cancelled"}
@@ -37,12 +37,12 @@ func (s State) String() string {
 	return groupStates[s]
 }
 
-// Counts are the members of a group by where they are. Pending are those that have not ended.
+// Counts holds the numbers of a group's members by state. Pending members have not ended.
 type Counts struct {
 	Members, Pending, Succeeded, Dead, Poisoned, Discarded, Cancelled, Refused int64
 }
 
-// of is the counter of a member.
+// of returns the counter for a member.
 func (c *Counts) of(m *member) *int64 {
 	switch {
 	case m.refused != "":
@@ -61,32 +61,32 @@ func (c *Counts) of(m *member) *int64 {
 	return &c.Pending
 }
 
-// taskGroup is where a group is.
+// taskGroup is the state of a group.
 type taskGroup struct {
-	id        task.ID
-	name      string
-	state     State
-	open      bool
-	counts    Counts
-	added     uint64 // members that were given a number
-	results   int64  // bytes of results that are kept
-	waits     uint8  // bits by callback: it waits for its point
-	retention *time.Duration
-	createdAt store.Time
-	endedAt   store.Time // when it was complete, or all members of a cancelled one had ended
-	keptUntil store.Time
-	wake      store.Time // its deadline: members are to be cancelled, or its rows go; 0: none
-	walking   bool       // its members are being cancelled
-	walk      task.ID    // behind this one
-	leaving   bool       // its retention is over: only a repeat of the call that made it still finds it
-	within    []string   // patterns of the queues that its maker was limited to; nil: all
+	id           task.ID
+	name         string
+	state        State
+	open         bool
+	counts       Counts
+	added        uint64 // members that have a number
+	results      int64  // bytes of stored results
+	waits        uint8  // bit set of the points for which a task waits
+	retention    *time.Duration
+	createdAt    store.Time
+	endedAt      store.Time // when all members had ended
+	keptUntil    store.Time
+	deadline     store.Time // its deadline, to cancel members or delete its rows; 0: none
+	cancelling   bool       // its members are being cancelled
+	cancelCursor task.ID    // members up to this one have been
+	expired      bool       // its retention is over: only a repeat of the call that created it still finds it
+	within       []string   // patterns of the queues to which its creator was limited; nil: all
 
-	// Of the round, not stored.
+	// Not stored, only for the round.
 	dirty   bool
-	joining bool // a member is about to be counted: the group can't be complete
+	joining bool // a member is about to be counted, so the group can't be complete
 }
 
-// The points of a group's life at which it enqueues a task, by their places in the row of what follows it.
+// The points of a group's life at which it enqueues a task, by their index in the row of its follow-ups.
 const (
 	onComplete = iota
 	onSuccess
@@ -96,52 +96,52 @@ const (
 
 var groupPointWords = [groupPoints]string{"on_complete", "on_success", "on_death"}
 
-// member is what a group's home knows of a member.
+// member is a member as its group's home records it.
 type member struct {
-	turn    uint64     // of the newest notice
-	state   task.State // the end; 0: it has not ended
-	id      task.ID    // zero: it is on its way
-	typ     string
-	queue   string
-	refused string // the code; "": it was not
-	result  schema.Result
-	omitted bool // the result is too large to keep
+	revision uint64     // of the newest notice
+	state    task.State // the final state; 0: it has not ended
+	id       task.ID    // zero: it is on its way to another shard
+	typ      string
+	queue    string
+	refused  string // the error code; "": it was not refused
+	result   schema.Result
+	omitted  bool // the result is too large to keep
 }
 
 func (m *member) pending() bool { return m.refused == "" && !m.state.Ended() }
 
-// Call is a filled and checked group with what the broker adds to it.
+// Call is a completed and validated group with what the broker adds to it.
 type Call struct {
 	task.Group
 	Namespace string
-	ID        task.ID // its shard is this one; derived from the request id, or new
+	ID        task.ID // of this shard; derived from the request id, or new
 }
 
-// Joined is what became of a task that was to be a member of a group.
+// Joined is the outcome of adding a task to a group.
 type Joined struct {
 	engine.Accepted
-	Message *outbox.Message // that brings it to its shard; nil: it is there, or was
-	Err     error           // it was refused, and is no member unless it was given with its group
+	Message *outbox.Message // that carries it to its shard; nil: it is there, or was
+	Err     error           // it was refused, and is a member only if the group was created with it
 }
 
-// Made is the answer to making a group.
+// Made is the answer to creating a group.
 type Made struct {
 	Group     *View
-	Tasks     []Joined // in the order of the group's
-	Duplicate bool     // the request had made it already
+	Tasks     []Joined // in the order of the call
+	Duplicate bool     // the request had already created it
 }
 
-// How long a group is kept once it has ended.
+// How long a group is kept after it has ended.
 const (
 	keepGroup     = 24 * time.Hour
-	keepDeadGroup = 14 * 24 * time.Hour // if something of it may be replayed
+	keepDeadGroup = 14 * 24 * time.Hour // if some of its members may be replayed
 )
 
-// Make makes a group and its members, all or nothing, here or as messages. A member that its queue refuses for a key that another
-// task has is counted as refused.
+// Make creates a group and its members, all or nothing. Members of other shards are sent as messages. A member whose key belongs to another task is
+// counted as refused.
 //
-// Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows are deleted of a group that the same
-// request made long before; invalid_argument.
+// Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows of a group that the same request created long
+// ago are being deleted; invalid_argument.
 func Make(r *engine.Round, n *Call) (made Made, err error) {
 	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
 		if !g.remembered(r.Now()) {
@@ -185,7 +185,7 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 	return made, nil
 }
 
-// Find is the answer to a call that made a group, or not_found.
+// Find returns the answer to an earlier call that created a group, or not_found.
 func Find(r *engine.Round, n *Call) (Made, error) {
 	g, ok := anyGroup(r, n.Namespace, n.ID)
 	if !ok || !g.remembered(r.Now()) {
@@ -194,7 +194,7 @@ func Find(r *engine.Round, n *Call) (Made, error) {
 	return madeBefore(r, n, g), nil
 }
 
-// madeBefore answers a call that is repeated.
+// madeBefore answers a repeated call.
 func madeBefore(r *engine.Round, n *Call, g *taskGroup) Made {
 	made := Made{Group: viewOfGroup(r, n.Namespace, g), Tasks: make([]Joined, len(n.Tasks)), Duplicate: true}
 	for i := range made.Tasks {
@@ -211,7 +211,7 @@ func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
 	ref, group := s.Member.Ref, s.Member.Group
 	m := &member{typ: s.Type, queue: s.Queue}
 	s.RequestID = task.ID{} // the member's row is the record of the request
-	a, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: ns, ID: engine.ChildID(r, group, memberBirths+n), Fresh: true})
+	a, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: ns, ID: engine.ChildID(r, group, memberIDs+n), Fresh: true})
 	var refused *task.Error
 	switch {
 	case err == nil && a.Duplicate:
@@ -231,13 +231,13 @@ func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
 }
 
 const (
-	// memberBirths are apart from the births of what a group enqueues itself.
-	memberBirths = 1 << 32
-	// refusedDuplicate: an idempotency key or unique key stands for another task.
+	// memberIDs keeps the ids of members apart from those of the tasks that a group enqueues itself.
+	memberIDs = 1 << 32
+	// refusedDuplicate: an idempotency key or unique key belongs to another task.
 	refusedDuplicate = "duplicate"
 )
 
-// joinedBefore is what became of a member that joined by an earlier call.
+// joinedBefore returns the outcome of a member that an earlier call added.
 func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joined {
 	if m.id == (task.ID{}) && m.refused == "" {
 		if p, ok := outbox.Read(r.Tx(), ns, engine.PartID(group, ref)); ok {
@@ -257,8 +257,7 @@ func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joi
 	return j
 }
 
-// Add makes new members of a group, each answered by itself: one that is refused is no member. A request id that was given
-// before finds its member.
+// Add adds members to a group, each with its own outcome: a refused task does not become a member. A repeated request id finds its member.
 //
 // Errors: not_found; wrong_state if the group has ended; invalid_argument if it would have too many members.
 func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, error) {
@@ -298,7 +297,7 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 	return out, nil
 }
 
-// mayJoin says whether a group takes another member.
+// mayJoin returns an error if the group takes no further members.
 func (g *taskGroup) mayJoin() error {
 	if g.state != Running {
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and takes no members any more", g.id, g.state)}
@@ -309,7 +308,7 @@ func (g *taskGroup) mayJoin() error {
 	return nil
 }
 
-// Close lets an open group be complete when all its members have ended. On one that is closed it changes nothing.
+// Close closes an open group, so that it becomes complete when all its members have ended. Closing a closed group is a no-op.
 func Close(r *engine.Round, ns string, id task.ID) (*View, error) {
 	g, ok := group(r, ns, id)
 	if !ok {
@@ -323,8 +322,7 @@ func Close(r *engine.Round, ns string, id task.ID) (*View, error) {
 	return viewOfGroup(r, ns, g), nil
 }
 
-// The names of a group's members: those that were given a number lie in its order, and behind them those with a request id, and what
-// follows members.
+// The references of a group's members: numbered ones are in order, and after them come those with a request id and the follow-ups of members.
 func numberedRef(n uint64) (ref task.ID) {
 	binary.BigEndian.PutUint64(ref[:8], n)
 	return ref
@@ -335,28 +333,28 @@ func requestedRef(request task.ID) task.ID {
 	return request
 }
 
-// followerRef is that of the i-th task that follows a member.
+// followerRef returns the reference of the i-th follow-up of a member.
 func followerRef(parent task.ID, i int) task.ID {
 	return requestedRef(engine.RequestOf(parent, uint64(i)+1)) // #nosec G115 -- a few
 }
 
-// group finds a group for a change: all verbs of a round share what they change of it, since what one enqueues may end a member in
-// the middle of another. It is written when the round is sealed.
+// group returns a group to change. All verbs of a round share one copy, because enqueuing a task in one may end a member in the middle of another. It
+// is written when the round is sealed.
 func group(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
 	g, ok := anyGroup(r, ns, id)
-	return g, ok && !g.leaving
+	return g, ok && !g.expired
 }
 
-// remembered says whether a repeat of the call that made the group still finds it. While the rows of a large group are deleted, in several
-// rounds, it doesn't.
+// remembered reports whether a repeat of the call that created the group still finds it. It does not while the rows of a large group are being
+// deleted, over several rounds.
 func (g *taskGroup) remembered(now store.Time) bool {
-	return !g.leaving || now < g.createdAt.Add(engine.DedupWindow)
+	return !g.expired || now < g.createdAt.Add(engine.DedupWindow)
 }
 
 var ErrBeingDeleted error = &task.Error{Code: task.CodeUnavailable, RetryAfter: 100 * time.Millisecond,
 	Message: "the group that this request made before is being deleted"}
 
-// anyGroup is group with those that are leaving.
+// anyGroup is group, but also returns groups that are leaving.
 func anyGroup(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
 	if m := engine.HasRoundMemory[groups](r); m != nil && m.byName[groupName{ns, id}] != nil {
 		return m.byName[groupName{ns, id}], true
@@ -373,7 +371,7 @@ type groupName struct {
 	id task.ID
 }
 
-// groups are those that the verbs of a round looked at.
+// groups holds the groups that the verbs of a round have read.
 type groups struct {
 	byName map[groupName]*taskGroup
 	order  []groupName
@@ -422,7 +420,7 @@ func readMember(r *engine.Round, ns string, group, ref task.ID) (*member, bool) 
 	return m, true
 }
 
-// countNew counts a new member, unless it has told of itself already: its enqueue may replace the last member of another group, which
+// countNew counts a new member, unless its own notice has been processed already: its enqueue may replace the last member of another group, which
 // then enqueues a task that replaces this one.
 func countNew(r *engine.Round, ns string, g *taskGroup, s *task.Spec, m *member) {
 	if s.Unique != nil {
@@ -433,7 +431,7 @@ func countNew(r *engine.Round, ns string, g *taskGroup, s *task.Spec, m *member)
 	setMember(r, ns, g, s.Member.Ref, nil, m)
 }
 
-// setMember writes a member and counts it: from is as it was, nil for a new one.
+// setMember writes a member and counts it. From is its previous state, or nil for a new one.
 func setMember(r *engine.Round, ns string, g *taskGroup, ref task.ID, from, to *member) {
 	if from == nil {
 		g.counts.Members++
@@ -445,7 +443,7 @@ func setMember(r *engine.Round, ns string, g *taskGroup, ref task.ID, from, to *
 	r.Tx().Set(schema.MemberKey(ns, g.id, ref), to.encode())
 }
 
-// Within refuses a group that may have members outside a scope.
+// Within returns a not-found error for a group that may have members outside a scope.
 func Within(r *engine.Round, s task.Scope, ns string, id task.ID) error {
 	if s.All() {
 		return nil
@@ -457,7 +455,7 @@ func Within(r *engine.Round, s task.Scope, ns string, id task.ID) error {
 	return nil
 }
 
-// inGroup refuses a member, or one that is to follow it, in a queue that the group is not limited to.
+// inGroup returns an error if the member, or one of its follow-ups, is for a queue outside those to which the group is limited.
 func (g *taskGroup) inGroup(s *task.Spec) error {
 	scope := task.Scope{Queues: g.within}
 	if scope.All() {

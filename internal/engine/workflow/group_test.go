@@ -10,13 +10,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A group keeps results while all of them together are not too large. A newer one takes the room of the one before.
+// A group keeps results until they are too large together. A member's newer result replaces its old one.
 func TestResultsOfAGroup(t *testing.T) {
 	const most = task.MaxGroupResults
 	for _, c := range []struct {
 		has, before, comes int
 		omitted            bool  // by the member's shard
-		kept               int64 // of the group, afterwards
+		kept               int64 // by the group, afterwards
 		tooLarge           bool
 	}{
 		{0, 0, 10, false, 10, false},
@@ -34,7 +34,7 @@ func TestResultsOfAGroup(t *testing.T) {
 	}
 }
 
-// A call that made a group is remembered while the group is, and for the window at least.
+// A call that created a group is remembered as long as the group, and at least for the window.
 func TestRemembered(t *testing.T) {
 	g := &taskGroup{createdAt: 7}
 	end := g.createdAt.Add(engine.DedupWindow)
@@ -43,13 +43,13 @@ func TestRemembered(t *testing.T) {
 		now     store.Time
 		want    bool
 	}{{false, end + 1, true}, {true, end - 1, true}, {true, end, false}, {true, end + 1, false}} {
-		if g.leaving = c.leaving; g.remembered(c.now) != c.want {
+		if g.expired = c.leaving; g.remembered(c.now) != c.want {
 			t.Errorf("leaving: %t, at %d of %d: remembered %t", c.leaving, c.now, end, !c.want)
 		}
 	}
 }
 
-// What a later release stores has a word.
+// Values stored by a later release have a name.
 func TestWordsOfStates(t *testing.T) {
 	for s, want := range map[State]string{Running: "running", Cancelled: "cancelled", Cancelled + 1: "state_3"} {
 		if s.String() != want {

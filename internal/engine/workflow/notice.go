@@ -10,9 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// tell lets the home of a task's group know how the task is.
-func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []outbox.Birth) {
-	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Turn: x.Links.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
+// notifyHome notifies the home of a task's group of the task's state.
+func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []outbox.NewMember) {
+	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue, NewMembers: born}
 	if x.State.Ended() {
 		n.State = x.State
 	}
@@ -21,28 +21,28 @@ func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.
 	} else {
 		n.Omitted = true
 	}
-	notify(r, ns, id.Shard(), n)
+	sendNotice(r, ns, id.Shard(), n)
 }
 
-// notify brings a notice to its group's home: now, if that is this shard.
-func notify(r *engine.Round, ns string, shard uint32, n *outbox.Notice) {
+// sendNotice delivers a notice to its group's home: directly if that is this shard, else through the outbox.
+func sendNotice(r *engine.Round, ns string, shard uint32, n *outbox.Notice) {
 	if n.Group.Shard() == shard {
-		Told(r, ns, n)
+		Receive(r, ns, n)
 		return
 	}
 	r.Send(ns, &outbox.Message{Request: noticeID(n), Notice: n})
 }
 
-// noticeID names a notice as a message.
+// noticeID returns the request id of a notice.
 func noticeID(n *outbox.Notice) task.ID {
-	return engine.RequestOf(engine.PartID(n.Group, n.Ref), noticeTurns+n.Turn)
+	return engine.RequestOf(engine.PartID(n.Group, n.Ref), noticeRevisions+n.Revision)
 }
 
-// noticeTurns are apart from the births of tasks.
-const noticeTurns = 1 << 40
+// noticeRevisions keeps the ids of notices apart from those of tasks.
+const noticeRevisions = 1 << 40
 
-// Told takes in what a member tells. What is old, and what is of a group that is forgotten, changes nothing.
-func Told(r *engine.Round, ns string, n *outbox.Notice) {
+// Receive processes a notice of a member. Outdated notices, and those for a forgotten group, change nothing.
+func Receive(r *engine.Round, ns string, n *outbox.Notice) {
 	g, ok := group(r, ns, n.Group)
 	if !ok {
 		return
@@ -53,9 +53,9 @@ func Told(r *engine.Round, ns string, n *outbox.Notice) {
 		*to = *from
 	}
 	if known && from.id != (task.ID{}) && n.ID != from.id {
-		return // a member of a group that the same request made long before
+		return // a member of a group that the same request created long ago
 	}
-	fresh := !known || n.Turn > from.turn
+	fresh := !known || n.Revision > from.revision
 	met := to.id == (task.ID{}) && n.ID != (task.ID{})
 	if met {
 		to.id = n.ID
@@ -65,7 +65,7 @@ func Told(r *engine.Round, ns string, n *outbox.Notice) {
 	}
 	var died task.ID
 	if fresh {
-		to.turn, to.state, to.refused = n.Turn, n.State, n.Refused
+		to.revision, to.state, to.refused = n.Revision, n.State, n.Refused
 		g.keepResult(to, n)
 		if n.State == task.Dead || n.State == task.Poisoned {
 			died = n.ID
@@ -75,23 +75,23 @@ func Told(r *engine.Round, ns string, n *outbox.Notice) {
 		return
 	}
 	setMember(r, ns, g, n.Ref, from, to)
-	for _, b := range n.Born {
+	for _, b := range n.NewMembers {
 		noteFollower(r, ns, g, b)
 	}
 	advance(r, ns, g, died)
-	if g.state == Cancelled && met && to.turn == 0 && to.pending() {
+	if g.state == Cancelled && met && to.revision == 0 && to.pending() {
 		cancelMember(r, ns, g.id, n.Ref, to.id)
 	}
 }
 
-// noteFollower adds what follows a member, unless it has been heard of already.
-func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.Birth) {
+// noteFollower adds a follow-up of a member to the group, unless it is known already.
+func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.NewMember) {
 	if _, known := readMember(r, ns, g.id, b.Ref); known {
 		return
 	}
 	m := &member{id: b.ID, typ: b.Type, queue: b.Queue, refused: b.Refused}
 	if b.Refused != "" {
-		m.turn = 1
+		m.revision = 1
 	}
 	setMember(r, ns, g, b.Ref, nil, m)
 	if g.state == Cancelled && m.id != (task.ID{}) {
@@ -99,7 +99,7 @@ func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.Birth) {
 	}
 }
 
-// keepResult keeps a member's result as long as there is room.
+// keepResult stores a member's result if there is room.
 func (g *taskGroup) keepResult(m *member, n *outbox.Notice) {
 	g.results -= int64(len(m.result.Data))
 	m.result, m.omitted = n.Result, n.Omitted
@@ -109,32 +109,32 @@ func (g *taskGroup) keepResult(m *member, n *outbox.Notice) {
 	g.results += int64(len(m.result.Data))
 }
 
-// advance lets a group come to the points that it has reached. Died is a member that has just died; zero: none has.
+// advance updates the group's state and enqueues the tasks of the points that it has reached. Died is a member that has just died; zero: none has.
 func advance(r *engine.Round, ns string, g *taskGroup, died task.ID) {
 	if g.joining {
-		return // whoever makes it join comes again
+		return // the caller will call again
 	}
 	if died != (task.ID{}) {
-		reach(r, ns, g, onDeath, died)
+		reachPoint(r, ns, g, onDeath, died)
 	}
 	if g.state == Running && !g.open && g.counts.Pending == 0 {
 		g.state = Complete
 		if g.counts.Succeeded == g.counts.Members {
-			reach(r, ns, g, onSuccess, task.ID{})
+			reachPoint(r, ns, g, onSuccess, task.ID{})
 		}
-		reach(r, ns, g, onComplete, task.ID{})
+		reachPoint(r, ns, g, onComplete, task.ID{})
 		dropPoints(r, ns, g, "complete")
 	}
 	if g.state != Running && g.counts.Pending == 0 && g.endedAt == 0 {
 		g.endedAt, g.dirty = r.Now(), true
 		g.keptUntil = r.Now().Add(g.keep())
-		if !g.walking {
-			wakeGroup(r, ns, g, g.keptUntil)
+		if !g.cancelling {
+			setGroupDeadline(r, ns, g, g.keptUntil)
 		}
 	}
 }
 
-// keep is how long a group is kept that has ended.
+// keep returns how long the group is kept after it has ended.
 func (g *taskGroup) keep() (keep time.Duration) {
 	switch {
 	case g.retention != nil:
@@ -145,7 +145,7 @@ func (g *taskGroup) keep() (keep time.Duration) {
 	return keepGroup
 }
 
-// groupReport is what a task of a group's that is no member gets as the result of its parent.
+// groupReport is passed as the parent's result to a task that a group enqueues at one of its points.
 type groupReport struct {
 	GroupID   string `json:"group_id"`
 	Name      string `json:"name,omitempty"`
@@ -158,11 +158,11 @@ type groupReport struct {
 	Discarded int64  `json:"discarded"`
 	Cancelled int64  `json:"cancelled"`
 	Refused   int64  `json:"refused"`
-	TaskID    string `json:"task_id,omitempty"` // that died
+	TaskID    string `json:"task_id,omitempty"` // the member that died
 }
 
-// reach enqueues the task that waits for a point of a group, once.
-func reach(r *engine.Round, ns string, g *taskGroup, point int, of task.ID) {
+// reachPoint enqueues the task that waits for a point of the group, once.
+func reachPoint(r *engine.Round, ns string, g *taskGroup, point int, of task.ID) {
 	if g.waits>>point&1 == 0 {
 		return
 	}
@@ -176,16 +176,16 @@ func reach(r *engine.Round, ns string, g *taskGroup, point int, of task.ID) {
 	}
 	b, err := json.Marshal(report)
 	if err != nil {
-		panic(err) // texts and numbers
+		panic(err) // strings and numbers
 	}
 	f := schema.ReadFollowers(r.Tx(), ns, g.id)[point]
-	bear(r, ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil, nil)
-	points := schema.ReadFollowers(r.Tx(), ns, g.id) // which may have come to another point meanwhile
+	createFollower(r, ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil, nil)
+	points := schema.ReadFollowers(r.Tx(), ns, g.id) // the group may have reached another point meanwhile
 	points[point] = f
 	setFollowers(r, ns, g.id, points)
 }
 
-// dropPoints forgets the tasks that wait for points to which the group can't come any more.
+// dropPoints drops the tasks that wait for points that the group can no longer reach.
 func dropPoints(r *engine.Round, ns string, g *taskGroup, reason string) {
 	if g.waits == 0 {
 		return

@@ -25,12 +25,12 @@ func (g *taskGroup) encode() []byte {
 	if g.retention != nil {
 		r.Num(7, uint64(*g.retention)+1) // #nosec G115 -- checked
 	}
-	for i, at := range []store.Time{g.createdAt, g.endedAt, g.keptUntil, g.wake} {
+	for i, at := range []store.Time{g.createdAt, g.endedAt, g.keptUntil, g.deadline} {
 		r.Num(protowire.Number(8+i), uint64(at)) // #nosec G115 -- after 1970
 	}
-	r.Num(12, schema.Flag(g.walking))
-	r.ID(13, g.walk)
-	r.Num(14, schema.Flag(g.leaving))
+	r.Num(12, schema.Flag(g.cancelling))
+	r.ID(13, g.cancelCursor)
+	r.Num(14, schema.Flag(g.expired))
 	for _, pattern := range g.within {
 		r.Text(15, pattern)
 	}
@@ -42,7 +42,7 @@ func (g *taskGroup) encode() []byte {
 
 func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 	g := &taskGroup{id: id}
-	times := []*store.Time{&g.createdAt, &g.endedAt, &g.keptUntil, &g.wake}
+	times := []*store.Time{&g.createdAt, &g.endedAt, &g.keptUntil, &g.deadline}
 	counts := g.counts.fields()
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch {
@@ -62,9 +62,9 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 		case tag >= 8 && tag < 12:
 			*times[tag-8] = store.Time(v) // #nosec G115 -- as written
 		case tag == 12:
-			g.walking = v != 0
+			g.cancelling = v != 0
 		case tag == 14:
-			g.leaving = v != 0
+			g.expired = v != 0
 		case tag >= 20 && int(tag) < 20+len(counts):
 			*counts[tag-20] = int64(v) // #nosec G115 -- as written
 		}
@@ -73,7 +73,7 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 		case 1:
 			g.name = string(b)
 		case 13:
-			copy(g.walk[:], b)
+			copy(g.cancelCursor[:], b)
 		case 15:
 			g.within = append(g.within, string(b))
 		}
@@ -83,7 +83,7 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 
 func (m *member) encode() []byte {
 	r := schema.NewRow(48 + len(m.typ) + len(m.queue) + len(m.result.Data))
-	r.Num(1, m.turn)
+	r.Num(1, m.revision)
 	r.Num(2, uint64(m.state))
 	r.ID(3, m.id)
 	r.Text(4, m.typ)
@@ -100,7 +100,7 @@ func decodeMember(row []byte) (*member, error) {
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
-			m.turn = v
+			m.revision = v
 		case 2:
 			m.state = task.State(v) // #nosec G115 -- as written
 		case 9:

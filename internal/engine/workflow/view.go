@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// View is everything known of a group.
+// View describes a group.
 type View struct {
 	ID        task.ID
 	Name      string
@@ -15,20 +15,20 @@ type View struct {
 	Open      bool
 	Counts    Counts
 	CreatedAt store.Time
-	EndedAt   store.Time // 0: it has not ended, or members of a cancelled one have not
+	EndedAt   store.Time // 0: not all members have ended
 	KeptUntil store.Time
-	Within    []string          // patterns of the queues that its maker was limited to; nil: all
-	Points    []schema.Follower // what it enqueues when it comes to a point, and what became of that; those that it has
+	Within    []string          // patterns of the queues to which its creator was limited; nil: all
+	Points    []schema.Follower // the tasks that it enqueues at points of its life, with their states
 }
 
-// Member is a member of a group as its home knows it.
+// Member is a member of a group as its home records it.
 type Member struct {
 	Ref     task.ID
-	ID      task.ID // zero: it is on its way, or was refused
+	ID      task.ID // zero: it is on its way to another shard, or was refused
 	Type    string
 	Queue   string
-	State   task.State // the end; 0: it has not ended
-	Refused string     // why; "": it was not
+	State   task.State // the final state; 0: it has not ended
+	Refused string     // why it was refused; "": it was not
 	Result  schema.Result
 	Omitted bool // the result is too large to keep here: the task has it
 }
@@ -51,14 +51,13 @@ func groupView(from store.Reader, ns string, g *taskGroup) *View {
 // Show reads a group.
 func Show(from store.Reader, ns string, id task.ID) (*View, error) {
 	g, ok := readGroup(from, ns, id)
-	if !ok || g.leaving {
+	if !ok || g.expired {
 		return nil, task.NotFound("group", id.String())
 	}
 	return groupView(from, ns, g), nil
 }
 
-// List reads up to limit groups before one, newest first; a zero id: from the newest.
-// A scope passes over those that are not there for it.
+// List reads up to limit groups before one, newest first; a zero id: from the newest. Groups outside the scope are skipped.
 func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int) (groups []*View, more bool) {
 	lo, hi := schema.TableBounds(ns, schema.TableGroup)
 	if before != (task.ID{}) {
@@ -71,7 +70,7 @@ func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int)
 		}
 		g, err := decodeGroup(schema.IDAt(k), row)
 		schema.Must(err)
-		if !g.leaving && s.Covers(task.Scope{Queues: g.within}) {
+		if !g.expired && s.Covers(task.Scope{Queues: g.within}) {
 			groups = append(groups, groupView(m, ns, g))
 		}
 		return true
@@ -79,10 +78,10 @@ func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int)
 	return groups, more
 }
 
-// Members reads up to limit members of a group behind one, or about 8 MiB of them: first those that were added, in their order,
-// then those with request ids and what follows members.
+// Members reads up to limit members of a group after one, or roughly 8 MiB of them: first the numbered ones, in order, then those with request ids
+// and the follow-ups of members.
 func Members(from store.Reader, ns string, id, behind task.ID, limit int) (list []Member, more bool, err error) {
-	if g, ok := readGroup(from, ns, id); !ok || g.leaving {
+	if g, ok := readGroup(from, ns, id); !ok || g.expired {
 		return nil, false, task.NotFound("group", id.String())
 	}
 	meter := &schema.Counted{Reader: from}

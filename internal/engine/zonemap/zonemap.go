@@ -13,24 +13,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The ids of a namespace, which lie about in the order of creation, are divided into zones of some hundreds. The row of a zone says which types
-// and which end states its tasks have, or had, so that a search for rare ones skips most zones without reading a task: what databases call
-// a zone map.
+// The ids of a namespace, which are roughly in order of creation, are divided into zones of some hundreds. The row of a zone records which types and
+// end states its tasks have, or had, so that a search for rare ones skips most zones without reading a task.
 //
-// A zone never forgets. What a task is or becomes for good, its type and its end, so costs a write for the first of a zone only; states in
-// which a task merely waits are found by the indexes of those states instead. Ids below the first zone belong to none and are always
-// read.
+// A zone never forgets. So what is permanent about a task, its type and its end state, costs a write only for the first such task of a zone; tasks in
+// transient states are found through the indexes of those states instead. Ids below the first zone belong to none and are always read.
 
-// ZoneTasks is how many tasks a zone gets before another begins. Tests change it.
+// ZoneTasks is how many tasks a zone gets before the next begins. Tests change it.
 var ZoneTasks = 500
 
-// maxFeatures bounds the features of a zone, of tasks and of tasks by their queues. A zone that has more is never skipped.
+// maxFeatures bounds each of the two sets of features of a zone. A zone with more is never skipped.
 const maxFeatures = 256
 
-// feature is a hash of a type, an end state and a queue, or of some of them. Two may have the same one: then a zone is read in vain.
+// feature is a hash of a type, an end state and a queue, or of some of them. If two collide, a zone is read in vain.
 type feature uint16
 
-// featureOf is the feature of what is given: no state is 0, no queue or type is "".
+// featureOf returns the feature of what is given; 0 and "" mean any.
 func featureOf(s task.State, queue, typ string) feature {
 	var d xxhash.Digest
 	d.Reset()
@@ -41,9 +39,9 @@ func featureOf(s task.State, queue, typ string) feature {
 	return feature(d.Sum64()) // #nosec G115 -- the last 16 bits
 }
 
-// features is a set of them, in order.
+// features is a sorted set of features.
 type features struct {
-	any bool // all of them: there were too many to tell apart
+	any bool // contains every feature, because there were too many
 	has []feature
 }
 
@@ -55,7 +53,7 @@ func (s *features) may(f feature) bool {
 	return ok
 }
 
-// add says whether that changed the set.
+// add reports whether it changed the set.
 func (s *features) add(f feature) bool {
 	at, have := slices.BinarySearch(s.has, f)
 	switch {
@@ -87,15 +85,15 @@ func decodeFeatures(b []byte) []feature {
 	return all
 }
 
-// Zone is the ids from one up to the next zone's.
+// Zone is the range of ids from Start up to the next zone's.
 type Zone struct {
 	Start   task.ID
 	plain   features // of types and end states
-	ofQueue features // the same, by queue
+	ofQueue features // the same, together with the queue
 
-	tasks int   // about how many it has, as far as this leader knows
-	noted *kind // the last that was added
-	dirty bool  // its row is to be written
+	tasks int   // roughly how many it has, as far as this leader knows
+	noted *kind // the last one added
+	dirty bool  // its row must be written
 }
 
 func (z *Zone) encode() []byte {
@@ -107,7 +105,7 @@ func (z *Zone) encode() []byte {
 	return r
 }
 
-// Decode reads the row of the zone that begins with an id.
+// Decode decodes the row of the zone that begins with an id.
 func Decode(start task.ID, row []byte) (*Zone, error) {
 	z := &Zone{Start: start}
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
@@ -128,13 +126,13 @@ func Decode(start task.ID, row []byte) (*Zone, error) {
 	return z, err
 }
 
-// May says whether the zone may have a task of a queue and type that ended in a state. State 0 is any, ended or not; so are no queue and no
+// May reports whether the zone may have a task of a queue and type that ended in a state. State 0 means any, ended or not; "" means any queue or
 // type.
 func (z *Zone) May(s task.State, queue, typ string) bool {
 	return z.plain.may(featureOf(s, "", typ)) && (queue == "" || z.ofQueue.may(featureOf(s, queue, typ)))
 }
 
-// kind is what a zone can be told of a task: its type, and how it ended if it has.
+// kind is what a zone records of a task: its queue and type, and its state if it has ended.
 type kind struct {
 	state          task.State // 0: it has not ended
 	queue, typ     string
@@ -152,7 +150,7 @@ func newKind(s task.State, queue, typ string) *kind {
 	return k
 }
 
-// add notes a task of a kind.
+// add records a task of a kind.
 func (z *Zone) add(k *kind) (changed bool) {
 	if z.noted == k {
 		return false
@@ -167,23 +165,23 @@ func (z *Zone) add(k *kind) (changed bool) {
 	return changed
 }
 
-// has says whether the features of a kind were noted.
+// has reports whether the features of a kind were recorded.
 func (z *Zone) has(k *kind) bool {
 	missing := func(s *features) func(feature) bool { return func(f feature) bool { return !s.may(f) } }
 	return !slices.ContainsFunc(k.plain, missing(&z.plain)) && !slices.ContainsFunc(k.ofQueue, missing(&z.ofQueue))
 }
 
-// Map is the zones of a namespace. A leader keeps it between rounds.
+// Map holds the zones of a namespace. A leader keeps it between rounds.
 type Map struct {
 	ns       string
 	all      []*Zone // by their starts
-	greatest task.ID // of all ids that were stored
+	greatest task.ID // of all stored ids
 	empty    bool    // no id was ever stored
-	at       int     // the zone that was asked for last
-	swept    int     // the next one to be looked at by sweep
-	dirty    []*Zone // whose rows are to be written
+	at       int     // the zone looked up last
+	swept    int     // index of the zone that sweep checked last
+	dirty    []*Zone // zones whose rows must be written
 	kinds    map[kindName]*kind
-	last     [2]*kind // those asked for last: of a task that waits, and of one that has ended
+	last     [2]*kind // those looked up last: for a task that has not ended, and for one that has
 }
 
 type kindName struct {
@@ -191,10 +189,10 @@ type kindName struct {
 	queue, typ string
 }
 
-// maxKinds bounds how many kinds are remembered.
+// maxKinds bounds how many kinds are kept.
 const maxKinds = 1000
 
-// kindOf makes each kind once, so that most tasks can be seen to be of the same one as those before.
+// kindOf returns the same pointer for equal kinds, so that most tasks are recognized as being of the last kind.
 func (zs *Map) kindOf(s task.State, queue, typ string) *kind {
 	last := &zs.last[0]
 	if s != 0 {
@@ -222,7 +220,7 @@ func zoneKey(ns string, start task.ID) []byte { return schema.IDKey(ns, schema.T
 func Open(tx *store.Tx, ns string) *Map {
 	zs := Read(tx, ns)
 	for _, z := range zs.all {
-		z.tasks = ZoneTasks / 2 // nobody knows
+		z.tasks = ZoneTasks / 2 // a guess
 	}
 	lo, hi := schema.TableBounds(ns, schema.TableExec)
 	tx.ScanBack(lo, hi, func(k, _ []byte) bool {
@@ -232,7 +230,7 @@ func Open(tx *store.Tx, ns string) *Map {
 	return zs
 }
 
-// Read reads the zones of a namespace, and not what only a leader wants to know.
+// Read reads the zones of a namespace, without what only a leader needs.
 func Read(from store.Reader, ns string) *Map {
 	zs := &Map{ns: ns, kinds: map[kindName]*kind{}, empty: true}
 	lo, hi := schema.TableBounds(ns, schema.TableZone)
@@ -245,7 +243,7 @@ func Read(from store.Reader, ns string) *Map {
 	return zs
 }
 
-// find is the place of the zone of an id; -1: it lies below the first.
+// find returns the index of the zone of an id; -1: it is below the first.
 func (zs *Map) find(id task.ID) int {
 	holds := func(i int) bool {
 		return i < len(zs.all) && zs.all[i].Start.Compare(id) <= 0 && (i+1 == len(zs.all) || id.Compare(zs.all[i+1].Start) < 0)
@@ -264,7 +262,7 @@ func (zs *Map) find(id task.ID) int {
 	return zs.at
 }
 
-// Note lets the zone of a task that is new, or has ended, tell of it. It says whether rows are to be written by seal that were not before.
+// Note records a task that is new or has ended in its zone. It reports whether Seal has become necessary.
 func (zs *Map) Note(tx *store.Tx, id task.ID, from, to *schema.Exec) (changed bool) {
 	if from != nil && !to.State.Ended() {
 		return false
@@ -311,7 +309,7 @@ func (zs *Map) Seal(tx *store.Tx) {
 	zs.dirty = nil
 }
 
-// Tells says whether the zone of a task tells of its type, and of its end if it has ended. Ids below the first zone belong to none.
+// Tells reports whether the zone of a task records its type, and its end state if it has ended. Ids below the first zone belong to none.
 func (zs *Map) Tells(id task.ID, x *schema.Exec) bool {
 	at := zs.find(id)
 	if at < 0 {
@@ -321,14 +319,14 @@ func (zs *Map) Tells(id task.ID, x *schema.Exec) bool {
 	return z.has(zs.kindOf(0, x.Queue, x.Type)) && (!x.State.Ended() || z.has(zs.kindOf(x.State, x.Queue, x.Type)))
 }
 
-// Equal says whether two maps have the same zones, and nothing to write: tests compare memory with rows.
+// Equal reports whether two maps have the same zones and zs has nothing to write. Tests compare memory with rows.
 func (zs *Map) Equal(o *Map) bool {
 	return len(zs.dirty) == 0 && slices.EqualFunc(zs.all, o.all, func(a, b *Zone) bool {
 		return a.Start == b.Start && bytes.Equal(a.encode(), b.encode())
 	})
 }
 
-// Starts are the first ids of the zones.
+// Starts returns the first ids of the zones.
 func (zs *Map) Starts() (ids []task.ID) {
 	for _, z := range zs.all {
 		ids = append(ids, z.Start)
@@ -336,10 +334,10 @@ func (zs *Map) Starts() (ids []task.ID) {
 	return ids
 }
 
-// maxZoneTasks is how many a zone may get before it is divided within a millisecond: ids of one millisecond come in no order.
+// maxZoneTasks is how many tasks a zone may get before it is divided within a millisecond: ids of one millisecond are in no order.
 func maxZoneTasks() int { return 4 * ZoneTasks }
 
-// zoneForNew is where a new task belongs; nil: below the first zone.
+// zoneForNew returns the zone of a new task; nil: it is below the first zone.
 func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
 	newest, ofNewMilli := zs.empty || id.Compare(zs.greatest) > 0, zs.empty || id.UnixMilli() > zs.greatest.UnixMilli()
 	if newest {
@@ -347,7 +345,7 @@ func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
 	}
 	at := zs.find(id)
 	if len(zs.all) == 0 && zs.empty {
-		return zs.begin(tx, 0, &Zone{}) // of all ids
+		return zs.begin(tx, 0, &Zone{}) // contains all ids
 	}
 	if at < 0 && !newest {
 		return nil
@@ -365,7 +363,7 @@ func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
 	return zs.divide(tx, at, id)
 }
 
-// divide makes two zones of one that has too many tasks, because of ids of a producer whose clock is behind.
+// divide splits a zone that has too many tasks, because a producer's clock is behind.
 func (zs *Map) divide(tx *store.Tx, at int, id task.ID) *Zone {
 	old, start := zs.all[at], firstOfMilli(id)
 	if start.Compare(old.Start) <= 0 {
@@ -377,13 +375,13 @@ func (zs *Map) divide(tx *store.Tx, at int, id task.ID) *Zone {
 	return zs.begin(tx, at+1, &Zone{Start: start, tasks: old.tasks, plain: old.plain.clone(), ofQueue: old.ofQueue.clone()})
 }
 
-// firstOfMilli is the lowest id of an id's millisecond.
+// firstOfMilli returns the lowest id of an id's millisecond.
 func firstOfMilli(id task.ID) (first task.ID) {
 	copy(first[:6], id[:6])
 	return first
 }
 
-// begin puts a zone in its place, and looks for some that have become empty.
+// begin inserts a zone, and sweeps some that have become empty.
 func (zs *Map) begin(tx *store.Tx, at int, z *Zone) *Zone {
 	zs.all = slices.Insert(zs.all, at, z)
 	zs.touch(z)
@@ -391,10 +389,10 @@ func (zs *Map) begin(tx *store.Tx, at int, z *Zone) *Zone {
 	return z
 }
 
-// sweepPerZone is how many zones are looked at whenever one begins: more than begin, so that empty ones become few.
+// sweepPerZone is how many zones are checked whenever one begins: more than one, so that empty ones become few.
 const sweepPerZone = 4
 
-// sweep forgets zones without tasks. The first one stays: below it zones would tell nothing.
+// sweep removes zones without tasks. The first one stays, because ids below it would belong to no zone.
 func (zs *Map) sweep(tx *store.Tx, begun *Zone) {
 	for range min(sweepPerZone, len(zs.all)-2) {
 		if zs.swept++; zs.swept >= len(zs.all)-1 {

@@ -7,22 +7,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Meeting is what a new task finds that asks for a unique key.
-type Meeting struct {
-	// Holder has the key; nil: nobody.
+// Resolution is the result of looking up the unique key of a new task.
+type Resolution struct {
+	// Holder holds the key; nil: no task does.
 	Holder   *schema.Exec
 	HolderID task.ID
-	// Duplicate says that the task is not to be made: the holder stands for it.
+	// Duplicate means that the task is not created: the holder is returned instead.
 	Duplicate bool
-	// Replaced is the task that waits and makes room for the new one, as it is; nil: none.
+	// Replaced is the state of the waiting task that the new one replaces; nil: none.
 	Replaced   *schema.Exec
 	ReplacedID task.ID
 
-	role schema.Role // that the new task will have
+	role schema.Role // the role of the new task
 }
 
-// Meet looks whose the unique key of a new task is, and refuses a task that says so.
-func Meet(r Round, ns string, s *task.Spec) (m Meeting, err error) {
+// Resolve looks up the unique key of a new task. It returns a conflict if the key is taken and the task says reject.
+func Resolve(r Round, ns string, s *task.Spec) (m Resolution, err error) {
 	m.role = schema.RoleHolder
 	u, taken := schema.ReadUnique(r.Tx(), ns, s.Queue, s.Unique.Key)
 	if !taken {
@@ -49,19 +49,19 @@ func Meet(r Round, ns string, s *task.Spec) (m Meeting, err error) {
 	return m, nil
 }
 
-// Taken says whether somebody holds the key.
-func (m *Meeting) Taken() bool { return m.Holder != nil }
+// Taken reports whether a task holds the key.
+func (m *Resolution) Taken() bool { return m.Holder != nil }
 
-// TakePlace gives a new task what it gets by a meeting: its role, and the place in line of the task that makes room for it.
-func (m *Meeting) TakePlace(x *schema.Exec) {
+// ApplyTo sets the role of the new task, and its place in the lane if it replaces a ready task.
+func (m *Resolution) ApplyTo(x *schema.Exec) {
 	x.Role = m.role
 	if m.Replaced != nil && m.Replaced.State == task.Ready && x.State == task.Ready {
 		x.Seq = m.Replaced.Seq
 	}
 }
 
-// Leaving is how many waiting tasks go when the new one comes.
-func (m *Meeting) Leaving() int64 {
+// ReplacedCount returns how many waiting tasks the new one replaces.
+func (m *Resolution) ReplacedCount() int64 {
 	if m.Replaced != nil {
 		return 1
 	}

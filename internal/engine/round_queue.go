@@ -5,27 +5,27 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// queueIn is a queue in a round that changes it. To the queue's breakers it is their host.
-type queueIn struct {
+// roundQueue is a queue within a round that changes it. It is the host of the queue's breakers.
+type roundQueue struct {
 	r *Round
 	q *Queue
 }
 
-func (q *Queue) in(r *Round) queueIn { return queueIn{r, q} }
+func (q *Queue) in(r *Round) roundQueue { return roundQueue{r, q} }
 
-// Wake lets waiting claims look at the queue again.
-func (h queueIn) Wake() { h.r.Woken = append(h.r.Woken, Woken{h.q.ns, h.q.name}) }
+// Wake makes waiting claims look at the queue again.
+func (h roundQueue) Wake() { h.r.Woken = append(h.r.Woken, Woken{h.q.ns, h.q.name}) }
 
-// touch has the round write the queue's counters.
-func (h queueIn) touch() {
+// touch makes the round write the queue's counters.
+func (h roundQueue) touch() {
 	if !h.q.dirty {
 		h.q.dirty = true
 		h.r.queues = append(h.r.queues, h.q)
 	}
 }
 
-// holdAll holds all keys and types back or lets them run, after the rules changed.
-func (h queueIn) holdAll() {
+// holdAll holds back or releases all keys and types, after the rules changed.
+func (h roundQueue) holdAll() {
 	r, q := h.r, h.q
 	var keys []string
 	types := q.lanes.HeldTypes()
@@ -42,8 +42,8 @@ func (h queueIn) holdAll() {
 	}
 }
 
-// Hold holds a type back, lets it run, or puts it on trial, as a pause of it and its breaker say.
-func (h queueIn) Hold(typ string) {
+// Hold holds a type back, releases it, or lets it run on trial, according to its pause and its breaker.
+func (h roundQueue) Hold(typ string) {
 	q := h.q
 	_, paused := q.config.HeldType(typ)
 	open, try := false, false
@@ -54,8 +54,8 @@ func (h queueIn) Hold(typ string) {
 	h.readLater()
 }
 
-// readClaims finds which tasks of keys are claimed. It comes before the lanes.
-func (h queueIn) readClaims() {
+// readClaims reads which tasks of keys are claimed. It must run before the lanes are read.
+func (h roundQueue) readClaims() {
 	r, q := h.r, h.q
 	keyed := 0
 	q.limits.Read(r.tx, func(key string, id task.ID, named bool) {
