@@ -1,5 +1,5 @@
-// Package internal holds the test of the house: which package may import which, and that each says what it does and what
-// it does not know.
+// Package internal holds the test of the repository's structure: which package may import which, and that each package comment says
+// what the package does and what it does not know.
 package internal
 
 import (
@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/pawlq/pawl"
 
-// mayImport is the table of docs/architecture.md: the packages of ours that each package's code, without its tests, may
+// mayImport is the table behind docs/architecture.md: for each package, the packages of this module that its non-test code may
 // import.
 var mayImport = map[string][]string{
 	"":                            {"api/pawl/v1", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/gather", "internal/client/lease", "internal/client/outcome", "internal/client/route", "internal/client/rpc", "internal/client/spec", "internal/client/telemetry", "internal/client/work", "internal/version", "keyring", "pawltype"},
@@ -125,7 +125,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":            {"internal/task"},
 }
 
-// onlyIn says which packages may use a library that the others must not know.
+// onlyIn lists libraries that only some packages may import.
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/node", "internal/raftlog", "internal/shard", "internal/transport"},
 	"github.com/cockroachdb/pebble/v2":   {"internal/node", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
@@ -134,12 +134,12 @@ var onlyIn = map[string][]string{
 	"modernc.org/sqlite":                 {"cmd/pawl/internal/outbox"},
 	"github.com/prometheus":              {"cmd/pawl/internal/outbox", "internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
-	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports
+	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere only the API: users bring the exporters
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
 	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
 }
 
-// sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.
+// sourceFiles calls fn for every Go file that is not a test, parsed up to its imports.
 func sourceFiles(t *testing.T, fn func(pkg, path string, f *ast.File)) {
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -197,7 +197,7 @@ func TestImports(t *testing.T) {
 	})
 }
 
-// TestTreeOfTheHouse: whoever looks for a package finds it in the tree of docs/architecture.md, and no room that is gone.
+// TestTreeOfTheHouse checks that the tree in docs/architecture.md names every package, and none that is gone.
 func TestTreeOfTheHouse(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
@@ -225,8 +225,8 @@ func TestTreeOfTheHouse(t *testing.T) {
 	}
 }
 
-// TestDrawing holds the drawing of docs/architecture.md to the table: its packages are there, and one that uses another may import it, or
-// what lies between. Dashed arrows go through an interface or over the network.
+// TestDrawing checks the drawing of docs/architecture.md against the table: its packages exist, and an arrow leads from a package
+// to one that it may import, directly or through others. Dashed arrows go through an interface or over the network.
 func TestDrawing(t *testing.T) {
 	dot, err := os.ReadFile("../docs/architecture.dot")
 	if err != nil {
@@ -265,7 +265,7 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// reaches says whether a package may import another, itself or through those that it imports.
+// reaches reports whether a package may import another, directly or through its imports.
 func reaches(from, to string) bool {
 	seen := map[string]bool{from: true}
 	for next := []string{from}; len(next) > 0; next = next[1:] {
@@ -314,7 +314,7 @@ func TestNoFileIsTooLong(t *testing.T) {
 	})
 }
 
-// TestRoomsOfTheEngine: the engine is made of small packages and small types, so that each can be read by itself.
+// TestRoomsOfTheEngine checks that the engine consists of small packages and small types, so that each can be read by itself.
 func TestRoomsOfTheEngine(t *testing.T) {
 	const mostLines, mostMethods = 4000, 40
 	lines, methods := map[string]int{}, map[string]int{}
@@ -352,7 +352,7 @@ func TestRoomsOfTheEngine(t *testing.T) {
 	}
 }
 
-// receiver is the name of the type of which a function is a method.
+// receiver returns the name of a method's receiver type.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

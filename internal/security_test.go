@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// walkRepository calls fn for each file of the repository with a suffix.
+// walkRepository calls fn for every file of the repository with the given suffix.
 func walkRepository(t *testing.T, suffix string, fn func(path string, content string)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -31,7 +31,8 @@ func walkRepository(t *testing.T, suffix string, fn func(path string, content st
 	}
 }
 
-// TestSecurityPageNamesTests: each test that docs/security.md names is there, and each line of the checklist has one, or says why not.
+// TestSecurityPageNamesTests checks that every test named in docs/security.md exists, and that each line of its checklist names one
+// or says why there is none.
 func TestSecurityPageNamesTests(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	if err != nil {
@@ -63,7 +64,7 @@ func TestSecurityPageNamesTests(t *testing.T) {
 	}
 }
 
-// TestNothingDecodesCode: nothing that we write decodes values by types that the sender names, or loads code.
+// TestNothingDecodesCode checks that none of our code decodes values into types that the sender names, or loads code.
 func TestNothingDecodesCode(t *testing.T) {
 	never := regexp.MustCompile(`(?m)^\s*(?:import )?"(encoding/gob|plugin|net/rpc|text/template)"$`)
 	walkRepository(t, ".go", func(path, content string) {
@@ -73,7 +74,7 @@ func TestNothingDecodesCode(t *testing.T) {
 	})
 }
 
-// TestNothingIsReplaced: what is built is what go.mod names.
+// TestNothingIsReplaced checks that the build uses exactly what go.mod names.
 func TestNothingIsReplaced(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package admission bounds how much runs at once, and the memory that requests take: in all, and for each namespace, which has half at
-// most so that it can't take all from the others. It knows nothing of what runs, and refuses nothing by itself.
+// Package admission limits how much runs at once, and the memory that requests take: in total, and for each namespace, which gets
+// at most half so that it cannot starve the others. It does not know what runs, and rejects nothing by itself.
 package admission

@@ -7,15 +7,16 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// MemoryPool is an amount of memory, in bytes, for what runs at once. Who finds too little waits. Its methods may be called from any goroutine.
+// MemoryPool is an amount of memory, in bytes, shared by concurrent users, who wait while too little is free. Its methods may be
+// called from any goroutine.
 type MemoryPool struct {
 	all  *semaphore.Weighted
 	size int64
 
 	mu    sync.Mutex
 	taken int64
-	most  int64                     // that was ever taken
-	of    map[string]*namespacePool // the namespaces that hold or want some
+	most  int64                     // high-water mark of taken
+	of    map[string]*namespacePool // the namespaces that hold or wait for some
 }
 
 type namespacePool struct {
@@ -23,20 +24,21 @@ type namespacePool struct {
 	users int
 }
 
-// NewMemoryPool makes a pool of so many bytes.
+// NewMemoryPool returns a pool of size bytes.
 func NewMemoryPool(size int64) *MemoryPool {
 	return &MemoryPool{all: semaphore.NewWeighted(size), size: size, of: map[string]*namespacePool{}}
 }
 
-// PerNamespace is how much a namespace may have.
+// PerNamespace returns how much a namespace may hold.
 func (r *MemoryPool) PerNamespace() int64 { return r.size / 2 }
 
-// Reserve waits for n bytes. An error means that ctx has ended first; without one the caller must call Release.
+// Reserve waits for n bytes. It fails only if ctx ends first; otherwise the caller must call Release.
 //
-// Who holds some and waits for more of the same pool may wait forever: reserve all at once, or from several pools in a fixed order.
+// A caller that holds some and waits for more of the same pool may deadlock: reserve everything at once, or from several pools in a
+// fixed order.
 func (r *MemoryPool) Reserve(ctx context.Context, ns string, n int64) (*Reservation, error) {
 	own := r.enter(ns)
-	if err := own.Acquire(ctx, n); err != nil { // first, so that who waits for its own holds nothing of all
+	if err := own.Acquire(ctx, n); err != nil { // first: a caller that waits for its namespace's share holds nothing of the total
 		r.leave(ns)
 		return nil, err
 	}
@@ -76,14 +78,14 @@ func (r *MemoryPool) count(n int64) {
 	r.most = max(r.most, r.taken)
 }
 
-// InUse is how many bytes are held, and how many were at most.
+// InUse returns how many bytes are held now, and the most that ever were.
 func (r *MemoryPool) InUse() (now, most int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.taken, r.most
 }
 
-// Reservation is memory of a pool that is reserved. One goroutine at a time uses it. The nil Reservation is of no memory.
+// Reservation is reserved memory of a pool. It must not be used concurrently. A nil Reservation holds nothing.
 type Reservation struct {
 	pool *MemoryPool
 	own  *namespacePool
@@ -91,7 +93,7 @@ type Reservation struct {
 	n    int64
 }
 
-// Shrink gives back all but n bytes, if more are held; less than none are none.
+// Shrink gives back all but n bytes, if more are held. A negative n counts as 0.
 func (h *Reservation) Shrink(n int64) {
 	n = max(n, 0)
 	if h == nil || h.n <= n {
@@ -104,7 +106,7 @@ func (h *Reservation) Shrink(n int64) {
 	h.own.Release(less)
 }
 
-// Release gives back what is held.
+// Release gives back everything.
 func (h *Reservation) Release() {
 	if h == nil || h.own == nil {
 		return

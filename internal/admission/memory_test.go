@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// A pool's memory is waited for in turn, a namespace's half first, and what is given back goes to those who wait.
+// Waiters get a pool's memory in turn, a namespace up to half of it, and released memory goes to those who wait.
 func TestMemoryPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
@@ -61,13 +61,13 @@ func TestMemoryPool(t *testing.T) {
 	})
 }
 
-// Who leaves while it waits takes nothing along.
+// A caller that gives up waiting keeps nothing.
 func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
 		a, _ := r.Reserve(t.Context(), "a", 40)
 		b, _ := r.Reserve(t.Context(), "b", 40)
-		for _, ns := range []string{"a", "c"} { // for its half; for what there is
+		for _, ns := range []string{"a", "c"} { // one for its namespace's half, one for the total
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan error, 1)
 			go func() {
@@ -96,7 +96,7 @@ func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 	})
 }
 
-// A caller that waited in vain leaves its namespace all of its half.
+// A caller that waited in vain leaves its namespace the whole of its half.
 func TestPoolIsWholeAfterAWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)

@@ -2,25 +2,26 @@ package admission
 
 import "sync"
 
-// Slots bound how many of one kind run at once. Their methods may be called from any goroutine.
+// Slots limits how many of one kind run at once. Its methods may be called from any goroutine.
 type Slots struct {
 	most int
 
 	mu    sync.Mutex
 	taken int
-	of    map[string]int // of the namespaces that have any
+	of    map[string]int // of the namespaces that hold any
 }
 
-// NewSlots makes so many.
+// NewSlots returns the given number of slots.
 func NewSlots(most int) *Slots { return &Slots{most: most, of: map[string]int{}} }
 
-// Size is how many there are.
+// Size returns the number of slots.
 func (s *Slots) Size() int { return s.most }
 
-// PerNamespace is how many a namespace may have.
+// PerNamespace returns how many a namespace may hold.
 func (s *Slots) PerNamespace() int { return s.most / 2 }
 
-// TryAcquire takes one, if one is free, until Release. Own says that there is none since the namespace has all that it may have.
+// TryAcquire takes a slot, until Release, if one is free. If not, own reports whether that is because the namespace already holds
+// all it may.
 func (s *Slots) TryAcquire(ns string) (ok, own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +34,7 @@ func (s *Slots) TryAcquire(ns string) (ok, own bool) {
 	return true, false
 }
 
-// Release gives back one that the namespace took.
+// Release gives back a slot that the namespace took.
 func (s *Slots) Release(ns string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +44,7 @@ func (s *Slots) Release(ns string) {
 	}
 }
 
-// InUse is how many are taken.
+// InUse returns how many are taken.
 func (s *Slots) InUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

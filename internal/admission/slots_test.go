@@ -2,7 +2,7 @@ package admission
 
 import "testing"
 
-// One can't take all from the others.
+// One namespace can't take all slots.
 func TestSlots(t *testing.T) {
 	s := NewSlots(4)
 	for i, step := range []struct {

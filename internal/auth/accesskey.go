@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// AccessKey is with which clients of Amazon SQS sign their calls. Who verifies a signature needs the secret itself, and of a token only
-// the hash is kept. So the secret of an access key is made of that hash: docs/decisions/0071 says what follows from that.
+// AccessKey is what clients of Amazon SQS sign their requests with. Verifying a signature takes the secret itself, but of a token
+// only the hash is stored. So the access key's secret is derived from that hash: see docs/decisions/0071 for the consequences.
 type AccessKey struct{ ID, Secret string }
 
 const (
 	accessKeyPrefix = "PAWL"
-	accessKeyID     = 20 // characters, as the service's own
+	accessKeyID     = 20 // characters, as in AWS
 	accessKeySecret = 43
 )
 
-// AccessKeyOf is the access key of the token with a hash. One can't be told from the other part, nor the hash from both.
+// AccessKeyOf returns the access key of the token with the given hash. Neither part reveals the other, and both together do not
+// reveal the hash.
 func AccessKeyOf(h Hash) AccessKey {
 	id := base32.StdEncoding.EncodeToString(derive(h, "pawl sqs access key id"))
 	secret := new(big.Int).SetBytes(derive(h, "pawl sqs secret access key"))
@@ -33,20 +34,21 @@ func derive(h Hash, purpose string) []byte {
 
 // signer is a token that has an access key.
 type signer struct {
-	visitor *Visitor
-	secret  string
+	principal *Principal
+	secret    string
 }
 
-// FindSigner finds whose access key signs a call, and its secret. Nobody is let in by that: call Signed with what came of the signature.
+// FindSigner returns the owner of an access key and the key's secret. This does not admit the caller: verify the signature and
+// report the result to SignatureChecked.
 //
-// Errors: as of Admit.
-func (d *Door) FindSigner(id string) (*Visitor, string, error) {
-	p := d.page.Load()
+// Errors: as for Admit.
+func (d *Authenticator) FindSigner(id string) (*Principal, string, error) {
+	p := d.tokens.Load()
 	switch {
-	case !d.on(p):
-		return Anybody, "", nil
-	case d.cfg.Mode == AsCluster && p.blank:
-		return nil, "", errUnheard
+	case !d.required(p):
+		return Anonymous, "", nil
+	case d.cfg.Mode == AsCluster && p.unloaded:
+		return nil, "", errNotLoaded
 	case d.stale(time.Now()):
 		return nil, "", errStale
 	}
@@ -54,14 +56,14 @@ func (d *Door) FindSigner(id string) (*Visitor, string, error) {
 	if !ok {
 		return nil, "", d.refuse(FailedUnknown, "the access key is not known: its token was revoked or replaced, was not made for SQS, or is another cluster's")
 	}
-	if v := s.visitor; v.expired(time.Now()) {
+	if v := s.principal; v.expired(time.Now()) {
 		return nil, "", d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))
 	}
-	return s.visitor, s.secret, nil
+	return s.principal, s.secret, nil
 }
 
-// Signed notes that a visitor has signed a call, or that the signature is wrong.
-func (d *Door) Signed(v *Visitor, wrong error) {
+// SignatureChecked records that a principal has signed a request, or that the signature was wrong.
+func (d *Authenticator) SignatureChecked(v *Principal, wrong error) {
 	if wrong == nil {
 		v.Use(time.Now())
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// The access keys of tokens that have one are known, as long as the tokens are good and this node hears of them; no other's is.
+// Access keys are known while their tokens are valid and this node's copy is fresh; tokens without one have none.
 func TestSigners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := store.TimeOf(time.Now())
@@ -17,22 +17,22 @@ func TestSigners(t *testing.T) {
 		tokens := []Token{{Name: "good", Rights: Everything, Hash: Hash{1}, SQS: true}, {Name: "plain", Rights: Everything, Hash: Hash{2}},
 			{Name: "rotated", Rights: Everything, Hash: Hash{3}, OldHash: Hash{4}, OldUntil: now.Add(time.Hour), SQS: true},
 			{Name: "ends", Rights: Everything, Hash: Hash{5}, ExpiresAt: now.Add(2 * time.Hour), SQS: true}}
-		d := NewDoor(Config{})
+		d := NewAuthenticator(Config{})
 		find := func(n byte) error {
 			v, secret, err := d.FindSigner(key(n).ID)
-			if err == nil && v != Anybody && secret != key(n).Secret {
+			if err == nil && v != Anonymous && secret != key(n).Secret {
 				t.Errorf("the secret of %d is %q, want %q", n, secret, key(n).Secret)
 			}
 			return err
 		}
-		if err := find(1); err != errUnheard {
+		if err := find(1); err != errNotLoaded {
 			t.Errorf("before anything was heard: %v", err)
 		}
 		d.Replace(Access{Required: true, Tokens: tokens})
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		known := func(when string, want ...byte) {
 			t.Helper()
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 			for n := range byte(7) {
 				wanted := false
 				for _, w := range want {
@@ -55,13 +55,14 @@ func TestSigners(t *testing.T) {
 		d.Replace(Access{Required: true, Tokens: tokens[1:]})
 		known("when it was revoked", 3)
 		d.Replace(Access{})
-		if v, _, err := d.FindSigner("whoever"); v != Anybody || err != nil {
+		if v, _, err := d.FindSigner("whoever"); v != Anonymous || err != nil {
 			t.Errorf("where no token is wanted: %v, %v", v, err)
 		}
 	})
 }
 
-// Access keys differ, and neither part is like the other or the hash. They are part of what clients were given: they don't change.
+// Access keys differ, and neither part resembles the other or the hash. Clients have been given them: the derivation must not
+// change.
 func TestAccessKeys(t *testing.T) {
 	a, b := AccessKeyOf(HashOf("pawl_a")), AccessKeyOf(HashOf("pawl_b"))
 	if a.ID == b.ID || a.Secret == b.Secret || len(a.ID) != 20 || len(a.Secret) != 43 {

@@ -28,7 +28,7 @@ func TestSecret(t *testing.T) {
 		seen[s] = true
 	}
 	s := NewSecret()
-	for i := range s { // each letter counts
+	for i := range s { // each character counts
 		other := byte('x')
 		if s[i] == other {
 			other = 'y'
@@ -44,7 +44,7 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// A secret that was given out stays good, whatever becomes of the code: it is "pawl_", 43 letters and digits, and 6 of their checksum.
+// A secret that was issued stays valid, however the code changes: "pawl_", 43 letters and digits, and 6 for their checksum.
 func TestFormOfSecretStays(t *testing.T) {
 	given := "pawl_skTOpymqTmcAw0XZZtfMq0jnv9I3qmxrPZyJg4wcH5x21S59m"
 	if err := CheckSecret(given); err != nil || len(NewSecret()) != len(given) {
@@ -113,17 +113,17 @@ func TestRightsCover(t *testing.T) {
 	}
 }
 
-// A door in fake time: who gets in, for how long, and what ends.
+// An authenticator in fake time: who is admitted, for how long, and which calls end.
 func TestDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret, operator := NewSecret(), NewSecret()
 		var inFile atomic.Value
 		inFile.Store(operator)
-		d := NewDoor(Config{Mode: Always, Admin: func() (Hash, bool) { s := inFile.Load().(string); return HashOf(s), s != "" }})
+		d := NewAuthenticator(Config{Mode: Always, Admin: func() (Hash, bool) { s := inFile.Load().(string); return HashOf(s), s != "" }})
 		ctx, stop := context.WithCancel(t.Context())
 		go d.Watch(ctx)
 		defer func() { stop(); synctest.Wait() }()
-		enters := func(what, with string, want task.Code) *Visitor {
+		enters := func(what, with string, want task.Code) *Principal {
 			t.Helper()
 			v, err := d.Admit(with)
 			var got task.Code
@@ -138,8 +138,8 @@ func TestDoor(t *testing.T) {
 			}
 			return v
 		}
-		stays := func(v *Visitor) func() error {
-			ctx, leave := d.Stay(t.Context(), v, nil)
+		stays := func(v *Principal) func() error {
+			ctx, leave := d.Track(t.Context(), v, nil)
 			return func() error { synctest.Wait(); leave(); return context.Cause(ctx) }
 		}
 		enters("before anything was heard", secret, task.CodeUnavailable)
@@ -149,7 +149,7 @@ func TestDoor(t *testing.T) {
 		one := Token{Name: "one", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret), ExpiresAt: now.Add(time.Hour)}
 		hear := func(tokens ...Token) {
 			d.Replace(Access{Tokens: tokens, Namespaces: []string{"team"}})
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 		}
 		hear(one)
 		v := enters("a good token", secret, "")
@@ -177,17 +177,17 @@ func TestDoor(t *testing.T) {
 
 		hear(one)
 		work = stays(enters("a token", secret, ""))
-		time.Sleep(staleAfter + lookEvery)
+		time.Sleep(staleAfter + checkInterval)
 		if err := work(); err != errStale {
 			t.Errorf("a call at a node that hears nothing: %v", err)
 		}
 		enters("at a node that hears nothing", secret, task.CodeUnavailable)
 
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		work = stays(enters("a token", secret, ""))
 		for range 720 {
 			time.Sleep(5 * time.Second)
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 		}
 		if err := work(); err != ErrRevoked {
 			t.Errorf("a call whose token has expired: %v", err)
@@ -196,7 +196,7 @@ func TestDoor(t *testing.T) {
 
 		work = stays(enters("the node's own token", operator, ""))
 		inFile.Store(NewSecret())
-		time.Sleep(lookEvery)
+		time.Sleep(checkInterval)
 		if err := work(); err != ErrRevoked {
 			t.Errorf("a call after the node's own token changed: %v", err)
 		}
@@ -206,15 +206,15 @@ func TestDoor(t *testing.T) {
 	})
 }
 
-// After a rotation both secrets are good for a while, and never longer than the token lived before.
+// After a rotation both secrets are valid for a while, and never longer than the token's previous lifetime.
 func TestDoorRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDoor(Config{Mode: Always})
+		d := NewAuthenticator(Config{Mode: Always})
 		before, after := NewSecret(), NewSecret()
 		now := store.TimeOf(time.Now())
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after), OldHash: HashOf(before), OldUntil: now.Add(time.Hour)}}})
 		good := func() (old, new bool) {
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 			_, err := d.Admit(before)
 			_, err2 := d.Admit(after)
 			return err == nil, err2 == nil
@@ -226,44 +226,44 @@ func TestDoorRotation(t *testing.T) {
 		if old, new := good(); old || !new {
 			t.Errorf("after the overlap: old %v, new %v", old, new)
 		}
-		// A token without an old secret must not be entered by the hash of nothing.
+		// A token without an old secret must not be entered under the zero hash.
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after)}}})
-		if d.page.Load().tokens[Hash{}] != nil || len(d.page.Load().tokens) != 1 {
+		if d.tokens.Load().tokens[Hash{}] != nil || len(d.tokens.Load().tokens) != 1 {
 			t.Error("the zero hash opens the door")
 		}
 	})
 }
 
 func TestDoorModes(t *testing.T) {
-	if d := NewDoor(Config{Mode: Never}); d.On() {
+	if d := NewAuthenticator(Config{Mode: Never}); d.TokensRequired() {
 		t.Error("a door that wants no tokens wants some")
 	}
-	d := NewDoor(Config{})
+	d := NewAuthenticator(Config{})
 	if _, err := d.Admit(""); !errors.Is(err, task.ErrUnavailable) {
 		t.Errorf("before the cluster's word: %v", err)
 	}
 	d.Replace(Access{})
-	d.Heard(time.Now())
+	d.Refreshed(time.Now())
 	v, err := d.Admit("")
-	if err != nil || v != Anybody {
+	if err != nil || v != Anonymous {
 		t.Errorf("the cluster wants no tokens: %v, %v", v, err)
 	}
-	ctx, leave := d.Stay(t.Context(), v, nil)
+	ctx, leave := d.Track(t.Context(), v, nil)
 	defer leave()
 	d.Replace(Access{Required: true})
-	if context.Cause(ctx) != ErrRevoked || !d.On() {
-		t.Errorf("the cluster wants tokens now: %v, %v", context.Cause(ctx), d.On())
+	if context.Cause(ctx) != ErrRevoked || !d.TokensRequired() {
+		t.Errorf("the cluster wants tokens now: %v, %v", context.Cause(ctx), d.TokensRequired())
 	}
-	if d := NewDoor(Config{Mode: Never}); func() bool { d.Replace(Access{Required: true}); return d.On() }() {
+	if d := NewAuthenticator(Config{Mode: Never}); func() bool { d.Replace(Access{Required: true}); return d.TokensRequired() }() {
 		t.Error("a door that was told to want none wants tokens")
 	}
 }
 
 func TestUses(t *testing.T) {
-	d := NewDoor(Config{Mode: Always})
+	d := NewAuthenticator(Config{Mode: Always})
 	secret := NewSecret()
 	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
-	d.Heard(time.Now())
+	d.Refreshed(time.Now())
 	if uses, _ := d.Uses(); len(uses) != 0 {
 		t.Errorf("unused: %v", uses)
 	}
@@ -286,10 +286,10 @@ func TestUses(t *testing.T) {
 }
 
 func BenchmarkAdmit(b *testing.B) {
-	d := NewDoor(Config{Mode: Always})
+	d := NewAuthenticator(Config{Mode: Always})
 	secret := NewSecret()
 	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
-	d.Heard(time.Now())
+	d.Refreshed(time.Now())
 	for b.Loop() {
 		if _, err := d.Admit(secret); err != nil {
 			b.Fatal(err)
@@ -297,33 +297,33 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// A door that goes by its cluster's word lets nobody in, and turns nobody away, before it has heard that word: neither who needs no token
-// then, nor who has one.
+// Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody: neither callers that will need no
+// token, nor those that have one.
 func TestDoorBeforeItHasHeard(t *testing.T) {
 	secret := NewSecret()
 	cert := &Certificate{Names: []string{"dns:worker"}, Good: func(time.Time) error { return nil }}
-	asks := map[string]func(d *Door) error{
-		"no token":      func(d *Door) error { _, err := d.Admit(""); return err },
-		"a token":       func(d *Door) error { _, err := d.Admit(secret); return err },
-		"no such form":  func(d *Door) error { _, err := d.Admit("x"); return err },
-		"a certificate": func(d *Door) error { _, err := d.AdmitCertificate(cert); return err },
-		"a namespace":   func(d *Door) error { return d.CheckNamespace("team") },
+	asks := map[string]func(d *Authenticator) error{
+		"no token":      func(d *Authenticator) error { _, err := d.Admit(""); return err },
+		"a token":       func(d *Authenticator) error { _, err := d.Admit(secret); return err },
+		"no such form":  func(d *Authenticator) error { _, err := d.Admit("x"); return err },
+		"a certificate": func(d *Authenticator) error { _, err := d.AdmitCertificate(cert); return err },
+		"a namespace":   func(d *Authenticator) error { return d.CheckNamespace("team") },
 	}
 	for what, ask := range asks {
-		d := NewDoor(Config{})
+		d := NewAuthenticator(Config{})
 		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("%s, before anything was heard: %v, want unavailable", what, err)
 		}
-		if d.Heard(time.Now()); what == "a namespace" {
+		if d.Refreshed(time.Now()); what == "a namespace" {
 			continue
 		}
 		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("%s, when the cluster has answered and its answer is not taken over: %v, want unavailable", what, err)
 		}
 	}
-	// It hears while somebody asks, of a cluster that wants tokens or wants none.
+	// The copy arrives while a call is being admitted, from a cluster that requires tokens or doesn't.
 	for round := range 3000 {
-		d := NewDoor(Config{})
+		d := NewAuthenticator(Config{})
 		required := round%2 == 0
 		var asking sync.WaitGroup
 		asking.Go(func() {
@@ -331,11 +331,11 @@ func TestDoorBeforeItHasHeard(t *testing.T) {
 				v, err := d.Admit("")
 				if errors.Is(err, task.ErrUnavailable) {
 					if runtime.GOMAXPROCS(0) == 1 {
-						runtime.Gosched() // or it asks until its slice of the processor is over
+						runtime.Gosched() // or it would ask until its time slice is over
 					}
 					continue
 				}
-				if got := v == Anybody; got == required {
+				if got := v == Anonymous; got == required {
 					t.Errorf("tokens required %v: let in %v, %v", required, got, err)
 				}
 				return
@@ -343,17 +343,17 @@ func TestDoorBeforeItHasHeard(t *testing.T) {
 		})
 		runtime.Gosched()
 		d.Replace(Access{Required: required, Namespaces: []string{"team"}})
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		asking.Wait()
 	}
 }
 
-// A namespace that the copy doesn't have is not found, as long as the copy is not too old to tell.
+// A namespace that the copy doesn't have is not found, unless the copy is too old to tell.
 func TestCheckNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDoor(Config{})
+		d := NewAuthenticator(Config{})
 		d.Replace(Access{Namespaces: []string{"team"}})
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		if has, lacks := d.CheckNamespace("team"), d.CheckNamespace("other"); has != nil || !errors.Is(lacks, task.ErrNotFound) {
 			t.Errorf("team: %v, other: %v, want nil and not found", has, lacks)
 		}

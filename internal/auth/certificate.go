@@ -8,21 +8,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Certificate is what a caller has shown at its handshake, where it was verified.
+// Certificate is the client certificate that a caller presented, and that was verified, at the TLS handshake.
 type Certificate struct {
-	// Names are all by which a token may know it, as package certs writes them.
+	// Names are all names by which a token may refer to it, as package certs writes them.
 	Names []string
-	// Good says why it is not good any more: handshakes are long ago.
+	// Good returns why it is no longer good. A connection may long outlive its handshake.
 	Good func(now time.Time) error
 }
 
-// maxCertificate bounds the name by which a token knows a certificate.
+// maxCertificate bounds the name by which a token refers to a certificate.
 const maxCertificate = 512
 
 // certificateKinds are the kinds of such names.
 var certificateKinds = []string{"uri", "dns", "email", "subject"}
 
-// CheckCertificate refuses what no certificate is called.
+// CheckCertificate rejects a name that no certificate can have.
 func CheckCertificate(field, name string) error {
 	kind, value, _ := strings.Cut(name, ":")
 	switch {
@@ -36,20 +36,21 @@ func CheckCertificate(field, name string) error {
 	return nil
 }
 
-// HashOfCertificate stands where a token has the hash of its secret. No secret has it: they have another form.
+// HashOfCertificate is stored where other tokens have the hash of their secret. No secret has this hash, since secrets have a
+// different form.
 func HashOfCertificate(name string) Hash { return HashOf("certificate " + name) }
 
-// AdmitCertificate finds out who calls by a certificate.
+// AdmitCertificate identifies the caller that presented a certificate.
 //
 // Errors: unauthenticated; unavailable while the node's copy of the tokens is too old.
-func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
-	p := d.page.Load()
-	if !d.on(p) {
-		return Anybody, nil
+func (d *Authenticator) AdmitCertificate(c *Certificate) (*Principal, error) {
+	p := d.tokens.Load()
+	if !d.required(p) {
+		return Anonymous, nil
 	}
 	now := time.Now()
-	if d.cfg.Mode == AsCluster && p.blank {
-		return nil, errUnheard
+	if d.cfg.Mode == AsCluster && p.unloaded {
+		return nil, errNotLoaded
 	}
 	if err := c.Good(now); err != nil {
 		return nil, d.refuse(FailedExpired, "the certificate is not good any more: %v", err)
@@ -68,8 +69,8 @@ func (d *Door) AdmitCertificate(c *Certificate) (*Visitor, error) {
 	return v, nil
 }
 
-// known is the one token that knows the certificate. Of two nobody could say which was meant.
-func (d *Door) known(p *page, c *Certificate) (v *Visitor, err error) {
+// known returns the one token that the certificate belongs to. If there are two, it is ambiguous which is meant.
+func (d *Authenticator) known(p *snapshot, c *Certificate) (v *Principal, err error) {
 	for _, name := range c.Names {
 		switch found := p.tokens[HashOfCertificate(name)]; {
 		case found == nil || found == v:

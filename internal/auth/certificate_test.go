@@ -35,7 +35,7 @@ func TestCheckCertificate(t *testing.T) {
 
 var errUnauthenticated = &task.Error{Code: task.CodeUnauthenticated}
 
-// certified is a caller with a good certificate of these names.
+// certified returns a caller's valid certificate with the given names.
 func certified(names ...string) *Certificate {
 	return &Certificate{Names: names, Good: func(time.Time) error { return nil }}
 }
@@ -49,10 +49,10 @@ func TestAdmitCertificate(t *testing.T) {
 			}
 			return known
 		}
-		d := NewDoor(Config{})
+		d := NewAuthenticator(Config{})
 		hear := func() {
 			d.Replace(Access{Required: true, Tokens: []Token{token("one", "dns:one", 0), token("two", "dns:two", time.Hour)}})
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 		}
 		hear()
 		admits := func(what, want string, c *Certificate) {
@@ -81,7 +81,7 @@ func TestAdmitCertificate(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour - 1)
-		hear = func() { d.Heard(time.Now()) }
+		hear = func() { d.Refreshed(time.Now()) }
 		hear()
 		admits("just before the token expires", "two", certified("dns:two"))
 		time.Sleep(time.Nanosecond)
@@ -92,11 +92,11 @@ func TestAdmitCertificate(t *testing.T) {
 		time.Sleep(staleAfter)
 		refuses("by an old copy", certified("dns:one"), task.ErrUnavailable, "has not heard")
 	})
-	if v, err := NewDoor(Config{Mode: Never}).AdmitCertificate(certified("dns:one")); v != Anybody || err != nil {
+	if v, err := NewAuthenticator(Config{Mode: Never}).AdmitCertificate(certified("dns:one")); v != Anonymous || err != nil {
 		t.Errorf("a door without tokens: %v, %v", v, err)
 	}
-	// A door that wants tokens in any case does not claim not to know whether it does.
-	if _, err := NewDoor(Config{Mode: Always}).AdmitCertificate(certified("dns:one")); err != errStale {
+	// An authenticator that always requires tokens does not claim not to know whether it does.
+	if _, err := NewAuthenticator(Config{Mode: Always}).AdmitCertificate(certified("dns:one")); err != errStale {
 		t.Errorf("a door that always wants tokens, before it has heard of one: %v", err)
 	}
 }

@@ -1,9 +1,9 @@
-// Package auth says who may call what: what a token looks like, which roles there are and what they may do, which queues and which
-// namespace a token is limited to, and whether a caller's token is one of those that are good now.
+// Package auth decides who may call what: what a token looks like, which roles exist and what they allow, which queues and which
+// namespace a token is limited to, and whether a caller's token is currently valid.
 //
-// A Door stands in front of a node's API. It holds the node's copy of the tokens, and ends what goes on longer than a call when its
-// token is revoked, has expired, or may have been: when the copy is too old to be trusted.
+// An Authenticator guards a node's API. It holds the node's copy of the tokens. It ends streams and other long calls when their token is
+// revoked or expires, and when the copy is too old to be trusted.
 //
-// It knows no requests and no endpoints: which of them wants which role is the gateway's table. It does not know where tokens are
-// kept; nobody does know the tokens themselves, since only their hashes are stored.
+// It knows no requests and no endpoints: the gateway's table says which role each call requires. Nor does it know where tokens are
+// stored. The tokens themselves are stored nowhere, only their hashes.
 package auth

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Names of namespaces: one is there from the beginning, and one word stands for all.
+// Names of namespaces: the one that always exists, and the word for all.
 const (
 	DefaultNamespace = "default"
 	AllNamespaces    = "*"
@@ -15,7 +15,7 @@ const (
 // maxNamespace bounds the name of a namespace: it is in the key of every row.
 const maxNamespace = 63
 
-// CheckNamespace refuses what is no name of a namespace.
+// CheckNamespace rejects an invalid name of a namespace.
 func CheckNamespace(field, name string) error {
 	if name == "" || len(name) > maxNamespace {
 		return task.Invalid(field, "%q has %d bytes, 1 to %d are allowed", task.Cut(name, 64), len(name), maxNamespace)
@@ -29,28 +29,28 @@ func CheckNamespace(field, name string) error {
 	return nil
 }
 
-// Rights are what a token may do.
+// Rights is what a token allows.
 type Rights struct {
 	Namespace string   `json:"namespace"` // "*": all
 	Roles     Roles    `json:"roles"`
 	Queues    []string `json:"queues,omitempty"` // patterns; nil: all
 }
 
-// Everything are the rights of whoever runs the cluster.
+// Everything is the rights of the cluster's administrator.
 var Everything = Rights{Namespace: AllNamespaces, Roles: AllRoles}
 
-// Scope is what calls with these rights are limited to.
+// Scope returns the queues that calls with these rights are limited to.
 func (r Rights) Scope() task.Scope { return task.Scope{Queues: r.Queues} }
 
-// InAll says whether the rights hold in all namespaces.
+// InAll reports whether the rights apply to all namespaces.
 func (r Rights) InAll() bool { return r.Namespace == AllNamespaces }
 
-// Covers says whether whoever has r may do all that o may.
+// Covers reports whether r allows everything that o allows.
 func (r Rights) Covers(o Rights) bool {
 	return (r.InAll() || r.Namespace == o.Namespace) && r.Roles.Covers(o.Roles) && r.Scope().Covers(o.Scope())
 }
 
-// Check refuses rights outside the rules.
+// Check rejects invalid rights.
 func (r Rights) Check(l task.Limits) error {
 	if r.Roles == 0 || r.Roles&^AllRoles != 0 {
 		return task.Invalid("roles", "is needed: one or more of %s", strings.Join(RoleNames, ", "))

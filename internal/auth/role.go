@@ -10,7 +10,7 @@ import (
 // Roles is a set of roles.
 type Roles uint8
 
-// The roles. Operate may look at what it operates on, so it has observe; admin has all of them.
+// The roles. Operate includes observe, since operators must see what they operate on; admin includes all.
 const (
 	Produce Roles = 1 << iota // enqueue
 	Consume                   // claim, and settle what was claimed
@@ -21,10 +21,10 @@ const (
 	AllRoles = Produce | Consume | Observe | Operate | Admin
 )
 
-// RoleNames are the words of the API, in the order of the roles.
+// RoleNames are the API's words for the roles, in their order.
 var RoleNames = []string{"produce", "consume", "observe", "operate", "admin"}
 
-// ParseRoles reads a set of roles, at least one.
+// ParseRoles parses a set of roles, at least one.
 func ParseRoles(field string, names []string) (r Roles, err error) {
 	for _, name := range names {
 		i := slices.Index(RoleNames, name)
@@ -39,7 +39,7 @@ func ParseRoles(field string, names []string) (r Roles, err error) {
 	return r, nil
 }
 
-// Names are the words for the roles.
+// Names returns the words for the roles.
 func (r Roles) Names() (names []string) {
 	for i, name := range RoleNames {
 		if r&(1<<i) != 0 {
@@ -52,7 +52,7 @@ func (r Roles) Names() (names []string) {
 // String implements fmt.Stringer.
 func (r Roles) String() string { return strings.Join(r.Names(), ", ") }
 
-// Full is the set with what its roles bring along.
+// Full returns the set together with the roles that its members include.
 func (r Roles) Full() Roles {
 	if r&Admin != 0 {
 		return AllRoles
@@ -63,8 +63,8 @@ func (r Roles) Full() Roles {
 	return r
 }
 
-// HasAny says whether the set has one of some roles.
+// HasAny reports whether the set has at least one of the given roles.
 func (r Roles) HasAny(of Roles) bool { return r.Full()&of != 0 }
 
-// Covers says whether whoever has r may do all that o may.
+// Covers reports whether r allows everything that o allows.
 func (r Roles) Covers(o Roles) bool { return o.Full()&^r.Full() == 0 }

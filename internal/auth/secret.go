@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A token is "pawl_", 256 random bits in 43 letters and digits, and a checksum of that in 6: those who search for tokens that
-// leaked can tell one from other words, and a misspelt one is refused without a look at any table.
+// A token is "pawl_", 256 random bits as 43 letters and digits, and their checksum as 6 more. Secret scanners can recognize leaked
+// tokens, and a mistyped one is rejected without a lookup.
 const (
 	Prefix    = "pawl_"
 	randBytes = 32
@@ -22,7 +22,7 @@ const (
 	digits    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewSecret makes a token that nobody else has.
+// NewSecret returns a new random token.
 func NewSecret() string {
 	var b [randBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
@@ -45,7 +45,7 @@ func checksum(s string) string {
 
 var errNoToken = errors.New(`it is not "` + Prefix + `", 49 letters and digits, of which the last 6 are their checksum`)
 
-// CheckSecret refuses what can't be a token. Its error does not repeat it.
+// CheckSecret rejects what cannot be a token. Its error does not repeat the text.
 func CheckSecret(s string) error {
 	if len(s) != secretLen || !strings.HasPrefix(s, Prefix) || !sums(s) {
 		return errNoToken
@@ -53,7 +53,7 @@ func CheckSecret(s string) error {
 	return nil
 }
 
-// sums compares the checksum without memory of its own: every call of a client passes here.
+// sums reports whether the checksum is right. It does not allocate: every call goes through here.
 func sums(s string) bool {
 	n := crc32.Checksum([]byte(s[:secretLen-sumLen]), crc32.IEEETable)
 	for i := secretLen - 1; i >= secretLen-sumLen; i-- {
@@ -65,10 +65,10 @@ func sums(s string) bool {
 	return true
 }
 
-// Hash is what is stored of a token. A token has so much chance in it that a slow hash would add nothing.
+// Hash is what is stored of a token. A token has so much entropy that a slow hash would add nothing.
 type Hash [sha256.Size]byte
 
-// HashOf is the hash of a token.
+// HashOf returns the hash of a token.
 func HashOf(secret string) Hash { return sha256.Sum256([]byte(secret)) }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// MaxDays bounds how long a certificate lasts: a century is a slip of the keyboard, and far dates overflow elsewhere.
+	// MaxDays bounds the lifetime of a certificate: more than a century is a typo, and dates far in the future overflow elsewhere.
 	MaxDays = 36_500
 	// maxName and maxHost are the limits of DNS for a label and for a name.
 	maxName, maxHost = 63, 253
-	// settle is how long before its making a certificate begins: the clocks of nodes differ.
-	settle = time.Hour
-	day    = 24 * time.Hour
+	// backdate is how far a certificate's validity is backdated, because the clocks of nodes differ.
+	backdate = time.Hour
+	day      = 24 * time.Hour
 )
 
 // Pair is a certificate and its private key, both PEM.
 type Pair struct{ Cert, Key []byte }
 
-// ErrOutlives refuses a certificate that would last longer than its authority's.
+// ErrOutlives rejects a certificate that would last longer than its authority's.
 var ErrOutlives = errors.New("outlives its authority")
 
-// NewAuthority makes a cluster's authority: a key of ECDSA P-256 with a certificate signed by itself.
+// NewAuthority makes a cluster's certificate authority: an ECDSA P-256 key with a self-signed certificate.
 func NewAuthority(now time.Time, days int) (Pair, error) {
 	serial, err := newSerial()
 	if err != nil {
@@ -42,9 +42,9 @@ func NewAuthority(now time.Time, days int) (Pair, error) {
 	}
 	return sign(&x509.Certificate{
 		SerialNumber: serial,
-		// The number tells two clusters' authorities apart, for people and for error messages.
+		// The number distinguishes the authorities of two clusters, for people and in error messages.
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("pawl cluster authority %08x", serial.Uint64()>>32)},
-		NotBefore:             now.Add(-settle),
+		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(time.Duration(days) * day),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -53,8 +53,8 @@ func NewAuthority(now time.Time, days int) (Pair, error) {
 	}, nil, nil)
 }
 
-// NewNode makes the certificate of a node. Hosts, names and addresses by which others may reach it, are for programs that
-// look at them; nodes don't.
+// NewNode makes the certificate of a node. Hosts, the names and addresses by which others may reach it, are for programs that check
+// them; nodes don't.
 func NewNode(authority Pair, now time.Time, days int, name string, hosts []string) (Pair, error) {
 	if err := CheckName(name); err != nil {
 		return Pair{}, err
@@ -66,7 +66,7 @@ func NewNode(authority Pair, now time.Time, days int, name string, hosts []strin
 	})
 }
 
-// NewServer makes the certificate that a server shows its clients, who know it by its hosts. No node takes it for a node's.
+// NewServer makes the certificate that a server presents to its clients, who check its hosts. No node accepts it as a node's.
 func NewServer(authority Pair, now time.Time, days int, name string, hosts []string) (Pair, error) {
 	if err := CheckName(name); err != nil {
 		return Pair{}, err
@@ -80,7 +80,7 @@ func NewServer(authority Pair, now time.Time, days int, name string, hosts []str
 	})
 }
 
-// newLeaf completes and signs a certificate that is not an authority's.
+// newLeaf completes and signs a certificate other than the authority's.
 func newLeaf(authority Pair, now time.Time, days int, hosts []string, cert *x509.Certificate) (Pair, error) {
 	parent, key, err := parseAuthority(authority)
 	if err != nil {
@@ -89,7 +89,7 @@ func newLeaf(authority Pair, now time.Time, days int, hosts []string, cert *x509
 	if cert.SerialNumber, err = newSerial(); err != nil {
 		return Pair{}, err
 	}
-	cert.NotBefore, cert.NotAfter = now.Add(-settle), now.Add(time.Duration(days)*day)
+	cert.NotBefore, cert.NotAfter = now.Add(-backdate), now.Add(time.Duration(days)*day)
 	cert.BasicConstraintsValid, cert.KeyUsage = true, x509.KeyUsageDigitalSignature
 	if cert.NotAfter.After(parent.NotAfter) {
 		return Pair{}, fmt.Errorf("certificate of %q, until %s, %w, until %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.DateOnly),
@@ -108,12 +108,12 @@ func newLeaf(authority Pair, now time.Time, days int, hosts []string, cert *x509
 	return sign(cert, parent, key)
 }
 
-// newSerial is a positive number of 127 random bits.
+// newSerial returns a positive random number of 127 bits.
 func newSerial() (*big.Int, error) {
 	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 }
 
-// sign gives a certificate a new key and its signature: the parent's, or without parent its own.
+// sign generates a key for a certificate and signs it, by the parent or, without one, by itself.
 func sign(cert, parent *x509.Certificate, by crypto.Signer) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -148,7 +148,7 @@ func parseAuthority(p Pair) (*x509.Certificate, crypto.Signer, error) {
 	return pair.Leaf, key, nil
 }
 
-// Parse reads the first certificate of a PEM file.
+// Parse returns the first certificate of a PEM file.
 func Parse(file []byte) (*x509.Certificate, error) {
 	for {
 		var block *pem.Block
@@ -162,7 +162,7 @@ func Parse(file []byte) (*x509.Certificate, error) {
 	}
 }
 
-// CheckName says what is wrong with the name of a node or a server.
+// CheckName rejects an invalid name of a node or a server.
 func CheckName(name string) error {
 	if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return fmt.Errorf("name %q: want 1 to %d of a-z, 0-9 and -", name, maxName)
@@ -170,7 +170,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckHost says what is wrong with the name or the IP address of a host.
+// CheckHost rejects an invalid host name or IP address.
 func CheckHost(host string) error {
 	if net.ParseIP(host) != nil {
 		return nil

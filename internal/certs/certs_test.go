@@ -68,7 +68,7 @@ func TestNewNode(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(parse(t, ca))
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		for at, want := range map[time.Time]bool{now: true, now.Add(100*day + 1e9): false, now.Add(-2 * settle): false} {
+		for at, want := range map[time.Time]bool{now: true, now.Add(100*day + 1e9): false, now.Add(-2 * backdate): false} {
 			_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}})
 			if (err == nil) != want {
 				t.Errorf("verified for usage %d at %v: %v, want %t", usage, at, err, want)

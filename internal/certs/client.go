@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Authorities are those whose certificates are believed, as a file has them.
+// Authorities is a pool of trusted certificate authorities, read from a file.
 type Authorities struct{ files *Files[*x509.CertPool] }
 
-// OpenAuthorities reads the certificates of authorities, one or more.
+// OpenAuthorities reads the certificates of one or more authorities.
 func OpenAuthorities(path string, log *slog.Logger) (*Authorities, error) {
 	files, err := OpenFiles(log, func() (*x509.CertPool, time.Time, error) { return readAuthorities(path) }, path)
 	if err != nil {
@@ -23,7 +23,7 @@ func OpenAuthorities(path string, log *slog.Logger) (*Authorities, error) {
 	return &Authorities{files}, nil
 }
 
-// Now are the authorities for a handshake, which must not be changed. It is the same pool until the file changes.
+// Now returns the authorities for a handshake, which must not be modified. It is the same pool until the file changes.
 func (a *Authorities) Now() *x509.CertPool { return a.files.Now() }
 
 func readAuthorities(path string) (pool *x509.CertPool, until time.Time, err error) {
@@ -45,12 +45,12 @@ func readAuthorities(path string) (pool *x509.CertPool, until time.Time, err err
 	return pool, first.NotAfter, nil
 }
 
-// OpenClient reads the certificate that a client shows, with those between it and its authority behind it, and its key.
+// OpenClient reads the certificate that a client presents, followed by its intermediates, and its key.
 func OpenClient(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
 	return openPair(certFile, keyFile, log, checkClient)
 }
 
-// checkClient says why servers would refuse a client's certificate, as far as that doesn't depend on whom they trust.
+// checkClient returns why servers would reject a client's certificate, whichever authorities they trust.
 func checkClient(c *x509.Certificate, now time.Time) error {
 	if usage := c.ExtKeyUsage; len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageClientAuth) && !slices.Contains(usage, x509.ExtKeyUsageAny) {
 		return errors.New("it is not one for clients: its extended key usage lacks client authentication")
@@ -58,7 +58,7 @@ func checkClient(c *x509.Certificate, now time.Time) error {
 	return checkTime(c, now)
 }
 
-// VerifyClient checks a client's certificate, with those behind it, as a handshake does.
+// VerifyClient verifies a client's certificate, followed by its intermediates, as a handshake does.
 func VerifyClient(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("no certificate")
@@ -71,5 +71,7 @@ func VerifyClient(chain []*x509.Certificate, roots *x509.CertPool, now time.Time
 	return err
 }
 
-// Show is a tls.Config.GetClientCertificate: a handshake shows the certificate of the moment.
-func (k *KeyPair) Show(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.Now(), nil }
+// GetClientCertificate is a tls.Config.GetClientCertificate. It returns the current certificate.
+func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return k.Now(), nil
+}

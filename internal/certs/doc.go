@@ -1,6 +1,6 @@
-// Package certs makes the certificates by which the nodes of a cluster know each other: an authority of the cluster's own,
-// and for each node one with its name in a URI, pawl://node/NAME, that serves both ends of a connection. It makes those that
-// servers show their clients, too, and reads certificate files again when they change.
+// Package certs makes the certificates by which the nodes of a cluster recognize each other: the cluster's own authority, and for
+// each node a certificate with its name in a URI, pawl://node/NAME, that serves both ends of a connection. It also makes the
+// certificates that servers present to their clients, and reloads certificate files when they change.
 //
-// It knows neither nodes nor connections: who checks a certificate, and how, is for others to say.
+// It knows neither nodes nor connections: others decide who checks a certificate, and how.
 package certs

@@ -9,40 +9,40 @@ import (
 )
 
 const (
-	// lookPause is how long a look at files is good for.
-	lookPause = time.Second
-	// sayPause lies between two lines of the log about files that stay broken.
-	sayPause = time.Minute
-	// maxPEM bounds a file that is read.
+	// checkInterval is the shortest time between two checks of the files.
+	checkInterval = time.Second
+	// logInterval is the time between two log lines about files that remain broken.
+	logInterval = time.Minute
+	// maxPEM bounds the size of a file.
 	maxPEM = 1 << 20
 )
 
-// Files is what some files hold, as they were when they were last whole. They are read again when they change. Its methods
-// may be called from any goroutine.
+// Files is a value read from files. It is reloaded when they change; if they are broken, the last good value stays. Its methods may
+// be called from any goroutine.
 type Files[T any] struct {
 	paths []string
 	read  func() (value T, until time.Time, err error)
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	looked time.Time
-	said   time.Time // when broken files were last logged
-	stamps []stamp   // of the files that value was read from
-	value  T
+	mu      sync.Mutex
+	checked time.Time
+	logged  time.Time // when broken files were last logged
+	stamps  []stamp   // of the files that value was read from
+	value   T
 }
 
-// stamp tells a file's versions apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	changed time.Time
 	size    int64
 }
 
-// OpenFiles reads files for the first time. Read reads all of them, says until when they are good, and refuses what must not
-// be used; it is never called twice at once.
+// OpenFiles reads files for the first time. Read reads all of them, returns the value and until when it is valid, and rejects what
+// must not be used. It is never called concurrently.
 func OpenFiles[T any](log *slog.Logger, read func() (value T, until time.Time, err error), paths ...string) (*Files[T], error) {
-	f := &Files[T]{paths: paths, read: read, log: log, looked: time.Now()}
+	f := &Files[T]{paths: paths, read: read, log: log, checked: time.Now()}
 	var err error
-	if f.stamps, err = f.look(); err != nil {
+	if f.stamps, err = f.stat(); err != nil {
 		return nil, err
 	}
 	if f.value, _, err = read(); err != nil {
@@ -51,17 +51,17 @@ func OpenFiles[T any](log *slog.Logger, read func() (value T, until time.Time, e
 	return f, nil
 }
 
-// Now is what the files hold. A changed file that is broken, or doesn't fit the others, changes nothing: the next look may
-// find the rest of them changed too.
+// Now returns the current value. If a changed file is broken, or doesn't match the others, the value stays as it is: the others may
+// be about to change too.
 func (f *Files[T]) Now() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if now.Sub(f.looked) < lookPause {
+	if now.Sub(f.checked) < checkInterval {
 		return f.value
 	}
-	f.looked = now
-	stamps, err := f.look()
+	f.checked = now
+	stamps, err := f.stat()
 	if err == nil && f.same(stamps) {
 		return f.value
 	}
@@ -71,8 +71,8 @@ func (f *Files[T]) Now() T {
 		value, until, err = f.read()
 	}
 	if err != nil {
-		if now.Sub(f.said) >= sayPause {
-			f.said = now
+		if now.Sub(f.logged) >= logInterval {
+			f.logged = now
 			f.log.Error("changed certificate files are not used, those from before stay in use", "error", err)
 		}
 		return f.value
@@ -91,7 +91,7 @@ func (f *Files[T]) same(stamps []stamp) bool {
 	return true
 }
 
-func (f *Files[T]) look() ([]stamp, error) {
+func (f *Files[T]) stat() ([]stamp, error) {
 	stamps := make([]stamp, len(f.paths))
 	for i, path := range f.paths {
 		info, err := os.Stat(path)

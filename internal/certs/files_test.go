@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// folder holds the files of a pair, which change when they are written: their time is that of the bubble.
+// folder holds the files of a pair. Writing them sets their modification time to the bubble's time.
 type folder struct {
 	t         *testing.T
 	cert, key string
@@ -48,7 +48,7 @@ func server(t *testing.T, ca Pair, days int, hosts ...string) Pair {
 	return p
 }
 
-// TestKeyPairReload: changed files are used when they are whole and good, and else those from before.
+// TestKeyPairReload: changed files are used if they are complete and valid, otherwise the previous ones stay in use.
 func TestKeyPairReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := NewAuthority(time.Now(), 1000)
@@ -65,7 +65,7 @@ func TestKeyPairReload(t *testing.T) {
 		}
 		shows := func(step, want, says string) {
 			t.Helper()
-			time.Sleep(lookPause)
+			time.Sleep(checkInterval)
 			if got := k.Now().Leaf.DNSNames; !slices.Equal(got, []string{want}) {
 				t.Errorf("%s: the certificate is for %q, want %q", step, got, want)
 			}
@@ -77,7 +77,7 @@ func TestKeyPairReload(t *testing.T) {
 		shows("nothing changed", "one", "")
 		f.write(f.cert, second.Cert)
 		shows("only the certificate", "one", "private key does not match")
-		shows("again", "one", "") // said already
+		shows("again", "one", "") // already logged
 		f.write(f.key, second.Key)
 		shows("the key too", "two", "read again")
 		f.put(short)
@@ -87,25 +87,25 @@ func TestKeyPairReload(t *testing.T) {
 		shows("an expired one", "short", "it expired at")
 		f.put(first)
 		shows("a good one", "one", "read again")
-		time.Sleep(sayPause)
+		time.Sleep(logInterval)
 		f.write(f.cert, []byte("half a file"))
 		shows("half a file", "one", "not used")
-		time.Sleep(sayPause)
+		time.Sleep(logInterval)
 		if err := os.Remove(f.cert); err != nil {
 			t.Fatal(err)
 		}
 		shows("no file", "one", "no such file")
-		time.Sleep(sayPause)
+		time.Sleep(logInterval)
 		f.write(f.cert, make([]byte, maxPEM+1))
 		shows("a huge file", "one", "at most 1048576")
 		f.put(second)
 		k.Now()
-		time.Sleep(lookPause / 2)
+		time.Sleep(checkInterval / 2)
 		shows("healed", "two", "read again")
 	})
 }
 
-// TestOpenKeyPair: what clients would refuse is refused at the start, with the file's name.
+// TestOpenKeyPair: what clients would reject is rejected at the start, with the file's name.
 func TestOpenKeyPair(t *testing.T) {
 	ca, err := NewAuthority(time.Now().AddDate(0, 0, -20), 1000)
 	if err != nil {
@@ -165,7 +165,7 @@ func clientOnly(t *testing.T, ca Pair) Pair {
 	return p
 }
 
-// TestNewServer: clients take it for its hosts, and nobody takes it for a node's.
+// TestNewServer: clients accept it for its hosts, and nobody accepts it as a node's.
 func TestNewServer(t *testing.T) {
 	ca := authority(t, 100)
 	p, err := NewServer(ca, now, 100, "s-1", []string{"pawl.example.com", "10.0.0.1", "::1"})

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// KeyPair is a certificate with its key, as two files have them.
+// KeyPair is a certificate with its key, read from two files.
 type KeyPair struct{ files *Files[*tls.Certificate] }
 
-// OpenKeyPair reads the certificate of a server that clients know by its hosts, with those between it and its authority behind it, and
-// its key. What every client would refuse is refused here.
+// OpenKeyPair reads the certificate of a server that clients know by its hosts, followed by its intermediates, and its key. It
+// rejects what every client would reject.
 func OpenKeyPair(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
 	return openPair(certFile, keyFile, log, checkServer)
 }
@@ -33,7 +33,7 @@ func openPair(certFile, keyFile string, log *slog.Logger, check func(*x509.Certi
 	return &KeyPair{files}, nil
 }
 
-// Now is the certificate for a handshake, which must not be changed.
+// Now returns the certificate for a handshake, which must not be modified.
 func (k *KeyPair) Now() *tls.Certificate { return k.files.Now() }
 
 func readKeyPair(certFile, keyFile string, now time.Time, check func(*x509.Certificate, time.Time) error) (*tls.Certificate, error) {
@@ -47,7 +47,7 @@ func readKeyPair(certFile, keyFile string, now time.Time, check func(*x509.Certi
 	return &cert, nil
 }
 
-// checkServer says why clients would refuse a server's certificate, as far as that doesn't depend on whom they trust.
+// checkServer returns why clients would reject a server's certificate, whichever authorities they trust.
 func checkServer(c *x509.Certificate, now time.Time) error {
 	if err := checkTime(c, now); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // LongestName bounds a name that a certificate gives its holder, in bytes.
 const LongestName = 512
 
-// Kinds of names, as they stand before the colon.
+// Kinds of names, which precede the colon.
 const (
 	KindURI     = "uri"
 	KindDNS     = "dns"
@@ -20,9 +20,9 @@ const (
 	KindSubject = "subject"
 )
 
-// Names are all by which a client's certificate may be known, each with its kind: "uri:spiffe://example.com/billing",
-// "dns:billing.example.com", "email:ops@example.com" and "subject:CN=billing,O=Example". A subject is written as in RFC 2253, whole:
-// what follows it in the certificate stands first. Names that could not be written down, too long or with control characters, are left out.
+// Names returns all names by which a client's certificate may be known, each with its kind: "uri:spiffe://example.com/billing",
+// "dns:billing.example.com", "email:ops@example.com" and "subject:CN=billing,O=Example". A subject is written in full as in RFC
+// 2253, in the reverse of the certificate's order. Names that are too long or contain control characters are left out.
 func Names(c *x509.Certificate) (names []string) {
 	add := func(kind, value string) {
 		if name := kind + ":" + value; value != "" && len(name) <= LongestName && !strings.ContainsFunc(name, unwritable) {
@@ -48,7 +48,8 @@ func Names(c *x509.Certificate) (names []string) {
 
 func unwritable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 
-// NewClient makes the certificate of a client, whose name is in its subject and in the URI pawl://client/NAME. No node takes it for a node's.
+// NewClient makes the certificate of a client, with its name in the subject and in the URI pawl://client/NAME. No node accepts it
+// as a node's.
 func NewClient(authority Pair, now time.Time, days int, name string, hosts []string) (Pair, error) {
 	if err := CheckName(name); err != nil {
 		return Pair{}, err

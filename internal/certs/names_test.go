@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// issue makes a certificate of any content.
+// issue makes a certificate with the given contents.
 func issue(t *testing.T, ca Pair, c *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -27,7 +27,7 @@ func issue(t *testing.T, ca Pair, c *x509.Certificate) *x509.Certificate {
 	return parse(t, p)
 }
 
-// TestNames: each name has its kind, a subject is whole, and what nobody could write down is no name.
+// TestNames: each name has its kind, a subject is complete, and unprintable names are left out.
 func TestNames(t *testing.T) {
 	ca := authority(t, 100)
 	cn := func(s string) pkix.AttributeTypeAndValue {
@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNewClient: it is for clients only, and for as long as it says.
+// TestNewClient: the certificate is for clients only, and for the given lifetime.
 func TestNewClient(t *testing.T) {
 	ca := authority(t, 100)
 	p, err := NewClient(ca, now, 10, "billing", []string{"billing.example.com"})
@@ -94,7 +94,7 @@ func TestNewClient(t *testing.T) {
 	}
 }
 
-// TestAuthorities: they are read again when their file changes, and a broken file changes nothing.
+// TestAuthorities: they are reloaded when their file changes, and a broken file changes nothing.
 func TestAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, err := NewAuthority(time.Now(), 100)
@@ -113,17 +113,17 @@ func TestAuthorities(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := a.Now()
-		time.Sleep(lookPause)
+		time.Sleep(checkInterval)
 		if a.Now() != first {
 			t.Error("another pool though nothing changed")
 		}
 		f.write(f.cert, []byte("half a file"))
-		time.Sleep(lookPause)
+		time.Sleep(checkInterval)
 		if a.Now() != first {
 			t.Error("a broken file was used")
 		}
 		f.write(f.cert, two.Cert)
-		time.Sleep(lookPause)
+		time.Sleep(checkInterval)
 		if a.Now() == first {
 			t.Error("the changed file was not read")
 		}
@@ -143,7 +143,7 @@ func TestAuthorities(t *testing.T) {
 	})
 }
 
-// TestOpenClient: a certificate that no server would take is refused where it is read.
+// TestOpenClient: a certificate that no server would accept is rejected when it is read.
 func TestOpenClient(t *testing.T) {
 	ca, err := NewAuthority(time.Now().AddDate(0, 0, -20), 1000)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestOpenClient(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, c.says)
 		}
 		if err == nil {
-			if shown, _ := k.Show(nil); shown != k.Now() {
+			if shown, _ := k.GetClientCertificate(nil); shown != k.Now() {
 				t.Errorf("%s: another certificate is shown", what)
 			}
 		}

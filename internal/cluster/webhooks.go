@@ -525,7 +525,7 @@ type hookFacts struct {
 
 func factsOfHook(h *Webhook) *hookFacts {
 	sum := sha256.Sum256([]byte(h.URL))
-	return &hookFacts{URL: webhook.Shown(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
+	return &hookFacts{URL: webhook.Redacted(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
 		WaitOver: h.WaitOver.String(), RotatedAt: momentOf(h.RotatedAt), Paused: h.Paused, PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
 }
 

@@ -10,14 +10,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Call is an rpc with what api/pawl/v1/*.proto says of it.
+// Call is an rpc with its options from api/pawl/v1/*.proto.
 type Call struct {
 	Name string // Service/Method
 	*pawlv1.Call
 	Method protoreflect.MethodDescriptor
 }
 
-// Calls are all rpcs of the API by their names.
+// Calls returns all rpcs of the API by their names.
 var Calls = sync.OnceValue(func() map[string]*Call {
 	calls := map[string]*Call{}
 	protoregistry.GlobalFiles.RangeFilesByPackage("pawl.v1", func(file protoreflect.FileDescriptor) bool {
@@ -37,7 +37,7 @@ var Calls = sync.OnceValue(func() map[string]*Call {
 	return calls
 })
 
-// MethodAndPath are those of a route of REST.
+// MethodAndPath returns the HTTP method and path of a REST route.
 func MethodAndPath(r *pawlv1.Route) (method, path string) {
 	switch a := r.GetAddress().(type) {
 	case *pawlv1.Route_Get:

@@ -1,5 +1,5 @@
-// Package contract holds what both faces of the API must say alike: what the proto files say about each call (calls.go), how far a request
-// may go (limits.go), which words stand for the numbers of the protocol (words.go), and how a refusal looks from outside (refusal.go).
+// Package contract holds what gRPC and REST have in common: the options of each call in the proto files (calls.go), the limits of
+// requests (limits.go), the words for the protocol's enum values (words.go), and how errors map to codes (refusal.go).
 //
-// It knows neither face, and nothing of how a call is answered.
+// It knows neither gRPC's server nor REST's, and nothing of how a call is answered.
 package contract

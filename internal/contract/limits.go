@@ -2,16 +2,17 @@ package contract
 
 import "time"
 
-// How far one request may go. What a task itself may be is task.Limits.
+// Limits of one request. Those of a task itself are task.Limits.
 const (
 	// MaxMessage is the limit of one request or answer in bytes: gRPC's messages and REST's bodies.
 	MaxMessage = 16 << 20
-	// SmallMessage is what a request may have without being counted among the large ones. It is about what a stream of gRPC costs without one.
+	// SmallMessage is the size up to which a request is not counted among the large ones. A gRPC stream costs about as much without
+	// any request.
 	SmallMessage = 16 << 10
-	// MaxExtra is how many bytes of memory one request may take, once it is decoded, beyond what its length lets expect: two or three bytes of
-	// it can become an object of hundreds. A thousand tasks with all the headers and tags that they may have stay below it.
+	// MaxExtra bounds the memory, in bytes, that one decoded request may take beyond what its length suggests: two or three bytes
+	// of a request can become an object of hundreds. A thousand tasks with the maximum of headers and tags stay below it.
 	MaxExtra = 32 << 20
-	// MaxWait is the longest a call may wait: longer ones are cut by proxies.
+	// MaxWait is the longest a call may wait: proxies cut longer ones.
 	MaxWait = time.Minute
 
 	DefaultPage = 100  // items of a list
@@ -23,19 +24,20 @@ const (
 
 	MaxAttempts = 1000 // that a task may be given
 
-	// MaxClaimBytes bounds the tasks of one answer, so that there is room in a message for what lies around the payloads.
+	// MaxClaimBytes bounds the tasks of one answer, so that a message has room for what surrounds the payloads.
 	MaxClaimBytes = 12 << 20
 
-	// MaxParts bounds what is read of a wish for parts of a queue; what is allowed is less, and is said by the cluster.
+	// MaxParts bounds the number of parts of a queue that a request may ask for when it is decoded; the cluster's limit is lower,
+	// and is enforced there.
 	MaxParts = 1 << 20
 
 	MaxScaleSlots = 100_000 // of one worker, for the figure of autoscalers
 )
 
-// MemoryFor is how many bytes of memory a request of so many is expected to take once it is decoded, beside their own number: a task of 20
-// bytes becomes an object of some 400.
+// MemoryFor returns how many bytes of memory a request of the given size is expected to take once decoded, in addition to the
+// request itself: a task of 20 bytes becomes an object of some 400.
 func MemoryFor(size int) int { return min(32*size, 1<<20) }
 
-// Replications are the numbers of replicas that a shard may have: an even one would bear no more deaths than the odd one
+// Replications are the numbers of replicas that a shard may have. An even number would tolerate no more failures than the odd one
 // below it.
 var Replications = []int{1, 3, 5, 7}

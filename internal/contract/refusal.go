@@ -12,26 +12,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// CodeInternal is the code of what must not happen: a bug here, told to the log and not to the caller.
+// CodeInternal is the code of errors that must not happen: a bug here, whose details are logged and not sent to the caller.
 const CodeInternal task.Code = "internal"
 
-// Face is how a refusal looks from outside.
-type Face struct {
+// Status is an error code in terms of gRPC and HTTP.
+type Status struct {
 	GRPC  codes.Code
 	HTTP  int
 	Title string
 }
 
-// FaceOf is the one place where refusals become codes. A code that it does not know is an internal error.
-func FaceOf(code task.Code) Face {
-	f, ok := faces[code]
+// StatusOf is the one place that maps errors to codes. A code that it does not know becomes an internal error.
+func StatusOf(code task.Code) Status {
+	f, ok := statuses[code]
 	if !ok {
-		f = faces[CodeInternal]
+		f = statuses[CodeInternal]
 	}
 	return f
 }
 
-var faces = map[task.Code]Face{
+var statuses = map[task.Code]Status{
 	task.CodeInvalidArgument:  {codes.InvalidArgument, http.StatusBadRequest, "Invalid argument"},
 	task.CodeUnauthenticated:  {codes.Unauthenticated, http.StatusUnauthorized, "Unauthenticated"},
 	task.CodePermissionDenied: {codes.PermissionDenied, http.StatusForbidden, "Permission denied"},
@@ -46,10 +46,10 @@ var faces = map[task.Code]Face{
 	CodeInternal:              {codes.Internal, http.StatusInternalServerError, "Internal error"},
 }
 
-// MaxErrorText bounds the message of a refusal in bytes: it holds pieces of what the caller sent.
+// MaxErrorText bounds an error's message in bytes: it quotes parts of what the caller sent.
 const MaxErrorText = 4 << 10
 
-// ErrorProto is a refusal as the protocol has it.
+// ErrorProto converts an error to the protocol's form.
 func ErrorProto(e *task.Error) *pawlv1.Error {
 	p := &pawlv1.Error{Code: string(e.Code), Message: task.Cut(e.Message, MaxErrorText), Reason: e.Reason, Field: e.Field,
 		Holder: e.Holder, State: pawlv1.State(e.State)}
@@ -59,7 +59,7 @@ func ErrorProto(e *task.Error) *pawlv1.Error {
 	return p
 }
 
-// FieldOf says in which field of a request the field of a refusal lies.
+// FieldOf prefixes the field of an error with its parent's path.
 func FieldOf(parent string, err error) error {
 	e, ok := task.AsError(err)
 	if !ok || e.Field == "" {
@@ -70,18 +70,18 @@ func FieldOf(parent string, err error) error {
 	return &inner
 }
 
-// Item is the path of an item of a list.
+// Item returns the path of an item of a list.
 func Item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// noRoomRest is when a request for which there was no room may be sent again.
-const noRoomRest = 5 * time.Second
+// noRoomRetryAfter is when a request that found no memory may be retried.
+const noRoomRetryAfter = 5 * time.Second
 
-// NoRoom refuses a large request that has waited for room.
+// NoRoom refuses a large request that has waited for memory in vain.
 func NoRoom() error {
-	return task.Unavailable(noRoomRest, "too many large requests are on their way to this server, in all or of this namespace")
+	return task.Unavailable(noRoomRetryAfter, "too many large requests are on their way to this server, in all or of this namespace")
 }
 
-// TooManyParts refuses a request of which too much memory would be made.
+// TooManyParts refuses a request that would take too much memory once decoded.
 func TooManyParts(field string) error {
 	return task.Invalid(field, "has so many small parts that more than %d bytes of memory, beyond its length, would be made of them", MaxExtra)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The words of schedules, by their numbers in the protocol.
+// The words of schedules, indexed by the protocol's enum values.
 var (
 	Missed       = []task.Missed{"", task.MissedOnce, task.MissedSkip, task.MissedAll}
 	Overlaps     = []task.Overlap{"", task.OverlapAllow, task.OverlapSkip}
 	TickOutcomes = []string{"", "fired", "caught_up", "triggered", "skipped"}
 )
 
-// Traits of queues, by which lists of them are narrowed.
+// Traits of queues, by which lists of them can be filtered.
 const (
 	QueueDead     = "dead"
 	QueuePoisoned = "poisoned"
@@ -23,31 +23,31 @@ const (
 	QueueNoWorker = "no_worker"
 )
 
-// QueueOrderMost is the order in which those with the most come first.
+// QueueOrderMost sorts the queues with the most first.
 const QueueOrderMost = "most"
 
-// The words of lists of queues, by their numbers in the protocol.
+// The words of lists of queues, indexed by the protocol's enum values.
 var (
 	QueueTraits = []string{"", QueueDead, QueuePoisoned, QueuePaused, QueueNoWorker}
 	QueueOrders = []string{"", QueueOrderMost}
 )
 
-// The orders of types: first those to which most happened, or that fail most.
+// The orders of task types: by how much happened to them, or by how much they fail.
 const (
 	TypeOrderMost    = "most"
 	TypeOrderFailing = "failing"
 )
 
-// TypeOrders are the words of lists of types, by their numbers in the protocol.
+// TypeOrders are the words of lists of types, indexed by the protocol's enum values.
 var TypeOrders = []string{"", TypeOrderMost, TypeOrderFailing}
 
-// The words of operations, by their numbers in the protocol.
+// The words of operations, indexed by the protocol's enum values.
 var (
 	Actions         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}
 	OperationStates = []string{"", "running", "paused", "done", "aborted", "failed"}
 )
 
-// WordOf finds the word of a number that a caller sent.
+// WordOf returns the word for an enum value that a caller sent.
 func WordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {
 	if n < 0 || int(n) >= len(words) {
 		return "", task.Invalid(field, "%d is not one that is known", n)
@@ -65,10 +65,10 @@ func NumberOf[N ~int32, W ~string](words []W, w W) N {
 	return 0
 }
 
-// IsJSON says whether a content type means a JSON value.
+// IsJSON reports whether a content type denotes a JSON value.
 func IsJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
 
-// SpanText writes a duration as the contract does: 1h30m, and not 1h30m0s.
+// SpanText formats a duration as the API does: 1h30m, not 1h30m0s.
 func SpanText(d time.Duration) string {
 	s := d.String()
 	if len(s) > 2 && s[len(s)-2:] == "0s" && s[len(s)-3] == 'm' {
@@ -80,7 +80,7 @@ func SpanText(d time.Duration) string {
 	return s
 }
 
-// RateText writes tasks a second as bulk calls are given them: 50/s, or by the minute or hour if they are slow.
+// RateText formats tasks per second as bulk calls accept them: 50/s, or per minute or hour if they are slow.
 func RateText(perSecond float64) string {
 	n, unit := perSecond, "/s"
 	if n < 1 {
@@ -89,5 +89,5 @@ func RateText(perSecond float64) string {
 	if n < 1 {
 		n, unit = perSecond*3600, "/h"
 	}
-	return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) + unit // without what the arithmetic left behind
+	return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) + unit // without rounding errors
 }

@@ -5,24 +5,24 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // for machines without a database of time zones
+	_ "time/tzdata" // for machines without a time zone database
 
 	"github.com/netresearch/go-cron"
 )
 
-// Bounds of what a schedule may say.
+// Limits of a schedule.
 const (
 	MinEvery = time.Second
 	MaxEvery = 366 * 24 * time.Hour
-	// MaxExpression is how many bytes an expression may have.
+	// MaxExpression bounds an expression, in bytes.
 	MaxExpression = 256
-	// horizon is how many years ahead a time is looked for: it covers the 29th of February around a year like 2100.
+	// horizon is how many years ahead to search: it covers 29 February around a year like 2100.
 	horizon = 9
 )
 
-// When is a rule that says at which times something is due. Its zero value is never due.
+// When is a rule for when something is due. The zero value is never due.
 type When struct {
-	spec  *cron.SpecSchedule // on the clock of zone; nil: an interval
+	spec  *cron.SpecSchedule // by the clock of zone; nil: an interval
 	zone  *time.Location
 	all   bool // the hour is *
 	every time.Duration
@@ -31,9 +31,9 @@ type When struct {
 var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor |
 	cron.Extended | cron.DowOrDom).WithMaxSearchYears(horizon)
 
-// Parse reads a cron expression: five fields (minute, hour, day of month, month, day of week), or six with seconds before them;
-// names of months and days; L, W and #; or @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration. If both days
-// are restricted, either may match, as in every cron. Zone is the name of an IANA time zone, "" for UTC.
+// Parse parses a cron expression: five fields (minute, hour, day of month, month, day of week), or six with seconds first; names of
+// months and days; L, W and #; or @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration. If both kinds of days are
+// restricted, either may match, as in every cron. Zone is the name of an IANA time zone, "" for UTC.
 func Parse(expression, zone string) (When, error) {
 	if len(expression) > MaxExpression {
 		return When{}, fmt.Errorf("%d bytes, at most %d are allowed", len(expression), MaxExpression)
@@ -73,7 +73,7 @@ func Parse(expression, zone string) (When, error) {
 
 const allHours = 1<<24 - 1
 
-// Every is due again and again at an interval of whole seconds, counted from when it began.
+// Every returns a rule that is due repeatedly at an interval of whole seconds, counted from the schedule's beginning.
 func Every(d time.Duration) (When, error) {
 	if d < MinEvery || d > MaxEvery || d%time.Second != 0 {
 		return When{}, fmt.Errorf("%v is not whole seconds between %v and %v", d, MinEvery, MaxEvery)
@@ -81,8 +81,8 @@ func Every(d time.Duration) (When, error) {
 	return When{every: d}, nil
 }
 
-// Next is the first time after t at which w is due; zero: never again. Began is when the schedule began, which intervals count
-// from. Times are of whole seconds, in UTC.
+// Next returns the first time after t at which w is due; zero: never again. Began is when the schedule began, from which intervals
+// are counted. Times are whole seconds, in UTC.
 func (w When) Next(began, t time.Time) time.Time {
 	switch {
 	case w.every > 0:
@@ -99,7 +99,7 @@ func (w When) Next(began, t time.Time) time.Time {
 	return w.nextNamed(t)
 }
 
-// Last is the last time in (after, upto] at which w is due; zero: there is none.
+// Last returns the last time in (after, upto] at which w is due; zero: there is none.
 func (w When) Last(began, after, upto time.Time) (last time.Time) {
 	some := w.Newest(began, after, upto, 1)
 	if len(some) == 0 {
@@ -108,8 +108,8 @@ func (w When) Last(began, after, upto time.Time) (last time.Time) {
 	return some[0]
 }
 
-// Newest are the last n times in (after, upto] at which w is due, the oldest first. It looks into windows that grow, so that a
-// long time costs little more than a short one.
+// Newest returns the last n times in (after, upto] at which w is due, oldest first. It searches windows of growing size, so that a
+// long range costs little more than a short one.
 func (w When) Newest(began, after, upto time.Time, n int) (times []time.Time) {
 	for window := time.Minute; ; window *= 2 {
 		from := upto.Add(-window)
@@ -130,7 +130,7 @@ func (w When) Newest(began, after, upto time.Time, n int) (times []time.Time) {
 	}
 }
 
-// onWall is what the clock of the zone shows at t, as if it were UTC.
+// onWall returns what the clock of the zone shows at t, as if it were UTC.
 func (w When) onWall(t time.Time) time.Time {
 	_, offset := t.In(w.zone).Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
@@ -138,9 +138,9 @@ func (w When) onWall(t time.Time) time.Time {
 
 func (w When) nextOnWall(wall time.Time) time.Time { return w.spec.Next(wall) }
 
-// nextNamed looks along the clock on the wall: each time that it names comes once.
+// nextNamed follows the local clock: each time that it matches is due once.
 func (w When) nextNamed(t time.Time) time.Time {
-	// Behind a clock that was put back, times that it shows again were due already: they are passed over.
+	// After the clock was put back, the times that it shows again were already due: they are skipped.
 	for wall := w.onWall(t).Add(-maxShift); ; {
 		if wall = w.nextOnWall(wall); wall.IsZero() {
 			return time.Time{}
@@ -151,10 +151,10 @@ func (w When) nextNamed(t time.Time) time.Time {
 	}
 }
 
-// maxShift is further than any clock was ever put forward or back at once, by the rules of this century.
+// maxShift is more than any clock is moved forward or back in one step under the rules of this century.
 const maxShift = 3 * time.Hour
 
-// first is the first moment at which the clock shows this time, or at which it jumps over it.
+// first returns the first moment at which the clock shows this time, or at which it jumps over it.
 func (w When) first(wall time.Time) time.Time {
 	guess := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, w.zone)
 	begin, end := guess.ZoneBounds()
@@ -180,7 +180,7 @@ func (w When) first(wall time.Time) time.Time {
 	return guess.UTC()
 }
 
-// nextOfAll looks along the time that passes: the clock is read as it goes, whatever it was set to.
+// nextOfAll follows elapsed time: it reads the clock as time passes, even where the clock was changed.
 func (w When) nextOfAll(t time.Time) time.Time {
 	for limit := t.AddDate(horizon, 0, 0); t.Before(limit); {
 		wall := w.onWall(t)

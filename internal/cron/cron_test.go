@@ -16,7 +16,7 @@ func at(t *testing.T, s string) time.Time {
 	return moment
 }
 
-// The next times of a rule, each on the clock of its zone.
+// The next times of a rule, each by the clock of its zone.
 func TestNext(t *testing.T) {
 	for _, c := range []struct {
 		name, rule, zone, from string
@@ -57,7 +57,7 @@ func TestNext(t *testing.T) {
 		{"shown twice: every second hour", "0 */2 * * *", "Europe/Berlin", "2026-10-24T23:00:00Z",
 			[]string{"2026-10-25T02:00:00+02:00", "2026-10-25T04:00:00+01:00"}},
 
-		// A clock that jumps by half an hour, and one whose midnight is missing.
+		// A clock that jumps by half an hour, and one that skips midnight.
 		{"half an hour skipped", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z",
 			[]string{"2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
 		{"half an hour skipped: all hours", "30 * * * *", "Australia/Lord_Howe", "2026-10-03T15:00:00Z",
@@ -66,7 +66,7 @@ func TestNext(t *testing.T) {
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
 		{"no midnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z",
 			[]string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"}},
-		// A whole day was left out at the date line.
+		// A whole day was skipped at the date line.
 		{"no 30th of December", "0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00Z",
 			[]string{"2011-12-31T00:00:00+14:00", "2012-01-30T12:00:00+14:00"}},
 	} {
@@ -89,8 +89,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Around every change of every clock of 2026, times only grow, no time of the wall is due twice unless the hour is *, and
-// asking from any moment between two of them gives the second.
+// Around every change of every clock of 2026, times only increase, no local time is due twice unless the hour is *, and asking at
+// any moment between two of them returns the second.
 func TestNextOnlyGrows(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "Africa/Casablanca"} {
 		for _, rule := range []string{"17 2 * * *", "0,30 0-4 * * *", "5 * * * *", "*/20 1,2,3 * * *", "0 */3 * * *"} {
@@ -116,7 +116,7 @@ func TestNextOnlyGrows(t *testing.T) {
 				seen[wall], days[wall[:len(time.DateOnly)]] = true, true
 				now = next
 			}
-			for day := 2; day < 364; day++ { // no clock jumps over a whole day
+			for day := 2; day < 364; day++ { // no clock skips a whole day
 				if date := began.AddDate(0, 0, day).Format(time.DateOnly); !days[date] {
 					t.Fatalf("%s in %s: nothing on %s", rule, zone, date)
 				}
@@ -184,7 +184,7 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// Neither a century that was missed nor a rule that is never due takes long.
+// Neither a century of missed times nor a rule that is never due takes long.
 func TestNewestOfACentury(t *testing.T) {
 	w, err := Parse("* * * * * *", "")
 	if err != nil {
@@ -275,7 +275,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// Lists with gaps and ranges that run backwards are refused by the field's name, and are still read where they are stored.
+// Lists with gaps and ranges that run backwards are rejected with the field's name, but stored ones still parse.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct{ rule, field, part string }{
 		{"1,2,,4 * * * *", "minute", `"1,2,,4"`},
@@ -298,7 +298,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", "",
 		"* * * * 7-sun", "* * * * sun-mon", "* * * 1-feb *", "* * * 2-feb *", "* * * feb-2 *",
-		"* * * * * * *", "@daily,", "5-x * * * *", "99999999999999999999-3 * * * *", // Parse refuses these
+		"* * * * * * *", "@daily,", "5-x * * * *", "99999999999999999999-3 * * * *", // Parse rejects these
 	} {
 		if err := Check(rule); err != nil {
 			t.Errorf("%q: %v", rule, err)

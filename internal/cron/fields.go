@@ -9,8 +9,8 @@ import (
 // fieldNames are the fields of an expression; the first may be missing.
 var fieldNames = []string{"second", "minute", "hour", "day of the month", "month", "day of the week"}
 
-// Check refuses fields that Parse reads generously: lists with an empty entry, and ranges that run backwards. Whoever writes one means
-// something else. Parse goes on to read them, because schedules may have been stored with them.
+// Check rejects fields that Parse accepts but that are probably mistakes: lists with an empty entry, and ranges that run backwards.
+// Parse still accepts them, because stored schedules may contain them.
 func Check(expression string) error {
 	fields := strings.Fields(expression)
 	if len(fields) > len(fieldNames) || strings.HasPrefix(expression, "@") {
@@ -44,12 +44,12 @@ func backwards(entry string) bool {
 	return ok && okTo && from > to
 }
 
-// names are those of months and days, each in its order.
+// names are the names of months and days, each in order.
 var names = []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 const months = 12
 
-// number is a bound of a range; false: it is no number and no name.
+// number returns a bound of a range; false: it is neither a number nor a name.
 func number(bound string) (int, bool) {
 	for i, name := range names {
 		switch {

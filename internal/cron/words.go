@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// maxTimes is how many times of a day the words list one by one.
+// maxTimes is how many times of day the words list one by one.
 const maxTimes = 6
 
-// Words says in English when w is due, such as "At 09:30, Monday to Friday"; "" for the zero value. Times are those of the clock in
-// the time zone of w, which the words don't name. Rules that are due at different times have different words.
+// Words describes in English when w is due, such as "At 09:30, Monday to Friday"; "" for the zero value. Times are local to the
+// time zone of w, which the words don't name. Rules that are due at different times have different words.
 func (w When) Words() string {
 	switch {
 	case w.every > 0:
@@ -34,7 +34,7 @@ func (w When) Words() string {
 	return at + ", " + days
 }
 
-// spanWords is the length of an interval, without units that are zero.
+// spanWords returns the length of an interval in words, without units that are zero.
 func spanWords(d time.Duration) string {
 	if unit, name := wholeUnit(d); d == unit {
 		return name
@@ -69,7 +69,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// timeWords tells the times of a day. Daily: they are a few of each day, rather than times that go on and on.
+// timeWords describes the times of day. Daily reports whether they are a few times each day, rather than a continuous rhythm.
 func timeWords(seconds, minutes, hours set) (at string, daily bool) {
 	if seconds.n()*minutes.n()*hours.n() <= maxTimes {
 		return "At " + listed(clockTimes(seconds, minutes, hours)), true
@@ -96,7 +96,7 @@ func timeWords(seconds, minutes, hours set) (at string, daily bool) {
 	return fieldWords(seconds, minutes, hours)
 }
 
-// oftenWords are those of a pace that divides the hour or the minute; "": it is no such pace.
+// oftenWords describes a rhythm that divides the hour or the minute evenly; "": there is none.
 func oftenWords(seconds, minutes set) string {
 	pace := func(step int, noun string) string {
 		if step == 1 {
@@ -115,7 +115,7 @@ func oftenWords(seconds, minutes set) string {
 	return ""
 }
 
-// fieldWords tell the fields one by one: what is left for rules that have no short words.
+// fieldWords describes the fields one by one: the fallback for rules that have no short description.
 func fieldWords(seconds, minutes, hours set) (at string, daily bool) {
 	var parts []string
 	if !seconds.is(0) {
@@ -138,7 +138,7 @@ func fieldWords(seconds, minutes, hours set) (at string, daily bool) {
 	return "At " + at, !hours.full()
 }
 
-// clockTimes are all times of a day.
+// clockTimes returns all times of day.
 func clockTimes(seconds, minutes, hours set) (times []string) {
 	for h := range hours.each {
 		for m := range minutes.each {
@@ -150,7 +150,7 @@ func clockTimes(seconds, minutes, hours set) (times []string) {
 	return times
 }
 
-// clock is what a clock shows, with its seconds unless they are zero. Only the first second counts.
+// clock formats a time of day, with seconds unless they are zero. Only the first of the seconds counts.
 func clock(hour, minute int, seconds set) string {
 	if seconds.is(0) {
 		return fmt.Sprintf("%02d:%02d", hour, minute)

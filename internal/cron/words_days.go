@@ -9,7 +9,7 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// monthWords are the months of a rule; "": all.
+// monthWords returns the months of a rule; "": all.
 func monthWords(spec *cron.SpecSchedule) string {
 	s := setOf(spec.Month, 1, 12)
 	if s.full() {
@@ -18,7 +18,7 @@ func monthWords(spec *cron.SpecSchedule) string {
 	return listed(s.parts(func(m int) string { return time.Month(m).String() }))
 }
 
-// dayWords are the days of a rule with their months; "": it is due on every day of its months.
+// dayWords returns the days of a rule with their months; "": it is due on every day of its months.
 func dayWords(spec *cron.SpecSchedule) string {
 	month, months := "the month", ""
 	if names := monthWords(spec); names != "" {
@@ -37,7 +37,7 @@ func dayWords(spec *cron.SpecSchedule) string {
 	return "on " + dateWords(dates, spec.DomConstraints, month) + " and " + weekdayWords(weekdays, spec.DowConstraints, month, months, true)
 }
 
-// dateWords are days of a month by their dates: "the 1st, the 15th and the last day of the month".
+// dateWords returns days of a month by date: "the 1st, the 15th and the last day of the month".
 func dateWords(dates set, more []cron.DomConstraint, month string) string {
 	var parts []string
 	if stride := dates.stride(); stride > 1 && dates.n() >= minPace {
@@ -67,7 +67,7 @@ func constraintWords(c cron.DomConstraint) string {
 	return "the last day"
 }
 
-// weekdayWords are days of the week: "Monday to Friday", "every Monday and Friday", "on the third Friday of the month".
+// weekdayWords returns days of the week: "Monday to Friday", "every Monday and Friday", "on the third Friday of the month".
 func weekdayWords(weekdays set, more []cron.DowConstraint, month, months string, every bool) string {
 	var parts []string
 	if weekdays.bits != 0 {
@@ -98,7 +98,7 @@ func nthWord(n int) string {
 	return [...]string{"first", "second", "third", "fourth", "fifth"}[n-1]
 }
 
-// weekdayNames begin with Monday, and with the day behind a gap where the days run on over the end of the week.
+// weekdayNames starts with Monday or, if the days run on across the end of the week, with the day after a gap.
 func weekdayNames(days set) []string {
 	first := 1
 	if wraps := days.bits&0b11 == 0b11 && !days.full(); wraps { // Sunday and Monday

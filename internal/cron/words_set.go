@@ -23,7 +23,7 @@ func (s set) is(n int) bool { return s.bits == 1<<n }
 func (s set) first() int    { return bits.TrailingZeros64(s.bits) }
 func (s set) last() int     { return bits.Len64(s.bits) - 1 }
 
-// each goes over the numbers.
+// each iterates over the numbers.
 func (s set) each(yield func(int) bool) {
 	for i := range 64 {
 		if s.bits>>i&1 == 1 && !yield(i) {
@@ -32,7 +32,7 @@ func (s set) each(yield func(int) bool) {
 	}
 }
 
-// stride is the distance between one number and the next; 0: there are several.
+// stride returns the distance between consecutive numbers; 0: it varies.
 func (s set) stride() (stride int) {
 	before := -1
 	for i := range s.each {
@@ -47,7 +47,7 @@ func (s set) stride() (stride int) {
 	return stride
 }
 
-// step is the stride of a pace that begins with the field and divides it, such as */15; 0: it is no such pace.
+// step returns the stride if the numbers start at the field's minimum and divide it evenly, such as */15; 0: they don't.
 func (s set) step() int {
 	stride := s.stride()
 	if size := s.max - s.min + 1; stride == 0 || s.first() != s.min || size%stride != 0 || s.n() != size/stride {
@@ -56,15 +56,15 @@ func (s set) step() int {
 	return stride
 }
 
-// run is the range that the numbers are; false: they leave some out.
+// run returns the range of the numbers; false: it has gaps.
 func (s set) run() (from, to int, through bool) {
 	return s.first(), s.last(), s.n() == s.last()-s.first()+1
 }
 
-// minPace is how many numbers of one stride are told as a pace and not one by one.
+// minPace is from how many numbers with a common stride on they are described as a rhythm and not one by one.
 const minPace = 4
 
-// named are the numbers with what they count: "minute 5", "minutes 1, 5 and 10 to 20", "every 7th minute from 3 to 59".
+// named describes the numbers with a noun: "minute 5", "minutes 1, 5 and 10 to 20", "every 7th minute from 3 to 59".
 func (s set) named(noun string) string {
 	switch stride := s.stride(); {
 	case s.full():
@@ -77,10 +77,10 @@ func (s set) named(noun string) string {
 	return noun + "s " + listed(s.parts(strconv.Itoa))
 }
 
-// minRun is how many numbers in a row are told as a range.
+// minRun is from how many consecutive numbers on they are written as a range.
 const minRun = 3
 
-// parts are the numbers, with ranges where several follow each other.
+// parts returns the numbers, with ranges where several are consecutive.
 func (s set) parts(name func(int) string) (parts []string) {
 	for i := s.first(); i <= s.last(); i++ {
 		if s.bits>>i&1 == 0 {
@@ -100,7 +100,7 @@ func (s set) parts(name func(int) string) (parts []string) {
 	return parts
 }
 
-// listed joins words as people do: "a, b and c".
+// listed joins words with commas and "and": "a, b and c".
 func listed(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

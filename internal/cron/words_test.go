@@ -81,7 +81,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestWordsTellRulesApart gives many random rules words, and sees that two of the same words are due at the same times.
+// TestWordsTellRulesApart describes many random rules, and checks that rules with the same words are due at the same times.
 func TestWordsTellRulesApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known, rules := map[string]When{}, map[string]string{}
@@ -111,7 +111,7 @@ func TestWordsTellRulesApart(t *testing.T) {
 	}
 }
 
-// same says whether two rules are due at the same times of a day, in the same months, and on the same days of two years.
+// same reports whether two rules are due at the same times of day, in the same months, and on the same days of two years.
 func same(a, b When) bool {
 	x, y := *a.spec, *b.spec
 	if x.Second<<1 != y.Second<<1 || x.Minute<<1 != y.Minute<<1 || x.Hour<<1 != y.Hour<<1 || x.Month<<1 != y.Month<<1 { // without the bit of *
@@ -128,7 +128,7 @@ func same(a, b When) bool {
 	return true
 }
 
-// randomRule makes rules of few different parts, so that many mean the same.
+// randomRule makes rules from few different parts, so that many mean the same.
 func randomRule(r *rand.Rand) string {
 	pick := func(some ...string) string { return some[r.IntN(len(some))] }
 	fields := []string{pick("0", "0", "0", "30", "*", "*/30", "0,30", "1"), pick("*", "0", "0", "30", "*/30", "0,30", "*/15", "0-59", "15-45/15", "7,9"),

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// zones remembers what was read: a few hundred at most.
+// zones caches loaded time zones: a few hundred at most.
 var zones sync.Map // name → *time.Location
 
-// location finds a time zone. "Local" is none: it would mean another place on each node.
+// location returns a time zone. "Local" is rejected: it would mean another place on each node.
 func location(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -25,7 +25,7 @@ func location(name string) (*time.Location, error) {
 	return place, nil
 }
 
-// CheckZone refuses what is no time zone.
+// CheckZone rejects an unknown time zone.
 func CheckZone(name string) error {
 	_, err := location(name)
 	return err

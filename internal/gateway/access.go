@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// What a call shows of its caller: headers in REST, metadata in gRPC. Who may go to any namespace says to which; else it is the
-// default.
+// The caller's credentials: headers in REST, metadata in gRPC. A caller that may use any namespace says which one it means;
+// otherwise it is the default.
 const (
 	headerToken     = "Authorization"
 	headerNamespace = "Pawl-Namespace"
@@ -28,25 +28,25 @@ const (
 	metaNamespace = "pawl-namespace"
 )
 
-// bearer begins the value of headerToken; its case does not matter.
+// bearer precedes the token in headerToken; its case does not matter.
 const bearer = "bearer "
 
-// shown is what a call shows of its caller.
-type shown struct {
+// callCredentials is the credentials that a call carries.
+type callCredentials struct {
 	tokens, namespaces []string
-	certificate        *auth.Certificate // at the handshake; nil: none
+	certificate        *auth.Certificate // from the handshake; nil: none
 }
 
-func shownByREST(r *http.Request) shown {
-	return shown{r.Header[headerToken], r.Header[headerNamespace], certificateOfREST(r.Context())}
+func restCredentials(r *http.Request) callCredentials {
+	return callCredentials{r.Header[headerToken], r.Header[headerNamespace], certificateOfREST(r.Context())}
 }
 
-func shownByGRPC(ctx context.Context) shown {
-	return shown{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace), certificateOfGRPC(ctx)}
+func grpcCredentials(ctx context.Context) callCredentials {
+	return callCredentials{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace), certificateOfGRPC(ctx)}
 }
 
-// token reads the token; "" for none. What is no token is refused where it is looked up.
-func (s shown) token() (string, error) {
+// token returns the token, "" if there is none. A malformed one is refused when it is looked up.
+func (s callCredentials) token() (string, error) {
 	said, err := onlyOne("authorization", headerToken, s.tokens)
 	if err != nil || len(s.tokens) == 0 {
 		return "", err
@@ -57,17 +57,17 @@ func (s shown) token() (string, error) {
 	return strings.TrimSpace(said[len(bearer):]), nil
 }
 
-// admit lets a call in that wants something, or says why not. It fills in whose the call is, and limits its context to what its token
-// may see. Leave must be called at the end of the call.
-func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ context.Context, leave func(), err error) {
+// admit authenticates and authorizes a call. It records the caller in c, and limits the context to what the token may see. The
+// caller must call leave at the end of the call.
+func (g *Gateway) admit(ctx context.Context, c *call, n need, s callCredentials) (_ context.Context, leave func(), err error) {
 	leave = func() {}
 	if n.reach == public {
 		return ctx, leave, nil
 	}
-	v, err := g.visitor(s)
+	v, err := g.authenticate(s)
 	if err == nil {
 		if err = v.may(n); err != nil {
-			g.keeper.Denied()
+			g.auth.Denied()
 		}
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 		return ctx, leave, err
 	}
 	if n.countsAsRequest(v) {
-		if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
+		if err := g.rates.take(c.namespace, g.auth.Quotas(c.namespace), 1, 0); err != nil {
 			return ctx, leave, err
 		}
 	}
@@ -86,65 +86,66 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 		return ctx, leave, tooManyCalls(g.calls, own)
 	}
 	leave = func() { g.calls.Release(c.namespace) }
-	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
-	if n.lasts { // also while no token is wanted: that may change
+	c.principal, ctx = v, task.WithScope(ctx, v.Scope())
+	if n.lasts { // also while no token is required: that may change
 		var gone func()
-		ctx, gone = g.keeper.Stay(ctx, v.Visitor, v.certificate)
+		ctx, gone = g.auth.Track(ctx, v.Principal, v.certificate)
 		leave = func() { gone(); g.calls.Release(c.namespace) }
 	}
 	return ctx, leave, nil
 }
 
-// admitFrame lets in a frame of a stream whose caller was admitted with the stream. Leave must be called at its end.
+// admitFrame admits a frame of a stream whose caller was admitted with the stream. The caller must call leave at the frame's end.
 func (g *Gateway) admitFrame(c *call) (leave func(), err error) {
-	if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
+	if err := g.rates.take(c.namespace, g.auth.Quotas(c.namespace), 1, 0); err != nil {
 		return nil, err
 	}
 	if ok, own := g.calls.TryAcquire(c.namespace); !ok {
 		return nil, tooManyCalls(g.calls, own)
 	}
-	c.visitor.Use(time.Now())
+	c.principal.Use(time.Now())
 	return func() { g.calls.Release(c.namespace) }, nil
 }
 
-// maxCalls bounds the calls that a node runs at once, workers' streams and long polls among them.
+// maxCalls bounds the concurrent calls of a node, including workers' streams and long polls.
 const maxCalls = 100_000
 
-// callRest is when a call that was one too many may be made again.
-const callRest = 5 * time.Second
+// callRetryAfter is when a call that exceeded the limit may be retried.
+const callRetryAfter = 5 * time.Second
 
 func tooManyCalls(s *admission.Slots, own bool) error {
 	if own {
-		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.PerNamespace())
+		return task.Unavailable(callRetryAfter, "the namespace has %d calls under way at this node, and can have no more", s.PerNamespace())
 	}
-	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.Size())
+	return task.Unavailable(callRetryAfter, "%d calls are under way at this node, and no more can be", s.Size())
 }
 
-// visitor is who makes a call.
-type visitor struct {
-	*auth.Visitor
-	certificate *auth.Certificate // by which it is known; nil: by a token, or not at all
+// principal is the caller of a call.
+type principal struct {
+	*auth.Principal
+	certificate *auth.Certificate // that identified it; nil: a token did, or nothing
 }
 
-// visitor finds out who calls. A token that was sent decides alone: it was chosen for this call, and a certificate is shown with all.
-func (g *Gateway) visitor(s shown) (visitor, error) {
-	if !g.keeper.On() {
-		return visitor{Visitor: auth.Anybody}, nil
+// authenticate identifies the caller. A token takes precedence over a certificate: the token was chosen for this call, while a
+// certificate is presented with every call.
+func (g *Gateway) authenticate(s callCredentials) (principal, error) {
+	if !g.auth.TokensRequired() {
+		return principal{Principal: auth.Anonymous}, nil
 	}
 	token, err := s.token()
 	if err != nil {
-		return visitor{}, err
+		return principal{}, err
 	}
 	if len(s.tokens) == 0 && s.certificate != nil {
-		v, err := g.keeper.AdmitCertificate(s.certificate)
-		return visitor{v, s.certificate}, err
+		v, err := g.auth.AdmitCertificate(s.certificate)
+		return principal{v, s.certificate}, err
 	}
-	v, err := g.keeper.Admit(token)
-	return visitor{Visitor: v}, err
+	v, err := g.auth.Admit(token)
+	return principal{Principal: v}, err
 }
 
-// may says whether the visitor's roles and the reach of its token are enough for a call.
-func (v visitor) may(n need) error {
+// may returns an error unless the principal's roles and the reach of its token suffice for a call.
+func (v principal) may(n need) error {
 	switch {
 	case n.reach == 0:
 		return denied("nobody may make this call: it has no row in the table of access")
@@ -158,8 +159,8 @@ func (v visitor) may(n need) error {
 	return nil
 }
 
-// namespace is that of the call: the token's, or the one that is asked for.
-func (g *Gateway) namespace(v visitor, s shown) (string, error) {
+// namespace returns the namespace of the call: the token's, or the requested one.
+func (g *Gateway) namespace(v principal, s callCredentials) (string, error) {
 	asked, err := onlyOne("namespace", headerNamespace, s.namespaces)
 	switch {
 	case err != nil:
@@ -175,23 +176,23 @@ func (g *Gateway) namespace(v visitor, s shown) (string, error) {
 	if !v.InAll() {
 		return "", denied("token %q is limited to namespace %q", v.Name, v.Namespace)
 	}
-	return asked, g.keeper.CheckNamespace(asked)
+	return asked, g.auth.CheckNamespace(asked)
 }
 
 func denied(format string, args ...any) error {
 	return &task.Error{Code: task.CodePermissionDenied, Message: fmt.Sprintf(format, args...)}
 }
 
-// mayUse refuses a queue that the caller's token is not good for, whether there is such a queue or not.
+// mayUse refuses a queue that the caller's token does not cover, whether the queue exists or not.
 func mayUse(ctx context.Context, queue string) error {
 	scope := task.ScopeOf(ctx)
 	if scope.Sees(queue) {
 		return nil
 	}
-	return denied("token %q is limited to the queues %s, and %q is not one of them", callOf(ctx).visitor.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+	return denied("token %q is limited to the queues %s, and %q is not one of them", callOf(ctx).principal.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
 }
 
-// mayEnqueue refuses a task, or one that is to follow it, in a queue that the caller's token is not good for.
+// mayEnqueue refuses a task if it, or a follow-up task, is in a queue that the caller's token does not cover.
 func mayEnqueue(ctx context.Context, s *task.Spec) error {
 	if task.ScopeOf(ctx).All() {
 		return nil
@@ -249,31 +250,32 @@ func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name strin
 	return c.Cluster.Spread(ctx, by, ns, name, target)
 }
 
-// Queues reads those that the call may see.
+// Queues returns the queues that the call may see.
 func (c scopedQueues) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
 	of.Within = task.ScopeOf(ctx)
 	return c.Cluster.Queues(ctx, ns, of)
 }
 
-// refusals keep the log from being flooded by callers who are not let in.
-type refusals struct {
+// refusalLog keeps refused callers from flooding the log.
+type refusalLog struct {
 	mu     sync.Mutex
 	logged time.Time
 	passed int // since then
 }
 
-// refusalRest lies between two lines of the log about callers who were not let in.
-const refusalRest = time.Second
+// refusalLogInterval is the minimum time between two log lines about refused callers.
+const refusalLogInterval = time.Second
 
-// refused logs that a caller was not let in, and how many were not since the line before. One that has shown a wrong token may have to wait.
+// refused logs that a caller was refused, and how many were since the previous line. If the caller sent a wrong token, its refusal
+// may be delayed.
 func (g *Gateway) refused(ctx context.Context, c *call, err error, shown bool) {
 	e, ok := task.AsError(err)
 	if !ok || e.Code == task.CodeUnavailable {
 		return
 	}
 	face, address := sourceOf(ctx, c)
-	g.keeper.From(address)
-	if others, ok := g.refusals.turn(); ok {
+	g.auth.NoteAddress(address)
+	if others, ok := g.refusalLog.turn(); ok {
 		g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
 	}
 	if shown && e.Code == task.CodeUnauthenticated {
@@ -281,12 +283,12 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error, shown bool) {
 	}
 }
 
-// turn says whether the log may have a line now, and how many it did not have since the one before.
-func (r *refusals) turn() (others int, ok bool) {
+// turn reports whether a line may be logged now, and how many were left out since the previous one.
+func (r *refusalLog) turn() (others int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.logged) < refusalRest {
+	if now.Sub(r.logged) < refusalLogInterval {
 		r.passed++
 		return 0, false
 	}
@@ -295,7 +297,7 @@ func (r *refusals) turn() (others int, ok bool) {
 	return others, true
 }
 
-// needOfRoute is what a route wants.
+// needOfRoute returns what a route requires of its caller.
 func needOfRoute(r *rest.Route) need {
 	if r.RPC != "" {
 		return rpcNeeds()[r.RPC]
@@ -309,10 +311,10 @@ func needOfRoute(r *rest.Route) need {
 	return need{}
 }
 
-// apiPackage begins the names of our own rpcs.
+// apiPackage precedes the names of our own rpcs.
 const apiPackage = "/pawl.v1."
 
-// needOfRPC is what an rpc wants, by its full name.
+// needOfRPC returns what an rpc, given by its full name, requires of its caller.
 func needOfRPC(method string) need {
 	if ours, ok := strings.CutPrefix(method, apiPackage); ok {
 		return rpcNeeds()[ours]

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/access.md anew")
 
-// Every call must say what it wants, and nothing else may stand in the table.
+// Every call must say what it requires, and the tables must contain nothing else.
 func TestAccessTable(t *testing.T) {
 	g := newGateway(newFake())
 	rpcs := map[string]bool{}
@@ -87,7 +87,7 @@ const (
 	tableEnd   = "<!-- end of table -->"
 )
 
-// compareTable holds docs/access.md to the code.
+// compareTable compares docs/access.md with the code.
 func compareTable(t *testing.T) {
 	b, err := os.ReadFile(accessDoc)
 	if err != nil {
@@ -112,7 +112,7 @@ func compareTable(t *testing.T) {
 
 var reachWords = map[reach]string{anyone: "nothing", anyoneAsking: "nothing", ofClaims: "queues", ofQueues: "queues", ofNamespace: "the namespace", ofCluster: "the cluster"}
 
-// accessTable has a line for each rpc.
+// accessTable returns the table, with a line for each rpc.
 func accessTable() string {
 	byRPC := map[string][]string{}
 	for _, r := range rest.Routes() {

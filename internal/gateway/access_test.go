@@ -33,19 +33,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keys are tokens with a door that knows them.
-type keys struct {
-	door   *auth.Door
+// tokenSet is a set of tokens, and an authenticator that knows them.
+type tokenSet struct {
+	auth   *auth.Authenticator
 	secret map[string]string
 	tokens []auth.Token
 }
 
-func newKeys() *keys {
-	return &keys{door: auth.NewDoor(auth.Config{Mode: auth.Always}), secret: map[string]string{}}
+func newTokenSet() *tokenSet {
+	return &tokenSet{auth: auth.NewAuthenticator(auth.Config{Mode: auth.Always}), secret: map[string]string{}}
 }
 
-// cut makes a token of a name.
-func (k *keys) cut(name string, r auth.Rights) string {
+// add creates a token with the given name.
+func (k *tokenSet) add(name string, r auth.Rights) string {
 	s := auth.NewSecret()
 	k.secret[name] = s
 	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
@@ -53,27 +53,27 @@ func (k *keys) cut(name string, r auth.Rights) string {
 	return s
 }
 
-func (k *keys) tell() {
-	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
-	k.door.Heard(time.Now())
+func (k *tokenSet) tell() {
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
+	k.auth.Refreshed(time.Now())
 }
 
-// kinds of tokens: each role alone, for a namespace; and admins that are limited or not.
-func (k *keys) cutAll() {
+// addAll creates tokens of every kind: each role alone, for a namespace; and admins that are limited or not.
+func (k *tokenSet) addAll() {
 	for _, name := range auth.RoleNames {
 		role, err := auth.ParseRoles("roles", []string{name})
 		if err != nil {
 			panic(err)
 		}
-		k.cut(name, auth.Rights{Namespace: "team", Roles: role})
+		k.add(name, auth.Rights{Namespace: "team", Roles: role})
 	}
-	k.cut("admin of mail*", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
-	k.cut("observer of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
-	k.cut("admin of all", auth.Everything)
+	k.add("admin of mail*", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k.add("observer of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
+	k.add("admin of all", auth.Everything)
 }
 
-// expected says by the table whether a token may make a call, apart from what the call names.
-func (k *keys) expected(token string, n need) codes.Code {
+// expected returns the code that the table implies for a token, apart from what the call names.
+func (k *tokenSet) expected(token string, n need) codes.Code {
 	if token == "" {
 		return codes.Unauthenticated
 	}
@@ -95,9 +95,9 @@ func (k *keys) expected(token string, n need) codes.Code {
 	return codes.OK
 }
 
-func lockedGateway(t *testing.T, k *keys) *Gateway {
+func lockedGateway(t *testing.T, k *tokenSet) *Gateway {
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Door: k.door, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Auth: k.auth, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	return g
 }
@@ -123,7 +123,7 @@ func with(ctx context.Context, token, namespace string) context.Context {
 	return ctx
 }
 
-// eachRPC calls fn for each rpc of the contract.
+// eachRPC calls fn for every rpc of the API.
 func eachRPC(fn func(name string, m protoreflect.MethodDescriptor)) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("pawl.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
@@ -136,10 +136,10 @@ func eachRPC(fn func(name string, m protoreflect.MethodDescriptor)) {
 	})
 }
 
-// Each rpc with each kind of token: refused as the table says, and let in otherwise, whatever comes of an empty request.
+// Each rpc with each kind of token: refused according to the table, otherwise admitted, whatever comes of an empty request.
 func TestRolesOverGRPC(t *testing.T) {
-	k := newKeys()
-	k.cutAll()
+	k := newTokenSet()
+	k.addAll()
 	conn := dialGateway(t, lockedGateway(t, k))
 	calls := 0
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
@@ -148,7 +148,7 @@ func TestRolesOverGRPC(t *testing.T) {
 				secret = k.secret[token]
 			}
 			patience := 5 * time.Second
-			if k.expected(token, rpcNeeds()[name]) == codes.OK && m.IsStreamingServer() { // it goes on for ever
+			if k.expected(token, rpcNeeds()[name]) == codes.OK && m.IsStreamingServer() { // it runs forever
 				patience = 50 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(with(t.Context(), secret, ""), patience)
@@ -166,7 +166,7 @@ func TestRolesOverGRPC(t *testing.T) {
 	}
 }
 
-// unserved says whether a gateway in a test has no such thing, which is no matter of tokens.
+// unserved reports whether an error only means that the test's gateway lacks something, which has nothing to do with tokens.
 func unserved(err error) bool {
 	return strings.Contains(err.Error(), "not served here") || strings.Contains(err.Error(), "no cluster")
 }
@@ -186,7 +186,7 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	}
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, apiPackage+name)
 	if err == nil {
-		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // a stream that was refused: RecvMsg tells why
+		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // a refused stream: RecvMsg returns why
 			_ = s.CloseSend()
 			err = s.RecvMsg(answer)
 		}
@@ -197,14 +197,14 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	return err
 }
 
-// Each route of REST with each kind of token, as over gRPC.
+// Each REST route with each kind of token, as over gRPC.
 func TestRolesOverREST(t *testing.T) {
-	k := newKeys()
-	k.cutAll()
+	k := newTokenSet()
+	k.addAll()
 	g := lockedGateway(t, k)
 	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}", "1", "{worker}", "w")
 	for _, r := range rest.Routes() {
-		if strings.HasSuffix(r.Path, "/events") { // they go on
+		if strings.HasSuffix(r.Path, "/events") { // they run forever
 			continue
 		}
 		n := needOfRoute(r)
@@ -240,11 +240,10 @@ func knock(g *Gateway, method, path, token, namespace string) *httptest.Response
 	return w
 }
 
-// What a token is limited to is said, and nothing of what there is.
-// A token comes with the word Bearer, in any case: what comes without it, or with another scheme, is refused whatever it holds.
+// A token must have the scheme Bearer, in any case: without it, or with another scheme, it is refused whatever it contains.
 func TestTokensComeAsBearer(t *testing.T) {
-	k := newKeys()
-	k.cutAll()
+	k := newTokenSet()
+	k.addAll()
 	g := lockedGateway(t, k)
 	secret := k.secret["observe"]
 	for said, want := range map[string]int{
@@ -257,8 +256,8 @@ func TestTokensComeAsBearer(t *testing.T) {
 		if w.Code != want || strings.Contains(w.Body.String(), secret) {
 			t.Errorf("REST, %.12q: %d %s, want %d", said, w.Code, w.Body, want)
 		}
-		s := shownByGRPC(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaToken, said)))
-		_, err := g.visitor(s)
+		s := grpcCredentials(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaToken, said)))
+		_, err := g.authenticate(s)
 		if e, _ := task.AsError(err); (err == nil) != (want == 200) || want == 401 && (e == nil || e.Code != task.CodeUnauthenticated) {
 			t.Errorf("gRPC, %.12q: %v, want %d", said, err, want)
 		}
@@ -266,8 +265,8 @@ func TestTokensComeAsBearer(t *testing.T) {
 }
 
 func TestRefusalsSayWhatIsMissing(t *testing.T) {
-	k := newKeys()
-	k.cutAll()
+	k := newTokenSet()
+	k.addAll()
 	g := lockedGateway(t, k)
 	for _, c := range []struct {
 		token, method, path, namespace string
@@ -298,10 +297,10 @@ func TestRefusalsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A task may not be enqueued, nor follow one, nor be in a group or a schedule, where the token may not.
+// A task must not be enqueued, be a follow-up, or be in a group or a schedule, in a queue that the token does not cover.
 func TestEnqueueKeepsToTheQueues(t *testing.T) {
-	k := newKeys()
-	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Operate, Queues: []string{"mail*"}})
+	k := newTokenSet()
+	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Operate, Queues: []string{"mail*"}})
 	conn := dialGateway(t, lockedGateway(t, k))
 	ctx := with(t.Context(), k.secret["mail"], "")
 	spec := func(queue string, then ...*pawlv1.TaskSpec) *pawlv1.TaskSpec {
@@ -377,7 +376,7 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 	}
 }
 
-// item0 is the refusal of the first task of a batch.
+// item0 returns the refusal of the first task of a batch.
 func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
 	if e := r.GetResults(); err == nil && len(e) == 1 && e[0].GetError().GetCode() == string(task.CodePermissionDenied) {
 		return status.Error(codes.PermissionDenied, e[0].GetError().GetMessage())
@@ -388,8 +387,8 @@ func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
 // A worker's stream and a long poll end when their token is revoked, with a refusal that says so.
 func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		secret := k.cut("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
+		k := newTokenSet()
+		secret := k.add("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
 		g := lockedGateway(t, k)
 		conn := dialGateway(t, g)
 		ctx := with(t.Context(), secret, "")
@@ -427,17 +426,17 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 	})
 }
 
-// A call that lasts ends with its leave: nothing of it stays at the door. Calls are bounded, in a namespace and in all.
+// After leave, nothing of a long call remains. Calls are limited, per namespace and in total.
 func TestCallsLeave(t *testing.T) {
-	k := newKeys()
-	k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
-	k.cut("boss", auth.Everything)
+	k := newTokenSet()
+	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
+	k.add("boss", auth.Everything)
 	g := lockedGateway(t, k)
 	g.calls = admission.NewSlots(4)
-	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
 	admit := func(who, namespace string, n need) (context.Context, func(), error) {
 		_, c := begin(t.Context(), "grpc", "test")
-		return g.admit(t.Context(), c, n, shown{tokens: []string{"Bearer " + k.secret[who]}, namespaces: []string{namespace}})
+		return g.admit(t.Context(), c, n, callCredentials{tokens: []string{"Bearer " + k.secret[who]}, namespaces: []string{namespace}})
 	}
 	long := need{ofQueues, consume, true}
 	ctx, leave, err := admit("team", "team", long)
@@ -461,10 +460,10 @@ func TestCallsLeave(t *testing.T) {
 	}
 }
 
-// A worker that is refused is told of nowhere.
+// A refused worker is not registered anywhere.
 func TestRefusedWorkersAreNotCounted(t *testing.T) {
-	k := newKeys()
-	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Consume, Queues: []string{"mail*"}})
+	k := newTokenSet()
+	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume, Queues: []string{"mail*"}})
 	g := lockedGateway(t, k)
 	for path, body := range map[string]string{"/api/v1/claim": `{"queues":["mail","sms"],"worker":"w"}`} {
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))
@@ -486,16 +485,16 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	}
 }
 
-// What a token costs an enqueue and an ack, over gRPC in memory and without a broker behind.
+// The cost of a token for an enqueue and an ack, over gRPC in memory and without a broker.
 func BenchmarkAccess(b *testing.B) {
-	k := newKeys()
-	k.cut("whole", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
-	k.cut("limited", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"sms", "mail*"}})
+	k := newTokenSet()
+	k.add("whole", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
+	k.add("limited", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"sms", "mail*"}})
 	for _, who := range []string{"nobody", "whole", "limited"} {
 		f := newFake()
 		cfg := Config{Broker: idle{f}, Cluster: idleCluster{fakeCluster{f}}}
 		if who != "nobody" {
-			cfg.Door = k.door
+			cfg.Auth = k.auth
 		}
 		g := New(cfg)
 		conn := dialGateway(b, g)
@@ -507,7 +506,7 @@ func BenchmarkAccess(b *testing.B) {
 			b.Run(name+"/"+who, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					k.door.Heard(time.Now())
+					k.auth.Refreshed(time.Now())
 					if err := call(); err != nil {
 						b.Fatal(err)
 					}
@@ -520,11 +519,11 @@ func BenchmarkAccess(b *testing.B) {
 	}
 }
 
-// A call that is limited to some queues comes to no other by way of the cluster, and one that no table knows is nobody's.
+// A call limited to some queues reaches no other through the cluster, and a call in no table is refused to everybody.
 func TestQueuesBeyondAToken(t *testing.T) {
 	c := scopedQueues{fakeCluster{newFake()}}
 	whole, call := begin(t.Context(), "grpc", "test")
-	call.visitor = visitor{Visitor: auth.Anybody}
+	call.principal = principal{Principal: auth.Anonymous}
 	limited := task.WithScope(whole, task.Scope{Queues: []string{"mail*"}})
 	for what, do := range map[string]func(context.Context, string) error{
 		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
@@ -547,7 +546,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 		}
 	}
 	for _, n := range []need{needOfRPC("/pawl.v1.ProducerService/Steal"), needOfRPC("/other.Service/Call"), needOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
-		if e, _ := task.AsError(call.visitor.may(n)); n.reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
+		if e, _ := task.AsError(call.principal.may(n)); n.reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("a call that is in no table needs %+v: %v", n, e)
 		}
 	}
@@ -557,87 +556,87 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	if _, err := newGateway(newFake()).markerQuery(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
 		t.Errorf("markers of another queue: %v", err)
 	}
-	if _, err := (&Gateway{}).namespace(visitor{Visitor: auth.Anybody}, shown{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
+	if _, err := (&Gateway{}).namespace(principal{Principal: auth.Anonymous}, callCredentials{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v", err)
 	}
 }
 
-// A call shows one token, and what it lacks is counted where callers are let in.
+// A call has one token, and missing rights are counted as refusals.
 func TestRefusalsAreCounted(t *testing.T) {
-	if _, err := (shown{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
+	if _, err := (callCredentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
 		t.Errorf("two tokens: %v", err)
 	}
 	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
-		if token, err := (shown{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
+		if token, err := (callCredentials{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
 			t.Errorf("%q: token %q, %v", said, token, err)
 		}
 	}
-	k := newKeys()
-	k.cutAll()
+	k := newTokenSet()
+	k.addAll()
 	g := lockedGateway(t, k)
-	if _, err := g.visitor(shown{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
+	if _, err := g.authenticate(callCredentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
 		t.Errorf("what is no token: %v", err)
 	}
 	for i, c := range []struct {
 		token string
 		n     need
-		want  uint64 // refused by rights so far
-		seats int    // calls under way afterwards
+		want  uint64 // refused for lack of rights so far
+		seats int    // calls in progress afterwards
 	}{{k.secret["observe"], need{ofQueues, observe, false}, 0, 1}, {k.secret["observe"], need{ofQueues, produce, false}, 1, 1}, {"x", need{ofQueues, produce, false}, 1, 1}, {k.secret["admin"], need{ofCluster, 0, false}, 2, 1}} {
-		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7")}), "grpc", "test")
-		_, _, _ = g.admit(ctx, call, c.n, shown{tokens: []string{"Bearer " + c.token}})
-		if got := k.door.Failed(auth.FailedRights); got != c.want || g.calls.InUse() != c.seats {
+		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, c.n, callCredentials{tokens: []string{"Bearer " + c.token}})
+		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.calls.InUse() != c.seats {
 			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.calls.InUse())
 		}
 	}
 	var lines strings.Builder
-	g.refusals, g.log = refusals{}, slog.New(slog.NewTextHandler(&lines, nil))
+	g.refusalLog, g.log = refusalLog{}, slog.New(slog.NewTextHandler(&lines, nil))
 	for range 2 {
-		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7")}), "grpc", "test")
-		_, _, _ = g.admit(ctx, call, need{ofQueues, produce, false}, shown{tokens: []string{"Bearer " + k.secret["observe"]}})
+		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, need{ofQueues, produce, false}, callCredentials{tokens: []string{"Bearer " + k.secret["observe"]}})
 	}
 	if strings.Count(lines.String(), "a caller was not let in") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
 		t.Errorf("the log says %s", lines.String())
 	}
-	if _, from := k.door.Refused(); from != "192.0.2.7" {
+	if _, from := k.auth.Refused(); from != "192.0.2.7" {
 		t.Errorf("the last came from %q", from)
 	}
-	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
-	k.door.Heard(time.Now())
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
+	k.auth.Refreshed(time.Now())
 	g.rates = newRates(1)
-	for i := range 3 { // a call by itself takes none of the bytes
+	for i := range 3 { // a call itself takes no bytes
 		ctx, call := begin(t.Context(), "grpc", "test")
-		if _, _, err := g.admit(ctx, call, need{ofQueues, produce, false}, shown{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
+		if _, _, err := g.admit(ctx, call, need{ofQueues, produce, false}, callCredentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
 			t.Errorf("call %d of one that has a byte a second: %v", i, err)
 		}
 		if _, err := g.admitFrame(call); err != nil {
 			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
 		}
 	}
-	for _, err := range []error{io.EOF, errPlanted} { // which is nobody's fault
+	for _, err := range []error{io.EOF, errPlanted} { // nobody's fault
 		_, call := begin(t.Context(), "grpc", "test")
 		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
 			t.Errorf("%v is logged as a refusal: %s", err, lines.String())
 		}
-		if _, from := k.door.Refused(); from != "192.0.2.7" {
+		if _, from := k.auth.Refused(); from != "192.0.2.7" {
 			t.Errorf("%v counts as a refusal, from %q", err, from)
 		}
 	}
 	open := newGateway(newFake())
-	if v, err := open.visitor(shown{tokens: []string{"Basic x"}}); err != nil || v.Visitor != auth.Anybody {
+	if v, err := open.authenticate(callCredentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
 		t.Errorf("where no token is wanted: %+v, %v", v, err)
 	}
 }
 
-// The log has a line about refusals now and then, with how many it had none of.
+// Refusals are logged at intervals, with the number that were left out.
 func TestRefusalsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r refusals
+		var r refusalLog
 		for i, c := range []struct {
 			after  time.Duration
 			others int
 			ok     bool
-		}{{0, 0, true}, {0, 0, false}, {refusalRest - 1, 0, false}, {1, 2, true}, {refusalRest, 0, true}, {1, 0, false}, {refusalRest, 1, true}} {
+		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false}, {refusalLogInterval, 1, true}} {
 			pass(c.after)
 			if others, ok := r.turn(); others != c.others || ok != c.ok {
 				t.Errorf("refusal %d: %d others, %t, want %d, %t", i, others, ok, c.others, c.ok)

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ListArchive reads a page of the dead-letter archive, newest first.
-func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest) (*pawlv1.ListArchiveResponse, error) {
+// ListArchive returns a page of the dead-letter archive, newest first.
+func (g operatorService) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest) (*pawlv1.ListArchiveResponse, error) {
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func outcomeNamed(name string) pawlv1.Outcome {
 }
 
 // RestoreArchive enqueues archived dead letters as new tasks.
-func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveRequest) (*pawlv1.RestoreArchiveResponse, error) {
+func (g operatorService) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveRequest) (*pawlv1.RestoreArchiveResponse, error) {
 	if n := len(r.GetPlaces()); n == 0 || n > contract.MaxSelected {
 		return nil, task.Invalid("places", "%d places, 1 to %d are allowed", n, contract.MaxSelected)
 	}
@@ -112,7 +112,7 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 	out := &pawlv1.RestoreArchiveResponse{}
 	var specs []*pawlv1.TaskSpec
 	back := &restoring{by: by}
-	var restored []*pawlv1.RestoredTask // of each spec
+	var restored []*pawlv1.RestoredTask // one per spec
 	for _, place := range r.GetPlaces() {
 		one := &pawlv1.RestoredTask{Place: place}
 		out.Results = append(out.Results, one)
@@ -130,30 +130,31 @@ func (g operators) RestoreArchive(ctx context.Context, r *pawlv1.RestoreArchiveR
 	return out, nil
 }
 
-// restoring is what is known of tasks that come back from the archive beside their specs.
+// restoring is what is known, besides their specs, of tasks restored from the archive.
 type restoring struct {
 	by task.Author
-	of []origin // of each spec
+	of []origin // one per spec
 }
 
-// origin is the dead letter that a spec was made of.
+// origin is the dead letter that a spec was made from.
 type origin struct {
 	id     task.ID
 	ended  time.Time
 	parent *task.Parent
 }
 
-// complete gives the spec of a task what no producer can say.
+// complete sets the fields of a task that no producer can set.
 func (b *restoring) complete(s *task.Spec, ns string, i int) {
 	s.Restored, s.Parent = &b.by, b.of[i].parent
 	s.Restore(ns, b.of[i].id, b.of[i].ended)
 }
 
-// maxPlace bounds the name of a place in an archive: those of a node, a file and a line.
+// maxPlace bounds the name of a place in an archive: a node, a file and a line.
 const maxPlace = 256
 
-// archivedSpec makes of an archived task what a producer would say to enqueue it again. What the task had by itself it has again; expires_in
-// counts from now. It takes its idempotency key over, and asks for its unique key anew. What was to follow it follows the new one.
+// archivedSpec returns the spec with which a producer would enqueue an archived task again. It has the task's own settings;
+// expires_in counts from now. It takes over the idempotency key, and requests the unique key again. The task's follow-ups follow
+// the new one.
 func (g *Gateway) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, origin, error) {
 	if len(place) > maxPlace {
 		return nil, origin{}, task.Invalid("places", "%d bytes, at most %d are allowed", len(place), maxPlace)

@@ -18,25 +18,25 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What needs attention is decided here, and nowhere else. docs/alerts.md says of each what to do.
+// What needs attention is decided here, and nowhere else. docs/alerts.md says what to do about each.
 
 const (
-	// badRate is which part of the attempts of an hour may end badly, if there were at least fewAttempts.
+	// badRate is the share of an hour's attempts that may end badly, if there were at least fewAttempts.
 	badRate     = 0.2
 	fewAttempts = 10
-	// soundTime is for how long attempts must have ended well for what was before to be over.
-	soundTime = 15 * time.Minute
-	// lastDays is how long a certificate must last.
+	// recoveryTime is how long attempts must have succeeded for earlier failures to be over.
+	recoveryTime = 15 * time.Minute
+	// lastDays is how long a certificate must remain valid.
 	lastDays = 14 * 24 * time.Hour
-	// hookFails is how many attempts for a webhook must fail in a row, hookLate how long a notice may wait, and hookDropped for how long it
-	// is told that some were dropped.
+	// hookFails is how many consecutive attempts of a webhook must fail, hookLate how long a notification may wait, and hookDropped
+	// for how long dropped notifications are reported.
 	hookFails   = 3
 	hookLate    = 15 * time.Minute
 	hookDropped = time.Hour
-	// maxWhy bounds what a line says of why a webhook fails, in bytes.
+	// maxWhy bounds the reason why a webhook fails in a line, in bytes.
 	maxWhy = 160
-	// apart is how many lines there are of one matter; more of them are summed up in one.
-	apart = 3
+	// maxLines is the maximum number of lines for one kind of problem; more are summed up in one.
+	maxLines = 3
 )
 
 // Severities.
@@ -45,115 +45,115 @@ const (
 	warning  = "warning"
 )
 
-// matter is one thing that can need attention, of one subject or of many.
-type matter struct {
+// problem is one kind of problem that can need attention, of one subject or of many.
+type problem struct {
 	severity, kind string
-	least          bool // the gravest has the least value
-	// sum says it of n subjects at once; total are their values together, most names the gravest.
+	least          bool // the smallest value is the most severe
+	// sum describes n subjects in one line; total is the sum of their values, most names the most severe.
 	sum func(n int64, total float64, most string) string
 }
 
-// What can need attention, the gravest first. A list of it has at most apart lines of each, so that nothing pushes anything else out.
+// What can need attention, most severe first. A list has at most maxLines lines of each, so that no kind crowds out another.
 var (
-	noLeader = matter{severity: critical, kind: "shard", sum: func(n int64, _ float64, most string) string {
+	noLeader = problem{severity: critical, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s shards have no leader: %s", grouped(n), most)
 	}}
-	nodeAway = matter{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
+	nodeAway = problem{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s nodes give no answer, longest: %s", grouped(n), most)
 	}}
-	clockWrong = matter{severity: critical, kind: "clock", sum: func(n int64, _ float64, most string) string {
+	clockWrong = problem{severity: critical, kind: "clock", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the clocks of %s nodes are wrong, most: %s", grouped(n), most)
 	}}
-	diskFull = matter{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
+	diskFull = problem{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes have less room than --min-free, least: %s", grouped(n), most)
 	}}
-	diskLow = matter{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
+	diskLow = problem{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are nearly full, most: %s", grouped(n), most)
 	}}
-	certificateEnds = matter{severity: critical, kind: "certificate"}
-	deadLetters     = matter{severity: critical, kind: "dead_letters"}
-	noWorker        = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
+	certificateEnds = problem{severity: critical, kind: "certificate"}
+	deadLetters     = problem{severity: critical, kind: "dead_letters"}
+	noWorker        = problem{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s, and no worker takes them; most: %s", grouped(n), ready(int64(total)), most)
 	}}
-	noWorkerForType = matter{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
+	noWorkerForType = problem{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s of types that no worker takes; most: %s", grouped(n), ready(int64(total)), most)
 	}}
-	webhookDisabled = matter{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
+	webhookDisabled = problem{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s webhooks are disabled until somebody resumes them, longest: %s", grouped(n), most)
 	}}
-	webhookFails = matter{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
+	webhookFails = problem{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s webhooks fail, longest: %s", grouped(n), most)
 	}}
-	webhookDrops = matter{severity: warning, kind: "webhook", sum: func(n int64, total float64, most string) string {
+	webhookDrops = problem{severity: warning, kind: "webhook", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"), most)
 	}}
-	nodeRestarts = matter{severity: warning, kind: "node", sum: func(n int64, _ float64, most string) string {
+	nodeRestarts = problem{severity: warning, kind: "node", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s nodes start again and again, most often: %s", grouped(n), most)
 	}}
-	diskSlow = matter{severity: warning, kind: "disk", sum: func(n int64, _ float64, most string) string {
+	diskSlow = problem{severity: warning, kind: "disk", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are much slower than those of the others: %s", grouped(n), most)
 	}}
-	deadLettersKept = matter{severity: warning, kind: "dead_letters"}
-	failureRates    = matter{severity: warning, kind: "failure_rate"}
-	fewReplicas     = matter{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
+	deadLettersKept = problem{severity: warning, kind: "dead_letters"}
+	failureRates    = problem{severity: warning, kind: "failure_rate"}
+	fewReplicas     = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s shards have fewer replicas that answer than they should: %s", grouped(n), most)
 	}}
-	replicaLags = matter{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
+	replicaLags = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s replicas of shards are far behind, most: %s", grouped(n), most)
 	}}
-	longWait = matter{severity: warning, kind: "oldest_wait", sum: func(n int64, _ float64, most string) string {
+	longWait = problem{severity: warning, kind: "oldest_wait", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("tasks of %s queues have waited longer than their max_wait, the longest in %s", grouped(n), most)
 	}}
-	breakerOpen = matter{severity: warning, kind: "breaker_open", sum: func(n int64, total float64, most string) string {
+	breakerOpen = problem{severity: warning, kind: "breaker_open", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("breakers of %s queues hold back %s, most: %s", grouped(n), ready(int64(total)), most)
 	}}
-	queuePaused = matter{severity: warning, kind: "queue_paused", sum: func(n int64, total float64, most string) string {
+	queuePaused = problem{severity: warning, kind: "queue_paused", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues are paused, and have %s, most: %s", grouped(n), ready(int64(total)), most)
 	}}
-	scheduleLate = matter{severity: warning, kind: "schedule_late", sum: func(n int64, _ float64, most string) string {
+	scheduleLate = problem{severity: warning, kind: "schedule_late", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	matters = []*matter{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+	problems = []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
 		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
-// situation is what is known when somebody asks what needs attention.
+// situation is everything that is known when attention is computed.
 type situation struct {
 	report      stats.Report
 	hour        stats.Report // the last
 	late        []stats.LateTick
 	status      broker.NamespaceStatus
-	away        []string // nodes that gave no answer
+	away        []string // nodes that did not answer
 	webhooks    []cluster.WebhookView
 	certificate time.Time
-	narrow      bool // it is told to somebody of one namespace, whom the cluster is no business of
+	narrow      bool // for a caller limited to one namespace, whom the cluster doesn't concern
 	overview    cluster.Overview
-	known       bool // overview is
+	known       bool // whether overview is known
 }
 
-// lookAround asks how the cluster stands; not ok if it should answer and does not.
-func (g *Gateway) lookAround(ctx context.Context) (cluster.Overview, bool) {
+// askOverview asks for the state of the cluster; it is not ok if the answer is missing.
+func (g *Gateway) askOverview(ctx context.Context) (cluster.Overview, bool) {
 	if g.cfg.Admin == nil {
 		return cluster.Overview{}, true
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
 	o, err := g.cfg.Admin.Overview(ctx)
 	return o, err == nil
 }
 
-// lookTime bounds how long the cluster is asked.
-const lookTime = 2 * time.Second
+// overviewTimeout bounds how long to wait for the cluster's answer.
+const overviewTimeout = 2 * time.Second
 
-// lookAtWebhooks asks how the webhooks of a namespace are doing. Without an answer nothing is known of them: that the system shard gives
-// none is told by itself.
-func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.WebhookView {
+// askWebhooks asks for the state of a namespace's webhooks. Without an answer nothing is known of them: that the system shard
+// does not answer is reported separately.
+func (g *Gateway) askWebhooks(ctx context.Context, ns string) []cluster.WebhookView {
 	if g.cfg.Webhooks == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
 	hooks, err := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
 	if err != nil {
@@ -162,10 +162,10 @@ func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.Webho
 	return hooks
 }
 
-// Slowed is how many refusals of wrong tokens had to wait, since the start.
+// Slowed returns how many refusals of wrong tokens were delayed since the start.
 func (g *Gateway) Slowed() uint64 { return g.throttle.slowed.Load() }
 
-// CertificateEnds is when the certificate ends that clients are shown; zero: there is none.
+// CertificateEnds returns when the server's certificate expires; zero: there is none.
 func (g *Gateway) CertificateEnds() time.Time {
 	if g.cfg.Certificate == nil {
 		return time.Time{}
@@ -184,27 +184,27 @@ func (g *Gateway) CertificateEnds() time.Time {
 	return leaf.NotAfter
 }
 
-// findings are what was found to need attention.
-type findings map[*matter]*found
+// findings are the problems found.
+type findings map[*problem]*problemLines
 
-type found struct {
+type problemLines struct {
 	lines  []*pawlv1.Attention
-	others int64   // subjects that are not named, none of them graver than those that are
-	value  float64 // theirs together
+	others int64   // subjects that are not named, none of them more severe than those that are
+	value  float64 // sum over the others
 }
 
-func (f findings) add(m *matter, subject string, value float64, format string, args ...any) {
+func (f findings) add(m *problem, subject string, value float64, format string, args ...any) {
 	if f[m] == nil {
-		f[m] = &found{}
+		f[m] = &problemLines{}
 	}
 	f[m].lines = append(f[m].lines, &pawlv1.Attention{Kind: m.kind, Severity: m.severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
 }
 
-func (f findings) last(m *matter) *pawlv1.Attention { return f[m].lines[len(f[m].lines)-1] }
+func (f findings) last(m *problem) *pawlv1.Attention { return f[m].lines[len(f[m].lines)-1] }
 
-// list is what was found, the gravest first, and many of one matter in one line.
+// list returns what was found, most severe first, with many of one kind in one line.
 func (f findings) list() (list []*pawlv1.Attention) {
-	for _, m := range matters {
+	for _, m := range problems {
 		if of := f[m]; of != nil {
 			list = append(list, of.told(m)...)
 		}
@@ -212,22 +212,22 @@ func (f findings) list() (list []*pawlv1.Attention) {
 	return list
 }
 
-// told are the lines of a matter: few, or one that sums them up.
-func (of *found) told(m *matter) []*pawlv1.Attention {
+// told returns the lines for one kind: a few, or one that sums them up.
+func (of *problemLines) told(m *problem) []*pawlv1.Attention {
 	slices.SortStableFunc(of.lines, func(a, b *pawlv1.Attention) int {
 		if m.least {
 			a, b = b, a
 		}
 		return cmp.Compare(b.Value, a.Value)
 	})
-	if of.others == 0 && len(of.lines) <= apart {
+	if of.others == 0 && len(of.lines) <= maxLines {
 		return of.lines
 	}
 	n, total := int64(len(of.lines))+of.others, of.value
-	names := make([]string, 0, apart)
+	names := make([]string, 0, maxLines)
 	for i, l := range of.lines {
 		n, total = n+l.More, total+l.Value
-		if i < apart && !slices.Contains(names, l.Subject) {
+		if i < maxLines && !slices.Contains(names, l.Subject) {
 			names = append(names, l.Subject)
 		}
 	}
@@ -236,7 +236,7 @@ func (of *found) told(m *matter) []*pawlv1.Attention {
 		Detail: m.sum(n, total, strings.Join(names, ", "))}}
 }
 
-// attention lists what needs attention, the gravest first.
+// attention lists what needs attention, most severe first.
 func (s *situation) attention(now time.Time) []*pawlv1.Attention {
 	f := findings{}
 	if !s.narrow {
@@ -261,18 +261,18 @@ func (s *situation) ofCluster(now time.Time, f findings) {
 	s.ofShards(f)
 }
 
-// nodeMatters are the troubles of nodes that need attention. One that a new leader has not heard of yet may be well.
-var nodeMatters = map[cluster.ProblemKind]*matter{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
+// nodeProblems are the problems of nodes that need attention. A node that a new leader has not heard from yet may be fine.
+var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
 	cluster.NodeRestart: &nodeRestarts}
 
-// ofNodes looks at nodes: those that are away, not heard of or without an answer just now, and those that have troubles.
+// ofNodes checks nodes: those that are away, those that did not answer just now, and those with problems.
 func (s *situation) ofNodes(f findings) {
 	told := map[string]bool{}
 	for _, p := range s.overview.Problems() {
 		if p.Kind == cluster.NodeAway {
 			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
 			told[p.Node] = true
-		} else if m := nodeMatters[p.Kind]; m != nil {
+		} else if m := nodeProblems[p.Kind]; m != nil {
 			f.add(m, p.Node, p.Value, "%s", p.Text)
 		}
 	}
@@ -283,13 +283,13 @@ func (s *situation) ofNodes(f findings) {
 	}
 }
 
-// shardMatters are the troubles of shards that need attention. What only takes time does not.
-var shardMatters = map[cluster.ProblemKind]*matter{cluster.NoLeader: &noLeader, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
+// shardProblems are the problems of shards that need attention. What merely takes time does not.
+var shardProblems = map[cluster.ProblemKind]*problem{cluster.NoLeader: &noLeader, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
 
-// ofShards looks at shards, all that have the same trouble at once.
+// ofShards checks shards; all that have the same problem share a line.
 func (s *situation) ofShards(f findings) {
 	for _, p := range s.overview.Problems() {
-		if m := shardMatters[p.Kind]; m != nil {
+		if m := shardProblems[p.Kind]; m != nil {
 			f.add(m, strconv.FormatUint(uint64(p.Shards[0]), 10), p.Value, "%s", p.Text)
 			f.last(m).More = int64(len(p.Shards) - 1)
 		}
@@ -321,7 +321,7 @@ func (s *situation) ofQueues(f findings) {
 	}
 }
 
-// ofTasks looks at what became of tasks.
+// ofTasks checks the outcomes of tasks.
 func (s *situation) ofTasks(f findings) {
 	switch kept := max(s.status.Dead, s.status.NewDead, 0); {
 	case s.status.NewDead > 0:
@@ -336,9 +336,9 @@ func (s *situation) ofTasks(f findings) {
 	s.ofFailures(f)
 }
 
-// ofFailures looks at how many attempts end badly: in the last hour, unless all is well again since.
+// ofFailures checks how many attempts fail: over the last hour, unless they have been succeeding since.
 func (s *situation) ofFailures(f findings) {
-	total, since := s.hour.Total(), s.hour.Lately(soundTime, stats.Hour)
+	total, since := s.hour.Total(), s.hour.Lately(recoveryTime, stats.Hour)
 	rate := failureRate(total)
 	if rate <= badRate || total.Bad()+total.Succeeded < fewAttempts || since.Succeeded > 0 && failureRate(since) <= badRate {
 		return
@@ -351,7 +351,7 @@ func (s *situation) ofFailures(f findings) {
 	f.add(&failureRates, "", rate, "%.0f %% of the attempts of the last hour ended badly%s", 100*rate, worst)
 }
 
-// queueWords names a queue in a sentence, or all those that have no figures of their own.
+// queueWords names a queue in a sentence, or all queues without figures of their own.
 func queueWords(name string) string {
 	if name == stats.Other {
 		return "other queues"
@@ -366,7 +366,7 @@ func typeWords(name string) string {
 	return "type " + name
 }
 
-// ofWebhooks looks at those whose receivers hear nothing, though nobody paused them.
+// ofWebhooks checks webhooks whose receivers get nothing although they are not paused.
 func (s *situation) ofWebhooks(now time.Time, f findings) {
 	since := func(at time.Time) time.Duration { return max(now.Sub(at), 0).Truncate(time.Second) }
 	for i := range s.webhooks {
@@ -380,15 +380,15 @@ func (s *situation) ofWebhooks(now time.Time, f findings) {
 				plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
 		case state != cluster.HookPaused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
 			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince.Time()),
-				lead(": ", task.Cut(h.LastError, maxWhy)))
+				prefixed(": ", task.Cut(h.LastError, maxWhy)))
 		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:
 			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"), since(h.DroppedAt.Time()))
 		}
 	}
 }
 
-// lead puts something before a text, if there is one.
-func lead(before, text string) string {
+// prefixed prefixes a text, if there is one.
+func prefixed(before, text string) string {
 	if text == "" {
 		return ""
 	}
@@ -407,7 +407,7 @@ func (s *situation) ofSchedules(f findings) {
 
 func ready(n int64) string { return plural(n, "ready task") }
 
-// plural is a number of things: "1 tick", "14,000 ticks".
+// plural formats a number of things: "1 tick", "14,000 ticks".
 func plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -415,7 +415,7 @@ func plural(n int64, thing string) string {
 	return grouped(n) + " " + thing + "s"
 }
 
-// grouped writes 1234567 as 1,234,567.
+// grouped formats 1234567 as 1,234,567.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {

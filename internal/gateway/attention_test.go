@@ -29,7 +29,7 @@ func TestAttention(t *testing.T) {
 	queue := func(s *broker.QueueStatus) situation {
 		return situation{known: true, status: broker.NamespaceStatus{Busy: []*broker.QueueStatus{s}}}
 	}
-	// held is a queue of which one task of seven waits for a reason.
+	// held is a queue in which one of seven tasks waits for a reason.
 	held := func(why task.Why) situation {
 		s := busy("q", 0)
 		s.Blocked = []broker.Blocked{{Why: why, Tasks: 1}}
@@ -38,7 +38,7 @@ func TestAttention(t *testing.T) {
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
-	// course is an hour in which some ended so long ago, and others just now.
+	// course is an hour in which some attempts ended the given time ago, and others just now.
 	course := func(then stats.Rates, ago time.Duration, now stats.Rates) situation {
 		rates := make([]stats.Rates, 360)
 		rates[359-int(ago/stats.Hour.Step())], rates[359] = then, now
@@ -121,7 +121,7 @@ func TestAttention(t *testing.T) {
 	golden(t, "testdata/attention.txt", []byte(told.String()))
 }
 
-// TestManyNeedAttention: what thousands of subjects have in common is one line with the gravest of them, and pushes nothing out.
+// TestManyNeedAttention: thousands of subjects with one problem take one line with the most severe of them, and crowd out nothing.
 func TestManyNeedAttention(t *testing.T) {
 	s := situation{known: true, status: broker.NamespaceStatus{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
 	for i := range 200 {
@@ -168,7 +168,7 @@ warning dead_letters  +0: 2,500 dead letters, none of them from the last hour
 	}
 }
 
-// TestOthersAreNoQueue: queues, or types, that have no figures of their own are not named as if they were one.
+// TestOthersAreNoQueue: queues or types without figures of their own are not named as if they were one.
 func TestOthersAreNoQueue(t *testing.T) {
 	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Failed: 90, Succeeded: 10}},
 		Failing: []stats.Failing{{Queue: stats.Other, Type: stats.Other, Failures: 90}}}}
@@ -178,7 +178,7 @@ func TestOthersAreNoQueue(t *testing.T) {
 	}
 }
 
-// TestWebhooksNeedAttention: those whose receivers hear nothing are told of, also to who sees one namespace alone.
+// TestWebhooksNeedAttention: webhooks whose receivers get nothing are reported, also to callers of a single namespace.
 func TestWebhooksNeedAttention(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) store.Time { return store.TimeOf(now.Add(-d)) }
@@ -187,7 +187,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		name  string
 		hook  cluster.Webhook
 		is    cluster.WebhookStatus
-		since time.Duration // of the oldest notice
+		since time.Duration // of the oldest notification
 		want  string
 	}{
 		{"one that is well", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, time.Minute, ""},
@@ -232,9 +232,9 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	}
 }
 
-// The certificate that the server shows ends when its leaf does; where there is none nobody can tell.
+// The server's certificate expires when its leaf does; without a certificate the time is unknown.
 func TestCertificateEnds(t *testing.T) {
-	g := &guild{t: t}
+	g := &certGateway{t: t}
 	cert := g.certify(g.authority(), "n1", "localhost")
 	parsed, err := x509.ParseCertificate(cert.Certificate[0])
 	if err != nil {
@@ -258,17 +258,17 @@ func TestCertificateEnds(t *testing.T) {
 	}
 }
 
-// A gateway without a cluster to look after has nothing to tell of it, and refuses what would change it.
+// A gateway without a cluster reports nothing of one, and refuses to change it.
 func TestWithoutACluster(t *testing.T) {
 	f := newFake()
 	g := New(Config{Broker: f, Cluster: fakeCluster{f}, NodeName: func(n uint64) string { return fmt.Sprint("node-", n) }})
-	if o, known := g.lookAround(t.Context()); !known || len(o.Nodes) != 0 {
+	if o, known := g.askOverview(t.Context()); !known || len(o.Nodes) != 0 {
 		t.Errorf("got %+v, %t", o, known)
 	}
-	if hooks := g.lookAtWebhooks(t.Context(), "default"); hooks != nil {
+	if hooks := g.askWebhooks(t.Context(), "default"); hooks != nil {
 		t.Errorf("got webhooks %v", hooks)
 	}
-	if err := (clusters{Gateway: g}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
+	if err := (clusterService{Gateway: g}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
 		t.Errorf("a change: %v", err)
 	}
 	calls := unaryCalls{}
@@ -281,10 +281,10 @@ func TestWithoutACluster(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := (clusters{Gateway: g}).Backup(nil, nil); err != errNoAdmin {
+	if err := (clusterService{Gateway: g}).Backup(nil, nil); err != errNoAdmin {
 		t.Errorf("a backup: %v", err)
 	}
-	workers{Gateway: g}.tellNode(&pipeStream{ctx: t.Context()}) // there is none to tell of
+	workerService{Gateway: g}.tellNode(&pipeStream{ctx: t.Context()}) // there is none to report
 	hooks := webhookService{Gateway: g}
 	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
 	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
@@ -299,14 +299,14 @@ func TestWithoutACluster(t *testing.T) {
 	}
 	f.admin.refuses = errPlanted
 	g.cfg.Admin = f.admin
-	if _, known := g.lookAround(t.Context()); known {
+	if _, known := g.askOverview(t.Context()); known {
 		t.Error("a cluster that gives no answer is known")
 	}
 }
 
-// What many have in common is told with its number and its gravest subjects, whatever it is.
+// Many subjects with the same problem are reported by number and with the most severe ones, whatever the problem.
 func TestMattersInCommon(t *testing.T) {
-	for _, m := range []*matter{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
+	for _, m := range []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
 		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
 			t.Errorf("%s: %s", m.kind, got)
 		}
@@ -317,20 +317,20 @@ func TestMattersInCommon(t *testing.T) {
 	line := func(subject string, value float64, more int64) *pawlv1.Attention {
 		return &pawlv1.Attention{Subject: subject, Value: value, More: more}
 	}
-	of := found{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
+	of := problemLines{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
 	if got := of.told(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
 		t.Errorf("lines of several subjects, and others: %v", got)
 	}
 }
 
-// Numbers are written in groups of three digits, and things with their number.
+// Numbers are formatted in groups of three digits, and nouns agree with them.
 func TestNumbersAreWritten(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks", 99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
 		if got := plural(n, "tick"); got != want {
 			t.Errorf("%d is written %q, want %q", n, got, want)
 		}
 	}
-	if got := lead(": ", "a") + lead(": ", ""); got != ": a" {
+	if got := prefixed(": ", "a") + prefixed(": ", ""); got != ": a" {
 		t.Errorf("got %q", got)
 	}
 }

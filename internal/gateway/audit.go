@@ -9,14 +9,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// auditors is the AuditService.
-type auditors struct {
+// auditService implements AuditService.
+type auditService struct {
 	pawlv1.UnimplementedAuditServiceServer
 	*Gateway
 }
 
-// ListAudit reads a page of what operators did, newest first.
-func (g auditors) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*pawlv1.ListAuditResponse, error) {
+// ListAudit returns a page of the audit log, newest first.
+func (g auditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*pawlv1.ListAuditResponse, error) {
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -29,10 +29,10 @@ func (g auditors) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	q.Namespace, q.Own = namespaceOf(ctx), !callOf(ctx).visitor.InAll()
+	q.Namespace, q.Own = namespaceOf(ctx), !callOf(ctx).principal.InAll()
 	list, stamps, err := g.broker.Audit(ctx, q, behind, n)
 	for _, at := range stamps {
-		saw(ctx, at)
+		noteStamp(ctx, at)
 	}
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (g auditors) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*p
 	return out, nil
 }
 
-// auditPlaceOf reads a cursor; nil for "".
+// auditPlaceOf decodes a cursor; nil for "".
 func auditPlaceOf(cursor string) (*broker.AuditPlace, error) {
 	at, err := decodeCursor(auditCursor, cursor)
 	if at == nil || err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Who acts, and why, comes in headers, so that every call of an operator can say it. A reason in the request itself goes before
-// that of the header. In gRPC it is binary metadata, since others hold ASCII only.
+// The actor and the reason of a call are in headers, so that every call of an operator can have them. A reason in the request
+// itself takes precedence over the header. In gRPC it is binary metadata, since other metadata is ASCII only.
 const (
 	headerActor  = "Pawl-Actor"
 	headerReason = "Pawl-Reason"
@@ -21,11 +21,11 @@ const (
 	metaReason = "pawl-reason-bin"
 )
 
-// maxSource bounds an address in the words of a network that has no hosts.
+// maxSource bounds an address of a network without hosts.
 const maxSource = 64
 
-// authorOf tells who makes a call. It is read where it is wanted, so that calls of producers and workers don't pay for it.
-// Reason is that of the request, "" if it gives none.
+// authorOf returns the author of a call. It is called only where needed, so that calls of producers and workers don't pay for it.
+// Reason is the one in the request, "" if it has none.
 func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 	said, c := "", callOf(ctx)
 	by.Face, by.Address = sourceOf(ctx, c)
@@ -44,7 +44,7 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 			return by, err
 		}
 	}
-	if known := c.visitor.Actor(); known != "" { // what the caller says of itself is only said
+	if known := c.principal.Actor(); known != "" { // what the caller says of itself is unverified
 		by.Name = known
 	}
 	if by.Reason = reason; reason == "" {
@@ -56,21 +56,21 @@ func authorOf(ctx context.Context, reason string) (by task.Author, err error) {
 	return by, checkReason(by.Reason)
 }
 
-// sourceOf tells by which way and from where a call came.
+// sourceOf returns the protocol and the address that a call came from.
 func sourceOf(ctx context.Context, c *call) (face task.Face, address string) {
 	if c.web != nil {
 		return task.FaceREST, hostOf(c.web.RemoteAddr)
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = hostOf(p.Addr.String())
-		if isInside(p) {
+		if isInProcess(p) {
 			return task.FaceUI, address
 		}
 	}
 	return task.FaceGRPC, address
 }
 
-// onlyOne is the value of a header that may be given once.
+// onlyOne returns the value of a header that must not be repeated.
 func onlyOne(field, header string, values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -81,7 +81,7 @@ func onlyOne(field, header string, values []string) (string, error) {
 	return "", task.Invalid(field, "%s is given %d times", header, len(values))
 }
 
-// hostOf is an address without its port, which tells nothing later.
+// hostOf returns an address without its port, which means nothing later.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return task.Cut(host, maxSource)
@@ -89,7 +89,7 @@ func hostOf(address string) string {
 	return task.Cut(address, maxSource)
 }
 
-// checkReason refuses what would not fit a line of a log.
+// checkReason rejects a reason that does not fit on a log line.
 func checkReason(reason string) error {
 	if len(reason) > task.MaxReason {
 		return task.Invalid("reason", "%d bytes, at most %d are allowed", len(reason), task.MaxReason)

@@ -15,23 +15,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The record tells a token of all namespaces from one of the same name in a namespace, which any admin of it can make, sooner or later.
+// The audit log distinguishes a token of all namespaces from one with the same name in a namespace, which any admin of it can
+// create, before or after.
 func TestActorsCantBeCounterfeited(t *testing.T) {
 	all := auth.Everything
 	for _, c := range []struct {
 		what string
-		who  *auth.Visitor
+		who  *auth.Principal
 		want string
 	}{
-		{"a token of all namespaces", &auth.Visitor{Name: "oncall", Rights: all}, "*/oncall"},
-		{"one of a namespace", &auth.Visitor{Name: "oncall", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}}, "oncall"},
-		{"the token of a node's file", &auth.Visitor{Name: auth.AdminName, Rights: all}, "admin-token-file"},
-		{"nobody with a token", &auth.Visitor{Rights: all}, "*/said"},
+		{"a token of all namespaces", &auth.Principal{Name: "oncall", Rights: all}, "*/oncall"},
+		{"one of a namespace", &auth.Principal{Name: "oncall", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}}, "oncall"},
+		{"the token of a node's file", &auth.Principal{Name: auth.AdminName, Rights: all}, "admin-token-file"},
+		{"nobody with a token", &auth.Principal{Rights: all}, "*/said"},
 	} {
 		ctx, call := begin(t.Context(), "rest", "test")
 		call.web = httptest.NewRequest(http.MethodPost, "/", nil)
 		call.web.Header.Set("Pawl-Actor", "*/said")
-		call.visitor = visitor{Visitor: c.who}
+		call.principal = principal{Principal: c.who}
 		if by, err := authorOf(ctx, ""); err != nil || by.Name != c.want {
 			t.Errorf("%s acts as %q (%v), want %q", c.what, by.Name, err, c.want)
 		}
@@ -43,13 +44,13 @@ func TestActorsCantBeCounterfeited(t *testing.T) {
 	}
 }
 
-// Who acts and why is read from the headers of both faces in the same way. What is said in the request goes before.
+// The actor and the reason are read from the headers of gRPC and REST in the same way. The request takes precedence.
 func TestAuthors(t *testing.T) {
 	type said map[string][]string
 	for _, c := range []struct {
 		what   string
 		said   said
-		reason string // of the request
+		reason string // in the request
 		want   task.Author
 		field  string // of the refusal
 	}{
@@ -94,7 +95,7 @@ func TestAuthors(t *testing.T) {
 	}
 }
 
-// An address is told of without its port, and no longer than it may be.
+// An address is reported without its port, and truncated.
 func TestHostsOfAddresses(t *testing.T) {
 	long := strings.Repeat("x", maxSource)
 	for address, want := range map[string]string{"10.1.2.3:80": "10.1.2.3", "[::1]:80": "::1", "pipe": "pipe", long: long, long + "y": long, long + "y:80": long, "": ""} {
@@ -104,7 +105,7 @@ func TestHostsOfAddresses(t *testing.T) {
 	}
 }
 
-// A call that came from nowhere has no address.
+// A call without a peer has no address.
 func TestCallsFromNowhere(t *testing.T) {
 	for _, ctx := range []context.Context{t.Context(), peer.NewContext(t.Context(), &peer.Peer{})} {
 		ctx, c := begin(ctx, "grpc", "test")
@@ -112,7 +113,7 @@ func TestCallsFromNowhere(t *testing.T) {
 			t.Errorf("it came from %q by %s", address, face)
 		}
 	}
-	ctx, c := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7:5")}), "grpc", "test")
+	ctx, c := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7:5")}), "grpc", "test")
 	if face, address := sourceOf(ctx, c); face != task.FaceUI || address != "192.0.2.7" || addressOf(ctx) != address {
 		t.Errorf("one from within came from %q by %s", address, face)
 	}

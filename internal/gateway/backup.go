@@ -11,8 +11,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Backup gives a backup of the whole cluster. REST has none: its answers could not say behind the bytes that they are all.
-func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[pawlv1.BackupResponse]) error {
+// Backup streams a backup of the whole cluster. REST has none: its answers could not say after the bytes that they are complete.
+func (g clusterService) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[pawlv1.BackupResponse]) error {
 	operator, err := g.admin()
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[p
 	return s.Send(&pawlv1.BackupResponse{Summary: &pawlv1.BackupSummary{Bytes: out.bytes, Sha256: hex.EncodeToString(out.sum.Sum(nil))}})
 }
 
-// backupStream sends a backup on. What is written at once goes as one message.
+// backupStream forwards a backup. Each Write becomes one message.
 type backupStream struct {
 	to    grpc.ServerStreamingServer[pawlv1.BackupResponse]
 	bytes int64

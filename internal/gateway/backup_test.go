@@ -49,7 +49,7 @@ func receive(t *testing.T, client pawlv1.ClusterServiceClient) (got received) {
 	}
 }
 
-// A backup comes with its checksum at the end, and one that fails without.
+// A backup ends with its checksum; a failed one does not.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -70,7 +70,7 @@ func TestBackup(t *testing.T) {
 	})
 }
 
-// deafBackup takes nothing.
+// deafBackup accepts nothing.
 type deafBackup struct {
 	grpc.ServerStreamingServer[pawlv1.BackupResponse]
 	ctx context.Context
@@ -79,7 +79,7 @@ type deafBackup struct {
 func (s deafBackup) Context() context.Context        { return s.ctx }
 func (deafBackup) Send(*pawlv1.BackupResponse) error { return io.ErrClosedPipe }
 
-// What can't be sent was not written, and what must not be sent any more is not.
+// What can't be sent is not counted as written, and nothing is sent once it must not be.
 func TestBackupThatNobodyTakes(t *testing.T) {
 	revoked, revoke := context.WithCancel(t.Context())
 	revoke()
@@ -90,7 +90,7 @@ func TestBackupThatNobodyTakes(t *testing.T) {
 		}
 	}
 	byTwo := metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b"))
-	if err := (clusters{Gateway: newGateway(newFake())}).Backup(nil, deafBackup{ctx: byTwo}); !errors.Is(err, task.ErrInvalidArgument) {
+	if err := (clusterService{Gateway: newGateway(newFake())}).Backup(nil, deafBackup{ctx: byTwo}); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("a backup by two: %v", err)
 	}
 }

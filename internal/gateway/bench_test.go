@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// idle is a broker that does nothing, so that benchmarks see the gateway alone.
+// idle is a broker that does nothing, so that benchmarks measure the gateway alone.
 type idle struct{ *fake }
 
 func (idle) Enqueue(_ context.Context, shard uint32, _ string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
@@ -68,7 +68,7 @@ func make1K() []byte {
 	return b
 }
 
-// A thousand tasks of 1 KiB: decode, check, answer, encode; without network and broker.
+// A thousand tasks of 1 KiB: decode, validate, answer, encode; without network and broker.
 func BenchmarkEnqueueBatch(b *testing.B) {
 	g := newIdle()
 	wire, _ := proto.Marshal(batchOf(1000))
@@ -79,7 +79,7 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 		if err := proto.Unmarshal(wire, r); err != nil {
 			b.Fatal(err)
 		}
-		got, err := producers{Gateway: g}.EnqueueBatch(ctx, r)
+		got, err := producerService{Gateway: g}.EnqueueBatch(ctx, r)
 		if err != nil || got.Results[999].Task == nil {
 			b.Fatal(got, err)
 		}
@@ -90,14 +90,14 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// The same without protobuf: what the gateway itself takes.
+// The same without protobuf: the cost of the gateway itself.
 func BenchmarkEnqueueBatchService(b *testing.B) {
 	g := newIdle()
 	r := batchOf(1000)
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (producers{Gateway: g}).EnqueueBatch(ctx, r); err != nil {
+		if _, err := (producerService{Gateway: g}).EnqueueBatch(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -113,14 +113,14 @@ func BenchmarkSettle(b *testing.B) {
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (workers{Gateway: g}).Settle(ctx, r); err != nil {
+		if _, err := (workerService{Gateway: g}).Settle(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "acks/s")
 }
 
-// One call at a time and many at once, over the listener and loopback.
+// Sequential and concurrent calls, over the listener and loopback.
 func BenchmarkEnqueueOverTCP(b *testing.B) {
 	g := newIdle()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,21 +15,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// copies is a JSON list of n times the same.
+// copies returns a JSON list of n equal items.
 func copies(n int, item string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 }
 
-// spanText is a duration as the JSON of a message has it.
+// spanText formats a duration as protobuf's JSON does.
 func spanText(d time.Duration) string { return fmt.Sprintf(`"%d.%09ds"`, d/time.Second, d%time.Second) }
 
 func text(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 
-// What is at a bound is served, and what is one beyond it is refused.
+// A value at a limit is accepted, and one beyond it is refused.
 func TestBoundsAreExact(t *testing.T) {
 	l := task.DefaultLimits()
 	for _, c := range []struct {
-		rpc, request string // which has %s
+		rpc, request string // contains %s
 		good, bad    []string
 	}{
 		{"ProducerService/ListTasks", `{"limit":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxPage)}, []string{"-1", fmt.Sprint(contract.MaxPage + 1)}},
@@ -104,12 +104,12 @@ func TestBoundsAreExact(t *testing.T) {
 	}
 }
 
-// Each list goes on behind its own cursors only, and bounds its pages.
+// Every list accepts only its own cursors, and limits its pages.
 func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
 		kind    cursorKind
-		size    int // of what a cursor holds; 0: a name
+		size    int // of a cursor's contents; 0: a name
 	}{
 		{"AccessService/ListTokens", ``, tokenCursor, 0},
 		{"AccessService/ListNamespaces", ``, namespaceCursor, 0},
@@ -150,7 +150,7 @@ func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 	}
 }
 
-// Pages of one item each have together what a list has, in its order.
+// Pages of one item each together make up the list, in its order.
 func TestPagesOfOne(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
@@ -201,7 +201,7 @@ func TestPagesOfOne(t *testing.T) {
 	}
 }
 
-// numbered is a list with numbers.
+// numbered returns a list of n numbered items.
 func numbered(n int, form string) string {
 	items := make([]string, n)
 	for i := range items {

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// CloseBreaker closes the breaker of a type in all parts of a queue, or for "" those of all types.
-func (g operators) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerRequest) (*pawlv1.CloseBreakerResponse, error) {
+// CloseBreaker closes the breaker of a type, or those of all types for "", in all parts of a queue.
+func (g operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerRequest) (*pawlv1.CloseBreakerResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (g operators) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerReque
 	return &pawlv1.CloseBreakerResponse{Queue: p}, err
 }
 
-// breakerOf reads the rule of a breaker; what it leaves out has its default.
+// breakerOf decodes the rule of a breaker; missing fields get their defaults.
 func breakerOf(field string, p *pawlv1.Breaker) (b task.Breaker, err error) {
 	if p == nil {
 		return b, nil
@@ -72,7 +72,7 @@ func breakerOf(field string, p *pawlv1.Breaker) (b task.Breaker, err error) {
 	return b, nil
 }
 
-// settingsBreakers reads the rules of a queue's breakers.
+// settingsBreakers decodes the rules of a queue's breakers.
 func settingsBreakers(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
 	if s.Breaker, err = breakerOf("breaker", p.GetBreaker()); err != nil {
 		return err
@@ -96,7 +96,7 @@ func breakerProto(b task.Breaker) *pawlv1.Breaker {
 		Hold: durationpb.New(b.Hold), MaxHold: durationpb.New(b.MaxHold), Probes: int32Of(b.Probes)}
 }
 
-// setBreakers writes the rules as they are shown.
+// setBreakers encodes the rules of a queue's breakers.
 func setBreakers(p *pawlv1.QueueSettings, s *task.Settings) {
 	if s.Breaker.IsSet() {
 		p.Breaker = breakerProto(s.Breaker)
@@ -109,10 +109,10 @@ func setBreakers(p *pawlv1.QueueSettings, s *task.Settings) {
 	}
 }
 
-// maxBreakersTold bounds the breakers that are told of a queue, as of one shard.
+// maxBreakersTold bounds the breakers listed for a queue, as each shard does.
 const maxBreakersTold = 100
 
-// breakersProto are the breakers that are not closed, and how many there are, in all parts of a queue.
+// breakersProto returns the breakers that are not closed, and how many there are, in all parts of a queue.
 func breakersProto(q cluster.Queue, parts []broker.QueueInfo) (told []*pawlv1.BreakerStatus, open int) {
 	for i, shard := range q.Shards() {
 		open += parts[i].BreakersOpen

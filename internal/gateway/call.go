@@ -15,25 +15,25 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// call is what a request carries along: whose it is, and which moments of which shards its answer tells of.
+// call is the state of a call: its caller, and which state of which shards its answer reflects.
 type call struct {
 	namespace string
-	visitor   visitor
-	web       *http.Request // nil: it came by gRPC
-	// Of who serves the call: how it is counted.
+	principal principal
+	web       *http.Request // nil: a gRPC call
+	// How the call is counted.
 	face, method string
 	kind         callKind
-	frame        bool      // it is one of many on a stream, whose headers say nothing of it
-	receiver     *receiver // of a stream: where its messages come from
+	frame        bool      // one of many on a stream, whose headers say nothing about it
+	receiver     *receiver // for a stream: the source of its messages
 
 	mu     sync.Mutex
-	stamps []broker.Stamp // one a shard, the latest
+	stamps []broker.Stamp // one per shard, the latest
 }
 
 type callKey struct{}
 
-// begin makes the call of a request, which is nobody's until it is admitted. The namespace comes from its credential, never from its
-// body.
+// begin creates the call of a request, which has no caller until it is admitted. The namespace comes from the credential, never
+// from the body.
 func begin(ctx context.Context, face, method string) (context.Context, *call) {
 	c := newCall()
 	c.face, c.method = face, method
@@ -41,7 +41,7 @@ func begin(ctx context.Context, face, method string) (context.Context, *call) {
 }
 
 func newCall() *call {
-	return &call{namespace: auth.DefaultNamespace, visitor: visitor{Visitor: auth.Anybody}}
+	return &call{namespace: auth.DefaultNamespace, principal: principal{Principal: auth.Anonymous}}
 }
 
 func callOf(ctx context.Context) *call {
@@ -54,10 +54,10 @@ func callOf(ctx context.Context) *call {
 
 func namespaceOf(ctx context.Context) string { return callOf(ctx).namespace }
 
-// saw notes what a shard's answer told of.
-func saw(ctx context.Context, at broker.Stamp) { callOf(ctx).saw(at) }
+// noteStamp records which state of a shard the answer reflects.
+func noteStamp(ctx context.Context, at broker.Stamp) { callOf(ctx).noteStamp(at) }
 
-func (c *call) saw(at broker.Stamp) {
+func (c *call) noteStamp(at broker.Stamp) {
 	if at.Index == 0 {
 		return
 	}
@@ -74,8 +74,8 @@ func (c *call) saw(at broker.Stamp) {
 	c.stamps = append(c.stamps, at)
 }
 
-// stamp gives the values of the three headers of REST, and trailers of gRPC, with commas if it tells of several shards; not ok when no
-// shard was asked.
+// stamp returns the values of the three headers of REST, and trailers of gRPC, separated by commas if there are several shards; not
+// ok if no shard was asked.
 func (c *call) stamp() (shard, index, at string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,14 +98,14 @@ func stampOf(s broker.Stamp) (shard, index, at string) {
 	return strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Index, 10), s.Time.Time().Format(time.RFC3339Nano)
 }
 
-// In gRPC an answer of one shard that another node leads names that node in trailerLeader, so that a client that goes direct
-// knows better the next time. A stream of one of several nodes begins with headerNode, which names this one.
+// In gRPC, an answer from a single shard that another node leads names that node in trailerLeader, so that a direct client picks
+// the right one next time. A stream in a cluster of several nodes begins with headerNode, which names this one.
 const (
 	trailerLeader = "pawl-leader"
 	headerNode    = "pawl-node"
 )
 
-// trailer gives the trailers of a call in gRPC; nil when no shard was asked.
+// trailer returns the trailers of a gRPC call; nil if no shard was asked.
 func (g *Gateway) trailer(c *call) metadata.MD {
 	shard, index, at, ok := c.stamp()
 	if !ok {
@@ -118,7 +118,7 @@ func (g *Gateway) trailer(c *call) metadata.MD {
 	return md
 }
 
-// stampsOf gives what the trailers of a call say, for a frame of a stream.
+// stampsOf returns the contents of a call's trailers, for a frame of a stream.
 func (g *Gateway) stampsOf(c *call) []*pawlv1.ShardStamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (g *Gateway) stampsOf(c *call) []*pawlv1.ShardStamp {
 	return out
 }
 
-// leaderElsewhere names the other node that leads the one shard that a call asked; "": this node does, or it asked several.
+// leaderElsewhere returns the other node that leads the one shard that a call asked; "": this node does, or it asked several.
 func (g *Gateway) leaderElsewhere(c *call) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// An answer of a shard that another node leads names that node; one of this node's own shards, or of several, names none.
+// The answer of a shard that another node leads names that node; that of one of this node's own shards, or of several, names none.
 func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -56,7 +56,7 @@ func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
 	})
 }
 
-// A worker's stream says which of several nodes it goes to. A node that is alone says nothing.
+// A worker's stream names which of several nodes it goes to. A standalone node names none.
 func TestStreamsNameTheirNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -86,10 +86,10 @@ func TestStreamsNameTheirNode(t *testing.T) {
 	})
 }
 
-// silentCalls are those whose answers are of no data shard: they are about the cluster, or what nodes know by themselves.
+// silentCalls are those whose answers come from no data shard: they are about the cluster, or what nodes know by themselves.
 var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|ListTypes)$|^OperatorService/(DeleteQueue|GetServer|ListArchive)$`)
 
-// The answer of every other call tells of which moment of which shard it is.
+// The answers of all other calls say which state of which shard they reflect.
 func TestAnswersAreStamped(t *testing.T) {
 	someStats() // outside of all bubbles
 	for name, request := range goodCalls {
@@ -117,7 +117,7 @@ func TestAnswersAreStamped(t *testing.T) {
 	}
 }
 
-// Of a shard an answer tells the latest moment.
+// For each shard, an answer reports the latest state.
 func TestTheLatestMomentIsTold(t *testing.T) {
 	c := newCall()
 	for _, s := range []struct {
@@ -127,7 +127,7 @@ func TestTheLatestMomentIsTold(t *testing.T) {
 		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 5, Time: 7}, "1 5 7"},
 		{broker.Stamp{Shard: 2, Index: 1, Time: 1}, "1 5 7 2 1 1"}, {broker.Stamp{Shard: 2, Index: 2, Time: 9}, "1 5 7 2 2 9"},
 	} {
-		c.saw(s.at)
+		c.noteStamp(s.at)
 		var got []string
 		for _, at := range c.stamps {
 			got = append(got, fmt.Sprint(at.Shard, at.Index, int64(at.Time)))
@@ -138,7 +138,7 @@ func TestTheLatestMomentIsTold(t *testing.T) {
 	}
 }
 
-// deeds notes what is done to queues.
+// deeds records changes of queues.
 type deeds struct {
 	Cluster
 	done []task.Action
@@ -149,7 +149,7 @@ func (d *deeds) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, 
 	return d.Cluster.PutQueue(ctx, action, ns, name, change)
 }
 
-// What is done to a queue is noted as what it is, and a queue is parted into no more parts than there can be.
+// Changes of queues are recorded as what they are, and a queue is split into no more parts than possible.
 func TestDeedsOnQueues(t *testing.T) {
 	s := newStage(t)
 	queues := &deeds{Cluster: s.g.cluster}
@@ -169,7 +169,7 @@ func TestDeedsOnQueues(t *testing.T) {
 	}
 }
 
-// A list that goes on behind nothing has no place to go on from.
+// A list without a next page has no cursor.
 func TestListsOfNothingEnd(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -182,8 +182,8 @@ func TestListsOfNothingEnd(t *testing.T) {
 		out.Members.More = true
 		return out, nil
 	})
-	groups, err := groupers{Gateway: g}.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
-	members, err2 := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+	groups, err := groupService{Gateway: g}.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
+	members, err2 := groupService{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || err2 != nil || groups.NextCursor != "" || members.NextCursor != "" {
 		t.Errorf("got %v, %v, %v, %v", groups, members, err, err2)
 	}
@@ -205,7 +205,7 @@ type lentStream struct {
 	wire
 }
 
-// A call whose messages can't be read is not made. A stream tells at its end of the shards that it asked.
+// A call whose messages can't be read is not made. A stream ends with trailers about the shards that it asked.
 func TestCallsOnBareStreams(t *testing.T) {
 	g := newGateway(newFake())
 	made := 0
@@ -223,7 +223,7 @@ func TestCallsOnBareStreams(t *testing.T) {
 		}
 		err := g.streaming(nil, s, &grpc.StreamServerInfo{FullMethod: rpcWatch}, func(_ any, s grpc.ServerStream) error {
 			made++
-			saw(s.Context(), broker.Stamp{Shard: 3, Index: 1})
+			noteStamp(s.Context(), broker.Stamp{Shard: 3, Index: 1})
 			return nil
 		})
 		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.calls.InUse() != 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// countThen counts what follows a task, up to one beyond what may.
+// countThen counts the follow-up tasks of a task, up to one more than allowed.
 func countThen(then []*pawlv1.TaskSpec, n int) int {
 	for _, p := range then {
 		if n++; n > task.MaxChain {
@@ -18,7 +18,7 @@ func countThen(then []*pawlv1.TaskSpec, n int) int {
 	return n
 }
 
-// thenOf reads what follows a task. It is filled and checked with the task itself.
+// thenOf decodes the follow-up tasks of a task. Defaults and checks are applied with the task itself.
 func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	if len(then) == 0 {
 		return nil, nil
@@ -30,7 +30,7 @@ func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, e
 			return nil, task.Invalid(at, "is needed")
 		}
 		var err error
-		if specs[i], err = said(p, l); err != nil {
+		if specs[i], err = decodeSpec(p, l); err != nil {
 			return nil, contract.FieldOf(at, err)
 		}
 		if err = checkData("payload", specs[i].Payload, specs[i].ContentType, l); err != nil {
@@ -40,7 +40,7 @@ func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, e
 	return specs, nil
 }
 
-// followersProto is what follows a task, or a group.
+// followersProto converts the follow-up tasks of a task or a group.
 func followersProto(followers []broker.Follower) (out []*pawlv1.Follower) {
 	for i := range followers {
 		out = append(out, followerProto(&followers[i]))
@@ -56,7 +56,7 @@ func followerProto(f *broker.Follower) *pawlv1.Follower {
 	return p
 }
 
-// parentProto is what a task follows; nil: nothing.
+// parentProto converts the parent of a task; nil: it has none.
 func parentProto(p *task.Parent) *pawlv1.Parent {
 	if p == nil {
 		return nil
@@ -71,7 +71,7 @@ func parentProto(p *task.Parent) *pawlv1.Parent {
 	return out
 }
 
-// restoredThen is what follows a task that is made of an archived one.
+// restoredThen returns the follow-up tasks of a task restored from the archive.
 func restoredThen(archived [][]byte) (then []*pawlv1.TaskSpec, err error) {
 	for _, b := range archived {
 		spec, err := task.DecodeSpec(b)

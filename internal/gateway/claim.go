@@ -10,14 +10,14 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// workers is the WorkerService.
-type workers struct {
+// workerService implements WorkerService.
+type workerService struct {
 	pawlv1.UnimplementedWorkerServiceServer
 	*Gateway
 }
 
-// Claim takes tasks, waiting for the first if asked to.
-func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
+// Claim claims tasks, waiting for the first if asked to.
+func (g workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
 	c, err := claimOf(namespaceOf(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	return out, nil
 }
 
-// mayClaim refuses queues that the caller's token is not good for, before the caller counts as a worker that takes them.
+// mayClaim refuses queues that the caller's token does not cover, before the caller is registered as a worker of them.
 func mayClaim(ctx context.Context, queues []broker.Share) error {
 	for _, q := range queues {
 		if err := mayUse(ctx, q.Queue); err != nil {
@@ -60,8 +60,8 @@ func mayClaim(ctx context.Context, queues []broker.Share) error {
 	return nil
 }
 
-// take claims up to c.Max tasks, waiting up to wait for the first. It never returns claims beside an error: those of a
-// caller who is gone are given back.
+// take claims up to c.Max tasks, waiting up to wait for the first. It never returns claims together with an error; claims for a
+// caller that is gone are released.
 func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	places, one, err := g.placesOf(ctx, c)
 	if err != nil {
@@ -71,7 +71,7 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	if one {
 		var at broker.Stamp
 		got, at, err = g.broker.Claim(ctx, places[0][0], c, wait)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 	} else {
 		got, err = g.takeMany(ctx, c, places, wait)
 	}
@@ -85,11 +85,11 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	return got, nil
 }
 
-// placesOf finds the shards of each queue of a claim, and says whether it is one for all. A queue that nobody used yet is made:
-// its first task must find who waits for it.
+// placesOf returns the shards of each queue of a claim, and whether it is one shard for all. It creates queues that don't exist
+// yet, so that their first task finds the waiting claims.
 func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]uint32, one bool, err error) {
 	places = make([][]uint32, len(c.Queues))
-	room := make([]uint32, len(c.Queues)) // of one place each
+	room := make([]uint32, len(c.Queues)) // for queues with one place each
 	one = true
 	for i, name := range c.Queues {
 		q, err := g.cluster.Place(ctx, c.Namespace, name.Queue)
@@ -107,10 +107,10 @@ func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]
 	return places, one, nil
 }
 
-// giveBackTime bounds the release of claims that nobody received. What is not released by then waits for its lease.
+// giveBackTime bounds the release of claims that nobody received. Tasks not released by then wait for their leases to end.
 const giveBackTime = 10 * time.Second
 
-// giveBack releases claims that nobody received, so that others need not wait for the end of their leases.
+// giveBack releases claims that nobody received, so that others need not wait for their leases to end.
 func (g *Gateway) giveBack(claimed []broker.Claimed) {
 	if len(claimed) == 0 {
 		return
@@ -135,7 +135,7 @@ func (g *Gateway) giveBack(claimed []broker.Claimed) {
 // maxFrame bounds the claims in one message, below the limit of a message.
 const maxFrame = 15 << 20
 
-// sizeOf is about what a claim takes in a message.
+// sizeOf estimates the size of a claim in a message.
 func sizeOf(c *broker.Claimed) int {
 	n := 1024 + len(c.Payload) + len(c.Checkpoint) + len(c.IdempotencyKey)
 	for name, value := range c.Headers {
@@ -147,7 +147,7 @@ func sizeOf(c *broker.Claimed) int {
 	return n
 }
 
-// fitting is how many of the claims fit one message, at least one.
+// fitting returns how many of the claims fit into one message, at least one.
 func fitting(claimed []broker.Claimed) int {
 	size := 0
 	for i := range claimed {
@@ -158,8 +158,7 @@ func fitting(claimed []broker.Claimed) int {
 	return len(claimed)
 }
 
-// fit gives back the claims that one answer can't carry: payloads are counted by the shard, but headers and checkpoints
-// may be large too.
+// fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too.
 func (g *Gateway) fit(claimed []broker.Claimed) []broker.Claimed {
 	n := fitting(claimed)
 	g.giveBack(claimed[n:])

@@ -11,26 +11,26 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// A claim over several shards can't be one claim: no shard knows what the others have. To ask all of them at once would
-// claim too much. So they are asked one after the other, in the order of the claim, without waiting; if none has a task,
-// the claim watches all of them, and asks again when one says that it has. The parts of a queue that is shared out are asked in
-// a random order, after those that drain, and first of all the one that has just said that it has a task.
+// A claim over several shards can't be a single claim, because no shard knows what the others have, and asking all of them in
+// parallel would claim too much. So they are asked one after the other, in the order of the claim, without waiting. If none has a
+// task, the claim watches all of them, and asks again when one reports a task. The parts of a spread queue are asked in random
+// order, after those that drain, and starting with the one that has just reported a task.
 
-// manyClaim is one round of a claim over several shards.
+// manyClaim is one pass of a claim over several shards.
 type manyClaim struct {
 	g      *Gateway
 	call   broker.ClaimCall
-	places [][]uint32    // of each queue
-	asked  map[place]int // how often
+	places [][]uint32    // one per queue
+	asked  map[place]int // how often each was asked
 	got    []broker.Claimed
 	bytes  int
-	failed error // of a shard that gave no answer
-	served bool  // some shard gave an answer
+	failed error // from a shard that did not answer
+	served bool  // whether any shard answered
 	lost   lostParts
 }
 
-// lostParts are the calls of a claim that may have got tasks, and gave no answer. A call that is made again with its key, in a
-// later round, tells what the first one got.
+// lostParts are the calls of a claim that got no answer but may have claimed tasks. Repeating a call with its key, in a later pass,
+// returns what the first one claimed.
 type lostParts map[lostPart]broker.ClaimCall
 
 type lostPart struct {
@@ -38,20 +38,20 @@ type lostPart struct {
 	key   string
 }
 
-// abandon gives back what nobody will ask for any more, since the claim is answered without it.
+// abandon releases what nobody will ask for again, because the claim is answered without it.
 func (g *Gateway) abandon(lost lostParts) {
 	for p, c := range lost {
 		g.broker.Abandon(p.shard, c)
 	}
 }
 
-// place is a queue of a claim, by its number, in a shard.
+// place is a queue of a claim, by index, in a shard.
 type place struct {
 	queue int
 	shard uint32
 }
 
-// takeMany is take over several shards. A shard that gives no answer is passed over, unless none does.
+// takeMany is take over several shards. Shards that don't answer are skipped, unless none answers.
 func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) ([]broker.Claimed, error) {
 	deadline := time.Now().Add(wait)
 	if again := g.reclaim(ctx, c, places); len(again) > 0 {
@@ -74,7 +74,7 @@ func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]u
 			return nil, ctx.Err()
 		case left <= 0 || g.isDraining():
 			if !m.served {
-				return nil, m.failed // who repeats it with its key finds what was claimed
+				return nil, m.failed // a retry with the same key finds what was claimed
 			}
 			g.abandon(lost)
 			return nil, nil
@@ -94,10 +94,10 @@ func askFirst(places [][]uint32, shard uint32) [][]uint32 {
 	return places
 }
 
-// full says that the claim has as many bytes as it may.
+// full reports whether the claim has as many bytes as it may.
 func (m *manyClaim) full() bool { return m.bytes >= m.call.MaxBytes }
 
-// strict asks queue after queue, a run of them that lie in the same shard at once.
+// strict asks queue after queue, with consecutive queues in the same shard in one call.
 func (m *manyClaim) strict(ctx context.Context) {
 	for from := 0; from < len(m.places); {
 		to := from + 1
@@ -109,7 +109,7 @@ func (m *manyClaim) strict(ctx context.Context) {
 	}
 }
 
-// askParts claims from the queues [from, to), which lie in the same shards, until there are enough.
+// askParts claims from the queues [from, to), which are in the same shards, until there are enough.
 func (m *manyClaim) askParts(ctx context.Context, from, to, most int) (taken int) {
 	for _, shard := range m.places[from] {
 		if taken >= most || m.full() {
@@ -120,7 +120,7 @@ func (m *manyClaim) askParts(ctx context.Context, from, to, most int) (taken int
 	return taken
 }
 
-// weighted asks each queue for its share. A queue that has less leaves the rest to the others, who are asked again.
+// weighted asks each queue for its share. What a queue lacks is taken from the others, which are asked again.
 func (m *manyClaim) weighted(ctx context.Context) {
 	state := m.g.shares.of(m.call)
 	state.Lock()
@@ -131,7 +131,7 @@ func (m *manyClaim) weighted(ctx context.Context) {
 		asking = false
 		want := plan(slices.Clone(state.credit), m.call.Queues, got, empty, m.call.Max)
 		for i, n := range want {
-			if n = min(n-got[i], m.call.Max-len(m.got)); n <= 0 { // a plan may want less of a queue than the one before
+			if n = min(n-got[i], m.call.Max-len(m.got)); n <= 0 { // a plan may want less of a queue than the previous one
 				continue
 			}
 			asking = true
@@ -151,11 +151,11 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[at])
 	m.asked[at]++
 	got, stamp, err := m.g.broker.ClaimNow(ctx, shard, c)
-	saw(ctx, stamp)
+	noteStamp(ctx, stamp)
 	part := lostPart{shard, c.ClaimKey}
 	if err != nil {
 		m.failed = err
-		if c.ClaimKey != "" && errors.Is(err, broker.ErrUnknown) { // without a key the router gives it back
+		if c.ClaimKey != "" && errors.Is(err, broker.ErrUnknown) { // without a key the router releases it
 			m.lost[part] = c
 		}
 		return 0
@@ -169,7 +169,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	return len(got)
 }
 
-// partKey is the claim key of one call of many: a shard must not take it for a repeat of another.
+// partKey returns the claim key of one of several calls, so that a shard doesn't take it for a retry of another.
 func partKey(key string, queue, nth int) string {
 	if key == "" {
 		return ""
@@ -177,8 +177,8 @@ func partKey(key string, queue, nth int) string {
 	return key + "\x00" + strconv.Itoa(queue) + "\x00" + strconv.Itoa(nth)
 }
 
-// reclaim finds the claims that an earlier call with the same claim key got. Asked for no queue, a shard gives only
-// those. A queue was asked once more only if it had given all that it was asked for before.
+// reclaim returns the claims that an earlier call with the same claim key got. Asked for no queues, a shard returns only those. A
+// queue was asked again only if it had returned as much as it was asked for.
 func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uint32) (again []broker.Claimed) {
 	if c.ClaimKey == "" {
 		return nil
@@ -195,7 +195,7 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]ui
 			part := c
 			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, all[i].queue, nth)
 			got, at, err := g.broker.Claim(ctx, all[i].shard, part, 0)
-			saw(ctx, at)
+			noteStamp(ctx, at)
 			if err != nil || len(got) == 0 {
 				return err
 			}
@@ -207,10 +207,10 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]ui
 	return again
 }
 
-// watchRest is when shards that gave no answer are asked again.
-const watchRest = time.Second
+// watchRetryPause is when shards that did not answer are asked again.
+const watchRetryPause = time.Second
 
-// awaitAny waits until one of the shards has a task for the claim, or wait is over, or it is time to ask again. It returns the
+// awaitAny waits until one of the shards has a task for the claim, or wait has passed, or it is time to ask again. It returns the
 // shard; 0: none.
 func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -233,7 +233,7 @@ func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]u
 		part.Queues = queues
 		watches.Go(func() { answers <- answer{shard, safely(func() error { return g.broker.Await(ctx, shard, part) })} })
 	}
-	var rest <-chan time.Time // runs once a shard gave no answer
+	var rest <-chan time.Time // starts once a shard did not answer
 	for {
 		select {
 		case a := <-answers:
@@ -241,7 +241,7 @@ func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]u
 				return a.shard
 			}
 			if rest == nil {
-				rest = time.After(watchRest)
+				rest = time.After(watchRetryPause)
 			}
 		case <-rest:
 			return 0

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Who claims by single calls is told of in the registry too, and can be made quiet: it gets nothing then, after as long as it wanted to
-// wait, or at once if it is made quiet while it waits.
+// Workers that claim by unary calls are in the registry too, and can be quieted: they then get nothing, once the wait they asked
+// for has passed, or immediately if they are quieted while they wait.
 
-// addressOf is the host from which a call comes.
+// addressOf returns the host that a call comes from.
 func addressOf(ctx context.Context) string {
 	if web := callOf(ctx).web; web != nil {
 		return hostOf(web.RemoteAddr)
@@ -31,7 +31,7 @@ func registryShares(queues []broker.Share) []registry.Share {
 	return shares
 }
 
-// registryRuns are claims as the registry tells of them.
+// registryRuns converts claims for the registry.
 func registryRuns(claimed []broker.Claimed, now time.Time) []registry.Run {
 	runs := make([]registry.Run, len(claimed))
 	for i := range claimed {
@@ -41,14 +41,14 @@ func registryRuns(claimed []broker.Claimed, now time.Time) []registry.Run {
 	return runs
 }
 
-// takeAs is take for one who claims by a single call. Quiet says why it gets nothing.
+// takeAs is take for a worker that claims by a unary call. Quiet is the reason why it gets nothing.
 func (g *Gateway) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *registry.Quiet, err error) {
 	deadline := time.Now().Add(wait)
 	for {
 		quiet, changed := w.Quiet()
 		left := max(time.Until(deadline), 0)
 		if quiet != nil {
-			again, err := g.again(ctx, c)
+			again, err := g.earlierClaims(ctx, c)
 			if err != nil || len(again) > 0 {
 				return again, nil, err
 			}
@@ -63,12 +63,12 @@ func (g *Gateway) takeAs(ctx context.Context, w *registry.Worker, c broker.Claim
 		if quiet, _ = w.Quiet(); quiet == nil {
 			return nil, nil, err
 		}
-		return nil, quiet, nil // it was made quiet while it waited
+		return nil, quiet, nil // it was quieted while it waited
 	}
 }
 
-// again finds what an earlier call with the claim key got: its answer may have been lost.
-func (g *Gateway) again(ctx context.Context, c broker.ClaimCall) ([]broker.Claimed, error) {
+// earlierClaims returns what an earlier call with the claim key got: its answer may have been lost.
+func (g *Gateway) earlierClaims(ctx context.Context, c broker.ClaimCall) ([]broker.Claimed, error) {
 	if c.ClaimKey == "" {
 		return nil, nil
 	}
@@ -78,11 +78,11 @@ func (g *Gateway) again(ctx context.Context, c broker.ClaimCall) ([]broker.Claim
 	}
 	c.Queues, c.Weighted = nil, false
 	got, at, err := g.broker.Claim(ctx, places[0][0], c, 0)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	return got, err
 }
 
-// until waits for the change, and says whether it came in time.
+// until waits for the change, and reports whether it came in time.
 func (g *Gateway) until(ctx, changed context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -96,7 +96,7 @@ func (g *Gateway) until(ctx, changed context.Context, wait time.Duration) bool {
 	return false
 }
 
-// takeUntil is take that ends with the change. Only one that waits needs to look for it.
+// takeUntil is take that ends with the change. Only a claim that waits needs to watch for it.
 func (g *Gateway) takeUntil(ctx, changed context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	if wait == 0 {
 		return g.take(ctx, c, 0)

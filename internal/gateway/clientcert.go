@@ -16,19 +16,21 @@ import (
 	"github.com/pawlq/pawl/internal/certs"
 )
 
-// ClientCertificates says which certificates clients may show instead of tokens.
+// ClientCertificates says which certificates clients may present instead of tokens.
 type ClientCertificates struct {
-	// Authorities vouch for them, those of the moment: the same pool as long as they are the same. Nil: clients show none.
+	// Authorities returns the currently trusted authorities: the same pool as long as they are the same. Nil: clients present no
+	// certificates.
 	Authorities func() *x509.CertPool
-	// Required ends the handshake of clients that show none.
+	// Required ends the handshake of clients that present none.
 	Required bool
 }
 
-// verifiedFor is how long the verification of a certificate is good, unless the authorities change.
+// verifiedFor is how long the verification of a certificate is cached, unless the authorities change.
 const verifiedFor = time.Minute
 
-// shownCertificate is what a client showed at its handshake. The connection may outlive it, and the trust in its authority.
-type shownCertificate struct {
+// clientCertificate is the certificate that a client presented at its handshake. The connection may outlive it, and the trust in its
+// authority.
+type clientCertificate struct {
 	chain       []*x509.Certificate
 	authorities func() *x509.CertPool
 	found       atomic.Pointer[verdict]
@@ -40,16 +42,16 @@ type verdict struct {
 	err         error
 }
 
-// certificateOf is that of a connection; nil if its client showed none.
+// certificateOf returns the certificate of a connection; nil if its client presented none.
 func certificateOf(chain []*x509.Certificate, authorities func() *x509.CertPool) *auth.Certificate {
 	if len(chain) == 0 || authorities == nil {
 		return nil
 	}
-	s := &shownCertificate{chain: chain, authorities: authorities}
+	s := &clientCertificate{chain: chain, authorities: authorities}
 	return &auth.Certificate{Names: certs.Names(chain[0]), Good: s.good}
 }
 
-func (s *shownCertificate) good(now time.Time) error {
+func (s *clientCertificate) good(now time.Time) error {
 	authorities := s.authorities()
 	v := s.found.Load()
 	if v == nil || v.authorities != authorities || now.After(v.until) {
@@ -62,23 +64,23 @@ func (s *shownCertificate) good(now time.Time) error {
 	return v.err
 }
 
-type guestKey struct{}
+type connKey struct{}
 
-// withGuest lets a request of REST know its connection.
-func withGuest(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := conn.(*guest); ok {
-		return context.WithValue(ctx, guestKey{}, c)
+// withConn is an http.Server.ConnContext: it makes the connection available to REST's requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(*sniffedConn); ok {
+		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
 }
 
-// strictTransport has browsers come by TLS alone for a year. Names below the host may have servers of their own, so it says nothing of them.
+// strictTransport makes browsers use TLS only, for a year. It does not include subdomains, which may have other servers.
 const strictTransport = "max-age=31536000"
 
-// withTLS tells handlers that their connection is encrypted, which net/http sees only of connections that it has made so itself.
+// withTLS sets Request.TLS, which net/http does only for TLS connections that it created itself.
 func withTLS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := guestOf(r.Context()); c != nil && c.state != nil {
+		if c := connOf(r.Context()); c != nil && c.state != nil {
 			with := *r
 			with.TLS = c.state
 			r = &with
@@ -88,46 +90,46 @@ func withTLS(next http.Handler) http.Handler {
 	})
 }
 
-// certificateOfREST is what the client of a request has shown at its handshake.
+// certificateOfREST returns the certificate that the client of a request presented at its handshake.
 func certificateOfREST(ctx context.Context) *auth.Certificate {
-	if c := guestOf(ctx); c != nil {
-		return c.shown
+	if c := connOf(ctx); c != nil {
+		return c.clientCert
 	}
 	return nil
 }
 
-// handshaken is what gRPC is told of connections, whose handshake is over when it gets them.
+// handshaken are transport credentials for connections that have completed their handshake before gRPC gets them.
 type handshaken struct {
 	credentials.TransportCredentials
 }
 
 func newHandshaken() credentials.TransportCredentials { return handshaken{insecure.NewCredentials()} }
 
-// shownInfo is what is known of a connection.
-type shownInfo struct {
-	shown     *auth.Certificate // by its client; nil: none
-	strangers *atomic.Int32     // calls under way that want no token
+// connInfo is what gRPC knows of a connection.
+type connInfo struct {
+	clientCert  *auth.Certificate // the client's; nil: none
+	publicCalls *atomic.Int32     // calls in progress that need no token
 }
 
 // AuthType implements credentials.AuthInfo.
-func (shownInfo) AuthType() string { return "pawl" }
+func (connInfo) AuthType() string { return "pawl" }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if c, ok := conn.(*guest); ok {
-		return conn, shownInfo{c.shown, new(atomic.Int32)}, nil
+	if c, ok := conn.(*sniffedConn); ok {
+		return conn, connInfo{c.clientCert, new(atomic.Int32)}, nil
 	}
-	return conn, shownInfo{nil, new(atomic.Int32)}, nil
+	return conn, connInfo{nil, new(atomic.Int32)}, nil
 }
 
-// certificateOfGRPC is what the client of a call has shown at its handshake.
-func certificateOfGRPC(ctx context.Context) *auth.Certificate { return infoOfGRPC(ctx).shown }
+// certificateOfGRPC returns the certificate that the client of a call presented at its handshake.
+func certificateOfGRPC(ctx context.Context) *auth.Certificate { return infoOfGRPC(ctx).clientCert }
 
-func infoOfGRPC(ctx context.Context) shownInfo {
+func infoOfGRPC(ctx context.Context) connInfo {
 	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(shownInfo); ok {
+		if info, ok := p.AuthInfo.(connInfo); ok {
 			return info
 		}
 	}
-	return shownInfo{}
+	return connInfo{}
 }

@@ -24,28 +24,28 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// guild is a gateway that takes certificates of clients, by an authority of their own, and tokens.
-type guild struct {
-	*keys
-	t     *testing.T
-	l     *pipes
-	vault *vault
-	ca    certs.Pair
-	pool  atomic.Pointer[x509.CertPool]
+// certGateway is a gateway that accepts client certificates, from their own authority, and tokens.
+type certGateway struct {
+	*tokenSet
+	t           *testing.T
+	l           *pipes
+	serverCerts *testAuthority
+	ca          certs.Pair
+	pool        atomic.Pointer[x509.CertPool]
 }
 
-func newGuild(t *testing.T, required bool) *guild {
-	g := &guild{keys: newKeys(), t: t}
+func newGuild(t *testing.T, required bool) *certGateway {
+	g := &certGateway{tokenSet: newTokenSet(), t: t}
 	g.ca = g.authority()
 	g.trust(g.ca)
 	f := newFake()
-	f.door, f.clients = g.door, ClientCertificates{Authorities: g.pool.Load, Required: required}
-	_, g.l, g.vault = serveTLS(t, f)
+	f.auth, f.clients = g.auth, ClientCertificates{Authorities: g.pool.Load, Required: required}
+	_, g.l, g.serverCerts = serveTLS(t, f)
 	g.tell()
 	return g
 }
 
-func (g *guild) authority() certs.Pair {
+func (g *certGateway) authority() certs.Pair {
 	g.t.Helper()
 	ca, err := certs.NewAuthority(time.Now().AddDate(0, 0, -10), 1000)
 	if err != nil {
@@ -54,14 +54,14 @@ func (g *guild) authority() certs.Pair {
 	return ca
 }
 
-func (g *guild) trust(ca certs.Pair) {
+func (g *certGateway) trust(ca certs.Pair) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca.Cert)
 	g.pool.Store(pool)
 }
 
-// certify makes a certificate by an authority, which is good for two seconds more.
-func (g *guild) certify(ca certs.Pair, name string, hosts ...string) *tls.Certificate {
+// certify issues a certificate by an authority, valid for two more seconds.
+func (g *certGateway) certify(ca certs.Pair, name string, hosts ...string) *tls.Certificate {
 	g.t.Helper()
 	pair, err := certs.NewClient(ca, time.Now().Add(2*time.Second-24*time.Hour), 1, name, hosts)
 	if err != nil {
@@ -74,8 +74,8 @@ func (g *guild) certify(ca certs.Pair, name string, hosts ...string) *tls.Certif
 	return &cert
 }
 
-// admit makes a token for who shows a certificate, for ever or until a time.
-func (g *guild) admit(name, certificate string, r auth.Rights, until ...time.Time) {
+// admit adds a token for a certificate, unlimited or until a time.
+func (g *certGateway) admit(name, certificate string, r auth.Rights, until ...time.Time) {
 	t := auth.Token{Name: name, Rights: r, Certificate: certificate, Hash: auth.HashOfCertificate(certificate), CreatedAt: store.TimeOf(time.Now())}
 	for _, end := range until {
 		t.ExpiresAt = store.TimeOf(end)
@@ -84,24 +84,25 @@ func (g *guild) admit(name, certificate string, r auth.Rights, until ...time.Tim
 	g.tell()
 }
 
-// revoke ends a token.
-func (g *guild) revoke(name string) {
+// revoke revokes a token.
+func (g *certGateway) revoke(name string) {
 	g.tokens = slices.DeleteFunc(slices.Clone(g.tokens), func(t auth.Token) bool { return t.Name == name })
 	g.tell()
 }
 
-// config is how a client comes that shows a certificate; nil: none.
-func (g *guild) config(cert *tls.Certificate) *tls.Config {
-	c := g.vault.client("n1")
+// config returns the TLS configuration of a client that presents a certificate; nil: none.
+func (g *certGateway) config(cert *tls.Certificate) *tls.Config {
+	c := g.serverCerts.client("n1")
 	if cert != nil {
-		// Also to a server that did not ask for one by that authority.
+		// Present it even to a server that does not ask for one by that authority.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	return c
 }
 
-// me tells by both faces who the holder of a certificate is, who may send a token besides, and what is said to who is nobody.
-func (g *guild) me(cert *tls.Certificate, token string) string {
+// me returns, over both protocols, the identity of a certificate's holder, who may also send a token, or the error for an unknown
+// caller.
+func (g *certGateway) me(cert *tls.Certificate, token string) string {
 	g.t.Helper()
 	client := web(g.t, g.l, g.config(cert))
 	r, err := http.NewRequest("GET", "https://n1/api/v1/me", nil)
@@ -134,14 +135,15 @@ func (g *guild) me(cert *tls.Certificate, token string) string {
 	return who.GetName() + " by " + strings.TrimPrefix(who.GetCertificate(), "uri:pawl://client/")
 }
 
-func (g *guild) is(what, got, want string) {
+func (g *certGateway) is(what, got, want string) {
 	g.t.Helper()
 	if !strings.Contains(got, want) {
 		g.t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
-// Who shows a certificate that a token is for is that token, over both faces; who shows another, or none, is nobody.
+// A client with a certificate that a token is for is identified as that token, over both protocols; one with another, or none, is
+// unknown.
 func TestClientCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuild(t, false)
@@ -150,7 +152,7 @@ func TestClientCertificates(t *testing.T) {
 		g.admit("host", "dns:mail.example.com", team)
 		g.admit("subject", "subject:CN=plain", team)
 		g.admit("late", "uri:pawl://client/late", team, time.Now())
-		secret := g.cut("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
+		secret := g.add("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
 		billing := g.certify(g.ca, "billing")
 
 		g.is("by its URI", g.me(billing, ""), "billing by billing")
@@ -166,28 +168,28 @@ func TestClientCertificates(t *testing.T) {
 		g.is("none", g.me(nil, ""), "a token is needed")
 		g.is("a token without a certificate", g.me(nil, secret), "oncall by ")
 
-		server := g.vault.cert.Load()
+		server := g.serverCerts.cert.Load()
 		g.is("a server's, by the authority of servers", g.me(server, ""), "no connection")
 	})
 }
 
-// With --client-auth require who shows no certificate gets no further than the handshake, whatever its token.
+// With --client-auth require, a client without a certificate fails the handshake, whatever its token.
 func TestClientCertificatesRequired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuild(t, true)
-		secret := g.cut("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
+		secret := g.add("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
 		g.is("a certificate alone", g.me(g.certify(g.ca, "billing"), ""), "no token is made for the certificate")
 		g.is("a certificate and a token", g.me(g.certify(g.ca, "billing"), secret), "oncall by ")
 		g.is("a token alone", g.me(nil, secret), "no connection")
 	})
 }
 
-// A connection outlives what its certificate was good for: each call is asked again, those that last end, and nothing is resumed.
+// A connection outlives its certificate: each call is checked again, long calls end, and sessions are not resumed.
 func TestClientCertificatesEnd(t *testing.T) {
-	for what, end := range map[string]func(*guild){
-		"the token is revoked":         func(g *guild) { g.revoke("billing") },
-		"the certificate has expired":  func(*guild) { time.Sleep(2*time.Second + 1) },
-		"its authority is not trusted": func(g *guild) { g.trust(g.authority()) },
+	for what, end := range map[string]func(*certGateway){
+		"the token is revoked":         func(g *certGateway) { g.revoke("billing") },
+		"the certificate has expired":  func(*certGateway) { time.Sleep(2*time.Second + 1) },
+		"its authority is not trusted": func(g *certGateway) { g.trust(g.authority()) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,7 +224,7 @@ func TestClientCertificatesEnd(t *testing.T) {
 				if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
 					t.Errorf("the stream ended with %v", err)
 				}
-				if took := time.Since(began); took > 2*time.Second { // a look each second
+				if took := time.Since(began); took > 2*time.Second { // checked every second
 					t.Errorf("the stream ended after %v", took)
 				}
 				if code := whoAmI(conn); code != codes.Unauthenticated {
@@ -236,15 +238,15 @@ func TestClientCertificatesEnd(t *testing.T) {
 	}
 }
 
-// watching has the door look at calls that last, and hear of tokens, until the test ends.
-func watching(t *testing.T, g *guild) {
+// watching makes the authenticator check long calls, and receive copies of the tokens, until the test ends.
+func watching(t *testing.T, g *certGateway) {
 	t.Helper()
 	ended := make(chan struct{})
-	go func() { defer close(ended); g.door.Watch(t.Context()) }()
+	go func() { defer close(ended); g.auth.Watch(t.Context()) }()
 	t.Cleanup(func() { <-ended })
 }
 
-// What an authority of nodes or servers certified is no client's, even if its authority is that of clients.
+// Node and server certificates do not identify clients, even if they are from the clients' authority.
 func TestCertificatesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuild(t, false)
@@ -261,9 +263,9 @@ func TestCertificatesOfOthers(t *testing.T) {
 	})
 }
 
-// The names of certificates are such as tokens may have.
+// The names of certificates are valid as tokens' names for them.
 func TestNamesOfCertificatesAreTaken(t *testing.T) {
-	g := &guild{t: t}
+	g := &certGateway{t: t}
 	for _, name := range certs.Names(g.certify(g.authority(), "billing", "Mail.Example.com").Leaf) {
 		if err := auth.CheckCertificate("certificate", name); err != nil {
 			t.Error(err)
@@ -276,9 +278,9 @@ func TestNamesOfCertificatesAreTaken(t *testing.T) {
 	}
 }
 
-// What was found of a certificate is good for a minute, unless it ends before or other authorities are trusted.
+// The verification of a certificate is cached for a minute, unless it expires before or the authorities change.
 func TestVerdictsOfCertificates(t *testing.T) {
-	g := &guild{t: t}
+	g := &certGateway{t: t}
 	ca, now := g.authority(), time.Now()
 	long, err := certs.NewClient(ca, now, 1, "long", nil)
 	if err != nil {
@@ -322,7 +324,7 @@ func TestVerdictsOfCertificates(t *testing.T) {
 	}
 }
 
-// Pages that come over TLS are told so, also behind the listener that sorts connections: browsers then stay with it.
+// Pages served over TLS are told so, also behind the listener that routes connections: browsers then stay with it.
 func TestHandlersKnowOfTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

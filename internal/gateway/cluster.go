@@ -12,25 +12,25 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// clusters is the ClusterService.
-type clusters struct {
+// clusterService implements ClusterService.
+type clusterService struct {
 	pawlv1.UnimplementedClusterServiceServer
 	*Gateway
 }
 
-// errNoAdmin is the answer of a gateway that has nothing to look after.
+// errNoAdmin is the answer of a gateway without Config.Admin.
 var errNoAdmin = &task.Error{Code: task.CodeWrongState, Message: "this server was made without the calls for a cluster"}
 
-// admin is who looks after the cluster.
-func (g clusters) admin() (Admin, error) {
+// admin returns Config.Admin, or an error if there is none.
+func (g clusterService) admin() (Admin, error) {
 	if g.cfg.Admin == nil {
 		return nil, errNoAdmin
 	}
 	return g.cfg.Admin, nil
 }
 
-// GetCluster tells how nodes and shards stand.
-func (g clusters) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
+// GetCluster returns the state of nodes and shards.
+func (g clusterService) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
 	operator, err := g.admin()
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (g clusters) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (
 	return g.overviewProto(o), nil
 }
 
-// GetMap tells which node leads which data shard.
-func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
+// GetMap returns which node leads which data shard.
+func (g clusterService) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
 	operator, err := g.admin()
 	if err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.
 	return out, firstError(errs)
 }
 
-// change runs a change of the cluster. The log keeps what was asked for when, and what was refused.
-func (g clusters) change(ctx context.Context, what string, args []any, do func(by task.Author) error) error {
+// change runs a change of the cluster. It logs what was requested, and what was refused.
+func (g clusterService) change(ctx context.Context, what string, args []any, do func(by task.Author) error) error {
 	if _, err := g.admin(); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (g clusters) change(ctx context.Context, what string, args []any, do func(b
 	return nil
 }
 
-// checkNode refuses what is no name of a node. It goes to another node, so it must not be long.
+// checkNode rejects an invalid name of a node. It is sent to another node, so it must not be long.
 func checkNode(field, name string) error {
 	if name == "" {
 		return task.Invalid(field, "is needed: the name of a node")
@@ -101,8 +101,8 @@ func checkNode(field, name string) error {
 	return task.Invalid(field, "%s", strings.TrimPrefix(e.Message, e.Field+": "))
 }
 
-// DrainNode moves replicas and leaders off a node, or lets it take some again.
-func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
+// DrainNode moves replicas and leaders off a node, or undoes that.
+func (g clusterService) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*p
 	return &pawlv1.DrainNodeResponse{}, err
 }
 
-// RemoveNode takes a node out for ever.
-func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
+// RemoveNode removes a node for good.
+func (g clusterService) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (
 	return &pawlv1.RemoveNodeResponse{}, err
 }
 
-// MoveReplica has a shard's replica on one node take the place of that on another.
-func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
+// MoveReplica moves a shard's replica from one node to another.
+func (g clusterService) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
 	if err := checkNode("from", r.GetFrom()); err != nil {
 		return nil, err
 	}
@@ -140,8 +140,8 @@ func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest)
 	return &pawlv1.MoveReplicaResponse{}, err
 }
 
-// TransferLeader names the node that should lead a shard.
-func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
+// TransferLeader sets the node that should lead a shard.
+func (g clusterService) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
 	if r.GetTo() != "" {
 		if err := checkNode("to", r.GetTo()); err != nil {
 			return nil, err
@@ -154,8 +154,8 @@ func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRe
 	return &pawlv1.TransferLeaderResponse{}, err
 }
 
-// AddShards makes the data shards so many.
-func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
+// AddShards raises the number of data shards.
+func (g clusterService) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
 	if n := r.GetTotal(); n < 1 || n > cluster.MaxDataShards {
 		return nil, task.Invalid("total", "%d is not between 1 and %d", n, cluster.MaxDataShards)
 	}
@@ -163,8 +163,8 @@ func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*p
 	return &pawlv1.AddShardsResponse{}, err
 }
 
-// SetReplication sets how many replicas each shard is to have.
-func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
+// SetReplication sets how many replicas each shard should have.
+func (g clusterService) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
 	n := int(r.GetReplication())
 	if !slices.Contains(contract.Replications, n) {
 		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
@@ -173,8 +173,8 @@ func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRe
 	return &pawlv1.SetReplicationResponse{}, err
 }
 
-// SetAuditRetention sets how long entries of the audit are kept.
-func (g clusters) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
+// SetAuditRetention sets how long entries of the audit log are kept.
+func (g clusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
 	d, err := spanOf("retention", r.GetRetention())
 	if err == nil && r.GetRetention() == nil {
 		err = task.Invalid("retention", "is needed")
@@ -189,8 +189,8 @@ func (g clusters) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditReten
 	return &pawlv1.SetAuditRetentionResponse{}, err
 }
 
-// RaiseLevel raises the feature level to the highest that all nodes can work at.
-func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
+// RaiseLevel raises the feature level to the highest that all nodes support.
+func (g clusterService) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	var level int
 	err := g.change(ctx, "feature level raise", nil, func(by task.Author) (err error) {
 		level, err = cluster.RaiseLevel.Call(ctx, g.verbs, cluster.AuthorCall{By: by})
@@ -204,7 +204,7 @@ func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (
 }
 
 // VerifyShard compares the states of a shard's replicas.
-func (g clusters) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
+func (g clusterService) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
 	operator, err := g.admin()
 	if err != nil {
 		return nil, err

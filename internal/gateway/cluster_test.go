@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeAdmin looks after a cluster of three nodes that stays as it is, and remembers what it was asked for.
+// fakeAdmin manages a cluster of three nodes that never changes, and records requests.
 type fakeAdmin struct {
 	mu       sync.Mutex
 	asked    []string
@@ -42,7 +42,7 @@ type fakeAdmin struct {
 	refuses  error
 }
 
-// newFakeAdmin makes a cluster where n1 leads, n2 drains and learns, and n3 was not heard of; a fourth node was removed, and
+// newFakeAdmin returns a cluster in which n1 leads, n2 drains and learns, and n3 was not heard from; a fourth node was removed, and
 // shard 2 has no leader.
 func newFakeAdmin() *fakeAdmin {
 	nodes := []cluster.Node{
@@ -86,7 +86,7 @@ func (a *fakeAdmin) ask(format string, args ...any) error {
 	return cmp.Or(a.refuses, a.faults.ask())
 }
 
-// taken are the calls since it was asked last.
+// taken returns the calls since it was last called.
 func (a *fakeAdmin) taken() (asked []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *fakeAdmin) Overview(context.Context) (cluster.Overview, error) {
 }
 func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return a.m }
 
-// answer has a table answer what this remembers.
+// answer registers the fake's answers in a table.
 func (a *fakeAdmin) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeCall) (out cluster.Nothing, err error) {
 		if q.Flag {
@@ -133,7 +133,7 @@ func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error
 	return a.found, a.ask("verify %d", shard)
 }
 
-// Backup writes two pieces, and refuses between them if it is to.
+// Backup writes two pieces, with an error between them if requested.
 func (a *fakeAdmin) Backup(_ context.Context, _ task.Author, w io.Writer, progress func(done, total int) error) error {
 	for i, piece := range []string{"the first, ", "the second"} {
 		if _, err := io.WriteString(w, piece); err != nil {
@@ -149,7 +149,7 @@ func (a *fakeAdmin) Backup(_ context.Context, _ task.Author, w io.Writer, progre
 	return nil
 }
 
-// clusterCalls are all calls that both faces have.
+// clusterCalls are all calls that both gRPC and REST have.
 var clusterCalls = []struct {
 	rest  string // method, path, body
 	rpc   func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error)
@@ -182,7 +182,7 @@ func rpcOf[Req any, Resp proto.Message](call func(pawlv1.ClusterServiceClient, c
 	}
 }
 
-// restCluster makes a call that is written as "METHOD PATH BODY".
+// restCluster makes a call written as "METHOD PATH BODY".
 func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecorder {
 	t.Helper()
 	method, rest, _ := strings.Cut(text, " ")
@@ -192,7 +192,7 @@ func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecord
 	return serveChecked(t, g.Handler(), r, []byte(body))
 }
 
-// gRPC and REST ask for the same, and answer the same.
+// gRPC and REST make the same calls, and return the same answers.
 func TestClusterCallsInBothFaces(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,8 +223,7 @@ func TestClusterCallsInBothFaces(t *testing.T) {
 	})
 }
 
-// told is what JSON tells, in whichever way: without what is empty, with whole numbers that are written as text, and with durations in one
-// unit.
+// told normalizes JSON: it drops empty values, parses integers written as strings, and converts durations to one unit.
 func told(t *testing.T, text []byte) any {
 	t.Helper()
 	var v any
@@ -272,7 +271,7 @@ func toldOf(v any) any {
 	return v
 }
 
-// A refusal is the same in both faces, and so is that of a gateway that has nobody to ask.
+// Refusals are the same over gRPC and REST, and so is that of a gateway without a cluster.
 func TestClusterRefusalsInBothFaces(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -309,10 +308,10 @@ func detailOf(err error) *pawlv1.Error {
 	return nil
 }
 
-// What gRPC callers send is checked like what stands in a body, before anybody is asked.
+// gRPC requests are validated like REST bodies, before anybody is asked.
 func TestClusterArguments(t *testing.T) {
 	f := newFake()
-	g := clusters{Gateway: newGateway(f)}
+	g := clusterService{Gateway: newGateway(f)}
 	defer g.Shutdown(t.Context())
 	long := strings.Repeat("n", 64)
 	for _, c := range []struct {
@@ -369,11 +368,11 @@ func TestClusterArguments(t *testing.T) {
 	}
 }
 
-// Broken replicas are told in full up to a bound, and to the log.
+// Broken replicas are reported up to a limit, and logged.
 func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	g := clusters{Gateway: New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})}
+	g := clusterService{Gateway: New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})}
 	defer g.Shutdown(t.Context())
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
 		t.Errorf("a sound shard: %v, log %s", err, &log)
@@ -397,7 +396,7 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	if err != nil || got.GetEqual() || len(got.GetProblems()) != 20 || got.GetReplicas()[0].GetHash() == got.GetReplicas()[1].GetHash() {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := proto.Marshal(got); err != nil { // what stands in rows need not be text
+	if _, err := proto.Marshal(got); err != nil { // rows need not contain valid text
 		t.Error(err)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") {
@@ -405,10 +404,10 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// A map is told as soon as there is one.
+// A map is returned as soon as there is one.
 func TestMapBeforeItIsKnown(t *testing.T) {
 	f := newFake()
-	g := clusters{Gateway: newGateway(f)}
+	g := clusterService{Gateway: newGateway(f)}
 	defer g.Shutdown(t.Context())
 	for _, m := range []*cluster.Map{nil, {}} {
 		f.admin.m = m

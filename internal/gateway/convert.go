@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The enums of the contract have the numbers of package task; a test holds them together.
+// The API's enums have the numbers of package task; a test keeps them in line.
 
 func stateProto(s task.State) pawlv1.State          { return pawlv1.State(s) }
 func priorityProto(p task.Priority) pawlv1.Priority { return pawlv1.Priority(p) }
@@ -40,7 +40,7 @@ func statusProto(s task.State) pawlv1.Status {
 	return pawlv1.Status_STATUS_UNSPECIFIED
 }
 
-// priorityOf reads a priority; 0 if none is said.
+// priorityOf converts a priority; 0 if it is not set.
 func priorityOf(p pawlv1.Priority) (task.Priority, error) {
 	if p < 0 || p > pawlv1.Priority_PRIORITY_LOW {
 		return 0, task.Invalid("priority", "%d is not high, normal or low", p)
@@ -48,7 +48,7 @@ func priorityOf(p pawlv1.Priority) (task.Priority, error) {
 	return task.Priority(p), nil
 }
 
-// timeProto leaves out a time that is not set.
+// timeProto omits a time that is not set.
 func timeProto(t broker.Time) *timestamppb.Timestamp {
 	if t == 0 {
 		return nil
@@ -68,7 +68,7 @@ func wallProto(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// spanProto leaves out a duration of 0.
+// spanProto omits a duration of 0.
 func spanProto(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -76,7 +76,7 @@ func spanProto(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// spanOf reads a duration; 0 if it is absent.
+// spanOf converts a duration; 0 if it is absent.
 func spanOf(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil
@@ -87,7 +87,7 @@ func spanOf(field string, d *durationpb.Duration) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-// timeOf reads a time; the zero time if it is absent.
+// timeOf converts a time; the zero time if it is absent.
 func timeOf(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
 		return time.Time{}, nil
@@ -102,7 +102,7 @@ func int32Of[N ~int | ~int64](n N) int32 {
 	return int32(max(math.MinInt32, min(int64(n), math.MaxInt32)))
 }
 
-// waitOf reads how long a call may wait for its answer.
+// waitOf returns how long a call may wait for its answer.
 func waitOf(d *durationpb.Duration) (time.Duration, error) {
 	wait, err := spanOf("wait", d)
 	if err != nil {
@@ -114,7 +114,7 @@ func waitOf(d *durationpb.Duration) (time.Duration, error) {
 	return wait, nil
 }
 
-// limitOf reads how many items a page of a list may have.
+// limitOf returns how many items a page of a list may have.
 func limitOf(n int32) (int, error) {
 	if n == 0 {
 		return contract.DefaultPage, nil
@@ -125,7 +125,7 @@ func limitOf(n int32) (int, error) {
 	return int(n), nil
 }
 
-// checkData refuses a payload or result that is not what its content type says, or too large. None at all is allowed.
+// checkData rejects a payload or result that does not match its content type, or is too large. It may be empty.
 func checkData(field string, data []byte, contentType string, l task.Limits) error {
 	if len(data) > l.Payload {
 		return &task.Error{Code: task.CodePayloadTooLarge, Field: field,
@@ -140,7 +140,7 @@ func checkData(field string, data []byte, contentType string, l task.Limits) err
 	return nil
 }
 
-// idOf reads the id of a task, a group or an operation. What is no id is one that does not exist only in a path; in a body it is a mistake.
+// idOf parses the id of a task, a group or an operation. A malformed id in a path means not found; in a body it is invalid.
 func idOf(field, s string) (task.ID, error) {
 	if s == "" {
 		return task.ID{}, task.Invalid(field, "is needed")
@@ -148,7 +148,7 @@ func idOf(field, s string) (task.ID, error) {
 	return optionalID(field, s)
 }
 
-// optionalID reads an id; "": the zero id.
+// optionalID parses an id; "": the zero id.
 func optionalID(field, s string) (id task.ID, err error) {
 	if s == "" {
 		return id, nil
@@ -159,7 +159,7 @@ func optionalID(field, s string) (id task.ID, err error) {
 	return id, nil
 }
 
-// requestIDOf reads the id by which a repeated request is known; "": a new one.
+// requestIDOf parses the id that identifies retries of a request; "": a new one.
 func requestIDOf(s string) (task.ID, error) {
 	if s == "" {
 		return task.ID(uuid.New()), nil
@@ -167,5 +167,5 @@ func requestIDOf(s string) (task.ID, error) {
 	return optionalID("request_id", s)
 }
 
-// durationProto keeps a duration of 0, where it means something.
+// durationProto keeps a duration of 0, where it is meaningful.
 func durationProto(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// defaultClaimBytes and maxClaimBytes bound the tasks of one answer; the latter leaves room in a message of 16 MiB for
-	// one task too many.
+	// defaultClaimBytes and maxClaimBytes bound the tasks of one answer; the latter leaves room for one task too many in a message
+	// of 16 MiB.
 	defaultClaimBytes = 4 << 20
 )
 
-// claimOf reads and checks what a worker takes.
+// claimOf decodes and validates a claim.
 func claimOf(ns string, r *pawlv1.ClaimRequest, l task.Limits) (broker.ClaimCall, error) {
 	c := broker.ClaimCall{Namespace: ns, Types: r.GetTypes(), Max: int(r.GetMax()), MaxBytes: int(r.GetMaxBytes()), Worker: r.GetWorker(), ClaimKey: r.GetClaimKey(), Runs: r.GetRuns()}
 	var err error
@@ -54,7 +54,7 @@ func claimOf(ns string, r *pawlv1.ClaimRequest, l task.Limits) (broker.ClaimCall
 	return c, task.CheckName("claim_key", c.ClaimKey, l)
 }
 
-// sharesOf reads the queues of a claim. Weighted ones are sorted, so that equal sets share one state.
+// sharesOf decodes the queues of a claim. Weighted ones are sorted, so that equal sets share one state.
 func sharesOf(queues []*pawlv1.QueueShare, order pawlv1.Order, l task.Limits) (shares []broker.Share, weighted bool, err error) {
 	if len(queues) == 0 || len(queues) > task.MaxClaimQueues {
 		return nil, false, task.Invalid("queues", "%d queues, 1 to %d are allowed", len(queues), task.MaxClaimQueues)
@@ -114,7 +114,7 @@ func checkTypes(types []string, l task.Limits) error {
 	return nil
 }
 
-// claimedProto is a task as its worker gets it.
+// claimedProto converts a claimed task for its worker.
 func claimedProto(c *broker.Claimed) *pawlv1.ClaimedTask {
 	t := &pawlv1.ClaimedTask{
 		TaskId: c.ID.String(), Type: c.Type, Queue: c.Queue, Payload: c.Payload, ContentType: c.ContentType,

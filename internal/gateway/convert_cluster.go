@@ -13,10 +13,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// nodeNames names nodes by their numbers; 0: none, which has no name.
+// nodeNames returns the name of a node by its number; 0: none, which has no name.
 type nodeNames func(number uint32) string
 
-// namesOf names nodes as the overview does. It lacks those that were removed, of which there may be replicas still.
+// namesOf names nodes as in the overview, and also removed nodes, which may still have replicas.
 func (g *Gateway) namesOf(o cluster.Overview) nodeNames {
 	names := make(map[uint32]string, len(o.Nodes))
 	for _, n := range o.Nodes {
@@ -64,7 +64,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
 			Snapshotting: r.Snapshotting, Lag: r.Lag})
 	}
-	if len(s.Members) == 0 { // nobody says how its members are, but where they should be is what is looked for now
+	if len(s.Members) == 0 { // nothing is known of its members, but it is of interest now where they should be
 		for _, r := range s.Replicas {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}
@@ -73,7 +73,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 	return p
 }
 
-// maxProblems bounds what a verification tells of broken numbers: one is enough to know.
+// maxProblems bounds the broken counters that a verification reports: one is enough.
 const maxProblems = 20
 
 func verificationProto(v Verification) *pawlv1.VerifyShardResponse {

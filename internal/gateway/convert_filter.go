@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxNeedle bounds what is looked for inside errors and payloads.
+// maxNeedle bounds the text to search for in errors and payloads.
 const maxNeedle = 1 << 10
 
-// filterOf reads and checks which tasks are meant.
+// filterOf decodes and validates a filter of tasks.
 func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Text: p.GetQ()}
 	if f.Queue != "" {
@@ -32,7 +32,7 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 			return f, task.Invalid(n.field, "%d bytes, at most %d are allowed", len(n.value), maxNeedle)
 		}
 	}
-	if f.Fingerprint != "" && !isPrint(f.Fingerprint) {
+	if f.Fingerprint != "" && !isFingerprint(f.Fingerprint) {
 		return f, task.Invalid("fingerprint", "%q is not 16 digits of 0-9 and a-f, as a group of dead letters has it", task.Cut(f.Fingerprint, 64))
 	}
 	if f.Operation, err = optionalID("operation", p.GetOperation()); err != nil {
@@ -60,18 +60,18 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 	return f, err
 }
 
-// isPrint tells whether a text is written as fingerprints are.
-func isPrint(s string) bool {
+// isFingerprint reports whether a text has the form of a fingerprint.
+func isFingerprint(s string) bool {
 	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// momentOf reads a time that shards can compare; 0 if it is absent.
+// momentOf converts a time to one that shards can compare; 0 if it is absent.
 func momentOf(field string, t *timestamppb.Timestamp) (broker.Time, error) {
 	at, err := timeOf(field, t)
 	if at.IsZero() {
 		return 0, err
 	}
-	if at.Year() < 1970 { // none is behind 9999
+	if at.Year() < 1970 { // the upper bound is 9999 anyway
 		return 0, task.Invalid(field, "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
 	}
 	return max(broker.TimeOf(at), 1), nil

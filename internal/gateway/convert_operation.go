@@ -7,10 +7,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// minRate is the slowest rate: a task in a day.
+// minRate is the slowest rate: one task per day.
 const minRate = 1.0 / 86400
 
-// operationOf reads and checks what an operator says of an operation.
+// operationOf decodes and validates the spec of an operation.
 func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec, err error) {
 	s = broker.OperationSpec{ToQueue: p.GetToQueue(), Max: p.GetMax(), Canary: p.GetCanary(), Rate: p.GetRate()}
 	if s.Action, err = contract.WordOf("action", contract.Actions, p.GetAction()); err != nil {
@@ -47,7 +47,7 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 	return s, err
 }
 
-// checkTargets refuses what an action needs and does not have, or has and does not need.
+// checkTargets rejects an action without the arguments it needs, or with arguments it doesn't take.
 func checkTargets(s *broker.OperationSpec, l task.Limits) error {
 	switch {
 	case s.Action == task.Move:
@@ -66,7 +66,7 @@ func checkTargets(s *broker.OperationSpec, l task.Limits) error {
 	return nil
 }
 
-// operationProto is an operation as callers see it.
+// operationProto converts an operation for callers.
 func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 	s := &o.Spec
 	p := &pawlv1.Operation{OperationId: o.ID.String(), State: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.State.String()),

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// settingsOf reads and checks a queue's settings; what they leave out has its default.
+// settingsOf decodes and validates a queue's settings; missing fields get their defaults.
 func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
 	s := task.DefaultSettings()
 	if w := p.GetWeights(); w != nil {
@@ -167,7 +167,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 	return p
 }
 
-// queueProto is a queue as operators see it: its configuration is the cluster's, its numbers are those of its shards.
+// queueProto converts a queue for operators: its configuration comes from the cluster, its counts from its shards.
 func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
 	p := &pawlv1.Queue{
 		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: wallProto(q.Config.PausedAt),

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// scheduleOf reads, fills and checks what an operator says of a schedule.
+// scheduleOf decodes and validates the spec of a schedule, and fills in defaults.
 func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err error) {
 	if p == nil {
 		return s, task.Invalid("spec", "is needed")
@@ -87,7 +87,7 @@ func tickProto(e *broker.Tick) *pawlv1.Tick {
 	return p
 }
 
-// optDuration leaves out what is not set.
+// optDuration omits a duration that is not set.
 func optDuration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

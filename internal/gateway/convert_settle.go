@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// holdOf reads the claim that a verb is about.
+// holdOf decodes the claim that a request is about.
 func holdOf(ns, id, token string) (h broker.Hold, err error) {
 	h.Namespace = ns
 	if h.ID, err = idOf("task_id", id); err != nil {
@@ -111,7 +111,7 @@ func delayOf(field string, p *durationpb.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// settledProto is the answer to one verb on a claim.
+// settledProto converts the result of one settle call.
 func (g *Gateway) settledProto(to *pawlv1.Settled, verb broker.Verb, s *broker.Settled) {
 	if s.Err != nil {
 		to.Error = g.itemError(s.Err)

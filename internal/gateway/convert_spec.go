@@ -9,15 +9,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// specOf reads, fills and checks what a producer says of a task. Payload, tags and headers are shared with p.
+// specOf decodes and validates the spec of a task, and fills in defaults. Payload, tags and headers are shared with p.
 func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	if p == nil {
 		return s, task.Invalid("task", "is needed")
 	}
-	if countThen(p.GetThen(), 0) > task.MaxChain { // before anything is made of them
+	if countThen(p.GetThen(), 0) > task.MaxChain { // before allocating anything for them
 		return s, task.Invalid("then", "more than %d tasks follow in all", task.MaxChain)
 	}
-	if s, err = said(p, l); err != nil {
+	if s, err = decodeSpec(p, l); err != nil {
 		return s, err
 	}
 	s.Fill()
@@ -27,8 +27,8 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	return s, checkData("payload", s.Payload, s.ContentType, l)
 }
 
-// said is what a producer says of a task, as it stands.
-func said(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
+// decodeSpec decodes the spec of a task, without defaults.
+func decodeSpec(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
 		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
 		Headers: p.GetHeaders(), Cost: int(p.GetCost())}
@@ -77,7 +77,7 @@ func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
 		if *f.to, err = spanOf(f.name, f.from); err != nil {
 			return err
 		}
-		if f.from != nil && *f.to == 0 { // further in that stands for what was not said
+		if f.from != nil && *f.to == 0 { // 0 internally stands for "not set"
 			return task.Invalid(f.name, "0s is not positive: leave it out to have the default")
 		}
 	}
@@ -89,7 +89,7 @@ func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
 	return err
 }
 
-// retryOf reads a retry policy; what it leaves out has its default.
+// retryOf decodes a retry policy; missing fields get their defaults.
 func retryOf(p *pawlv1.RetryPolicy) (*task.Retry, error) {
 	r := task.DefaultRetry
 	var err error

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// taskProto is a task as callers see it.
+// taskProto converts a task for callers.
 func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 	x := v.Exec
 	t := &pawlv1.Task{
@@ -55,7 +55,7 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 	return t
 }
 
-// attemptsBegun is the number of the last attempt that began. A release or snooze gives its number to the next one.
+// attemptsBegun returns the number of the last attempt that began. After a release or snooze the next attempt has the same number.
 func attemptsBegun(v *broker.View) int32 {
 	switch {
 	case v.Exec.State == task.Claimed:
@@ -66,7 +66,7 @@ func attemptsBegun(v *broker.View) int32 {
 	return 0
 }
 
-// attemptLog is the attempts that have ended, and the one that runs.
+// attemptLog returns the attempts that have ended, and the running one.
 func attemptLog(v *broker.View) []*pawlv1.Attempt {
 	log := make([]*pawlv1.Attempt, 0, len(v.Attempts)+1)
 	for _, a := range v.Attempts {
@@ -84,7 +84,7 @@ func attemptLog(v *broker.View) []*pawlv1.Attempt {
 	return log
 }
 
-// retentionOf is how long the task is kept once it has ended: what it says itself, or the queue's rule for its end.
+// retentionOf returns how long the task is kept once it has ended: its own setting, or the queue's for its final state.
 func retentionOf(v *broker.View) *durationpb.Duration {
 	switch {
 	case v.Exec.Retention != nil:
@@ -95,7 +95,7 @@ func retentionOf(v *broker.View) *durationpb.Duration {
 	return nil
 }
 
-// enqueuedProto fills an answer that the caller has room for: a batch has a thousand of them.
+// enqueuedProto fills in an answer allocated by the caller: a batch has a thousand of them.
 func enqueuedProto(to *pawlv1.Enqueued, a *broker.Accepted) {
 	to.TaskId = a.ID.String()
 	to.State, to.Status = stateProto(a.State), statusProto(a.State)

@@ -41,7 +41,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// The contract's enums have the numbers of package task, so that neither is looked up.
+// The API's enums have the numbers of package task, so that they need no lookup.
 func TestEnumsHaveTheSameNumbers(t *testing.T) {
 	for _, s := range task.States {
 		if want := "STATE_" + strings.ToUpper(s.String()); stateProto(s).String() != want {
@@ -135,7 +135,7 @@ func TestSpecRefusals(t *testing.T) {
 	}
 }
 
-// A policy that says little gets the defaults for the rest.
+// A sparse policy gets the defaults for the rest.
 func TestRetryDefaults(t *testing.T) {
 	r, err := retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(time.Hour)})
 	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
@@ -162,7 +162,7 @@ func TestTimesKeepTheirMicroseconds(t *testing.T) {
 	}
 }
 
-// many is a list of the same task.
+// many returns a list of n references to one task.
 func many(n int, t *pawlv1.TaskSpec) []*pawlv1.TaskSpec {
 	list := make([]*pawlv1.TaskSpec, n)
 	for i := range list {
@@ -171,7 +171,7 @@ func many(n int, t *pawlv1.TaskSpec) []*pawlv1.TaskSpec {
 	return list
 }
 
-// chain is a task behind which n others come one by one.
+// chain returns a task with a chain of n follow-ups.
 func chain(n int) *pawlv1.TaskSpec {
 	t := &pawlv1.TaskSpec{Type: "a"}
 	for range n {
@@ -180,7 +180,7 @@ func chain(n int) *pawlv1.TaskSpec {
 	return t
 }
 
-// What may follow a task is bounded in all, in bytes too.
+// The follow-ups of a task are limited in total, in bytes too.
 func TestChainBounds(t *testing.T) {
 	l := task.DefaultLimits()
 	if _, err := specOf(chain(task.MaxChainDepth), l); err != nil {
@@ -200,7 +200,7 @@ func TestChainBounds(t *testing.T) {
 	}
 }
 
-// claimToken is one that can be read.
+// claimToken is a valid claim token.
 var claimToken = task.Token{Epoch: 1, Fence: 2, Nonce: 3}.String()
 
 const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
@@ -209,7 +209,7 @@ func TestFailsAreRead(t *testing.T) {
 	l := task.DefaultLimits()
 	in := durationpb.New(time.Minute)
 	for _, c := range []struct {
-		field string // "": it is good
+		field string // "": it is valid
 		r     *pawlv1.FailRequest
 		want  broker.FailResult
 	}{
@@ -345,7 +345,7 @@ func TestSettingsAreRead(t *testing.T) {
 	}
 }
 
-// countedStats tell what a test wants of a minute and of a day, and note what is asked.
+// countedStats return a test's figures for a minute and for a day, and record what is asked.
 type countedStats struct {
 	figures
 	brief   stats.Brief
@@ -370,12 +370,13 @@ func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) []br
 	return nil
 }
 
-// How long a task runs is taken from the day if none has ended lately and some wait or came; else the day is not asked.
+// The run time of tasks is taken from the day if none has ended recently and some wait or arrived; otherwise the day is not asked
+// for.
 func TestScaleOfAQueueThatRests(t *testing.T) {
 	for _, c := range []struct {
 		ended, ready int
 		readied      uint32
-		want         float64 // seconds; 0: not known
+		want         float64 // seconds; 0: unknown
 	}{{0, 0, 0, 0}, {0, 1, 0, 60}, {0, 0, 1, 60}, {1, 1, 1, 1}, {2, 1, 1, 1}, {1, 0, 0, 1}} {
 		g := newGateway(newFake())
 		ctx, _ := begin(t.Context(), "grpc", "test")
@@ -385,14 +386,14 @@ func TestScaleOfAQueueThatRests(t *testing.T) {
 		}
 		counted := &countedStats{brief: stats.Brief{Span: time.Minute, Rates: stats.Rates{Readied: c.readied}, Run: histogramOf(c.ended, time.Second)}, day: stats.Report{Run: histogramOf(3, time.Minute)}}
 		g.cfg.Stats = counted
-		p, err := statisticians{Gateway: g}.GetQueueScale(ctx, &pawlv1.GetQueueScaleRequest{Queue: "q"})
+		p, err := statsService{Gateway: g}.GetQueueScale(ctx, &pawlv1.GetQueueScaleRequest{Queue: "q"})
 		if err != nil || p.GetRunSeconds() != c.want || slices.Contains(counted.windows, stats.Day) != (c.want == 60) {
 			t.Errorf("%+v: %v, %v, after asking for %v", c, p, err, counted.windows)
 		}
 	}
 }
 
-// A list of queues that have something asks for just that.
+// A list of queues with a trait asks for exactly those counts.
 func TestCountsOfQueues(t *testing.T) {
 	for having, want := range map[string]broker.CountsQuery{contract.QueueDead: {State: task.Dead}, contract.QueuePoisoned: {State: task.Poisoned}, contract.QueueNoWorker: {State: task.Ready, NoWorker: true}, "": {Most: 7}} {
 		g, counted := newGateway(newFake()), &countedStats{}
@@ -405,7 +406,7 @@ func TestCountsOfQueues(t *testing.T) {
 	}
 }
 
-// histogramOf is that of n durations.
+// histogramOf returns a histogram of n durations.
 func histogramOf(n int, d time.Duration) stats.Histogram {
 	e := stats.Event{Namespace: "n", Queue: "q", Type: "t", Ran: d}
 	e.Counts = e.Counts.With(stats.Succeeded)
@@ -417,7 +418,7 @@ func histogramOf(n int, d time.Duration) stats.Histogram {
 	return book.Briefs(now, "n", []string{"q"})[0].Run
 }
 
-// How many slots a queue needs: for what comes in and for the backlog, at least those in use, at most those that may run.
+// How many slots a queue needs: for what arrives and for the backlog, at least those in use, at most those that may run.
 func TestScale(t *testing.T) {
 	ran := func(mean time.Duration) (b stats.Brief) {
 		if mean > 0 {
@@ -430,7 +431,7 @@ func TestScale(t *testing.T) {
 		info            broker.QueueInfo
 		most            int
 		brief           stats.Brief
-		readied, claims uint64 // in a minute
+		readied, claims uint64 // per minute
 		slots           float64
 		workers         int64
 		active          bool
@@ -472,7 +473,7 @@ func TestPagesGoOnBehindTheLast(t *testing.T) {
 	}
 }
 
-// Queues take turns by their weights. One that is empty gives what it gave, and saves nothing up.
+// Queues take turns by weight. An empty queue provides what it gave, and accrues no credit.
 func TestTurnsByWeight(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 3}, {Queue: "b", Weight: 1}}
 	for _, c := range []struct {
@@ -495,7 +496,7 @@ func TestTurnsByWeight(t *testing.T) {
 	}
 }
 
-// What is read of a task, a filter, a queue's settings, a schedule or an operation is shown as it was said, field by field.
+// Decoding a task, a filter, a queue's settings, a schedule or an operation and encoding it again preserves every field.
 func TestWhatIsReadIsShown(t *testing.T) {
 	l := task.DefaultLimits()
 	const spec = `"type":"a","payload":"eyJ4IjoxfQ==","content_type":"application/json","queue":"q","priority":"PRIORITY_HIGH","idempotency_key":"i","idempotency_ttl":"61s","max_attempts":7,
@@ -557,7 +558,7 @@ func TestWhatIsReadIsShown(t *testing.T) {
 	}
 }
 
-// A task is shown with all that it has: what it says itself goes before the settings of its queue.
+// A task is returned with all that it has: its own settings take precedence over its queue's.
 func TestTasksAreShown(t *testing.T) {
 	id := func(n uint64) task.ID { return task.NewID(1, 1, n) }
 	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
@@ -583,7 +584,7 @@ func TestTasksAreShown(t *testing.T) {
 	golden(t, "testdata/tasks.json", got.Bytes())
 }
 
-// golden compares with a file, which -rewrite writes anew.
+// golden compares with a file, which -rewrite rewrites.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if flag.Lookup("rewrite").Value.String() == "true" {
@@ -596,11 +597,12 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// A dead letter that can't be made again is refused by itself: one of another namespace or of a queue beyond the token, and one whose record is broken.
+// A dead letter that can't be restored is refused individually: one of another namespace or of a queue beyond the token, and one
+// whose record is broken.
 func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 	for what, c := range map[string]struct {
 		spoil func(*broker.ArchivedTask)
-		code  task.Code // "": an error within
+		code  task.Code // "": an internal error
 	}{
 		"another namespace": {func(a *broker.ArchivedTask) { a.Namespace = "other" }, task.CodeNotFound}, "another queue": {func(a *broker.ArchivedTask) { a.Queue = "sms" }, task.CodeNotFound},
 		"its id": {func(a *broker.ArchivedTask) { a.ID = "x" }, ""}, "its parent": {func(a *broker.ArchivedTask) { a.Parent.TaskID = "x" }, ""}, "its group": {func(a *broker.ArchivedTask) { a.Parent.GroupID = "x" }, ""},
@@ -617,7 +619,7 @@ func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 		if e, ok := task.AsError(err); err == nil || ok != (c.code != "") || ok && e.Code != c.code {
 			t.Errorf("%s: %v", what, err)
 		}
-		if list, err := (operators{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || (len(list.Items) == 1) != (a.Queue == "mail") {
+		if list, err := (operatorService{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || (len(list.Items) == 1) != (a.Queue == "mail") {
 			t.Errorf("%s: listed as %v, %v", what, list, err)
 		}
 	}
@@ -635,7 +637,8 @@ func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 	}
 }
 
-// A dead letter that comes back says what it follows, if anything, and is named by itself, so that it comes back once from two places.
+// A restored dead letter keeps its parent, if any, and has a deterministic id, so that restoring it from two places restores it
+// once.
 func TestDeadLettersAreRestoredOnce(t *testing.T) {
 	id, group := task.NewID(1, 5, 6), task.NewID(1, 5, 7)
 	for what, c := range map[string]struct {
@@ -652,7 +655,7 @@ func TestDeadLettersAreRestoredOnce(t *testing.T) {
 		var specs []task.Spec
 		f.enqueues = func(_ context.Context, all []task.Spec) { specs = append(specs, all...) }
 		ctx, _ := begin(t.Context(), "grpc", "test")
-		got, err := operators{Gateway: newGateway(f)}.RestoreArchive(ctx, &pawlv1.RestoreArchiveRequest{Places: []string{"a:1", "a:2"}})
+		got, err := operatorService{Gateway: newGateway(f)}.RestoreArchive(ctx, &pawlv1.RestoreArchiveRequest{Places: []string{"a:1", "a:2"}})
 		if err != nil || len(specs) != 2 {
 			t.Fatalf("%s: %v, %v", what, got, err)
 		}
@@ -664,7 +667,7 @@ func TestDeadLettersAreRestoredOnce(t *testing.T) {
 	}
 }
 
-// A claim names its group, a follower that has an id its id, and pages of what is large end before they are too large for a message.
+// A claim has the id of its group, a follow-up the id it has, and pages of large items end before they are too large for a message.
 func TestWhatIsShownBeside(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	c := &broker.Claimed{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{Group: id}}}
@@ -710,7 +713,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
 	}
-	// exact is a task that takes so many bytes of an answer.
+	// exact returns a task that takes exactly n bytes of an answer.
 	exact := func(n int) *broker.View {
 		v := view(n)
 		v.Payload = v.Payload[proto.Size(taskProto(v, true))-n:]
@@ -730,7 +733,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 		}
 		cursor := ""
 		for _, want := range x.want {
-			p, err := operators{Gateway: newGateway(f)}.ListArchive(t.Context(), &pawlv1.ListArchiveRequest{Cursor: cursor})
+			p, err := operatorService{Gateway: newGateway(f)}.ListArchive(t.Context(), &pawlv1.ListArchiveRequest{Cursor: cursor})
 			if err != nil || len(p.Items) != want {
 				t.Errorf("archived tasks of %v bytes: a page of %d behind %q, want %d (%v)", x.sizes, len(p.GetItems()), cursor, want, err)
 			}
@@ -766,7 +769,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 	}
 }
 
-// Pages end early where their answers would not fit a message, and the next one goes on behind them.
+// Pages end early where the answer would not fit into a message, and the next one continues after them.
 func TestPagesThatFitAMessage(t *testing.T) {
 	const size, tasks = 1 << 20, 14
 	f := newFake()
@@ -777,7 +780,7 @@ func TestPagesThatFitAMessage(t *testing.T) {
 	var pages []int
 	seen := map[string]bool{}
 	for cursor := ""; ; {
-		r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: 100, Cursor: cursor, WithPayload: true})
+		r, err := producerService{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: 100, Cursor: cursor, WithPayload: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -809,7 +812,7 @@ func TestPagesThatFitAMessage(t *testing.T) {
 	}
 }
 
-// What happened before and after a time is told with when and how long that was.
+// The figures before and after a time are returned with the length of each period.
 func TestPeriodsAreShown(t *testing.T) {
 	p := &stats.Period{From: 100, Seconds: 10, Rates: stats.Rates{Enqueued: 50, Readied: 50, Succeeded: 30, Failed: 10}}
 	got := typePeriodProto(p)
@@ -819,7 +822,7 @@ func TestPeriodsAreShown(t *testing.T) {
 	}
 }
 
-// A refusal whose words are no text keeps its code.
+// A refusal whose message is not valid text keeps its code.
 func TestRefusalsOfBadText(t *testing.T) {
 	g := newGateway(newFake())
 	gone, leave := context.WithCancel(t.Context())
@@ -843,12 +846,12 @@ func TestRefusalsOfBadText(t *testing.T) {
 	}
 }
 
-// Beside an error nothing is told that could be taken for an answer.
+// An error comes with nothing that could be taken for an answer.
 func TestNothingIsToldBesideAnError(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	limited, c := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
-	c.visitor = visitor{Visitor: auth.Anybody}
+	c.principal = principal{Principal: auth.Anonymous}
 	l, two := task.DefaultLimits(), []*pawlv1.QueueShare{{Queue: "q", Weight: 1}, {Queue: "r", Weight: 2}}
 	refused := map[string]func() (told any, err error){
 		"limit":    func() (any, error) { return limitOf(-1) },
@@ -914,13 +917,13 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 	}
 }
 
-// What a caller has said at length is repeated in part.
+// Long input is quoted only in part.
 func TestLongWordsAreCut(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	ctx, _ := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
-	callOf(ctx).visitor = visitor{Visitor: auth.Anybody}
+	callOf(ctx).principal = principal{Principal: auth.Anonymous}
 	f := newFake()
-	f.door = auth.NewDoor(auth.Config{Mode: auth.Never})
+	f.auth = auth.NewAuthenticator(auth.Config{Mode: auth.Never})
 	g := newGateway(f)
 	var logged strings.Builder
 	g.log = slog.New(slog.NewTextHandler(&logged, nil))
@@ -945,24 +948,24 @@ func TestLongWordsAreCut(t *testing.T) {
 		}
 	}
 	put(t, newGateway(f), ctx, "mail", 1, "1")
-	_, stats := statisticians{Gateway: newGateway(f)}.GetQueueStats(ctx, &pawlv1.GetQueueStatsRequest{Queue: "mail"})
+	_, stats := statsService{Gateway: newGateway(f)}.GetQueueStats(ctx, &pawlv1.GetQueueStatsRequest{Queue: "mail"})
 	if scale != errNoStats || stats != errNoStats {
 		t.Errorf("a scaler without statistics: %v; a queue: %v", scale, stats)
 	}
 }
 
-// What was not said of a gateway has its default, and what was said stays.
+// Missing settings of a gateway get their defaults, and given ones stay.
 func TestGatewaysHaveDefaults(t *testing.T) {
 	f := newFake()
 	for _, c := range []struct{ said, want [2]int }{{[2]int{}, [2]int{defaultMaxConns, defaultMaxConnsPerAddress}}, {[2]int{7, 3}, [2]int{7, 3}}} {
 		g := New(Config{Broker: f, Cluster: fakeCluster{f}, MaxConns: c.said[0], MaxConnsPerAddress: c.said[1]})
-		if got := [2]int{g.door.max, g.door.each}; got != c.want || g.registry == nil {
+		if got := [2]int{g.acceptor.max, g.acceptor.perAddress}; got != c.want || g.registry == nil {
 			t.Errorf("of %v connections %v are let in, the registry is %v", c.said, got, g.registry)
 		}
 	}
 }
 
-// What was not said of limits has its default, and what was said stays.
+// Missing limits get their defaults, and given ones stay.
 func TestLimitsHaveDefaults(t *testing.T) {
 	said := task.Limits{Payload: 1, Name: 2, Batch: 3}
 	if got := withDefaults(said); got != said {
@@ -977,7 +980,7 @@ func TestLimitsHaveDefaults(t *testing.T) {
 	}
 }
 
-// What the gateway does not know is shown as nothing, what a verb does not say is left out, and a claim is read whole.
+// Unknown values are encoded as unset, missing ones are left out, and a claim is decoded whole.
 func TestConversionsOfParts(t *testing.T) {
 	for _, s := range []task.State{task.State(len(statusByState)), 99} {
 		if got := statusProto(s); got != pawlv1.Status_STATUS_UNSPECIFIED {
@@ -1037,7 +1040,7 @@ func TestConversionsOfParts(t *testing.T) {
 	}
 }
 
-// A cluster is shown in the order of the names of its nodes; what was not heard of a node is left out.
+// A cluster is returned in the order of its nodes' names; what is unknown of a node is left out.
 func TestClustersAreShown(t *testing.T) {
 	o := cluster.Overview{Nodes: []cluster.NodeOverview{{Node: cluster.Node{Number: 1, Name: "zoe"}, Heard: true, Report: cluster.Report{DiskFree: 5}},
 		{Node: cluster.Node{Number: 2, Name: "abe"}, Report: cluster.Report{DiskFree: 6}}},
@@ -1054,7 +1057,7 @@ func TestClustersAreShown(t *testing.T) {
 	}
 }
 
-// A unique key that is restored is not taken from who has it by now.
+// A restored unique key is not taken from the task that has it by now.
 func TestRestoredUniqueKeys(t *testing.T) {
 	if got := restoredUnique(nil); got != nil {
 		t.Errorf("none is restored as %v", got)
@@ -1064,7 +1067,7 @@ func TestRestoredUniqueKeys(t *testing.T) {
 	}
 }
 
-// A percentage is never shown as less than nothing, members are checked together, and a worker is told of with all that is known of it.
+// Percentages are never negative, members are checked together, and a worker is returned with all that is known of it.
 func TestOddsAndEnds(t *testing.T) {
 	s, err := extendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{Percent: math.Copysign(0, -1)}})
 	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
@@ -1085,7 +1088,7 @@ func TestOddsAndEnds(t *testing.T) {
 	}
 }
 
-// Lists of dead letters, and of nothing else, are in the order of their ends.
+// Lists of dead letters, and no others, are ordered by the tasks' ends.
 func TestListsOfDeadLetters(t *testing.T) {
 	for _, c := range []struct {
 		f    broker.Filter
@@ -1100,7 +1103,7 @@ func TestListsOfDeadLetters(t *testing.T) {
 	}
 }
 
-// How many tasks an operation will come to is told as far as it is known, and no more than it may.
+// The total of an operation is reported as far as it is known, and limited by its maximum.
 func TestTotalsOfOperations(t *testing.T) {
 	for _, c := range []struct {
 		total, matched, most int64
@@ -1118,7 +1121,7 @@ func TestTotalsOfOperations(t *testing.T) {
 	}
 }
 
-// What a task follows is told as a task or as a group.
+// The parent of a task is returned as a task or as a group.
 func TestParentsAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	if p := parentProto(&task.Parent{ID: id}); p.GetTaskId() != id.String() || p.GetGroupId() != "" {
@@ -1135,20 +1138,20 @@ func TestParentsAreShown(t *testing.T) {
 	}
 }
 
-// headless have no leaders that could be asked for.
+// headless panics when asked for leaders.
 type headless struct{ Broker }
 
 func (headless) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
-// A panic in one of many asks is the error of the call.
+// A panic in one of many parallel requests becomes the call's error.
 func TestPanicsOfOneAsk(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	g.broker = headless{g.broker}
 	ctx, _ := begin(t.Context(), "grpc", "test")
-	if _, err := (operators{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
+	if _, err := (operatorService{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
 		t.Errorf("the server: %v", err)
 	}
-	if _, err := (clusters{Gateway: g}).GetMap(ctx, &pawlv1.GetMapRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
+	if _, err := (clusterService{Gateway: g}).GetMap(ctx, &pawlv1.GetMapRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
 		t.Errorf("the map: %v", err)
 	}
 	if err := firstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
@@ -1156,12 +1159,12 @@ func TestPanicsOfOneAsk(t *testing.T) {
 	}
 }
 
-// countless workers are not all known.
+// countless reports that not all workers are known.
 type countless struct{ known }
 
 func (countless) CountWorkers(context.Context, string, []string) []int64 { return nil }
 
-// A queue is shown without what nobody has counted.
+// A queue is returned without figures that were not counted.
 func TestQueuesThatNobodyCounts(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -1184,7 +1187,7 @@ func TestQueuesThatNobodyCounts(t *testing.T) {
 	}
 }
 
-// A rate says over which time it counts, whose ever it is, and what is wrong with any rule of a queue is told by its name.
+// Rates have a period, whatever they limit, and errors in a queue's rules name the rule.
 func TestRulesAreChecked(t *testing.T) {
 	rate := &pawlv1.Rate{Limit: 1}
 	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
@@ -1204,7 +1207,7 @@ func TestRulesAreChecked(t *testing.T) {
 	}
 }
 
-// So do those of archived tasks and of members of a group, and there are no more groups of dead letters than a page has.
+// The same for pages of archived tasks and of group members, and groups of dead letters are limited to a page.
 func TestOtherPagesThatFitAMessage(t *testing.T) {
 	const tasks, size = 14, 1 << 20
 	f := newFake()
@@ -1215,13 +1218,13 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 		a.Payload = make([]byte, size)
 		f.archive = append(f.archive, a)
 	}
-	page, err := operators{Gateway: g}.ListArchive(ctx, &pawlv1.ListArchiveRequest{Limit: 100})
+	page, err := operatorService{Gateway: g}.ListArchive(ctx, &pawlv1.ListArchiveRequest{Limit: 100})
 	if err != nil || len(page.Items) != 11 || page.NextCursor != encodeCursor(archiveCursor, []byte("a:11")) {
 		t.Errorf("%d archived tasks come, then the cursor %q, %v", len(page.GetItems()), page.GetNextCursor(), err)
 	}
 	f.archive = f.archive[:1]
 	f.archive[0].Payload = make([]byte, maxPageBytes+1)
-	if page, err := (operators{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || len(page.Items) != 1 {
+	if page, err := (operatorService{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("of one that is too large by itself %d come, %v", len(page.GetItems()), err)
 	}
 	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
@@ -1230,11 +1233,11 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 		}
 		return out, nil
 	})
-	members, err := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+	members, err := groupService{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || len(members.Items) != 11 || members.NextCursor != encodeCursor(memberCursor, append(make([]byte, 15), 11)) {
 		t.Errorf("%d members come, then the cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
 	}
-	// of is a member that takes so many bytes of an answer.
+	// of returns a member that takes exactly n bytes of an answer.
 	of := func(n int) broker.GroupMember {
 		m := broker.GroupMember{Result: broker.Result{Data: make([]byte, n)}}
 		for proto.Size(memberProto(&m)) > n {
@@ -1252,7 +1255,7 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 			}
 			return out, nil
 		})
-		members, err := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+		members, err := groupService{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 		if err != nil || len(members.Items) != x.want || (members.NextCursor != "") != (x.want < len(x.sizes)) {
 			t.Errorf("of members of %v bytes %d come, want %d; the cursor is %q (%v)", x.sizes, len(members.GetItems()), x.want, members.GetNextCursor(), err)
 		}
@@ -1264,13 +1267,13 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 			}
 			return out, nil
 		})
-		if got, err := (operators{Gateway: g}).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage || got.Partial != cut {
+		if got, err := (operatorService{Gateway: g}).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage || got.Partial != cut {
 			t.Errorf("%d groups: %d come, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
 		}
 	}
 }
 
-// A batch of endings is parted by the shards of their tasks, and keeps its order in each.
+// A batch of settles is split by the shards of its tasks, and keeps its order in each.
 func TestBatchesAreParted(t *testing.T) {
 	for shards, want := range map[string]string{"": "", "1": "1", "11": "11", "12": "1 2", "121": "11 2", "2112": "22 11", "1112": "111 2"} {
 		var b settleBatch
@@ -1296,7 +1299,7 @@ func TestBatchesAreParted(t *testing.T) {
 	}
 }
 
-// comparing have counted before and after any time.
+// comparing has figures before and after any time.
 type comparing struct{ fakeStats }
 
 func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
@@ -1307,22 +1310,22 @@ func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue strin
 	return r, queues, missing
 }
 
-// Types are compared around a time that is asked for, and around no other.
+// Types are compared around the requested time, and only if one is requested.
 func TestTypesAreComparedAroundATime(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.Stats = comparing{newFakeStats()}
 	ctx, _ := begin(t.Context(), "grpc", "test")
 	around := time.Now().Add(-10 * time.Second).Truncate(time.Second)
-	got, err := statisticians{Gateway: g}.GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome", Around: timestamppb.New(around)})
+	got, err := statsService{Gateway: g}.GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome", Around: timestamppb.New(around)})
 	if c := got.GetComparison(); err != nil || !c.GetAround().AsTime().Equal(around) || c.GetBefore().GetStart().GetSeconds() != 1 || c.GetAfter().GetStart().GetSeconds() != 2 {
 		t.Errorf("around %v: %v, %v", around, c, err)
 	}
-	if got, err := (statisticians{Gateway: g}).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil || got.GetComparison() != nil {
+	if got, err := (statsService{Gateway: g}).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil || got.GetComparison() != nil {
 		t.Errorf("around no time: %v, %v", got.GetComparison(), err)
 	}
 }
 
-// A time that is compared around lies in the last 24 hours.
+// The time to compare around is within the last 24 hours.
 func TestTimesAround(t *testing.T) {
 	now := time.Unix(1_000_000, 0).UTC()
 	for ago, good := range map[time.Duration]bool{0: true, -1: false, 1: true, maxAround: true, maxAround + 1: false} {

@@ -10,14 +10,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ListDead reads a page of a queue's dead letters, newest first.
-func (g operators) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
+// ListDead returns a page of a queue's dead letters, newest first.
+func (g operatorService) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
 	p, err := g.listDead(ctx, task.Dead, r.GetFilter(), r.GetCursor(), r.GetLimit())
 	return &pawlv1.ListDeadResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
 }
 
-// ListPoisoned reads a page of a queue's poisoned tasks, newest first.
-func (g operators) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
+// ListPoisoned returns a page of a queue's poisoned tasks, newest first.
+func (g operatorService) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
 	p, err := g.listDead(ctx, task.Poisoned, r.GetFilter(), r.GetCursor(), r.GetLimit())
 	return &pawlv1.ListPoisonedResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
 }
@@ -33,7 +33,7 @@ func (g *Gateway) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, 
 	return g.list(ctx, f, cursor, limit, true)
 }
 
-// deadFilterOf reads a filter among the tasks of a queue that are in one state.
+// deadFilterOf decodes a filter for the tasks of a queue that are in one state.
 func deadFilterOf(p *pawlv1.Filter, queue string, s task.State, l task.Limits) (broker.Filter, error) {
 	f, err := filterOf(p, l)
 	if err != nil {
@@ -56,8 +56,8 @@ func deadState(poisoned bool) task.State {
 	return task.Dead
 }
 
-// GroupDead counts dead letters that read alike.
-func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*pawlv1.GroupDeadResponse, error) {
+// GroupDead counts dead letters by error.
+func (g operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*pawlv1.GroupDeadResponse, error) {
 	shards := g.cluster.Shards()
 	if r.GetQueue() != "" {
 		q, err := g.known(ctx, r.GetQueue())
@@ -82,7 +82,7 @@ func (g operators) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*
 	return out, nil
 }
 
-// selection is what the two bulk calls have in common.
+// selection is what the requests of the two bulk calls have in common.
 type selection interface {
 	GetQueue() string
 	GetTaskIds() []string
@@ -93,7 +93,7 @@ type selection interface {
 	GetReason() string
 }
 
-// selectionOf reads and checks which dead letters are meant.
+// selectionOf decodes and validates a selection of dead letters.
 func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Selection, err error) {
 	s = broker.Selection{Queue: r.GetQueue(), State: deadState(r.GetPoisoned()), Max: r.GetMax(), DryRun: r.GetDryRun()}
 	if s.By, err = authorOf(ctx, r.GetReason()); err != nil {
@@ -117,7 +117,7 @@ func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Sele
 	return s, err
 }
 
-// idsOf reads ids, each once.
+// idsOf parses ids and drops duplicates.
 func idsOf(texts []string) ([]task.ID, error) {
 	seen := make(map[task.ID]bool, len(texts))
 	ids := make([]task.ID, 0, len(texts))
@@ -135,7 +135,7 @@ func idsOf(texts []string) ([]task.ID, error) {
 }
 
 // ReplayDead puts dead letters back into their queue.
-func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) (*pawlv1.ReplayDeadResponse, error) {
+func (g operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) (*pawlv1.ReplayDeadResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 	return &pawlv1.ReplayDeadResponse{Matched: matched, Replayed: done}, err
 }
 
-// DiscardDead drops dead letters.
-func (g operators) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest) (*pawlv1.DiscardDeadResponse, error) {
+// DiscardDead discards dead letters.
+func (g operatorService) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest) (*pawlv1.DiscardDeadResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err

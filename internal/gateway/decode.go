@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// pieceSize is what is taken from the wire at once.
+	// pieceSize is how much is read from the transport at a time.
 	pieceSize = 256 << 10
-	// firstRoom is what a decoder reads before it decodes. It grows for a field that is longer.
+	// firstRoom is how much a decoder reads before it decodes. The buffer grows for a field that is longer.
 	firstRoom = 64 << 10
-	// fieldRoom is what may be expected of a field: a task with its payload and what follows it.
+	// fieldRoom is the expected maximum of a field: a task with its payload and follow-ups.
 	fieldRoom = 5 << 19
 )
 
-// firstRooms are used again: most large messages are little longer, and one is as much garbage as such a message.
+// firstRooms are reused: most large messages are little longer than one, so a new one each time would double the garbage.
 var firstRooms = sync.Pool{New: func() any { return new([firstRoom]byte) }}
 
-// decoder makes a message of its bytes as they come, some whole fields at a time: to concatenate the fields of messages is to merge the
-// messages. So there is never all of it beside what is made of it, nor what it was packed as.
+// decoder decodes a message as its bytes arrive, some whole fields at a time: concatenating the fields of protobuf messages merges
+// the messages. So the whole encoded message is never in memory along with the decoded one, nor is its compressed form.
 type decoder struct {
 	into  proto.Message
 	shape *shape
-	most  int          // bytes of the message
-	room  int          // bytes of memory that it has
-	extra func() error // waits for contract.MaxExtra more; nil: it has had them
+	most  int          // of the message, in bytes
+	room  int          // memory reserved, in bytes
+	extra func() error // waits for contract.MaxExtra more; nil: it has been reserved already
 
-	buf  []byte // what has come of fields that are not decoded
-	came int    // bytes of the message in all
-	made int    // bytes of memory that are made of it, about
+	buf  []byte // received but not decoded yet
+	came int    // bytes of the message received so far
+	made int    // estimate of the memory of what was decoded, in bytes
 }
 
-// readFrom decodes all that is read, which may be packed.
+// readFrom decodes everything it reads, decompressing it if packed.
 func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
 	unpacked := from
 	if packed {
@@ -50,7 +50,7 @@ func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
 		}
 	}
 	first := firstRooms.Get().(*[firstRoom]byte)
-	defer firstRooms.Put(first) // what is decoded has copies
+	defer firstRooms.Put(first) // decoding copies
 	d.buf, d.made = first[:0], d.shape.size
 	for {
 		n, err := unpacked.Read(d.buf[len(d.buf):cap(d.buf)])
@@ -80,7 +80,7 @@ func (d *decoder) end() error {
 	return nil
 }
 
-// decode decodes the fields that have come whole, and makes place for the next.
+// decode decodes the fields that have arrived completely, and makes room for the next.
 func (d *decoder) decode() error {
 	whole, next, err := wholeFields(d.buf, d.most)
 	if err != nil {
@@ -107,7 +107,7 @@ func (d *decoder) decode() error {
 
 var decoding = proto.UnmarshalOptions{Merge: true, RecursionLimit: maxNesting}
 
-// reserve makes sure that there is room for what is made, and for so many bytes that are not decoded.
+// reserve reserves memory for what was decoded, and for the given number of bytes not yet decoded.
 func (d *decoder) reserve(unread int) error {
 	if d.made+unread <= d.room {
 		return nil
@@ -122,7 +122,8 @@ func (d *decoder) reserve(unread int) error {
 	return d.reserve(unread)
 }
 
-// wholeFields is how many bytes the fields take that are there whole, and how many the next one will. No field has more than most.
+// wholeFields returns the size of the complete fields at the beginning of b, and that of the next field. No field has more than
+// most.
 func wholeFields(b []byte, most int) (whole, next int, err error) {
 	for whole < len(b) {
 		size := fieldSize(b[whole:])
@@ -139,8 +140,8 @@ func wholeFields(b []byte, most int) (whole, next int, err error) {
 	return whole, 0, nil
 }
 
-// fieldSize is how many bytes the first field takes, or an error of protowire. One of which that is not known yet is taken for twice what
-// is there.
+// fieldSize returns the size of the first field, or an error of protowire. If too little has arrived to tell, it returns twice what
+// has.
 func fieldSize(b []byte) int {
 	number, kind, head := protowire.ConsumeTag(b)
 	n := head
@@ -165,7 +166,7 @@ type wireReader struct {
 	wire   wire
 	left   int
 	piece  *mem.Reader // nil: none
-	failed error       // of the wire
+	failed error       // of the transport
 }
 
 func (w *wireReader) Read(b []byte) (int, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// newDecoder makes a decoder that has room for a message of so many bytes, and counts how often it asks for more.
+// newDecoder returns a decoder with the memory for a message of the given size, and counts how often it asks for more.
 func newDecoder(into proto.Message, room int, asked *int) *decoder {
 	return &decoder{into: into, shape: shapeOf(into.ProtoReflect()), most: contract.MaxMessage, room: room + contract.MemoryFor(room) + fieldRoom, extra: func() error {
 		*asked++
@@ -28,7 +28,7 @@ func newDecoder(into proto.Message, room int, asked *int) *decoder {
 	}}
 }
 
-// What comes in pieces of any size is decoded to what it was, or refused, as if it had come whole.
+// A message that arrives in pieces of any size is decoded, or refused, as if it had arrived whole.
 func TestDecodedInPieces(t *testing.T) {
 	batch := manyOf(50, func(i int) *pawlv1.TaskSpec {
 		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5), Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
@@ -39,7 +39,7 @@ func TestDecodedInPieces(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	messages := 1000
-	if testing.Short() { // one goroutine reads them
+	if testing.Short() { // a single goroutine reads them
 		messages = 50
 	}
 	for i := range messages {
@@ -59,7 +59,7 @@ func TestDecodedInPieces(t *testing.T) {
 	}
 }
 
-// A message takes no more memory than it has room for, and asks for more once.
+// A message takes no more memory than was reserved, and asks for more once.
 func TestDecodedInItsRoom(t *testing.T) {
 	deep := &pawlv1.TaskSpec{}
 	for range maxNesting + 1 {
@@ -77,7 +77,7 @@ func TestDecodedInItsRoom(t *testing.T) {
 		into  proto.Message
 		raw   []byte
 		asks  int
-		words string // of a refusal
+		words string // in a refusal
 	}{
 		"small tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")} })), 0, ""},
 		"large tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(15, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1<<20)} })), 0, ""},
@@ -126,7 +126,7 @@ func pack(t testing.TB, raw []byte) []byte {
 	return b.Bytes()
 }
 
-// What is no gzip, or ends too early, is refused; so is a message that waits in vain for more room.
+// Invalid or truncated gzip is refused; so is a message that waits in vain for more memory.
 func TestUndecodable(t *testing.T) {
 	asked := 0
 	packed := pack(t, bytes.Repeat([]byte{10, 0}, 1000))
@@ -143,12 +143,12 @@ func TestUndecodable(t *testing.T) {
 	}
 }
 
-// Fields are told apart by their heads alone, and how long the next one will be as soon as that is known.
+// Fields are delimited by their headers alone, and the size of the next one is known as early as possible.
 func TestFieldsThatAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		raw         []byte
 		whole, next int
-		words       string // of a refusal
+		words       string // in a refusal
 	}{
 		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""}, {[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""},
 		{[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2, ""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
@@ -161,7 +161,7 @@ func TestFieldsThatAreWhole(t *testing.T) {
 	}
 }
 
-// A message is as long as it may be, whether it is packed or not.
+// A message may be as long as allowed, compressed or not.
 func TestDecodedUpToItsBound(t *testing.T) {
 	raw := bytes.Repeat([]byte{10, 0}, 40_000)
 	for most, good := range map[int]bool{len(raw): true, len(raw) - 1: false} {
@@ -179,7 +179,7 @@ func TestDecodedUpToItsBound(t *testing.T) {
 	}
 }
 
-// More room is had once, and must be enough.
+// Extra memory is granted once, and must suffice.
 func TestRoomThatIsNotEnough(t *testing.T) {
 	for _, c := range []struct{ unread, asks int }{{10, 0}, {11, 1}, {10 + contract.MaxExtra, 1}, {11 + contract.MaxExtra, -1}} {
 		asked := 0
@@ -191,17 +191,17 @@ func TestRoomThatIsNotEnough(t *testing.T) {
 	}
 }
 
-// scriptedWire is the wire of a stream whose bytes have all come.
+// scriptedWire is the wire of a stream whose bytes have all arrived.
 type scriptedWire struct {
 	b      []byte
-	packed string // how
-	fails  error  // behind them; nil: the stream ends
+	packed string // the compressor
+	fails  error  // after the bytes; nil: the stream ends
 	asked  []int
 	ended  *status.Status
 	taken  heap
 }
 
-// heap counts the buffers of a wire that nobody has given back.
+// heap counts the buffers of a wire that have not been freed.
 type heap struct{ n int }
 
 func (h *heap) Get(n int) *[]byte { h.n++; b := make([]byte, n); return &b }

@@ -9,14 +9,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// producers is the ProducerService.
-type producers struct {
+// producerService implements ProducerService.
+type producerService struct {
 	pawlv1.UnimplementedProducerServiceServer
 	*Gateway
 }
 
-// Enqueue makes one task.
-func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
+// Enqueue enqueues one task.
+func (g producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
 	spans := g.traceEnqueue(ctx, r.GetTask())
 	defer func() { spans.endOne(answer, err) }()
 	spec, err := specOf(r.GetTask(), g.limits)
@@ -35,7 +35,7 @@ func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answe
 		return nil, err
 	}
 	got, at, err := g.broker.Enqueue(ctx, q.Home(&spec), ns, []task.Spec{spec})
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err == nil {
 		err = got[0].Err
 	}
@@ -47,26 +47,26 @@ func (g producers) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answe
 	return &pawlv1.EnqueueResponse{Task: out}, nil
 }
 
-// EnqueueBatch makes many tasks, each answered by itself.
-func (g producers) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
+// EnqueueBatch enqueues many tasks. Each has its own result.
+func (g producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
 	return &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks(), nil)}, nil
 }
 
-// shardTasks are the tasks of a batch that lie in one shard.
+// shardTasks are the tasks of a batch that belong to one shard.
 type shardTasks struct {
 	shard uint32
 	specs []task.Spec
-	index []int // of each in the batch
+	index []int // their indexes in the batch
 }
 
-// enqueue asks the shards of a batch at the same time, and answers in the batch's order. Back is of tasks that come from the archive; nil:
-// they are new.
+// enqueue asks the shards of a batch in parallel, and returns the results in the batch's order. Back describes tasks restored from
+// the archive; nil: the tasks are new.
 func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *restoring) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
-	if back == nil { // else they have been enqueued before
+	if back == nil { // restored tasks were enqueued before
 		spans := g.traceEnqueue(ctx, tasks...)
 		defer func() { spans.end(results, nil) }()
 	}
@@ -74,7 +74,7 @@ func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *r
 	errs := each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, namespaceOf(ctx), p.specs)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		if err == nil {
 			g.answerTasks(results, p, got)
 		}
@@ -92,7 +92,7 @@ func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *r
 	return results
 }
 
-// newResults makes the answers of a batch out of one piece of memory.
+// newResults allocates the results of a batch at once.
 func newResults(n int) []*pawlv1.EnqueueResult {
 	results := make([]*pawlv1.EnqueueResult, n)
 	room := make([]pawlv1.EnqueueResult, n)
@@ -102,12 +102,12 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks reads the tasks and finds their shards. Refusals go into results. Those that come back from the
-// archive were let in once.
+// placeTasks decodes the tasks and finds their shards. It stores refusals in results. It does not check the access to queues for
+// tasks restored from the archive, which were admitted before.
 func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
 	ns := namespaceOf(ctx)
 	var q cluster.Queue
-	var part *shardTasks // of the task before
+	var part *shardTasks // of the previous task
 	for i, t := range tasks {
 		spec, err := specOf(t, g.limits)
 		if err == nil {
@@ -123,7 +123,7 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 		}
 		if err != nil {
 			results[i].Error = g.itemError(err)
-			q.Name = "" // no queue's
+			q.Name = "" // of no queue
 			continue
 		}
 		if shard := q.Home(&spec); part == nil || part.shard != shard {

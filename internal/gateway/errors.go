@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// retryAfterDefault is what callers are told who may try again and were not told when.
+// retryAfterDefault is sent with retryable errors that don't say when to retry.
 const retryAfterDefault = time.Second
 
-// refusal makes a refusal of any error. What is none is logged, and its words stay inside.
+// refusal converts any error to a *task.Error. Other errors are logged, and their text is not disclosed.
 func (g *Gateway) refusal(err error) *task.Error {
 	if e, ok := task.AsError(err); ok {
 		if e.RetryAfter == 0 && (e.Code == task.CodeUnavailable || e.Code == task.CodeQueueFull || e.Code == task.CodeRateLimited) {
@@ -32,19 +32,19 @@ func (g *Gateway) refusal(err error) *task.Error {
 	return &task.Error{Code: contract.CodeInternal, Message: "an error within the server; its log says more"}
 }
 
-// statusOf makes the gRPC status of an error.
+// statusOf converts an error to a gRPC status.
 func (g *Gateway) statusOf(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil { // the caller is gone, and says so itself
+	if ctx.Err() != nil { // the caller is gone, and knows that itself
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
 	e := g.refusal(err)
-	code := contract.FaceOf(e.Code).GRPC
+	code := contract.StatusOf(e.Code).GRPC
 	st, bad := status.New(code, e.Message).WithDetails(contract.ErrorProto(e))
 	if bad != nil {
 		return status.Error(code, e.Message)
@@ -52,5 +52,5 @@ func (g *Gateway) statusOf(ctx context.Context, err error) error {
 	return st.Err()
 }
 
-// itemError is an error as the answer for one item of many.
+// itemError converts an error to the result of one item of many.
 func (g *Gateway) itemError(err error) *pawlv1.Error { return contract.ErrorProto(g.refusal(err)) }

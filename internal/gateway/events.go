@@ -16,42 +16,42 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Events is what the gateway needs of what happens in shards, wherever they are led.
+// Events is what the gateway needs of the shards' events, wherever they are led.
 type Events interface {
-	// Events reads what happened in a shard behind a place, waiting for it. The system shard tells of queues.
+	// Events returns what happened in a shard after a place, waiting for it. The system shard has the events of queues.
 	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
 }
 
 const (
-	// systemShard is where queues are.
+	// systemShard has the events of queues.
 	systemShard = 0
-	// maxWatchers bounds the streams of events of a node. Those of one namespace are half of it at most.
+	// maxWatchers bounds the event streams of a node. A namespace may have half of them.
 	maxWatchers = 1000
-	// eventBeat is how often a stream says something when nothing happens.
+	// eventBeat is how often a stream sends a frame when nothing happens.
 	eventBeat = 15 * time.Second
 	// eventWait is how long a shard is asked to wait for the next event.
 	eventWait = 10 * time.Second
-	// shardLook is how often a stream looks for shards that are new.
+	// shardLook is how often a stream looks for new shards.
 	shardLook = 5 * time.Second
-	// firstRead bounds the first question to each shard.
+	// firstRead bounds the first request to each shard.
 	firstRead = 2 * time.Second
-	// minDigest and maxDigest bound how often a digest may be told.
+	// minDigest and maxDigest bound the interval of a digest.
 	minDigest = 100 * time.Millisecond
 	maxDigest = 10 * time.Second
 )
 
-// eventService is the EventService.
+// eventService implements EventService.
 type eventService struct {
 	pawlv1.UnimplementedEventServiceServer
 	*Gateway
 }
 
-// WatchEvents streams what happens.
+// WatchEvents streams events.
 func (g eventService) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
 	return g.watchEvents(s.Context(), r, func() {}, s.Send)
 }
 
-// watchEvents calls open when it has found the request good, and send with each frame.
+// watchEvents calls open once the request has been validated, and send for each frame.
 func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
 	w, err := g.newWatcher(ctx, r)
 	if err != nil {
@@ -66,13 +66,13 @@ func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest,
 	return task.Unavailable(0, "the server shuts down")
 }
 
-// watcher is one stream of events: a goroutine for each shard reads, that of the stream sends.
+// watcher is one stream of events: one goroutine per shard reads, the stream's own sends.
 type watcher struct {
 	g      *Gateway
 	ctx    context.Context
 	stop   context.CancelFunc
 	filter events.Filter
-	digest time.Duration // 0: events are told
+	digest time.Duration // 0: events are sent
 	pulse  uint64        // of a digest
 	cursor *eventCursorLine
 	pages  chan shardPage
@@ -84,7 +84,7 @@ type shardPage struct {
 	page  events.Page
 }
 
-// newWatcher checks what is asked for. Close ends it in any case.
+// newWatcher validates the request. The caller must call close.
 func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
 	f, err := eventFilterOf(ctx, r, g.limits)
 	if err != nil {
@@ -112,7 +112,7 @@ func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	return w, nil
 }
 
-// digestOf is how often something is told of a digest; 0: the stream is none.
+// digestOf returns the interval of a digest; 0: the stream is not a digest.
 func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	if r.GetDigest() == nil {
 		return 0, nil
@@ -129,7 +129,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	return d, nil
 }
 
-// query asks for what happened behind a place.
+// query returns the query for what happened after a place.
 func (w *watcher) query(after events.Place, wait time.Duration) events.Query {
 	return events.Query{Filter: w.filter, After: after, Wait: wait, Pulse: w.pulse}
 }
@@ -173,7 +173,7 @@ func eventPlacesOf(cursor string) (events.Places, error) {
 	return places, nil
 }
 
-// shards are those in which something may happen that is asked for.
+// shards returns the shards in which events that match the filter may happen.
 func (w *watcher) shards() []uint32 {
 	if w.filter.Task != (task.ID{}) {
 		return []uint32{w.filter.Task.Shard()}
@@ -188,8 +188,8 @@ func (w *watcher) shards() []uint32 {
 	return append([]uint32{systemShard}, w.g.cluster.Shards()...)
 }
 
-// run sends frames until the caller has gone, or the server stops, which is no error. The first says that all that happens from
-// now on is told.
+// run sends frames until the caller is gone or the server stops, which is no error. The first frame confirms that everything from
+// now on will be sent.
 func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 	first := w.begin()
 	if err := send(&pawlv1.WatchEventsResponse{Cursor: w.text()}); err != nil {
@@ -210,7 +210,7 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 				return err
 			}
 			if len(p.page.Events) == 0 && !p.page.Reset && !p.page.Changed {
-				continue // it said nothing
+				continue // nothing to report
 			}
 		case <-beat.C:
 			if err := send(&pawlv1.WatchEventsResponse{Cursor: w.text()}); err != nil {
@@ -228,8 +228,8 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 	}
 }
 
-// begin asks each shard where it is, so that nothing is missed from now on, and has them read on. A shard that gives no answer is read
-// from when it does, and then has a reset.
+// begin gets the current place of each shard, so that nothing is missed from now on, and starts reading. A shard that does not
+// answer is read from when it does, starting with a reset.
 func (w *watcher) begin() (first []shardPage) {
 	shards := w.shards()
 	pages := make([]events.Page, len(shards))
@@ -256,7 +256,7 @@ func (w *watcher) begin() (first []shardPage) {
 	return first
 }
 
-// readNew reads the shards that have come since.
+// readNew reads shards added since.
 func (w *watcher) readNew() {
 	for _, shard := range w.shards() {
 		if !w.cursor.reads[shard] {
@@ -277,15 +277,15 @@ func (w *watcher) read(shard uint32, from events.Place) {
 }
 
 func (w *watcher) follow(shard uint32, from events.Place) {
-	pause := pushRest
+	pause := pushPause
 	for w.ctx.Err() == nil {
 		page, err := w.g.cfg.Events.Events(w.ctx, shard, w.query(from, eventWait))
 		if err != nil {
-			w.rest(pause)
-			pause = min(2*pause, pushRestMax)
+			w.pause(pause)
+			pause = min(2*pause, pushPauseMax)
 			continue
 		}
-		pause = pushRest
+		pause = pushPause
 		if page.Next == from && !page.Changed {
 			continue
 		}
@@ -295,12 +295,12 @@ func (w *watcher) follow(shard uint32, from events.Place) {
 		case <-w.ctx.Done():
 		}
 		if page.Changed {
-			w.rest(w.digest)
+			w.pause(w.digest)
 		}
 	}
 }
 
-func (w *watcher) rest(d time.Duration) {
+func (w *watcher) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -309,7 +309,7 @@ func (w *watcher) rest(d time.Duration) {
 	}
 }
 
-// tell sends a page's events, and moves the cursor on.
+// tell sends a page's events, and advances the cursor.
 func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error) error {
 	frame := &pawlv1.WatchEventsResponse{}
 	if p.page.Reset {
@@ -335,7 +335,7 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	return send(frame)
 }
 
-// text is the cursor of the stream; a digest has none, as nobody keeps for it what it missed.
+// text returns the cursor of the stream. A digest has none, because nothing is kept for it while it is disconnected.
 func (w *watcher) text() string {
 	if w.digest > 0 {
 		return ""
@@ -343,7 +343,7 @@ func (w *watcher) text() string {
 	return w.cursor.text()
 }
 
-// Kinds of events that come from no task or queue: one tells a reader to look afresh, the other is that of a digest.
+// Kinds of events that come from no task or queue: one asks a reader to reload the state, the other is that of a digest.
 const (
 	kindReset   = "reset"
 	kindChanged = "changed"
@@ -363,14 +363,14 @@ func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
 	return p
 }
 
-// eventCursorLine keeps the cursor of a stream, so that a step in one shard need not write all of it anew. It belongs to the stream's
-// goroutine.
+// eventCursorLine maintains the cursor of a stream, so that a step in one shard need not encode all of it again. It belongs to the
+// stream's goroutine.
 type eventCursorLine struct {
 	places events.Places
 	parts  map[uint32][]byte
 	order  []uint32
-	reads  map[uint32]bool // shards that are read
-	began  bool            // with a cursor
+	reads  map[uint32]bool // shards being read
+	began  bool            // it started from a cursor
 }
 
 func newEventCursorLine(places events.Places) *eventCursorLine {
@@ -381,7 +381,7 @@ func newEventCursorLine(places events.Places) *eventCursorLine {
 	return c
 }
 
-// at is up to where a shard was read. What a cursor does not tell of was not read.
+// at returns up to where a shard was read. A shard that the cursor doesn't have was not read.
 func (c *eventCursorLine) at(shard uint32) events.Place {
 	at, known := c.places[shard]
 	if !known && c.began {

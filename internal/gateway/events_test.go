@@ -27,12 +27,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// fakeEvents are a ring for each shard.
+// fakeEvents has a ring for each shard.
 type fakeEvents struct {
 	mu    sync.Mutex
 	rings map[uint32]*events.Ring
 	index uint64
-	dark  map[uint32]bool // shards that give no answer
+	dark  map[uint32]bool // shards that don't answer
 }
 
 func newFakeEvents() *fakeEvents {
@@ -66,7 +66,7 @@ func (f *fakeEvents) Events(ctx context.Context, shard uint32, q events.Query) (
 	return r.Read(ctx, q)
 }
 
-// happen has something happen to a queue in a shard.
+// happen adds events of queues to a shard.
 func (f *fakeEvents) happen(shard uint32, queues ...string) {
 	r := f.ring(shard)
 	f.index++
@@ -94,7 +94,7 @@ type listener struct {
 	head http.Header
 }
 
-// flushed is an answer that is read as it is written.
+// flushed is a response that is read as it is written.
 type flushed struct {
 	*httptest.ResponseRecorder
 	to *io.PipeWriter
@@ -124,11 +124,11 @@ func listen(t *testing.T, f *fake, query, last string) *listener {
 	if got := l.next(); got != "" {
 		t.Fatalf("the first frame is %q", got)
 	}
-	synctest.Wait() // until it asks for events: what happens before is not for it
+	synctest.Wait() // until it asks for events: earlier ones are not for it
 	return l
 }
 
-// next is the next event: its kind, shard and queue; "" for a frame without events.
+// next returns the next event: its kind, shard and queue; "" for a frame without events.
 func (l *listener) next() string {
 	l.t.Helper()
 	kind, out := "", ""
@@ -226,7 +226,7 @@ func TestServerSentEvents(t *testing.T) {
 	})
 }
 
-// Nothing is missed without a word: a shard that has a new leader, one that gave no answer at first, one that is new.
+// Nothing is missed silently: a shard with a new leader, one that did not answer at first, a new one.
 func TestEventsReset(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestEventsReset(t *testing.T) {
 	})
 }
 
-// A digest tells that something happened, and not what, and not oftener than is asked for.
+// A digest says that something happened, but not what, and no more often than requested.
 func TestDigest(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestDigest(t *testing.T) {
 	})
 }
 
-// A reader who does not read holds up nobody, and is told when it comes back.
+// A reader that doesn't read delays nobody, and gets a reset when it comes back.
 func TestSlowReader(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestSlowReader(t *testing.T) {
 		for i := range many {
 			many[i] = strings.Repeat("q", 200)
 		}
-		for range 100 { // more than a ring keeps, in no time
+		for range 100 { // more than a ring holds, in no time
 			f.events.happen(1, many...)
 		}
 		for {
@@ -353,7 +353,7 @@ func TestEventsAreChecked(t *testing.T) {
 	}
 }
 
-// One namespace has half of a node's streams of events at most.
+// A namespace gets at most half of a node's event streams.
 func TestEventStreamsAreShared(t *testing.T) {
 	g := newGateway(newFake(1))
 	defer g.Shutdown(context.Background())
@@ -388,10 +388,10 @@ func TestEventStreamsAreShared(t *testing.T) {
 	}
 }
 
-// Who asks for the events of a queue that its token is not good for is told so, and does not wait for ever.
+// A caller that asks for the events of a queue beyond its token gets an error, rather than waiting forever.
 func TestEventsOfForeignQueues(t *testing.T) {
-	k := newKeys()
-	k.cut("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
+	k := newTokenSet()
+	k.add("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
 	g := lockedGateway(t, k)
 	conn := dialGateway(t, g)
 	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: "pay"})
@@ -406,7 +406,7 @@ func TestEventsOfForeignQueues(t *testing.T) {
 	}
 }
 
-// Shards that have nothing to tell are not asked.
+// Shards that have no matching events are not asked.
 func TestEventsAskWhoKnows(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	defer g.Shutdown(context.Background())
@@ -426,7 +426,7 @@ func TestEventsAskWhoKnows(t *testing.T) {
 	}
 }
 
-// Who asks for some kinds of events listens to the shards where they happen.
+// A stream for some kinds of events reads the shards where they happen.
 func TestShardsOfEvents(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	for _, c := range []struct {
@@ -442,12 +442,12 @@ func TestShardsOfEvents(t *testing.T) {
 	}
 }
 
-// panicky looks after no cluster.
+// panicky is an Admin that panics.
 type panicky struct{ Admin }
 
 func (panicky) Map(context.Context) *cluster.Map { panic("planted") }
 
-// A stream that panics ends with an error that tells nothing of it.
+// A stream that panics ends with an error that reveals nothing of it.
 func TestStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -465,7 +465,7 @@ func TestStreamsThatPanic(t *testing.T) {
 	})
 }
 
-// An event is told with the task, operation or other thing that it is about.
+// An event is returned with the task, operation or other thing that it is about.
 func TestEventsAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	for _, c := range []struct {
@@ -504,7 +504,7 @@ func TestEventsAreShown(t *testing.T) {
 	}
 }
 
-// A stream of events ends with the frame that can't be sent, whichever it is: the first, one behind a cursor, what happens, a beat.
+// A stream of events ends when a frame can't be sent, whichever it is: the first, one after a cursor, an event, a beat.
 func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -524,7 +524,7 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		})
 		for what, c := range map[string]struct {
 			cursor string
-			nth    int // frame that fails
+			nth    int // number of the frame that fails
 			event  bool
 			after  time.Duration
 		}{"the first": {"", 1, false, 0}, "behind a cursor": {start, 2, false, 0}, "what happens": {"", 2, true, time.Second}, "a beat": {"", 2, false, eventBeat}} {
@@ -563,7 +563,7 @@ func (e slowEvents) Events(ctx context.Context, shard uint32, q events.Query) (e
 	return page, err
 }
 
-// A stream of events has ended when nobody reads for it any more.
+// A stream of events returns only when its reads have ended.
 func TestEventStreamsWaitForTheirReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -583,7 +583,7 @@ func TestEventStreamsWaitForTheirReads(t *testing.T) {
 	})
 }
 
-// stillEvents are a shard in which something has changed at the place where it is.
+// stillEvents is a shard that reports a change without moving on.
 type stillEvents struct{ asked int }
 
 func (e *stillEvents) Events(ctx context.Context, _ uint32, q events.Query) (events.Page, error) {
@@ -597,7 +597,7 @@ func (e *stillEvents) Events(ctx context.Context, _ uint32, q events.Query) (eve
 	return events.Page{}, ctx.Err()
 }
 
-// A change is told of wherever it is found.
+// A change is reported wherever it is found.
 func TestChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake(1))
@@ -617,7 +617,7 @@ func TestChangesInPlace(t *testing.T) {
 	})
 }
 
-// panickyEvents say where they are, and no more.
+// panickyEvents report the current place, and panic otherwise.
 type panickyEvents struct{ rings *fakeEvents }
 
 func (e panickyEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
@@ -627,7 +627,7 @@ func (e panickyEvents) Events(ctx context.Context, shard uint32, q events.Query)
 	return e.rings.Events(ctx, shard, q)
 }
 
-// A panic while a shard is read ends the stream that asked, with a line in the log.
+// A panic while a shard is read ends the stream that asked, and is logged.
 func TestEventStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, lines := newFake(1), &strings.Builder{}
@@ -643,7 +643,7 @@ func TestEventStreamsThatPanic(t *testing.T) {
 	})
 }
 
-// flickering are shards that give an answer when they are told to, and note when they were asked.
+// flickering are shards that answer when told to, and record when they were asked.
 type flickering struct {
 	rings *fakeEvents
 	began time.Time
@@ -660,7 +660,7 @@ func (f *flickering) Events(ctx context.Context, shard uint32, q events.Query) (
 	return f.rings.Events(ctx, shard, q)
 }
 
-// A shard that gives no answer is asked again after longer and longer pauses, and soon again when it had given one.
+// A shard that doesn't answer is retried after increasing pauses, which start over once it has answered.
 func TestDarkShardsAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -679,14 +679,14 @@ func TestDarkShardsAreAskedAgain(t *testing.T) {
 		for _, at := range shards.asked {
 			got = append(got, fmt.Sprint(at.Milliseconds()))
 		}
-		// At first it is asked where it is, then twice as late each time, up to 2 s; an answer takes 10 s at most.
+		// First it is asked for its place, then retried with doubled pauses, up to 2 s; an answer takes at most 10 s.
 		if want := "0 0 100 300 700 1500 3100 5100 7100 9100 9100 19100 19200 19400 19800 20600 22200 24200"; strings.Join(got, " ") != want {
 			t.Errorf("asked at %s ms, want %s", got, want)
 		}
 	})
 }
 
-// A beat comes when nothing was said for long: what was not asked for does not put it off.
+// A beat is sent when nothing was sent for long: events that don't match don't delay it.
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)

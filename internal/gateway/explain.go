@@ -14,14 +14,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ExplainTask says why a task is not running.
-func (g producers) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
+// ExplainTask explains why a task is not running.
+func (g producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
 	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
 	e, at, err := g.broker.Explain(ctx, namespaceOf(ctx), id)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -32,9 +32,9 @@ func (g producers) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest
 	return out, nil
 }
 
-// ExplainQueue says what the ready tasks of a queue wait for, in all its shards. Where it lies it takes from this node's copy of
-// the map if it can, since the system shard may have no leader either.
-func (g operators) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueRequest) (*pawlv1.ExplainQueueResponse, error) {
+// ExplainQueue explains what the ready tasks of a queue wait for, in all its shards. It finds them in this node's copy of the map
+// if possible, since the system shard may have no leader either.
+func (g operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueRequest) (*pawlv1.ExplainQueueResponse, error) {
 	name := r.GetQueue()
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (g operators) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueReque
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(parts, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or it was deleted
+	if !slices.ContainsFunc(parts, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or the queue was deleted
 		if _, err := g.known(ctx, name); err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func (g *Gateway) explainParts(ctx context.Context, q cluster.Queue) ([]*broker.
 	parts := make([]*broker.QueueExplanation, len(shards))
 	errs := each(len(shards), func(i int) error {
 		e, at, err := g.broker.ExplainQueue(ctx, shards[i], namespaceOf(ctx), q.Name)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil
 		}
@@ -77,11 +77,11 @@ func (g *Gateway) explainParts(ctx context.Context, q cluster.Queue) ([]*broker.
 	return parts, firstError(errs)
 }
 
-// maxToldOfQueue bounds the keys and types that an explanation names, as of one shard.
+// maxToldOfQueue bounds the keys and types that an explanation names, as each shard does.
 const maxToldOfQueue = 10
 
-// explainedQueue adds the parts of a queue up. A reason that several shards give alike is one; any other names its shard, if the
-// queue is shared out.
+// explainedQueue adds up the parts of a queue. A reason that several shards report identically is listed once; any other names its
+// shard if the queue is spread.
 func explainedQueue(q cluster.Queue, parts []*broker.QueueExplanation) *pawlv1.ExplainQueueResponse {
 	type heldKey struct{ key, code string }
 	type reason struct{ code, detail string }
@@ -132,7 +132,7 @@ func explainedQueue(q cluster.Queue, parts []*broker.QueueExplanation) *pawlv1.E
 	return out
 }
 
-// earlier is the earlier of two times that may be unknown.
+// earlier returns the earlier of two times, of which either may be unknown.
 func earlier(a, b broker.Time) broker.Time {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -140,7 +140,7 @@ func earlier(a, b broker.Time) broker.Time {
 	return a
 }
 
-// reasonProto is a reason as callers see it.
+// reasonProto converts a reason for callers.
 func reasonProto(r *broker.Reason, queue string) *pawlv1.Reason {
 	p := &pawlv1.Reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: timeProto(r.Since), Until: timeProto(r.Until),
 		Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: int32Of(r.Limit), Types: r.Types, Count: r.Count, More: r.More}

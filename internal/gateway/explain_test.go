@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The parts of a queue that is shared out are added up. What all say alike is one reason; any other names its shard.
+// The parts of a spread queue are added up. What all report identically is one reason; any other names its shard.
 func TestPartsAreExplained(t *testing.T) {
 	paused := broker.Reason{Code: task.WhyQueuePaused, Detail: "paused", Count: 3}
 	full := func(n int) broker.Reason {
@@ -62,7 +62,7 @@ func TestPartsAreExplained(t *testing.T) {
 	}
 }
 
-// Whatever codes there are, they are told where callers look them up.
+// All codes are documented where callers look them up.
 func TestCodesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A queue to which no task came is explained as one that has nothing, and one that is gone is not found, though this node has a copy of it.
+// A queue that no task came to is explained as empty, and a deleted one is not found, even though this node has a copy of it.
 func TestQueuesWithoutTasksAreExplained(t *testing.T) {
 	for _, c := range []struct {
 		gone  bool
@@ -102,7 +102,7 @@ func TestQueuesWithoutTasksAreExplained(t *testing.T) {
 		g.cluster = copiedQueues{g.cluster, c.gone}
 		g.broker = emptyShards{f}
 		f.cluster = c.fails
-		got, err := operators{Gateway: g}.ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"})
+		got, err := operatorService{Gateway: g}.ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"})
 		switch {
 		case c.gone:
 			if !errors.Is(err, task.ErrNotFound) {
@@ -118,7 +118,7 @@ func TestQueuesWithoutTasksAreExplained(t *testing.T) {
 	}
 }
 
-// copiedQueues have copies of all queues, which may be gone.
+// copiedQueues has copies of all queues, which may be deleted.
 type copiedQueues struct {
 	Cluster
 	gone bool
@@ -135,7 +135,7 @@ func (c copiedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue
 	return c.Cluster.Queue(ctx, ns, name)
 }
 
-// emptyShards know no queue.
+// emptyShards has no queues.
 type emptyShards struct{ Broker }
 
 func (emptyShards) ExplainQueue(_ context.Context, _ uint32, _, name string) (*broker.QueueExplanation, broker.Stamp, error) {
@@ -151,35 +151,35 @@ func TestEarlier(t *testing.T) {
 	}
 }
 
-// uncopied are queues of which this node has no copy.
+// uncopied has no copies of queues.
 type uncopied struct{ Cluster }
 
 func (uncopied) Copied(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
 
-// A queue of which a node has no copy yet is explained all the same.
+// A queue that a node has no copy of yet is explained all the same.
 func TestUncopiedQueuesAreExplained(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := begin(t.Context(), "grpc", "test")
 	put(t, g, ctx, "q", 2, "1")
 	g.cluster = uncopied{g.cluster}
-	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
+	if got, err := (operatorService{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
+	if got, err := (operatorService{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
 		t.Errorf("of none: %v, %v", got, err)
 	}
 	scoped := task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 	g.cluster = copiedQueues{g.cluster, false}
-	if got, err := (operators{Gateway: g}).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err, &task.Error{Code: task.CodePermissionDenied}) {
+	if got, err := (operatorService{Gateway: g}).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err, &task.Error{Code: task.CodePermissionDenied}) {
 		t.Errorf("of a queue that the caller may not see: %v, %v", got, err)
 	}
 	f.cluster = errPlanted
-	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
+	if got, err := (operatorService{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
 		t.Errorf("of a copied one while the system shard gives no answer: %v, %v", got, err)
 	}
 	f.fails = errors.New("a row is broken")
-	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != f.fails {
+	if got, err := (operatorService{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != f.fails {
 		t.Errorf("of a shard that fails: %v, %v", got, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Audit knows one entry of each shard, which matches every query.
+// Audit returns one entry for each shard, which matches every query.
 func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
 	if err := f.begin(f.shards[0]); err != nil {
 		return list, nil, err

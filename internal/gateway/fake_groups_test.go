@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeGroups keeps groups whose members never end.
+// fakeGroups stores groups whose members never end.
 type fakeGroups struct {
 	*fake
 	mu  sync.Mutex

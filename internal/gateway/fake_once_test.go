@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Once knows one key of each kind: "held" is, "done" has a result, and any other is for the caller.
+// Once has one key of each kind: "held" is held, "done" has a result, and any other is granted to the caller.
 func (f *fake) Once(_ context.Context, c broker.OnceCall) (a broker.OnceAnswer, at broker.Stamp, err error) {
 	shard := c.Hold.ID.Shard()
 	if err := f.begin(shard); err != nil {

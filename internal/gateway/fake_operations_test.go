@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeOperations keeps operations that nobody runs: each has matched three tasks.
+// fakeOperations stores operations that never run: each has matched three tasks.
 type fakeOperations struct {
 	*fake
 	all []*broker.Operation
@@ -51,7 +51,7 @@ func newFakeOperations(f *fake) *fakeOperations {
 }
 
 func (f *fakeOperations) countMatches(ctx context.Context, q *broker.MatchCount) (out broker.MatchesCounted, err error) {
-	if q.Limit == 0 { // what became of tasks
+	if q.Limit == 0 { // outcomes of tasks
 		out.Matches = broker.Matches{States: map[task.State]int64{task.Ready: 3, task.Dead: 1}}
 		if q.Filter.Queue == "mail" && q.Wait < broker.CountTime {
 			out.Matches.Next = []byte("more")
@@ -64,11 +64,11 @@ func (f *fakeOperations) countMatches(ctx context.Context, q *broker.MatchCount)
 }
 
 func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
-	waited := time.NewTimer(wait) // in fake time
+	waited := time.NewTimer(wait) // fake time
 	defer waited.Stop()
 	select {
 	case <-ctx.Done():
-	case <-waited.C: // nothing ever comes of it
+	case <-waited.C: // it never runs
 	}
 	if err := f.faults.ask(); err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err

@@ -22,7 +22,7 @@ func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) 
 	return f.PutQueue(context.Background(), cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
-// Spread gives all slots to the shards, in runs, at once.
+// Spread assigns all slots to the shards, in runs, immediately.
 func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
 	if err := f.faults.ask(); err != nil {
 		return cluster.Queue{}, err
@@ -110,7 +110,7 @@ func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error
 	return f.faults.ask()
 }
 
-// fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
+// fakeCluster is the fake as a Cluster: it has a method with the same name as the Broker's.
 type fakeCluster struct{ *fake }
 
 func (c fakeCluster) Copied(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
@@ -167,7 +167,7 @@ func (f *fake) Purge(_ context.Context, _ task.Author, shard uint32, _, name str
 	return n, f.stamp(shard), nil
 }
 
-// CloseBreakers: those of queue "broken" are open until they are closed.
+// CloseBreakers closes the breakers of queue "broken", which are open until then.
 func (f *fake) CloseBreakers(_ context.Context, _ task.Author, shard uint32, _, name, typ string) (n int, at broker.Stamp, err error) {
 	if err := f.begin(shard); err != nil {
 		return 0, at, err

@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeMoment is of which answers are that tell of nothing that changes by itself.
+// fakeMoment is the stamp of answers that never change by themselves.
 var fakeMoment = broker.Stamp{Shard: 1, Index: 1, Time: 1}
 
-// fakeSchedules keeps schedules that nobody fires. Its history has what was triggered.
+// fakeSchedules stores schedules that never fire. Its history has what was triggered.
 type fakeSchedules struct {
 	*fake
 	all     map[string]*broker.ScheduleView

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// fakeStats has counted what happened in a minute until now: in queue "mail" to tasks of three types, in queue "sms" to one. Node n3 gives no answer.
+// fakeStats has figures for the last minute: tasks of three types in queue "mail", of one in "sms". Node n3 does not answer.
 type fakeStats struct{ book *stats.Book }
 
 func newFakeStats() fakeStats {
@@ -66,10 +66,10 @@ func (f fakeStats) NamespaceStatus(context.Context, string) (broker.NamespaceSta
 		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, []string{"n3", "n4"}
 }
 
-// QueueCounts has three queues, of which "sms" has the most.
+// QueueCounts returns three queues, of which "sms" has the most.
 func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts []broker.QueueCount) {
 	for _, c := range []broker.QueueCount{{Queue: "mail", N: 5}, {Queue: "sms", N: 9}, {Queue: "bills", N: 1}} {
-		// Of queues with dead letters or poisoned tasks, and of those that no worker takes, one each is missing.
+		// For dead letters, poisoned tasks, and queues without workers, one queue each is missing.
 		if skip := map[task.State]string{task.Dead: "mail", task.Poisoned: "sms", task.Ready: "bills"}[q.State]; c.Queue != skip && (q.Pattern == "" || task.Matches(q.Pattern, c.Queue)) {
 			counts = append(counts, c)
 		}

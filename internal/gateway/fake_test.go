@@ -22,19 +22,19 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fake is a broker and a cluster in maps: what the gateway relies on, and levers to make it misbehave.
+// fake is an in-memory broker and cluster: what the gateway relies on, with switches to make it misbehave.
 type fake struct {
 	mu       sync.Mutex
 	shards   []uint32
 	queues   map[string]cluster.Queue
-	home     map[string]uint32 // of queues that are not there yet
+	home     map[string]uint32 // of queues that don't exist yet
 	tasks    map[task.ID]*fakeTask
 	broken   []broker.BreakerInfo // of queue "broken"
 	byKey    map[string]task.ID
 	claimed  map[string][]broker.Claimed // by shard and claim key
 	made     int
 	index    uint64
-	changed  chan struct{} // closed and made anew at each change
+	changed  chan struct{} // closed and replaced at each change
 	draining chan struct{}
 	watches  map[*fakeWatch]bool
 	archive  []broker.ArchivedTask
@@ -42,18 +42,18 @@ type fake struct {
 	registry *registry.Registry
 	events   *fakeEvents
 
-	// Levers, and what was seen.
-	down     map[uint32]bool // shards that give no answer
-	rows     int             // that a page of a list reads; 0: fakeScan
-	loses    map[uint32]bool // shards whose answers to ClaimNow get lost
+	// Switches, and what was recorded.
+	down     map[uint32]bool // shards that don't answer
+	rows     int             // read for a page of a list; 0: fakeScan
+	loses    map[uint32]bool // shards whose answers to ClaimNow are lost
 	leader   uint64
 	settles  [][]broker.Settle
 	released []task.ID
 	claims   []broker.ClaimCall
-	left     []broker.ClaimCall                           // given to Abandon
-	hold     chan struct{}                                // if set, Settle waits until it can be read
+	left     []broker.ClaimCall                           // passed to Abandon
+	hold     chan struct{}                                // if set, Settle waits until it can receive from it
 	busy     chan struct{}                                // if set, Enqueue waits until it is closed
-	enqueues func(ctx context.Context, specs []task.Spec) // if set, it is called before Enqueue begins, and may wait
+	enqueues func(ctx context.Context, specs []task.Spec) // if set, called before Enqueue begins; may block
 	panics   bool
 	meter    Meter
 	fails    error   // of every call
@@ -62,10 +62,10 @@ type fake struct {
 
 	certificate func() *tls.Certificate // nil: plaintext
 	clients     ClientCertificates
-	door        *auth.Door   // nil: nobody needs a token
-	pages       http.Handler // nil: there are none
+	auth        *auth.Authenticator // nil: no token is required
+	pages       http.Handler        // nil: none
 	answers     verbtest.Answers
-	once        sync.Once // answers are made
+	once        sync.Once // creates answers
 }
 
 type fakeTask struct {
@@ -92,10 +92,10 @@ func fakeBreakers() []broker.BreakerInfo {
 	}
 }
 
-// newGateway is a gateway over a fake.
+// newGateway returns a gateway on a fake.
 func newGateway(f *fake) *Gateway {
 	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
-		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
+		ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages, Meter: f.meter})
 }
 
 func (f *fake) set(change func()) {
@@ -116,7 +116,7 @@ func (f *fake) stamp(shard uint32) broker.Stamp {
 	return broker.Stamp{Shard: shard, Index: f.index + 1, Term: 1, Time: f.now()}
 }
 
-// begin takes the lock, or says why the shard gives no answer.
+// begin takes the lock, or returns why the shard does not answer.
 func (f *fake) begin(shard uint32) error {
 	if f.panics {
 		panic("planted")
@@ -188,7 +188,7 @@ func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueue
 	return out
 }
 
-// inOrder are the tasks of a shard, the oldest first.
+// inOrder returns the tasks of a shard, oldest first.
 func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
 	for _, t := range f.tasks {
 		if t.at == shard {
@@ -199,7 +199,7 @@ func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
 	return list
 }
 
-// Claim takes from the queues in their order, weights or not.
+// ClaimNow takes from the queues in their order, ignoring weights.
 func (f *fake) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
 	if c.Max < 1 || c.MaxBytes < 1 || c.Weighted {
 		panic(fmt.Sprintf("shard %d is asked for nothing, or to weigh what others have: %+v", shard, c))
@@ -419,7 +419,7 @@ func (f *fake) Peek(ctx context.Context, ns string, id task.ID) (*broker.View, b
 	return v, at, 1500 * time.Millisecond, err
 }
 
-// explained are reasons with all that they may tell, whatever the task.
+// explained are reasons with everything that they may contain, whatever the task.
 var explained = []broker.Reason{
 	{Code: task.WhyNotDue, Detail: "attempt 2 of 5 failed", Change: "wait", Until: broker.TimeOf(time.Unix(946684860, 0)), Cause: "failed", Error: "boom"},
 	{Code: task.WhyTypePaused, Detail: "type \"welcome\" is paused", Change: "resume it", Since: broker.TimeOf(time.Unix(946684800, 0)), Type: "welcome", Cause: "no paper"},
@@ -460,7 +460,7 @@ func (f *fake) ExplainQueue(ctx context.Context, shard uint32, ns, name string) 
 		NextDue: f.now(), OldestReady: f.now() - broker.Time(shard)}, at, nil
 }
 
-// fakeScan is how many rows a page of a list reads.
+// fakeScan is how many rows are read for a page of a list.
 const fakeScan = 5
 
 func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Filter, cursor []byte, limit int) (p broker.Page, at broker.Stamp, err error) {
@@ -516,7 +516,7 @@ func (f *fake) verb(id task.ID, name string, to task.State, from ...task.State) 
 	return &v, f.stamp(id.Shard()), nil
 }
 
-// lose tells watches that a claim ended without its holder's doing.
+// lose notifies watches that a claim ended without its holder's doing.
 func (f *fake) lose(id task.ID, reason string) {
 	v := f.tasks[id].view
 	for w := range f.watches {
@@ -603,7 +603,7 @@ func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {
 	return f.leader, 3, f.index
 }
 
-// LeaderElsewhere is for the gateway of node 1.
+// LeaderElsewhere answers for the gateway of node 1.
 func (f *fake) LeaderElsewhere(uint32) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// Do answers verbs.
+// Do runs verbs.
 func (f *fake) Do(ctx context.Context, c verb.Call) error {
 	if err := f.faults.ask(); err != nil {
 		return err
@@ -17,7 +17,7 @@ func (f *fake) Do(ctx context.Context, c verb.Call) error {
 	return f.table().Do(ctx, c)
 }
 
-// table is what the fake answers to verbs: of tokens, markers and webhooks it has some of its own, unless a test puts others in their place.
+// table returns the fake's answers to verbs: it has some tokens, markers and webhooks, unless a test replaces them.
 func (f *fake) table() verbtest.Answers {
 	f.once.Do(func() {
 		f.answers = verbtest.Answers{}
@@ -30,7 +30,7 @@ func (f *fake) table() verbtest.Answers {
 	return f.answers
 }
 
-// answerQueues answers what is asked of the shards' queues and tasks.
+// answerQueues registers answers about the shards' queues and tasks.
 func (f *fake) answerQueues() {
 	verbtest.On(f.answers, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
 		out.Info, out.At, err = f.Queue(ctx, q.Shard, q.Namespace, q.Queue)
@@ -63,7 +63,7 @@ func (f *fake) answerQueues() {
 	})
 }
 
-// states are those from which an order leads to another.
+// states maps orders to the states they apply to, and the one they lead to.
 var states = map[broker.TaskVerb]struct {
 	to   task.State
 	from []task.State

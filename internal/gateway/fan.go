@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// fanLimit bounds the goroutines that one call starts at once.
+// fanLimit bounds the goroutines that one call starts concurrently.
 const fanLimit = 16
 
-// each calls fn for 0 … n-1, several at once, and returns when all have returned. A panic becomes an error: it must end
-// its request only.
+// each calls fn for 0 … n-1 concurrently, and returns when all have returned. A panic becomes an error, so that it ends its request
+// only.
 func each(n int, fn func(i int) error) []error {
 	errs := make([]error, n)
 	if n == 1 {
@@ -30,7 +30,7 @@ func each(n int, fn func(i int) error) []error {
 	return errs
 }
 
-// safely calls fn and makes an error of its panic.
+// safely calls fn and returns its panic as an error.
 func safely(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -28,11 +28,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// faults counts what a gateway asks of its parts, and has one of these asks fail.
+// faults counts the asks, a gateway's requests to its parts, and makes one of them fail.
 type faults struct {
 	mu    sync.Mutex
 	asked int
-	nth   int // which fails, from 1; 0: none
+	nth   int // which ask fails, from 1; 0: none
 }
 
 var errPlanted = task.Unavailable(time.Second, "planted")
@@ -49,7 +49,7 @@ func (f *faults) ask() error {
 	return nil
 }
 
-// unaryCalls are the handlers of all rpcs that are no streams.
+// unaryCalls are the handlers of all unary rpcs.
 type unaryCalls map[string]func(ctx context.Context, read func(proto.Message)) (proto.Message, error)
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -63,12 +63,12 @@ func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// stage is a gateway with one of each: on it every call of goodCalls can be made.
+// stage is a gateway with one of everything: every call of goodCalls can be made on it.
 type stage struct {
 	f     *fake
 	g     *Gateway
 	calls unaryCalls
-	names *strings.Replacer // what requests say for ids
+	names *strings.Replacer // placeholders for ids in requests
 }
 
 var someStats = sync.OnceValue(newFakeStats)
@@ -79,7 +79,7 @@ func newStage(t testing.TB) *stage {
 	g := newGateway(f)
 	g.cfg.Webhooks, g.cfg.Stats = hooks, someStats()
 	archived := fakeArchived()
-	archived.IdempotencyKey = "i" // which belongs to its TTL
+	archived.IdempotencyKey = "i" // it requires its TTL
 	f.archive = append(f.archive, archived)
 	s := &stage{f: f, g: g, calls: unaryCalls{}, names: strings.NewReplacer()}
 	g.register(s.calls)
@@ -90,7 +90,7 @@ func newStage(t testing.TB) *stage {
 		}
 		return protojson.MarshalOptions{UseProtoNames: true}.Format(answer)
 	}
-	// field is a string in an answer.
+	// field returns the value of a string field in an answer.
 	field := func(answer, name string) string {
 		_, rest, _ := strings.Cut(strings.ReplaceAll(answer, `": "`, `":"`), `"`+name+`":"`)
 		value, _, _ := strings.Cut(rest, `"`)
@@ -129,7 +129,7 @@ func idIn(text string) task.ID {
 	return id
 }
 
-// fill makes a function that reads a request out of JSON.
+// fill returns a function that decodes a request from JSON.
 func (s *stage) fill(request string) func(proto.Message) {
 	return func(to proto.Message) {
 		if err := protojson.Unmarshal([]byte(s.names.Replace(request)), to); err != nil {
@@ -143,8 +143,8 @@ func (s *stage) call(name string, read func(proto.Message)) (proto.Message, erro
 	return s.calls[name](ctx, read)
 }
 
-// goodCalls has a request for each rpc that is no stream, which is served on a stage. It says as much as it can, so that the tests that go
-// through all of them come to every field.
+// goodCalls has a request for each unary rpc, which succeeds on a stage. The requests set as many fields as possible, so that tests
+// over all of them cover every field.
 var goodCalls = map[string]string{
 	"AccessService/WhoAmI":                 `{}`,
 	"AccessService/ListTokens":             `{"pattern":"*"}`,
@@ -253,7 +253,7 @@ var goodCalls = map[string]string{
 	"WorkerRegistryService/ResumeWorker":   `{"worker_id":"$worker"}`,
 }
 
-// moreCalls say what the requests of goodCalls don't.
+// moreCalls set what the requests of goodCalls don't.
 var moreCalls = [][2]string{
 	{"ProducerService/GetTask", `{"task_id":"$ready","consistency":2}`},
 	{"ProducerService/GetTask", `{"task_id":"$failed","wait":"1s"}`},
@@ -292,7 +292,7 @@ var moreCalls = [][2]string{
 	{"WebhookService/ListWebhooks", `{"limit":1}`},
 }
 
-// eachCall calls fn with each of goodCalls, in the order of the contract, and moreCalls.
+// eachCall calls fn for each of goodCalls, in the order of the proto files, and for moreCalls.
 func eachCall(fn func(name, request string)) {
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
 		if !m.IsStreamingServer() {
@@ -304,15 +304,15 @@ func eachCall(fn func(name, request string)) {
 	}
 }
 
-// unsteady are parts of answers that are never the same.
+// unsteady matches the parts of answers that vary.
 var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
 
-// What a stage answers to all calls is as it was: whoever changes it sees what callers will see.
+// The answers of a stage to all calls don't change unnoticed: a change shows up as callers will see it.
 func TestAnswersStay(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
 	eachCall(func(name, request string) {
-		if strings.HasPrefix(name, "StatsService/") { // they count by the clock
+		if strings.HasPrefix(name, "StatsService/") { // they depend on the clock
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
@@ -333,12 +333,12 @@ func TestAnswersStay(t *testing.T) {
 	golden(t, "testdata/answers.txt", []byte(all.String()))
 }
 
-// forgiven are the asks without whose answers a call is served: what a namespace uses, who leads a shard, how the cluster stands and whether
-// a step of an operation is over.
+// forgiven are the asks without which a call still succeeds: a namespace's usage, the leader of a shard, the state of the cluster,
+// and whether a step of an operation is over.
 var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3", "AccessService/GetLimits 2", "ClusterService/GetMap 1",
 	"OperationService/PauseOperation 2", "StatsService/GetStats 1", "StatsService/GetStats 2"}
 
-// Each call says so when anything that it asks of shards, of the cluster or of other nodes fails, whichever of its asks that is.
+// Every call fails if anything that it asks of shards, of the cluster or of other nodes fails, whichever of its asks that is.
 func TestNoFailureIsPassedOver(t *testing.T) {
 	someStats() // outside of all bubbles
 	eachCall(func(name, request string) {
@@ -366,15 +366,16 @@ func TestNoFailureIsPassedOver(t *testing.T) {
 	})
 }
 
-// unchecked are fields that the gateway lets pass, or refuses in other words: texts that are cut to what fits, versions, what the shards check.
+// unchecked are fields that the gateway does not check, or refuses in other words: strings that are truncated, versions, what the
+// shards check.
 var unchecked = map[string]bool{"message": true, "stack": true, "WorkerService/Fail type": true, "WorkerService/Settle type": true,
 	"if_etag": true, "if_version": true, "depth_over": true, "WebhookService/AddWebhook queues": true, "WebhookService/SetWebhook queues": true, "weight": true}
 
-// noWords are what a refusal says of a value that is none of its kind.
+// noWords are the words of a refusal for a malformed value.
 var noWords = map[protoreflect.FullName]string{"google.protobuf.Duration": "is not a duration", "google.protobuf.Timestamp": "is not a time"}
 
-// A request that says what can't be is refused, and the refusal names the field: a text that is far too long, a number of no enum, one below
-// zero, a time or a duration that is none.
+// An invalid request is refused, and the refusal names the field: a string that is far too long, an unknown enum value, a negative
+// number, a malformed time or duration.
 func TestEveryFieldIsChecked(t *testing.T) {
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
 		if m.IsStreamingServer() {
@@ -401,7 +402,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 	})
 }
 
-// eachField calls fn with the path of each field of a message and of those within it, none of which is of a kind that is around it.
+// eachField calls fn with the path of every field of a message and of those nested in it, without recursion into the same type.
 func eachField(d protoreflect.MessageDescriptor, path []protoreflect.FieldDescriptor, fn func([]protoreflect.FieldDescriptor)) {
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
@@ -423,7 +424,7 @@ func pathText(path []protoreflect.FieldDescriptor) string {
 	return strings.Join(names, ".")
 }
 
-// wrong are values that no field of their kind may have.
+// wrong returns a value that no field of the kind may have.
 func wrong(f protoreflect.FieldDescriptor) (v protoreflect.Value, ok bool) {
 	switch f.Kind() {
 	case protoreflect.StringKind:
@@ -452,7 +453,7 @@ func spoils(f protoreflect.FieldDescriptor) bool {
 	return ok && !f.IsMap()
 }
 
-// spoil puts a wrong value at the end of a path.
+// spoil sets a wrong value at the end of a path.
 func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 	f := path[0]
 	v, _ := wrong(f)
@@ -472,10 +473,10 @@ func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 	}
 }
 
-// unattributed are calls of which nobody is told who made them: they read, or are a producer's or a worker's.
+// unattributed are calls whose author is not recorded: reads, and calls of producers and workers.
 var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|^WorkerService/`)
 
-// Whoever changes something says once who acts, and why: what says it twice is refused before anything is done.
+// A call that changes something has one actor and one reason: duplicates are refused before anything is done.
 func TestWhoActsIsSaidOnce(t *testing.T) {
 	for name, request := range goodCalls {
 		s := newStage(t)
@@ -487,8 +488,8 @@ func TestWhoActsIsSaidOnce(t *testing.T) {
 	}
 }
 
-// What a worker holds is known until its claim ends, as it does when the claim is stale, but not when a verb fails for another reason; an extension
-// moves the end of its lease. So it is for workers by each door.
+// What a worker holds is known until its claim ends, as it does when the claim is stale, but not when a verb fails for another
+// reason; an extension moves the end of its lease. This holds for unary calls and SQS alike.
 func TestTheRegistryKeepsInStep(t *testing.T) {
 	settle := map[string]func(g *Gateway, ctx context.Context, c broker.Settle) error{
 		"a worker": func(g *Gateway, ctx context.Context, c broker.Settle) error {
@@ -505,7 +506,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			} else {
 				r.Acks = []*pawlv1.AckRequest{{TaskId: id, ClaimToken: token}}
 			}
-			out, err := workers{Gateway: g}.Settle(ctx, r)
+			out, err := workerService{Gateway: g}.Settle(ctx, r)
 			if e := slices.Concat(out.GetAcks(), out.GetExtends())[0].GetError(); e != nil {
 				err = errors.New(e.GetMessage())
 			}
@@ -518,7 +519,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			g := newGateway(f)
 			ctx, _ := begin(t.Context(), "grpc", "test")
 			put(t, g, ctx, "q", 2, "1")
-			got, err := workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("q"), Max: 2, Worker: "w"})
+			got, err := workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("q"), Max: 2, Worker: "w"})
 			if err != nil || len(got.Tasks) != 2 {
 				t.Fatal(got, err)
 			}
@@ -561,10 +562,10 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 	}
 }
 
-// What needs attention is told with the figures: of the cluster to who may see all of it, and of webhooks.
+// What needs attention is returned with the figures: the cluster's to callers who may see all of it, and webhooks'.
 func TestStatsTellOfWebhooks(t *testing.T) {
 	s := newStage(t)
-	if _, err := s.call("WebhookService/ResumeWebhook", s.fill(`{"name":"w"}`)); err != nil { // which disables this one
+	if _, err := s.call("WebhookService/ResumeWebhook", s.fill(`{"name":"w"}`)); err != nil { // it disables this one
 		t.Fatal(err)
 	}
 	answer, err := s.call("StatsService/GetStats", s.fill(`{}`))
@@ -580,10 +581,11 @@ func TestStatsTellOfWebhooks(t *testing.T) {
 	}
 }
 
-// doneAllTheSame are lines of what was refused, and of what was done, at least in part, though the call fails which should then tell how things stand.
+// doneAllTheSame are log lines of refusals, and of changes that were made, at least in part, although the call fails because it
+// could not read the result.
 var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|breaker closed|dead letters (replayed|discarded)`)
 
-// What operators do is logged when it is done, and not when it is refused, or says that it was.
+// What operators do is logged when it is done, and not when it is refused or fails.
 func TestLogsTellWhatWasDone(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder

@@ -12,21 +12,22 @@ const (
 	codingHeader = "Transfer-Encoding"
 )
 
-// framing counts the lines of a connection that begin as the headers do which say how long a body is.
+// framing counts the lines of a connection that begin like the headers that determine the length of a body.
 //
-// net/http drops Content-Length from a request that has Transfer-Encoding too, and Transfer-Encoding from one of HTTP/1.0, before a handler
-// sees it. Either means that an intermediary may see the end of the request elsewhere, so the connection must end behind the answer (RFC 9112,
-// section 6.1). A line that no request has shown to its handler is such a header, or stands in a body or a later request: then a connection
-// ends that could have gone on. framing never decides where a request ends, so it can't disagree with net/http.
+// net/http drops Content-Length from a request that has Transfer-Encoding too, and Transfer-Encoding from one of HTTP/1.0, before a
+// handler sees it. Either means that an intermediary may see the end of the request elsewhere, so the connection must be closed
+// after the answer (RFC 9112, section 6.1). A line that did not reach a handler as a header was either dropped like that, or is
+// part of a body or of a later request; in the latter cases a connection is closed that could have stayed open. framing never
+// decides where a request ends, so it can't disagree with net/http.
 type framing struct {
-	name    [len(codingHeader)]byte // how the line began
+	name    [len(codingHeader)]byte // the beginning of the line
 	n       int                     // of its bytes
 	decided bool                    // the rest of the line does not matter
 
 	lengths, codings atomic.Int64 // that no handler has seen; the next byte may be read while a handler runs
 }
 
-// read takes note of what the connection brought.
+// read processes bytes read from the connection.
 func (f *framing) read(b []byte) {
 	for len(b) > 0 {
 		if f.decided {
@@ -63,7 +64,7 @@ func (f *framing) header(name []byte) {
 	}
 }
 
-// ambiguous reports whether somebody else may see the end of a request elsewhere. It must be asked once for each request.
+// ambiguous reports whether an intermediary may see the end of a request elsewhere. It must be called once for each request.
 func (f *framing) ambiguous(r *http.Request) bool {
 	chunked := len(r.TransferEncoding) > 0
 	if chunked {
@@ -75,18 +76,18 @@ func (f *framing) ambiguous(r *http.Request) bool {
 	return chunked && f.lengths.Load() > 0 || !r.ProtoAtLeast(1, 1) && f.codings.Load() > 0
 }
 
-// lastIfAmbiguous ends the connection of an ambiguous request behind its answer.
+// lastIfAmbiguous closes the connection of an ambiguous request after its answer.
 func lastIfAmbiguous(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := guestOf(r.Context()); c != nil && c.framing.ambiguous(r) {
+		if c := connOf(r.Context()); c != nil && c.framing.ambiguous(r) {
 			w.Header()["Connection"] = []string{"close"}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// guestOf is the connection of a request; nil: it came over none.
-func guestOf(ctx context.Context) *guest {
-	c, _ := ctx.Value(guestKey{}).(*guest)
+// connOf returns the connection of a request; nil: it has none.
+func connOf(ctx context.Context) *sniffedConn {
+	c, _ := ctx.Value(connKey{}).(*sniffedConn)
 	return c
 }

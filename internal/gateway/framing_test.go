@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// hidden is a request that stands in the bytes of another, for who counts them by its Content-Length.
+// hidden is a request hidden in the body of another, for an intermediary that uses its Content-Length.
 const hidden = "DELETE /api/v1/queues/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 const okBody = `{"type":"a"}`
 
-// postChunked is a request with a body of one chunk.
+// postChunked returns a request with a body of one chunk.
 func postChunked(headers string) string {
 	return fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", headers, len(okBody), okBody)
 }
@@ -33,15 +33,15 @@ func postLength(headers string) string {
 
 const chunked = "Transfer-Encoding: chunked\r\n"
 
-// A request with a length and chunks too is answered, by its chunks, and is the last of its connection: whatever comes behind it may
-// be of its body for who forwarded it (RFC 9112, sections 6.1 and 6.3). So is one of HTTP/1.0 that has chunks. Others keep their connection,
-// at least if the next request waits for the answer.
+// A request with both a length and chunks is answered, by its chunks, and is the last of its connection: whatever follows may be
+// part of its body to an intermediary (RFC 9112, sections 6.1 and 6.3). So is an HTTP/1.0 request with chunks. Other requests keep
+// the connection open, at least if the next one waits for the answer.
 func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
 	both := postChunked("Content-Length: 4\r\n" + chunked)
 	for _, c := range []struct {
 		name  string
-		sends string // a bar stands where the answers so far are awaited
-		want  []int  // statuses of the answers, behind which the connection ends
+		sends string // a bar waits for the answers so far
+		want  []int  // statuses of the answers, after which the connection ends
 	}{
 		{"length and chunks", both + hidden, []int{202}},
 		{"chunks and length", postChunked(chunked+"Content-Length: 4\r\n") + hidden, []int{202}},
@@ -68,7 +68,7 @@ func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
 		for _, way := range []struct {
 			name string
 			tls  bool
-			step int // bytes that come at once
+			step int // bytes sent at a time
 		}{{"plain", false, 1 << 20}, {"TLS", true, 1 << 20}, {"byte by byte", false, 1}} {
 			t.Run(c.name+", "+way.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { askRaw(t, pipeTo(t, way.tls), way.step, c.sends, c.want) })
@@ -78,7 +78,7 @@ func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
 	}
 }
 
-// pipeTo connects to a gateway over memory.
+// pipeTo connects to a gateway in memory.
 func pipeTo(t *testing.T, encrypted bool) net.Conn {
 	f := newFake()
 	if encrypted {
@@ -94,7 +94,7 @@ func pipeTo(t *testing.T, encrypted bool) net.Conn {
 	return conn
 }
 
-// tcpTo connects to a gateway over a socket. A connection that should have ended and did not fails the test after half a minute.
+// tcpTo connects to a gateway over TCP. A connection that should have ended but did not fails the test after half a minute.
 func tcpTo(t *testing.T) net.Conn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,7 +160,7 @@ func askRaw(t *testing.T, conn net.Conn, step int, sends string, want []int) {
 	}
 }
 
-// A request over no connection of ours ends none.
+// A request without a connection of ours ends none.
 func TestFramingOfNoConnection(t *testing.T) {
 	w := httptest.NewRecorder()
 	if lastIfAmbiguous(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/", nil)); w.Header().Get("Connection") != "" {
@@ -168,7 +168,7 @@ func TestFramingOfNoConnection(t *testing.T) {
 	}
 }
 
-// Headers that tell of lengths and codings are counted, in any case and however they come, and others are not.
+// Headers for lengths and codings are counted, in any case and however they arrive, and others are not.
 func TestFramingHeadersAreCounted(t *testing.T) {
 	for raw, want := range map[string][2]int64{
 		"": {}, "GET / HTTP/1.1\r\nHost: x\r\n\r\n": {}, "Content-Length: 1\r\n": {1, 0}, "content-LENGTH:1\n": {1, 0}, "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n": {1, 1}, "Content-Length: 1\r\nContent-Length: 1\r\n": {2, 0},

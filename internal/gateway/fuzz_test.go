@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// Whatever is sent to whatever path, the answer is JSON, a problem if it is refused, and never a failure within.
+// Whatever is sent to any path, the answer is JSON, a problem if it is refused, and never an internal error.
 func FuzzREST(f *testing.F) {
 	g := newGateway(newFake())
 	routes := rest.Routes()
@@ -35,7 +35,7 @@ func FuzzREST(f *testing.F) {
 			r = httptest.NewRequest(rt.Method, ours+"/", strings.NewReader(body))
 			r.URL = &url.URL{Path: path, RawQuery: query}
 		}
-		if strings.HasSuffix(rt.Path, "/events") { // it ends with its caller only
+		if strings.HasSuffix(rt.Path, "/events") { // it ends only with its caller
 			ctx, gone := context.WithCancel(r.Context())
 			gone()
 			r = r.WithContext(ctx)
@@ -46,7 +46,7 @@ func FuzzREST(f *testing.F) {
 			return
 		}
 		if w.Code >= 300 && w.Code < 400 {
-			return // a path that is not clean
+			return // the path is not clean
 		}
 		if w.Code == 500 || !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("%s %s?%s %s: %d %s", rt.Method, path, query, body, w.Code, w.Body)

@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Config is what a gateway is made of.
+// Config holds what a gateway needs.
 type Config struct {
 	Broker     Broker
 	Cluster    Cluster
@@ -32,47 +32,47 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Events     Events
-	Registry   *registry.Registry // of the workers of this node; nil: one that nobody else knows of
-	Stats      Stats              // nil: nobody counts, and what asks for it is refused
-	Admin      Admin              // nil: the operators' calls for a cluster are refused
-	Door       *auth.Door         // who may come in; nil: everybody, to everything
-	Webhooks   Webhooks           // nil: calls that need it are refused
-	Limits     task.Limits        // zero fields: task.DefaultLimits
-	Logger     *slog.Logger       // nil: none
-	// Pages answers what is not the API's: the web UI. Nil: not found.
+	Registry   *registry.Registry  // of this node's workers; nil: a private one
+	Stats      Stats               // nil: nothing is counted, and statistics are refused
+	Admin      Admin               // nil: the cluster's operator calls are refused
+	Auth       *auth.Authenticator // who is admitted; nil: everybody, to everything
+	Webhooks   Webhooks            // nil: calls that need it are refused
+	Limits     task.Limits         // zero fields: task.DefaultLimits
+	Logger     *slog.Logger        // nil: none
+	// Pages serves everything that is not the API: the web UI. Nil: not found.
 	Pages http.Handler
-	// Metrics answers /metrics. Nil: not found.
+	// Metrics serves /metrics. Nil: not found.
 	Metrics http.Handler
-	// Meter is told of calls. Nil: nobody is.
+	// Meter observes calls. Nil: none.
 	Meter Meter
 
 	Version   string // of the program
 	ClusterID string
 	Node      string // name of this node
-	// NodeName names a node by its number; nil: "n" and the number.
+	// NodeName returns the name of a node by its number; nil: "n" and the number.
 	NodeName func(node uint64) string
 
-	// Tracers make the spans of tasks that belong to a trace; nil: there are none.
+	// Tracers creates the spans of tasks that belong to a trace; nil: no spans.
 	Tracers trace.TracerProvider
 
-	// Ready says why the node should get no calls now; nil: it should. Without it a node is ready when each shard has a leader.
+	// Ready returns why the node should get no calls now; nil: it should. Without it a node is ready when every shard has a leader.
 	Ready func() error
 
-	// Certificate is what the server shows at a handshake; it may change from one to the next. Nil: all is in plaintext.
+	// Certificate returns the server's certificate for a handshake; it may change between handshakes. Nil: plaintext.
 	Certificate func() *tls.Certificate
-	// ClientCertificates says which certificates of clients are taken; zero: none. It goes with Certificate.
+	// ClientCertificates says which client certificates are accepted; zero: none. It requires Certificate.
 	ClientCertificates ClientCertificates
 
-	// Hosts are names by which the server may be called while it wants no tokens.
+	// Hosts are the names accepted in the Host header while no tokens are required.
 	Hosts Hosts
 
-	MaxConns           int // connections at once; default 20,000
-	MaxConnsPerAddress int // of these from one address, which is not this machine's own; default 5,000
+	MaxConns           int // concurrent connections; default 20,000
+	MaxConnsPerAddress int // of these from one address other than this machine's own; default 5,000
 
-	// SQS opens the door for clients of Amazon SQS, on the listener of all others.
+	// SQS serves clients of Amazon SQS, on the same listener.
 	SQS bool
 
-	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
+	// BasePath is an optional prefix of paths such as "/pawl", for a proxy that does not strip it; "": none.
 	BasePath string
 }
 
@@ -88,21 +88,21 @@ type Gateway struct {
 	registry *registry.Registry
 	tracer   trace.Tracer // nil: no spans
 
-	keeper   *auth.Door
-	refusals refusals
-	throttle throttle // of refusals of wrong tokens
-	strays   refusals // requests for other hosts
-	rates    *rates
-	large    *admission.MemoryPool // for large requests
-	extra    *admission.MemoryPool // for those that take more than their length lets expect
-	calls    *admission.Slots
+	auth           *auth.Authenticator
+	refusalLog     refusalLog
+	throttle       throttle   // of refusals of wrong tokens
+	misdirectedLog refusalLog // requests for other hosts
+	rates          *rates
+	large          *admission.MemoryPool // for large requests
+	extra          *admission.MemoryPool // for those that take more than their length suggests
+	calls          *admission.Slots
 
-	grpc   *grpc.Server
-	health *health.Server
-	rest   http.Handler
-	http   *http.Server
-	door   *door
-	inside *passage // of clients within the process
+	grpc      *grpc.Server
+	health    *health.Server
+	rest      http.Handler
+	http      *http.Server
+	acceptor  *acceptor
+	inProcess *connQueue // of clients in this process
 
 	watchers *admission.Slots // streams of events
 	work     sync.WaitGroup   // releases of claims that nobody received
@@ -116,41 +116,41 @@ type Broker interface {
 	broker.ShardCalls
 	Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error)
 	ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error)
-	// ClaimNow is Claim of what is there, for a caller that has other shards to ask: it doesn't wait for a new leader.
+	// ClaimNow is a Claim that doesn't wait, not even for a new leader: the caller has other shards to ask.
 	ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error)
-	// Abandon gives back, in the background, what a claim of unknown outcome may have got. It has a key, with which nobody will ask
+	// Abandon releases, in the background, what a claim of unknown outcome may have got. The claim has a key, which nobody will use
 	// again.
 	Abandon(shard uint32, c broker.ClaimCall)
-	// Once runs a verb on a once key, whichever shard it lies in.
+	// Once runs a verb on a once key, in whichever shard it is.
 	Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
-	// Archived also says behind each task where the list goes on: "" at the end.
+	// Archived also returns the cursor after each task: "" at the end.
 	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
-	// Audit reads what operators did, of all shards, newest first, behind a place; nil: from the newest.
+	// Audit returns the audit log of all shards, newest first, after a place; nil: from the newest.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
 
-	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
+	// Leader returns which node leads a shard, and may briefly ask others; 0: unknown.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
-	// LeaderElsewhere is the other node that leads a shard, as far as is known without asking; 0: this one leads, or it is
-	// not known.
+	// LeaderElsewhere returns the other node that leads a shard, as far as known without asking; 0: this one leads, or it is
+	// unknown.
 	LeaderElsewhere(shard uint32) (node uint64)
 }
 
-// ClaimWatch tells the holder of claims when one of them ends without its doing. It is an alias, so that who makes one need
-// not know this package.
+// ClaimWatch notifies the holder of claims when one of them ends without its doing. It is an alias, so that implementations need
+// not import this package.
 type ClaimWatch = interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
 	Close()
 }
 
-// Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of what it says.
+// Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of its tables.
 type Cluster interface {
-	// Place is where a queue lies by this node's copy. A queue is created at its first use.
+	// Place returns the queue, with its shards, from this node's copy. It creates a queue that doesn't exist.
 	Place(ctx context.Context, ns, queue string) (cluster.Queue, error)
-	// Copied is a queue as this node's copy has it, which may be behind.
+	// Copied returns a queue from this node's copy, which may be outdated.
 	Copied(ns, queue string) (cluster.Queue, bool)
 	Shards() []uint32
 	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
@@ -160,41 +160,41 @@ type Cluster interface {
 	Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error)
 }
 
-// Admin are the calls for the operators of a cluster that take more than a verb of the system shard. Package cluster says what each
+// Admin has the operator calls of a cluster that take more than a verb of the system shard. Package cluster documents what each
 // method does and refuses.
 type Admin interface {
-	// Overview tells how the cluster stands, by this node's own view while the system shard has no leader.
+	// Overview returns the state of the cluster, as this node sees it while the system shard has no leader.
 	Overview(ctx context.Context) (cluster.Overview, error)
-	// Map is this node's copy, which may be behind; nil: it has none yet.
+	// Map returns this node's copy, which may be outdated; nil: it has none yet.
 	Map(ctx context.Context) *cluster.Map
 
 	AddShards(ctx context.Context, by task.Author, total int) error
 	SetReplication(ctx context.Context, by task.Author, n int) error
 	SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error
-	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
+	// Verify compares the states of a shard's replicas after one entry, and checks the leader's counters.
 	Verify(ctx context.Context, shard uint32) (Verification, error)
-	// Backup writes a backup of the whole cluster to w, and tells after each shard how many of them are done.
+	// Backup writes a backup of the whole cluster to w. It calls progress after each shard.
 	Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error
 }
 
-// Verification is how a shard's replicas were found.
+// Verification is the result of comparing a shard's replicas.
 type Verification struct {
 	Shard    uint32
 	Index    uint64 // the entry after which they were compared
 	Rows     int64
 	Replicas []ReplicaHash
-	Equal    bool     // all that are known are the same
-	Problems []string // numbers of the leader's state that do not agree; the first of them
+	Equal    bool     // whether all known hashes are the same
+	Problems []string // mismatching counters in the leader's state; the first of them
 }
 
 // ReplicaHash is the checksum of a replica's state.
 type ReplicaHash struct {
 	Node  string
 	Hash  uint64
-	Known bool // false: it gave none in time
+	Known bool // false: there was no answer in time
 }
 
-// New makes a gateway that serves nothing yet.
+// New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -211,10 +211,10 @@ func New(cfg Config) *Gateway {
 	if cfg.Registry == nil {
 		cfg.Registry = registry.New()
 	}
-	if cfg.Door == nil {
-		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
+	if cfg.Auth == nil {
+		cfg.Auth = auth.NewAuthenticator(auth.Config{Mode: auth.Never})
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, verbs: seeing{cfg.Broker}, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, keeper: cfg.Door,
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, verbs: stampRecorder{cfg.Broker}, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, auth: cfg.Auth,
 		limits: withDefaults(cfg.Limits)}
 	g.rates = newRates(g.limits.Payload)
 	g.large, g.extra = admission.NewMemoryPool(maxRoom), admission.NewMemoryPool(maxExtraRoom)
@@ -226,8 +226,8 @@ func New(cfg Config) *Gateway {
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()
 	g.http = g.newHTTP()
-	g.door = newDoor(cfg)
-	g.inside = newPassage(insideAddr(""), g.door.closed)
+	g.acceptor = newAcceptor(cfg)
+	g.inProcess = newConnQueue(inProcessAddr(""), g.acceptor.closed)
 	return g
 }
 
@@ -245,5 +245,5 @@ func withDefaults(l task.Limits) task.Limits {
 	return l
 }
 
-// Handler is REST alone, with what Config.Pages answers beside it.
+// Handler returns the handler of REST alone, including Config.Pages.
 func (g *Gateway) Handler() http.Handler { return g.rest }

@@ -18,14 +18,14 @@ type Groups interface {
 	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
 }
 
-// groupers is the GroupService.
-type groupers struct {
+// groupService implements GroupService.
+type groupService struct {
 	pawlv1.UnimplementedGroupServiceServer
 	*Gateway
 }
 
-// CreateGroup makes a group and its members.
-func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (answer *pawlv1.CreateGroupResponse, err error) {
+// CreateGroup creates a group with its members.
+func (g groupService) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (answer *pawlv1.CreateGroupResponse, err error) {
 	spans := g.traceEnqueue(ctx, r.GetTasks()...)
 	defer func() { spans.end(answer.GetTasks(), err) }()
 	joinCall(ctx, r.GetOnComplete(), r.GetOnSuccess(), r.GetOnDeath())
@@ -41,7 +41,7 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 	}
 	group.Within = task.ScopeOf(ctx).Queues
 	made, at, err := g.cfg.Groups.MakeGroup(ctx, namespaceOf(ctx), group)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 	return out, nil
 }
 
-// mayGroup refuses members and callbacks of a group in queues that the caller's token is not good for.
+// mayGroup refuses members and callbacks of a group in queues that the caller's token does not cover.
 func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 	for i := range members {
 		if err := mayEnqueue(ctx, &members[i]); err != nil {
@@ -76,7 +76,7 @@ func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 	return nil
 }
 
-// groupOf reads, fills and checks what a producer says of a group.
+// groupOf decodes and validates the spec of a group, and fills in defaults.
 func groupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err error) {
 	g = task.Group{Name: r.GetName(), Open: r.GetOpen()}
 	if g.RequestID, err = optionalID("request_id", r.GetRequestId()); err != nil {
@@ -109,7 +109,7 @@ func groupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err err
 	return g, g.Check(l)
 }
 
-// membersOf reads tasks that are to be members of a group.
+// membersOf decodes tasks that will be members of a group.
 func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	if len(said) > l.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(said), l.Batch)
@@ -124,8 +124,8 @@ func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 	return tasks, nil
 }
 
-// AddGroupTasks makes further members of a group.
-func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse, err error) {
+// AddGroupTasks adds members to a group.
+func (g groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse, err error) {
 	spans := g.traceEnqueue(ctx, r.GetTasks()...)
 	defer func() { spans.end(answer.GetResults(), err) }()
 	id, err := idOf("group_id", r.GetGroupId())
@@ -149,7 +149,7 @@ func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequ
 		return nil, err
 	}
 	got, at, err := g.cfg.Groups.AddToGroup(ctx, namespaceOf(ctx), id, tasks)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -165,13 +165,13 @@ func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequ
 	return out, nil
 }
 
-// GetGroup reads a group.
-func (g groupers) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) (*pawlv1.GetGroupResponse, error) {
+// GetGroup returns a group.
+func (g groupService) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) (*pawlv1.GetGroupResponse, error) {
 	p, err := g.grouped(ctx, r.GetGroupId(), broker.ShowGroup)
 	return &pawlv1.GetGroupResponse{Group: p}, err
 }
 
-// grouped runs a call on a group that answers with how it stands.
+// grouped runs a call on a group that returns its state.
 func (g *Gateway) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (*pawlv1.Group, error) {
 	id, err := idOf("group_id", groupID)
 	if err != nil {
@@ -184,14 +184,14 @@ func (g *Gateway) grouped(ctx context.Context, groupID string, v *verb.Verb[brok
 	return groupProto(out.View), nil
 }
 
-// CloseGroup lets an open group be complete when its members have ended.
-func (g groupers) CloseGroup(ctx context.Context, r *pawlv1.CloseGroupRequest) (*pawlv1.CloseGroupResponse, error) {
+// CloseGroup closes an open group, which is then complete once its members have ended.
+func (g groupService) CloseGroup(ctx context.Context, r *pawlv1.CloseGroupRequest) (*pawlv1.CloseGroupResponse, error) {
 	p, err := g.grouped(ctx, r.GetGroupId(), broker.CloseGroup)
 	return &pawlv1.CloseGroupResponse{Group: p}, err
 }
 
 // CancelGroup cancels a group with its members.
-func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest) (*pawlv1.CancelGroupResponse, error) {
+func (g groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest) (*pawlv1.CancelGroupResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -209,8 +209,8 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 	return &pawlv1.CancelGroupResponse{Group: p}, nil
 }
 
-// ListGroups reads a page of groups, newest first.
-func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (*pawlv1.ListGroupsResponse, error) {
+// ListGroups returns a page of groups, newest first.
+func (g groupService) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (*pawlv1.ListGroupsResponse, error) {
 	n, before, err := pageByID(r, groupCursor)
 	if err != nil {
 		return nil, err
@@ -230,8 +230,8 @@ func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (
 	return out, nil
 }
 
-// ListGroupMembers reads a page of the members of a group.
-func (g groupers) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembersRequest) (*pawlv1.ListGroupMembersResponse, error) {
+// ListGroupMembers returns a page of the members of a group.
+func (g groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembersRequest) (*pawlv1.ListGroupMembersResponse, error) {
 	id, err := idOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err

@@ -21,27 +21,27 @@ import (
 )
 
 const (
-	// maxStreams bounds the calls of one connection that run at once. A client of the SDK has one connection for all: a stream for each
-	// worker, and a call for each goroutine that waits for a result. Those beyond wait in the client for one to end. Each costs some
-	// 13 KiB, and metadata.
+	// maxStreams bounds the concurrent calls of one connection. A client of the SDK uses one connection for everything: a stream
+	// per worker, and a call for each goroutine that waits for a result. Calls beyond it wait in the client for another to end.
+	// Each costs some 13 KiB, and metadata.
 	maxStreams = 2_000
-	// maxStrangers bounds those of them that want no token: whether the server lives, and what its protocol is.
-	maxStrangers = 8
-	// strangerRest is when such a call that was one too many may be made again.
-	strangerRest = 5 * time.Second
+	// maxPublicCalls bounds those of them that need no token: health checks and reflection.
+	maxPublicCalls = 8
+	// publicCallRetryAfter is when such a call that exceeded the limit may be retried.
+	publicCallRetryAfter = 5 * time.Second
 	// maxHeaders bounds the metadata of a call.
 	maxHeaders = 32 << 10
-	// streamWindow is the bytes of a call that may be on their way before anybody reads them, which may be long when there is no room
-	// for its message. Who reads a longer message lets all of it come. gRPC takes no smaller one.
+	// streamWindow is how many bytes of a call may be in flight before anybody reads them, which may take long when there is no
+	// memory for its message. Reading a longer message opens the window for all of it. gRPC accepts no smaller window.
 	streamWindow = 64 << 10
-	// connWindow is that of all calls of a connection, and bounds none: gRPC opens it again whoever has read or not.
+	// connWindow is the window for all calls of a connection, and limits none: gRPC reopens it whether or not anything was read.
 	connWindow = 8 << 20
-	// readBuffer is what each connection takes as long as it lives. Larger frames are read past it.
+	// readBuffer is allocated for each connection for as long as it lives. Larger frames bypass it.
 	readBuffer = 4 << 10
-	// A peer that says nothing for pingEvery is asked whether it lives, and is cut off when it does not answer.
+	// A peer that is silent for pingEvery is pinged, and disconnected if it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// pingMin is how often clients may ask the same.
+	// pingMin is how often clients may ping.
 	pingMin = 5 * time.Second
 )
 
@@ -62,26 +62,26 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	return server
 }
 
-// register registers the services of the API: with the server of gRPC, and with REST.
+// register registers the services of the API: with the gRPC server, and with REST.
 func (g *Gateway) register(s grpc.ServiceRegistrar) {
-	pawlv1.RegisterProducerServiceServer(s, producers{Gateway: g})
-	pawlv1.RegisterWorkerServiceServer(s, workers{Gateway: g})
-	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
-	pawlv1.RegisterScheduleServiceServer(s, schedulers{Gateway: g})
+	pawlv1.RegisterProducerServiceServer(s, producerService{Gateway: g})
+	pawlv1.RegisterWorkerServiceServer(s, workerService{Gateway: g})
+	pawlv1.RegisterOperatorServiceServer(s, operatorService{Gateway: g})
+	pawlv1.RegisterScheduleServiceServer(s, scheduleService{Gateway: g})
 	pawlv1.RegisterAccessServiceServer(s, accessService{Gateway: g})
 	pawlv1.RegisterWebhookServiceServer(s, webhookService{Gateway: g})
 	pawlv1.RegisterMarkerServiceServer(s, markerService{Gateway: g})
-	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
-	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
-	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
+	pawlv1.RegisterAuditServiceServer(s, auditService{Gateway: g})
+	pawlv1.RegisterGroupServiceServer(s, groupService{Gateway: g})
+	pawlv1.RegisterOperationServiceServer(s, operationService{Gateway: g})
 	pawlv1.RegisterEventServiceServer(s, eventService{Gateway: g})
-	pawlv1.RegisterWorkerRegistryServiceServer(s, workerRegistry{Gateway: g})
-	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
-	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
+	pawlv1.RegisterWorkerRegistryServiceServer(s, workerRegistryService{Gateway: g})
+	pawlv1.RegisterStatsServiceServer(s, statsService{Gateway: g})
+	pawlv1.RegisterClusterServiceServer(s, clusterService{Gateway: g})
 }
 
-// serving registers services so that their calls are let in by what comes with their headers, before anything of a message is taken. gRPC
-// itself calls an interceptor of unary calls when the message has been decoded.
+// serving registers services so that their calls are admitted by their headers, before any of a message is read. gRPC itself calls
+// an interceptor of unary calls only after the message has been decoded.
 type serving struct {
 	*grpc.Server
 	g *Gateway
@@ -98,8 +98,8 @@ func (s serving) RegisterService(d *grpc.ServiceDesc, impl any) {
 	s.Server.RegisterService(&with, impl)
 }
 
-// unary makes a handler that begins a call, lets it in, receives its message, ends it with its trailers and the status of its error, and
-// keeps a panic from ending more than it.
+// unary returns a handler that begins a call, admits it, receives its message, ends it with its trailers and the status of its
+// error, and confines a panic to it.
 func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHandler {
 	rpc, wants := rpcName(method), needOfRPC(method)
 	return func(srv any, caller context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
@@ -121,7 +121,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 		if err == nil {
 			defer in.close()
 			answer, err = handle(srv, ctx, in.only, nil)
-			err = shownOut(ctx, err)
+			err = callError(ctx, err)
 		}
 		g.observed(c, err, time.Since(began))
 		_ = grpc.SetTrailer(ctx, g.trailer(c)) // fails only if the call has ended
@@ -132,18 +132,18 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 	}
 }
 
-// enter lets a call in by its headers, as admit does. Leave must be called at its end.
+// enter admits a call by its headers, as admit does. The caller must call leave at its end.
 func (g *Gateway) enter(ctx context.Context, c *call, n need) (_ context.Context, leave func(), err error) {
 	if n.reach != public {
-		return g.admit(ctx, c, n, shownByGRPC(ctx))
+		return g.admit(ctx, c, n, grpcCredentials(ctx))
 	}
-	strangers := infoOfGRPC(ctx).strangers
+	strangers := infoOfGRPC(ctx).publicCalls
 	if strangers == nil {
 		return ctx, func() {}, nil
 	}
 	leave = func() { strangers.Add(-1) }
-	if strangers.Add(1) > maxStrangers {
-		return ctx, leave, task.Unavailable(strangerRest, "%d calls that want no token run on this connection, and no more can", maxStrangers)
+	if strangers.Add(1) > maxPublicCalls {
+		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that want no token run on this connection, and no more can", maxPublicCalls)
 	}
 	return ctx, leave, nil
 }
@@ -171,11 +171,11 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 	}
 	defer in.close()
 	c.receiver = in
-	return shownOut(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
+	return callError(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
 }
 
-// shownOut is how a call has ended: if its token did before it, by that.
-func shownOut(ctx context.Context, err error) error {
+// callError returns the error of a call: if its token ended first, that is the error.
+func callError(ctx context.Context, err error) error {
 	if cause, refused := task.AsError(context.Cause(ctx)); refused {
 		return cause
 	}
@@ -187,7 +187,7 @@ type callStream struct {
 	grpc.ServerStream
 	ctx  context.Context
 	in   *receiver
-	many bool // messages may come
+	many bool // whether there may be many messages
 }
 
 func (s *callStream) Context() context.Context { return s.ctx }
@@ -200,7 +200,7 @@ func (s *callStream) RecvMsg(m any) error {
 	return s.in.only(m)
 }
 
-// panicked makes an error of a panic; its stack goes to the log.
+// panicked returns a panic as an error, with its stack for the log.
 func (g *Gateway) panicked(where string, p any) error {
 	return fmt.Errorf("%s: panic: %v\n%s", where, p, debug.Stack())
 }

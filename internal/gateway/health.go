@@ -8,16 +8,16 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// readyEvery is how often those who watch gRPC's health service learn whether the node is ready.
+// readyEvery is how often watchers of gRPC's health service learn whether the node is ready.
 const readyEvery = time.Second
 
-// healthService is gRPC's health service. It finds out whether the node is ready when somebody asks, so it costs nothing while nobody does.
+// healthService is gRPC's health service. It checks whether the node is ready when asked, so it costs nothing otherwise.
 type healthService struct {
 	*health.Server
 	g *Gateway
 }
 
-// look sets what the service answers. After its Shutdown that stays "not serving".
+// look updates the status to report. After its Shutdown that stays "not serving".
 func (h healthService) look() {
 	if h.g.cfg.Ready == nil {
 		return
@@ -50,7 +50,7 @@ func (h healthService) Watch(r *grpc_health_v1.HealthCheckRequest, stream grpc_h
 	return h.Server.Watch(r, stream)
 }
 
-// follow looks again and again until done is closed.
+// follow updates it periodically until done is closed.
 func (h healthService) follow(done <-chan struct{}) {
 	tick := time.NewTicker(readyEvery)
 	defer tick.Stop()

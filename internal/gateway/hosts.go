@@ -12,20 +12,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Hosts are the names by which a server that wants no tokens may be called over HTTP, beside IP addresses, localhost and what ends in
-// .localhost. Anybody can let a name of their own lead to this machine, and then a browser takes their page for one of this server
-// (DNS rebinding): it shows in the Host of the requests alone. The zero value has no further name.
-type Hosts struct{ names []string } // in lower case; .example.com is example.com and all below it
+// Hosts are the names accepted in HTTP's Host header by a server that requires no tokens, besides IP addresses, localhost and names
+// that end in .localhost. Anybody can make a name of their own resolve to this machine, and a browser then treats their page as one
+// of this server (DNS rebinding): only the Host header of its requests reveals it. The zero value has no further names.
+type Hosts struct{ names []string } // lower case; .example.com means example.com and all below it
 
 const (
 	maxHosts    = 100
 	maxHostName = 253 // of DNS
 )
 
-// hostName is what the name of a host looks like, as browsers send it.
+// hostName is the form of a host name, as browsers send it.
 var hostName = regexp.MustCompile(`^\.?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-// ParseHosts reads names such as pawl.example.com, and .example.com for that name and all below it.
+// ParseHosts parses names such as pawl.example.com, and .example.com for that name and all below it.
 func ParseHosts(texts []string) (h Hosts, err error) {
 	if len(texts) > maxHosts {
 		return Hosts{}, fmt.Errorf("%d names, more than %d", len(texts), maxHosts)
@@ -42,7 +42,7 @@ func ParseHosts(texts []string) (h Hosts, err error) {
 	return h, nil
 }
 
-// With also has the host of an address, HOST:PORT, if it names one.
+// With adds the host of an address, HOST:PORT, if it names one.
 func (h Hosts) With(address string) Hosts {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || tidyHost(host) == "" {
@@ -51,11 +51,11 @@ func (h Hosts) With(address string) Hosts {
 	return Hosts{append(slices.Clip(h.names), tidyHost(host))}
 }
 
-// tidyHost is a host as names are compared: whoever is called by a name is also called by it with a dot at its end.
+// tidyHost normalizes a host name for comparison: case and a trailing dot do not matter.
 func tidyHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// have says whether a request is for this server, by the host that it names, with a port or without. One that names none comes from no
-// browser: HTTP/1.0, as some probes speak it.
+// have reports whether a request is for this server, by its Host with or without a port. A request without one comes from no
+// browser: it is HTTP/1.0, as some probes use it.
 func (h Hosts) have(host string) bool {
 	if host == "" {
 		return true
@@ -74,22 +74,23 @@ func (h Hosts) have(host string) bool {
 	})
 }
 
-// misdirected refuses a request that names another host than ours while no token is wanted: tokens may be asked for from one request to
-// the next. With them a page by another name gets nowhere: it has no token, and the session's cookie goes to the host that set it.
+// misdirected refuses a request whose Host is not one of ours while no token is required; whether tokens are required may change
+// between two requests. With tokens, a page under another name is harmless: it has no token, and the session's cookie is sent only
+// to the host that set it.
 func (g *Gateway) misdirected(r *http.Request) error {
-	if g.keeper.On() || g.cfg.Hosts.have(r.Host) {
+	if g.auth.TokensRequired() || g.cfg.Hosts.have(r.Host) {
 		return nil
 	}
 	err := task.Invalid("host", "%q is no name of this server. While calls need no token it answers to IP addresses, to localhost, and to the hosts of --listen, --advertise and --allowed-hosts",
 		task.Cut(r.Host, 300))
-	if others, ok := g.strays.turn(); ok {
+	if others, ok := g.misdirectedLog.turn(); ok {
 		g.log.Warn("a request was refused that named another host", "host", task.Cut(r.Host, 300), "address", r.RemoteAddr, "others", others,
 			"cure", "if it is a name of this server: --allowed-hosts")
 	}
 	return err
 }
 
-// OnlyLocal serves requests that name an IP address or localhost, and no others: for what has no access control of any kind.
+// OnlyLocal serves only requests for an IP address or localhost: it is for what has no access control at all.
 func OnlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

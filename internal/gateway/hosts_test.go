@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// ours is how tests call a gateway that wants no tokens.
+// ours is how tests address a gateway that requires no tokens.
 const ours = "http://localhost"
 
 func TestHosts(t *testing.T) {
@@ -62,7 +62,7 @@ func TestBadHosts(t *testing.T) {
 	}
 }
 
-// stray makes a request as a page of another name would that leads here.
+// stray returns a request as sent by a page under another name that resolves to this address.
 func stray(method, path, host string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
 	r.Host = host
@@ -70,8 +70,7 @@ func stray(method, path, host string) *http.Request {
 	return r
 }
 
-// While no token is wanted nothing at all is answered to a page that came by another name: what it would get could not be told from what
-// our own page gets.
+// While no token is required, a page under another name gets no answer at all: it could not be told from what our own page gets.
 func TestOtherNamesAreMisdirected(t *testing.T) {
 	f := newFake()
 	pages := 0
@@ -109,15 +108,15 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 	}
 }
 
-// Whether calls need a token may change at any time, and then any name is good.
+// Whether calls need a token may change at any time, and then any name is accepted.
 func TestNamesGoByTheDoor(t *testing.T) {
-	door := auth.NewDoor(auth.Config{})
+	door := auth.NewAuthenticator(auth.Config{})
 	hosts, err := ParseHosts([]string{"pawl.example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: door, Hosts: hosts})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: door, Hosts: hosts})
 	is := func(when string, host string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -128,7 +127,7 @@ func TestNamesGoByTheDoor(t *testing.T) {
 	is("nothing heard yet", "evil.example", http.StatusServiceUnavailable)
 	for range 2 {
 		door.Replace(auth.Access{})
-		door.Heard(time.Now())
+		door.Refreshed(time.Now())
 		is("no token wanted", "evil.example", http.StatusMisdirectedRequest)
 		is("no token wanted", "PAWL.example.com:80", http.StatusOK)
 		door.Replace(auth.Access{Required: true})
@@ -137,7 +136,7 @@ func TestNamesGoByTheDoor(t *testing.T) {
 	}
 }
 
-// What net/http makes of requests on their way to the check.
+// What net/http does to requests before the check.
 func TestNamesOnTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -168,7 +167,7 @@ func TestNamesOnTheWire(t *testing.T) {
 	})
 }
 
-// answerTo is all that comes back.
+// answerTo returns everything that comes back.
 func answerTo(t *testing.T, conn net.Conn, request string) string {
 	t.Helper()
 	go func() { _, _ = io.WriteString(conn, request) }()
@@ -180,7 +179,7 @@ func answerTo(t *testing.T, conn net.Conn, request string) string {
 	return string(got)
 }
 
-// A page can choose the method of its requests, but not the rest of the words that gRPC begins with.
+// A page can choose the method of its requests, but not the rest of gRPC's preface.
 func TestPagesSpeakNoGRPC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -196,7 +195,7 @@ func TestPagesSpeakNoGRPC(t *testing.T) {
 	})
 }
 
-// Who looks for the reason at the server, since a probe or a scrape does not show it, finds it in the log, at most once a second.
+// Refusals are logged, at most once a second, for operators who look for the reason: a probe or a scrape does not show it.
 func TestMisdirectedRequestsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -205,7 +204,7 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 		for range 5 {
 			g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "evil\nlevel=ERROR"))
 		}
-		pass(refusalRest)
+		pass(refusalLogInterval)
 		g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "pawl:7295"))
 		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(), "others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
 			t.Errorf("the log has %d lines:\n%s", n, log.String())
@@ -213,7 +212,7 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 	})
 }
 
-// What has no access control ever is called by addresses and localhost, whatever else the server is called.
+// What has no access control is accessible only by addresses and localhost, whatever other names the server has.
 func TestOnlyLocal(t *testing.T) {
 	h := OnlyLocal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "profile") }))
 	for host, want := range map[string]int{"127.0.0.1:7297": 200, "[::1]:7297": 200, "localhost:7297": 200, "evil.example:7297": 421, "n1": 421} {

@@ -7,14 +7,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// boundary is a bound of what calls may send, as GetLimits tells it and docs/limits.md explains it.
+// boundary is a limit on requests, as GetLimits returns it and docs/limits.md explains it.
 type boundary struct {
 	name  string
 	value int64
 	unit  string
 }
 
-// boundaries are those that hold for this gateway.
+// boundaries returns the limits of this gateway.
 func (g *Gateway) boundaries() []boundary {
 	seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
 	return []boundary{
@@ -23,7 +23,7 @@ func (g *Gateway) boundaries() []boundary {
 		{"name", int64(g.limits.Name), "bytes"},
 		{"batch", int64(g.limits.Batch), "tasks"},
 		{"body", contract.MaxMessage, "bytes"},
-		{"http_headers", maxHTTPHeaders, "bytes"}, // with the URL
+		{"http_headers", maxHTTPHeaders, "bytes"}, // includes the URL
 		{"checkpoint", task.MaxCheckpoint, "bytes"},
 		{"error_text", task.MaxErrorText, "bytes"},
 		{"once_result", task.MaxOnceResult, "bytes"},
@@ -37,7 +37,7 @@ func (g *Gateway) boundaries() []boundary {
 		{"claim_bytes", contract.MaxClaimBytes, "bytes"},
 		{"lease", seconds(task.MaxLease), "seconds"},
 		{"run", seconds(task.MaxRun), "seconds"},
-		{"connections", int64(g.door.max), "connections"},
-		{"connections_per_address", int64(g.door.each), "connections"},
+		{"connections", int64(g.acceptor.max), "connections"},
+		{"connections_per_address", int64(g.acceptor.perAddress), "connections"},
 	}
 }

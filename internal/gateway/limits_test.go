@@ -20,7 +20,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // so that servers take it
+	_ "google.golang.org/grpc/encoding/gzip" // so that servers accept it
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// docs/limits.md has a row for each bound that GetLimits tells, with its value.
+// docs/limits.md has a row for each limit from GetLimits, with its value.
 func TestLimitsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
@@ -57,7 +57,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 	}
 }
 
-// A URL, headers or metadata that are too long are refused before anything is made of them.
+// A URL, headers or metadata that are too long are refused before they are processed.
 func TestLongHeadersAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -80,12 +80,12 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	})
 }
 
-// What unpacks to more than a message may be is refused by what it unpacks to, and REST takes nothing that is packed.
+// A message that decompresses to more than the limit is refused, and REST accepts no compressed bodies.
 func TestPackedBodiesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		_, l := serve(t, f)
-		bomb := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 30<<20)}} // 30 KB packed
+		bomb := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 30<<20)}} // 30 KB compressed
 		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), bomb, grpc.UseCompressor("gzip"))
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("gRPC: %v", err)
@@ -107,16 +107,16 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 	})
 }
 
-// Who does not read its answer is cut off.
+// A caller that does not read its answer is disconnected.
 func TestDeafCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		c, _ := l.dial(t.Context(), "") // a pipe: nothing is written that is not read
+		c, _ := l.dial(t.Context(), "") // a pipe: nothing is written until it is read
 		_, _ = io.WriteString(c, "GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		pass(rest.AnswerTimeout + time.Second)
-		g.door.mu.Lock()
-		left := len(g.door.guests)
-		g.door.mu.Unlock()
+		g.acceptor.mu.Lock()
+		left := len(g.acceptor.conns)
+		g.acceptor.mu.Unlock()
 		if left != 0 {
 			t.Errorf("%d connections are open after %v", left, rest.AnswerTimeout)
 		}
@@ -124,7 +124,7 @@ func TestDeafCallersAreCutOff(t *testing.T) {
 	})
 }
 
-// conn is a connection from an address.
+// connFrom is a connection from an address.
 type connFrom struct {
 	net.Conn
 	from string
@@ -138,10 +138,10 @@ func (c connFrom) RemoteAddr() net.Addr {
 	return a
 }
 
-// One address can't take all connections, whichever ports it has, or which addresses of its network; this machine's own may.
+// One address can't take all connections, whatever its ports or its addresses within a network; this machine's own may.
 func TestConnectionsOfOneAddress(t *testing.T) {
-	d := newDoor(Config{MaxConns: 100, MaxConnsPerAddress: 2})
-	p := newPassage(nil, d.closed)
+	d := newAcceptor(Config{MaxConns: 100, MaxConnsPerAddress: 2})
+	p := newConnQueue(nil, d.closed)
 	open := func(from string) net.Conn {
 		here, there := net.Pipe()
 		t.Cleanup(func() { here.Close(); there.Close() })
@@ -151,7 +151,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	count := func() int {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return len(d.guests)
+		return len(d.conns)
 	}
 	for i, c := range []struct {
 		from string
@@ -163,8 +163,8 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		}
 	}
 	d.mu.Lock()
-	var one *guest
-	for g := range d.guests {
+	var one *sniffedConn
+	for g := range d.conns {
 		if g.address == netip.MustParsePrefix("192.0.2.1/32") {
 			one = g
 		}
@@ -174,7 +174,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	_ = one.Close()
 	two := open("192.0.2.9:1")
 	d.mu.Lock()
-	for g := range d.guests {
+	for g := range d.conns {
 		if g.address == netip.MustParsePrefix("192.0.2.9/32") {
 			one = g
 		}
@@ -197,12 +197,12 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}
 	d.mu.Unlock()
 	d.close()
-	few := newDoor(Config{MaxConns: 2, MaxConnsPerAddress: 9})
+	few := newAcceptor(Config{MaxConns: 2, MaxConnsPerAddress: 9})
 	for i := range 3 {
 		_, there := net.Pipe()
 		few.admit(connFrom{there, fmt.Sprintf("192.0.2.%d:1", i)}, p, p)
 		few.mu.Lock()
-		if n := len(few.guests); n != min(i+1, 2) {
+		if n := len(few.conns); n != min(i+1, 2) {
 			t.Errorf("%d connections are let in of %d, at most 2 may be", n, i+1)
 		}
 		few.mu.Unlock()
@@ -215,19 +215,19 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}
 }
 
-// The rates of a namespace: what is refused, when it may come again, and what is never refused.
+// The rates of a namespace: what is refused, when it may be retried, and what is never refused.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		k := newKeys()
-		k.cut("boss", auth.Everything)
-		k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
+		k := newTokenSet()
+		k.add("boss", auth.Everything)
+		k.add("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
 		(&fakeTokens{}).answer(f.table())
-		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1", Limits: task.Limits{Payload: 100}})
+		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1", Limits: task.Limits{Payload: 100}})
 		t.Cleanup(func() { g.Shutdown(context.Background()) })
 		quotas := func(q task.Quotas) {
-			k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
-			k.door.Heard(time.Now())
+			k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
+			k.auth.Refreshed(time.Now())
 		}
 		call := func(who, method, path, body string) (code int, answer string, after string) {
 			r, _ := http.NewRequest(method, path, strings.NewReader(body))
@@ -252,7 +252,7 @@ func TestRates(t *testing.T) {
 				t.Errorf("%v is refused, too: %s", free, answer)
 			}
 		}
-		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} { // shards are asked for these
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} { // they ask shards
 			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
 				t.Errorf("%s is not counted: %d %s", path, code, answer)
 			}
@@ -271,7 +271,7 @@ func TestRates(t *testing.T) {
 			}
 		}
 		pass(11 * time.Second)
-		k.door.Heard(time.Now())
+		k.auth.Refreshed(time.Now())
 		if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != 202 {
 			t.Errorf("11 s later: %d %s", code, answer)
 		}
@@ -287,9 +287,9 @@ func TestRates(t *testing.T) {
 // Limits that callers rely on, or that bound what a node spends, do not change unnoticed.
 func TestLimitsStay(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"calls": {maxCalls, 100_000}, "the name of a place": {maxPlace, 256}, "why a webhook fails": {maxWhy, 160}, "lines of a matter": {apart, 3}, "attempts that tell of failure": {fewAttempts, 10},
+		"calls": {maxCalls, 100_000}, "the name of a place": {maxPlace, 256}, "why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10},
 		"failures of a webhook": {hookFails, 3}, "a source": {maxSource, 64}, "breakers that are told": {maxBreakersTold, 100}, "problems that are told": {maxProblems, 20}, "watchers": {maxWatchers, 1000},
-		"what is told of a queue": {maxToldOfQueue, 10}, "goroutines of a call": {fanLimit, 16}, "streams": {maxStreams, 2_000}, "strangers": {maxStrangers, 8}, "hosts": {maxHosts, 100}, "a host": {maxHostName, 253},
+		"what is told of a queue": {maxToldOfQueue, 10}, "goroutines of a call": {fanLimit, 16}, "streams": {maxStreams, 2_000}, "strangers": {maxPublicCalls, 8}, "hosts": {maxHosts, 100}, "a host": {maxHostName, 253},
 		"a cursor's version": {cursorVersion, 1}, "a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
 		"a message's head": {messageHead, 5}, "a trigger": {maxTrigger, 1024}, "connections": {defaultMaxConns, 20_000}, "connections of an address": {defaultMaxConnsPerAddress, 5_000}, "shares": {maxShares, 10_000},
 		"slots of a scaling question": {defaultScaleSlots, 10}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000}, "sources of wrong tokens": {mostSources, 10_000},
@@ -302,7 +302,7 @@ func TestLimitsStay(t *testing.T) {
 	}
 }
 
-// Each rate counts by itself, also if the other is not bounded, and a refusal says when the call may come again.
+// Each rate is enforced by itself, even if the other is unlimited, and a refusal says when the call may be retried.
 func TestRatesOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
@@ -339,17 +339,17 @@ func TestRatesOfOneKind(t *testing.T) {
 	})
 }
 
-// What members of a group and messages of SQS take of the rates of their namespace is what they would as single tasks: the first goes with its call.
-// What ends claims takes nothing.
+// Members of a group and SQS messages count towards the rates of their namespace like single tasks: the first counts with its call.
+// Settling counts nothing.
 func TestRatesOfManyTasks(t *testing.T) {
 	for what, do := range map[string]func(ctx context.Context, g *Gateway) error{
 		"a group": func(ctx context.Context, g *Gateway) error {
-			_, err := groupers{Gateway: g}.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"}), Open: true})
+			_, err := groupService{Gateway: g}.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"}), Open: true})
 			return err
 		},
 		"members": func(ctx context.Context, g *Gateway) error {
 			id := task.NewID(1, 7, 1)
-			_, err := groupers{Gateway: g}.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			_, err := groupService{Gateway: g}.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
 			if errors.Is(err, task.ErrNotFound) {
 				err = nil
 			}
@@ -365,7 +365,7 @@ func TestRatesOfManyTasks(t *testing.T) {
 			return nil
 		},
 		"a batch": func(ctx context.Context, g *Gateway) error {
-			got, err := producers{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			got, err := producerService{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
 			if e := got.GetResults(); err == nil && e[3].GetError() != nil {
 				err = errors.New(e[3].GetError().GetCode())
 			}
@@ -374,11 +374,11 @@ func TestRatesOfManyTasks(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			for most, good := range map[int64]bool{3: true, 2: false} {
-				k := newKeys()
-				k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"default"}, Quotas: map[string]task.Quotas{"default": {Requests: most}}})
-				k.door.Heard(time.Now())
+				k := newTokenSet()
+				k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"default"}, Quotas: map[string]task.Quotas{"default": {Requests: most}}})
+				k.auth.Refreshed(time.Now())
 				f := newFake()
-				f.door = k.door
+				f.auth = k.auth
 				g := newGateway(f)
 				ctx, _ := begin(t.Context(), "grpc", "test")
 				together := what == "a group" || what == "members" // all or none of them, whatever is left

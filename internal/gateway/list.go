@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A cursor is opaque to callers: a version, the kind of list, and where to go on.
+// A cursor is opaque to callers: a version, the kind of list, and where to continue.
 const cursorVersion = 1
 
 type cursorKind byte
@@ -40,7 +40,7 @@ const (
 	markerCursor    cursorKind = 'd'
 )
 
-// maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.
+// maxCursor bounds what is decoded. The longest is that of the archive: it has a place for each node.
 const maxCursor = 16 << 10
 
 func encodeCursor(kind cursorKind, at []byte) string {
@@ -68,7 +68,7 @@ type paged interface {
 	GetCursor() string
 }
 
-// pageOf reads how many items a page may have, and what it is behind; nil: it is the first.
+// pageOf returns how many items a page may have, and the position it starts after; nil: it is the first page.
 func pageOf(r paged, kind cursorKind) (n int, at []byte, err error) {
 	if n, err = limitOf(r.GetLimit()); err != nil {
 		return 0, nil, err
@@ -77,7 +77,7 @@ func pageOf(r paged, kind cursorKind) (n int, at []byte, err error) {
 	return n, at, err
 }
 
-// pageByID is the same for a list by ids.
+// pageByID is pageOf for a list by ids.
 func pageByID(r paged, kind cursorKind) (n int, behind task.ID, err error) {
 	n, at, err := pageOf(r, kind)
 	if err == nil && at != nil && len(at) != len(behind) {
@@ -87,7 +87,7 @@ func pageByID(r paged, kind cursorKind) (n int, behind task.ID, err error) {
 	return n, behind, err
 }
 
-// nextCursor is the cursor of the page behind a name; "": there is none.
+// nextCursor returns the cursor of the page after a name; "": there is none.
 func nextCursor(kind cursorKind, name string) string {
 	if name == "" {
 		return ""
@@ -99,17 +99,17 @@ func badCursor(s string) error {
 	return task.Invalid("cursor", "%q is not one that this list gave", task.Cut(s, 64))
 }
 
-// maxPageBytes ends a page early, so that its answer fits a message.
+// maxPageBytes ends a page early, so that the answer fits into a message.
 const maxPageBytes = 12 << 20
 
-// page is a page of tasks as it is answered.
+// page is a page of tasks in the answer's form.
 type page struct {
 	items    []*pawlv1.Task
 	next     string
-	searched *pawlv1.Searched // of a page that is not full and has a next one
+	searched *pawlv1.Searched // of a page that is not full and has a successor
 }
 
-// list reads a page of tasks, newest first, from the shards that can have some.
+// list returns a page of tasks, newest first, from the shards that may have some.
 func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limit int32, withPayload bool) (out page, err error) {
 	n, err := limitOf(limit)
 	if err != nil {
@@ -149,7 +149,7 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	return out, nil
 }
 
-// decodeTaskCursor reads where a list of tasks goes on: behind a task's id, or its end and its id.
+// decodeTaskCursor decodes where a list of tasks continues: after a task's id, or its end and its id.
 func decodeTaskCursor(s string, byEnd bool) ([]byte, error) {
 	at, err := decodeCursor(taskCursor, s)
 	size := len(task.ID{})
@@ -162,7 +162,7 @@ func decodeTaskCursor(s string, byEnd bool) ([]byte, error) {
 	return at, err
 }
 
-// searchedProto tells how far the search in several shards came that goes on behind a place.
+// searchedProto returns how far a search over several shards that continues after a place has come.
 func searchedProto(pages []broker.Page, stop []byte) *pawlv1.Searched {
 	out := &pawlv1.Searched{Until: timestamppb.New(placeTime(stop))}
 	for _, p := range pages {
@@ -171,7 +171,7 @@ func searchedProto(pages []broker.Page, stop []byte) *pawlv1.Searched {
 	return out
 }
 
-// placeTime is when the task of a place ended, or was created as its id says.
+// placeTime returns when the task of a place ended, or was created according to its id.
 func placeTime(at []byte) time.Time {
 	if len(at) > len(task.ID{}) {
 		return broker.Time(binary.BigEndian.Uint64(at)).Time() // #nosec G115 -- a time, as it was written
@@ -179,8 +179,8 @@ func placeTime(at []byte) time.Time {
 	return time.UnixMilli(task.ID(at).UnixMilli())
 }
 
-// shardsOf are the shards where a queue's tasks lie; all if no queue is named. Tasks that have ended outlive a queue, and a
-// queue's part in their shard; dead letters don't.
+// shardsOf returns the shards with a queue's tasks; all if no queue is named. Ended tasks, other than dead letters, outlive a queue
+// and its part in their shard.
 func (g *Gateway) shardsOf(ctx context.Context, queue string, dead bool) ([]uint32, error) {
 	if queue == "" {
 		return g.cluster.Shards(), nil
@@ -195,12 +195,12 @@ func (g *Gateway) shardsOf(ctx context.Context, queue string, dead bool) ([]uint
 	return g.cluster.Shards(), nil
 }
 
-// listsDead says whether a shard orders such a list by the ends of the tasks, not by their ids.
+// listsDead reports whether a shard orders such a list by the tasks' ends instead of their ids.
 func listsDead(f broker.Filter) bool {
 	return f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned)
 }
 
-// placeOf is where a list goes on behind a task.
+// placeOf returns where a list continues after a task.
 func placeOf(v *broker.View, byEnd bool) []byte {
 	if !byEnd {
 		return v.ID[:]
@@ -209,11 +209,10 @@ func placeOf(v *broker.View, byEnd bool) []byte {
 	return append(at, v.ID[:]...)
 }
 
-// merge puts the pages of several shards together, newest first, and returns where the next page begins in all of them:
-// nil at the end.
+// merge merges the pages of several shards, newest first, and returns where the next page begins in all of them: nil at the end.
 //
-// A shard's page may stop before it is full, where the shard had read enough: it may have matching tasks below, so no
-// other shard's task below that place may be answered yet.
+// A shard's page may stop before it is full, when the shard had read enough: it may have matching tasks below, so no other shard's
+// task below that place may be returned yet.
 func merge(pages []broker.Page, byEnd bool, limit int) (views []*broker.View, next []byte) {
 	if len(pages) == 1 {
 		return pages[0].Tasks, pages[0].Next
@@ -235,7 +234,7 @@ func merge(pages []broker.Page, byEnd bool, limit int) (views []*broker.View, ne
 	return views, next
 }
 
-// tasksProto converts as many tasks as fit one answer, at least one.
+// tasksProto converts as many tasks as fit into one answer, at least one.
 func tasksProto(views []*broker.View, withPayload bool) (items []*pawlv1.Task, fit int) {
 	size := 0
 	items = make([]*pawlv1.Task, 0, len(views))

@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// spread makes a gateway over three shards with queues a, b and c in one each.
+// spread returns a gateway over three shards with one of the queues a, b and c in each.
 func spread() (*fake, *Gateway, context.Context) {
 	f := newFake(1, 2, 3)
 	f.home = map[string]uint32{"a": 1, "b": 2, "c": 3}
@@ -34,17 +34,17 @@ func spread() (*fake, *Gateway, context.Context) {
 func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, payload string) {
 	t.Helper()
 	for range n {
-		_, err := producers{Gateway: g}.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
+		_, err := producerService{Gateway: g}.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// claimText shows which queues a claim got tasks of.
+// claimText shows which queues a claim got tasks from.
 func claimText(t testing.TB, g *Gateway, ctx context.Context, r *pawlv1.ClaimRequest) string {
 	t.Helper()
-	got, err := workers{Gateway: g}.Claim(ctx, r)
+	got, err := workerService{Gateway: g}.Claim(ctx, r)
 	if err != nil {
 		return err.Error()
 	}
@@ -108,7 +108,7 @@ func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
 	}
 }
 
-// However a plan changes when queues turn out to be empty, a claim gets no more than it asks for.
+// However a plan changes as queues turn out to be empty, a claim gets no more than it asks for.
 func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
 	for _, c := range []struct {
 		queues string
@@ -125,7 +125,7 @@ func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
 	}
 }
 
-// A queue that is not asked since the bytes of a claim are used up is owed its share by the claims that follow.
+// A queue that is not asked because the claim has reached its bytes gets its share in the following claims.
 func TestBytesLeaveWeightsExact(t *testing.T) {
 	_, g, ctx := spread()
 	text := `"` + strings.Repeat("x", 998) + `"`
@@ -141,7 +141,7 @@ func TestBytesLeaveWeightsExact(t *testing.T) {
 }
 
 func TestBytesEndAClaimOverShards(t *testing.T) {
-	for _, queues := range []string{"a b", "a=1 b=1"} { // as many bytes as may be are enough
+	for _, queues := range []string{"a b", "a=1 b=1"} { // the maximum number of bytes suffices
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
 		put(t, g, ctx, "a", 1, "1")
@@ -185,7 +185,7 @@ func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
 	}
 }
 
-// So does one of a single task, though others have come since.
+// So does a claim of a single task, although others have arrived since.
 func TestRepeatedClaimOfOneTask(t *testing.T) {
 	_, g, ctx := spread()
 	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
@@ -197,14 +197,14 @@ func TestRepeatedClaimOfOneTask(t *testing.T) {
 	}
 }
 
-// The parts of a queue are asked one after the other, for what is still wanted, and before those of the next queue. One that gives no answer gave
-// nothing.
+// The parts of a queue are asked one after the other, for what is still wanted, and before those of the next queue. A part that
+// doesn't answer gave nothing.
 func TestPartsAreAskedInTurn(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		places      [][]uint32
 		queues      string
-		tasks       map[uint32]string // the queue of the task of each shard
+		tasks       map[uint32]string // the queue of each shard's task
 		max         int
 		down        uint32
 		want, asked string
@@ -242,8 +242,8 @@ func queuesOf(names string) (queues []broker.Share) {
 	return queues
 }
 
-// A claim over several shards that is answered without one of them leaves nothing behind there; one that is refused may be repeated,
-// and then tells what the lost answer held.
+// A claim over several shards that is answered without one of them leaves no claims there; a refused one may be retried, and then
+// returns what the lost answer contained.
 func TestLostPartOfAClaimOverShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
@@ -257,7 +257,7 @@ func TestLostPartOfAClaimOverShards(t *testing.T) {
 	f, g, ctx = spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true, 2: true, 3: true}
-	if got, err := (workers{Gateway: g}).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
+	if got, err := (workerService{Gateway: g}).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
 		t.Errorf("no answer: %v, %v, and left %+v", got, err, f.left)
 	}
 	f.loses = nil
@@ -270,7 +270,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
-		f.down[2] = true // a shard without leader holds nobody up
+		f.down[2] = true // a shard without a leader delays nobody
 		go func() {
 			pass(10 * time.Second)
 			put(t, g, ctx, "c", 1, "1")
@@ -292,7 +292,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 	})
 }
 
-// A caller who is gone holds nothing.
+// A caller that is gone holds no claims.
 func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -300,7 +300,7 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	put(t, g, ctx, "a", 3, "1")
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := (workers{Gateway: g}).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
+	if _, err := (workerService{Gateway: g}).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
 		t.Error("a claim of a caller who is gone is answered")
 	}
 	g.Shutdown(context.Background())
@@ -319,7 +319,7 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	}
 }
 
-// An answer that would be too large for a message gives the rest back.
+// The part of an answer that would not fit into a message is released.
 func TestClaimTooLargeForOneMessage(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -328,7 +328,7 @@ func TestClaimTooLargeForOneMessage(t *testing.T) {
 	for _, x := range f.tasks {
 		x.view.Checkpoint = make([]byte, 64<<10)
 	}
-	got, err := workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 400})
+	got, err := workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 400})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestClaimTooLargeForOneMessage(t *testing.T) {
 	}
 }
 
-// Pages over several shards give each task once, newest first, although each shard stops reading where it likes.
+// Pages over several shards return each task once, newest first, wherever each shard stops reading.
 func TestListOverShards(t *testing.T) {
 	for _, limit := range []int32{1, 2, 3, 7, 1000} {
 		_, g, ctx := spread()
@@ -348,7 +348,7 @@ func TestListOverShards(t *testing.T) {
 		var ids []string
 		until := time.Now().AddDate(100, 0, 0)
 		for cursor, pages := "", 0; ; pages++ {
-			r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
+			r, err := producerService{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
 			if err != nil || len(r.Items) > int(limit) || pages > 200 {
 				t.Fatal(r, err)
 			}
@@ -380,7 +380,7 @@ func TestListOverShards(t *testing.T) {
 	}
 }
 
-// Pages of shards go on where the first of them stopped, and not at all when none did and all is there.
+// Merged pages continue where the first shard stopped, and not at all if none did and everything is there.
 func TestPagesAreMerged(t *testing.T) {
 	at := func(n uint64) []byte { id := task.NewID(1, int64(n), n); return id[:] }
 	page := func(next []byte, tasks ...uint64) (p broker.Page) {
@@ -412,12 +412,12 @@ func TestPagesAreMerged(t *testing.T) {
 	}
 }
 
-// A list asks the shards that can have something: those of the queue, or all, since tasks that have ended outlive its parts.
+// A list asks the shards that may have something: those of the queue, or all, since ended tasks outlive its parts.
 func TestShardsOfLists(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "one", 1, "1")
 	put(t, g, ctx, "two", 1, "1")
-	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "two", Shards: []uint32{1, 2}}); err != nil {
+	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "two", Shards: []uint32{1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -435,17 +435,17 @@ func TestShardsOfLists(t *testing.T) {
 	}
 }
 
-// A queue that is gone has no dead letters.
+// A deleted queue has no dead letters.
 func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 20, "1")
-	r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
+	r, err := producerService{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
 	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
 		t.Errorf("got %v, %v", r, err)
 	}
 }
 
-// A batch over several shards is answered in its order, and a shard without leader refuses its own tasks only.
+// A batch over several shards is answered in its order, and a shard without a leader refuses its own tasks only.
 func TestBatchOverShards(t *testing.T) {
 	f, g, ctx := spread()
 	f.down[2] = true
@@ -457,7 +457,7 @@ func TestBatchOverShards(t *testing.T) {
 	for _, i := range []int{6, 9} {
 		r.Tasks[i].IdempotencyKey, r.Tasks[i].Payload = "k", fmt.Append(nil, i)
 	}
-	got, err := producers{Gateway: g}.EnqueueBatch(ctx, r)
+	got, err := producerService{Gateway: g}.EnqueueBatch(ctx, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +476,7 @@ func TestBatchOverShards(t *testing.T) {
 	}
 }
 
-// Each task of a batch is told when it was made, though most were made at once.
+// Each task of a batch has its own creation time, although most are the same.
 func TestBatchTellsWhen(t *testing.T) {
 	got := make([]broker.Enqueued, 4)
 	for i, at := range []broker.Time{7, 7, 5, 7} {
@@ -491,18 +491,18 @@ func TestBatchTellsWhen(t *testing.T) {
 	}
 }
 
-// Where a queue lies is asked once for tasks of it that follow one another, and again behind one that was refused.
+// The shards of a queue are looked up once for consecutive tasks, and again after a refused one.
 func TestBatchFindsItsQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
-	_, err := producers{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
+	_, err := producerService{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
 	if want := 3 + 2; err != nil || f.faults.asked != want { // two of them are written
 		t.Errorf("shards and the cluster are asked %d times, want %d (%v)", f.faults.asked, want, err)
 	}
 }
 
-// Smooth weighted round robin, planned for several shards, picks what it would pick task by task.
+// Smooth weighted round robin, planned for several shards, picks the same as task by task.
 func TestPlanAgreesWithSinglePicks(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
 	at, one := make([]int, 3), make([]int, 3)
@@ -530,7 +530,7 @@ func TestTheReadyShardIsAskedFirst(t *testing.T) {
 	}
 }
 
-// What a claim takes in a message is counted with its headers and tags, and what is beyond a message waits for the next.
+// The size of a claim in a message includes its headers and tags, and what doesn't fit waits for the next.
 func TestClaimsThatFit(t *testing.T) {
 	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123", Headers: map[string]string{"ab": "cde"}, Tags: []string{"ab", "c"}}, Checkpoint: make([]byte, 50)}
 	if got := sizeOf(&c); got != 1024+100+50+3+13+6+5 {
@@ -552,7 +552,7 @@ func TestClaimsThatFit(t *testing.T) {
 	}
 }
 
-// Who waits for several shards hears which has a task; 0 when it is time to ask again, or to give up.
+// A claim waiting for several shards learns which has a task; 0 when it is time to ask again, or to give up.
 func TestAwaitAny(t *testing.T) {
 	for what, c := range map[string]struct {
 		happens func(f *fake, leave func())
@@ -566,7 +566,7 @@ func TestAwaitAny(t *testing.T) {
 			put(t, newGateway(f), ctx, "b", 1, "1")
 		}, 2, 2 * time.Second},
 		"nothing comes":         {func(*fake, func()) {}, 0, 5 * time.Second},
-		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.tell() }) }, 0, watchRest},
+		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.tell() }) }, 0, watchRetryPause},
 		"the node stops":        {func(f *fake, _ func()) { pass(time.Second); close(f.draining) }, 0, time.Second},
 		"the caller goes":       {func(_ *fake, leave func()) { pass(3 * time.Second); leave() }, 0, 3 * time.Second},
 	} {
@@ -586,7 +586,8 @@ func TestAwaitAny(t *testing.T) {
 	}
 }
 
-// How a queue in several shards stands is the sum of its parts, but for the age of its oldest task; a part to which no task came yet has nothing.
+// The state of a queue in several shards is the sum of its parts, except the age of its oldest task; a part that no task came to
+// yet counts as nothing.
 func TestPartsAreAddedUp(t *testing.T) {
 	f := newFake(1, 2, 3)
 	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
@@ -605,7 +606,7 @@ func TestPartsAreAddedUp(t *testing.T) {
 	}
 }
 
-// The breakers of a queue are told by how long they have been open, and those of parts with their shard.
+// The breakers of a queue are ordered by how long they have been open, and those of parts have their shard.
 func TestBreakersOfParts(t *testing.T) {
 	is := func(typ string, since broker.Time) broker.BreakerInfo {
 		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
@@ -635,7 +636,7 @@ func TestBreakersOfParts(t *testing.T) {
 	}
 }
 
-// Sets of queues that are equal by their weights share a state, others don't.
+// Sets of queues with the same weights share a state, others don't.
 func TestSharesAreOfEqualSets(t *testing.T) {
 	var b shareBook
 	call := func(ns, queue string, weight int) broker.ClaimCall {
@@ -661,7 +662,7 @@ func TestSharesAreOfEqualSets(t *testing.T) {
 	}
 }
 
-// Queues that follow each other and lie in one shard are asked in one call.
+// Consecutive queues in the same shard are asked in one call.
 func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 	f := newFake(1, 2)
 	f.home = map[string]uint32{"a": 1, "b": 1, "c": 2, "d": 1}
@@ -685,11 +686,11 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 	}
 }
 
-// A claim finds the tasks of a queue in whichever of its shards they are, and its answer tells of all that were asked; a repeat, too.
+// A claim finds the tasks of a queue in any of its shards, and its answer has the stamps of all that were asked; a retry, too.
 func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "q", 6, "1")
-	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 3}); err != nil {
+	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for i, x := range f.inOrder(f.queues["q"].Shard) {
@@ -707,8 +708,8 @@ func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	}
 }
 
-// A claim that has failed for good leaves nothing to be given back: only one of unknown outcome may have got something. While the node stops a
-// claim waits no longer.
+// A claim that has definitely failed leaves nothing to be released: only one of unknown outcome may have claimed something. While
+// the node stops, a claim no longer waits.
 func TestClaimsThatFailForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -726,37 +727,37 @@ func TestClaimsThatFailForGood(t *testing.T) {
 	})
 }
 
-// Shards that fail one after the other are asked again when the first of them has rested.
+// Shards that fail one after the other are asked again once the first one's pause is over.
 func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		g := newGateway(f)
 		f.down[1] = true
 		go func() {
-			pass(watchRest / 2)
+			pass(watchRetryPause / 2)
 			f.set(func() { f.down[2] = true; f.tell() })
 		}()
 		began := time.Now()
 		got := g.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)
-		if took := time.Since(began); got != 0 || took != watchRest {
-			t.Errorf("shard %d after %v, want none after %v", got, took, watchRest)
+		if took := time.Since(began); got != 0 || took != watchRetryPause {
+			t.Errorf("shard %d after %v, want none after %v", got, took, watchRetryPause)
 		}
 		g.Shutdown(context.Background())
 	})
 }
 
-// What a shard told of a task is told also when its new payload is refused for that.
+// A shard's stamp is reported even if the new payload of its task is refused.
 func TestRefusedUpdatesTellOfTheirShard(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "c", 1, "1")
 	ctx, c := begin(t.Context(), "grpc", "test")
-	_, err := producers{Gateway: g}.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
+	_, err := producerService{Gateway: g}.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
 	if !errors.Is(err, task.ErrInvalidArgument) || len(c.stamps) != 1 || c.stamps[0].Shard != 3 {
 		t.Errorf("refused by %v, after asking %v", err, c.stamps)
 	}
 }
 
-// An id that is named twice is meant once.
+// A duplicate id counts once.
 func TestNamedTwice(t *testing.T) {
 	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
 	if got, err := idsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
@@ -764,8 +765,8 @@ func TestNamedTwice(t *testing.T) {
 	}
 }
 
-// Of dead letters that are named, each part of a queue is given its own; a queue in one shard is given all. What is to be done in all is counted
-// over the parts, and their rate is shared.
+// Each part of a queue gets its own of the named dead letters; a queue in one shard gets all. A maximum is counted over the parts,
+// and the rate is divided among them.
 func TestBulkOverParts(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
 	two := cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
@@ -799,7 +800,7 @@ func TestBulkOverParts(t *testing.T) {
 	}
 }
 
-// What a lost answer held is not given back when a later round has brought it.
+// What a lost answer contained is not released if a later pass has returned it.
 func TestLostPartThatIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -818,7 +819,7 @@ func TestLostPartThatIsFound(t *testing.T) {
 	})
 }
 
-// The part of a queue that has a task is asked first when it says so, and no claim is answered while something of it is on its way.
+// The part of a queue that reports a task is asked first, and no claim is answered while some of it is in flight.
 func TestTheReadyPartIsAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -837,7 +838,7 @@ func TestTheReadyPartIsAskedFirst(t *testing.T) {
 	})
 }
 
-// slowToLeave are shards which take a second to end a watch.
+// slowToLeave are shards that take a second to end a watch.
 type slowToLeave struct{ *fake }
 
 func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {
@@ -848,7 +849,7 @@ func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall
 	return err
 }
 
-// What a lost answer may have held is given back, too, when the claim is answered with nothing.
+// What a lost answer may have contained is released even if the claim is answered with nothing.
 func TestLostPartOfAnEmptyClaim(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
@@ -858,7 +859,7 @@ func TestLostPartOfAnEmptyClaim(t *testing.T) {
 	}
 }
 
-// A claim without a key leaves it to the router to give back what a lost answer held.
+// For a claim without a key, the router releases what a lost answer contained.
 func TestLostPartOfAClaimWithoutAKey(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")

@@ -10,13 +10,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// markerService is the MarkerService.
+// markerService implements MarkerService.
 type markerService struct {
 	pawlv1.UnimplementedMarkerServiceServer
 	*Gateway
 }
 
-// AddMarker sets a marker.
+// AddMarker adds a marker.
 func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
 	m := cluster.Marker{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
 		Queues: r.GetQueues(), Types: r.GetTypes()}
@@ -44,7 +44,7 @@ func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest
 	return &pawlv1.AddMarkerResponse{Marker: markerProto(&m)}, nil
 }
 
-// ListMarkers reads a page of the markers that touch a range of time.
+// ListMarkers returns a page of the markers that overlap a range of time.
 func (g markerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRequest) (*pawlv1.ListMarkersResponse, error) {
 	q, err := g.markerQuery(ctx, r)
 	if err != nil {
@@ -104,7 +104,7 @@ func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest)
 	return q, nil
 }
 
-// markerOf reads which marker is meant.
+// markerOf returns the name of the requested marker.
 func (g *Gateway) markerOf(ctx context.Context, id string) (of cluster.MarkerName, err error) {
 	of.Namespace = namespaceOf(ctx)
 	if of.ID, err = task.ParseID(id); err != nil {
@@ -114,7 +114,7 @@ func (g *Gateway) markerOf(ctx context.Context, id string) (of cluster.MarkerNam
 	return of, err
 }
 
-// EndMarker says when a marker was over.
+// EndMarker sets when a marker ended.
 func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest) (*pawlv1.EndMarkerResponse, error) {
 	of, err := g.markerOf(ctx, r.GetId())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeMarkers remembers what was asked.
+// fakeMarkers records requests.
 type fakeMarkers struct {
 	marker cluster.Marker
 	query  cluster.MarkerQuery
@@ -21,7 +21,7 @@ type fakeMarkers struct {
 	scope  task.Scope
 }
 
-// answer has a table answer as these markers do.
+// answer registers the fake's answers in a table.
 func (m *fakeMarkers) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.AddMarker, m.AddMarker)
 	verbtest.OnSystem(to, cluster.EndMarker, m.EndMarker)
@@ -56,15 +56,15 @@ func (f *fakeMarkers) Markers(_ context.Context, q cluster.MarkerQuery) (cluster
 	return cluster.MarkerPage{Markers: []cluster.Marker{f.marker}, More: q.BehindAt == 0}, nil
 }
 
-// TestMarkersOverREST holds each answer against openapi.json, and says who may do what.
+// TestMarkersOverREST checks each answer against openapi.json, and who may do what.
 func TestMarkersOverREST(t *testing.T) {
-	k, fake := newKeys(), &fakeMarkers{}
-	k.cut("ci", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mail*"}})
-	k.cut("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
-	k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
+	k, fake := newTokenSet(), &fakeMarkers{}
+	k.add("ci", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mail*"}})
+	k.add("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
+	k.add("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	const id, cursor = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77", "AWQAAAAAAB6EgAGYwvSKW3w-nRAvaxwKTnc"
 	for _, c := range []struct{ who, method, path, body, want string }{

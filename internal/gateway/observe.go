@@ -10,41 +10,41 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// codeOK is the code of a call that was not refused, where calls are counted.
+// codeOK is the code under which successful calls are counted.
 const codeOK = "ok"
 
-// callKind says what the time that a call takes depends on.
+// callKind is what the duration of a call depends on.
 type callKind uint8
 
 const (
 	plainCall  callKind = iota
-	pollCall            // it was asked to wait for something
-	streamCall          // it goes on until somebody ends it
+	pollCall            // asked to wait for something
+	streamCall          // open-ended
 )
 
-// Meter is told of calls, by face (rest, grpc) and method. It must not block.
+// Meter observes calls, by face (rest, grpc) and method. It must not block.
 type Meter interface {
-	// Called is told of a call that has ended, with its code, "ok" or as of the answer, how long it took, below 0 for streams, and
-	// whether it was asked to wait for something.
+	// Called is called when a call has ended, with its code ("ok" or the error's), its duration (negative for streams), and whether
+	// it was asked to wait for something.
 	Called(face, method, code string, took time.Duration, waits bool)
-	// Streams is told that a stream was opened, 1, or has ended, -1.
+	// Streams is called when a stream is opened, with 1, and when it has ended, with -1.
 	Streams(face, method string, by int)
 }
 
-// noMeter is told nothing.
+// noMeter observes nothing.
 type noMeter struct{}
 
 func (noMeter) Called(string, string, string, time.Duration, bool) {}
 func (noMeter) Streams(string, string, int)                        {}
 
-// waits notes that a call was asked to wait for something, if it was.
+// waits marks a call as one that was asked to wait, if it was.
 func waits(ctx context.Context, wait time.Duration) {
 	if wait > 0 {
 		callOf(ctx).kind = pollCall
 	}
 }
 
-// streams notes that a call goes on until somebody ends it.
+// streams marks a call as a stream.
 func (g *Gateway) streams(c *call) {
 	if c.kind != streamCall {
 		c.kind = streamCall
@@ -52,7 +52,7 @@ func (g *Gateway) streams(c *call) {
 	}
 }
 
-// observed tells of a call that has ended.
+// observed reports a call that has ended.
 func (g *Gateway) observed(c *call, err error, took time.Duration) {
 	if c.kind == streamCall {
 		took = -1
@@ -61,7 +61,7 @@ func (g *Gateway) observed(c *call, err error, took time.Duration) {
 	g.cfg.Meter.Called(c.face, c.method, codeOf(err), took, c.kind == pollCall)
 }
 
-// codeOf is the code of a call as its answer has it.
+// codeOf returns the code of a call's answer.
 func codeOf(err error) string {
 	e, refused := task.AsError(err)
 	switch {
@@ -75,7 +75,7 @@ func codeOf(err error) string {
 	return string(contract.CodeInternal)
 }
 
-// rpcName is a method as it is counted: Service/Method.
+// rpcName returns the name under which a method is counted: Service/Method.
 func rpcName(full string) string {
 	if ours, ok := strings.CutPrefix(full, apiPackage); ok {
 		return ours

@@ -16,20 +16,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// tellTale is a Meter that notes what it is told.
-type tellTale struct {
+// recordingMeter is a Meter that records calls.
+type recordingMeter struct {
 	mu   sync.Mutex
 	said []string
 	open map[string]int
 }
 
-func (m *tellTale) Called(face, method, code string, took time.Duration, waits bool) {
+func (m *recordingMeter) Called(face, method, code string, took time.Duration, waits bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.said = append(m.said, fmt.Sprint(face, " ", method, " ", code, " ", took, " ", waits))
 }
 
-func (m *tellTale) Streams(face, method string, by int) {
+func (m *recordingMeter) Streams(face, method string, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open == nil {
@@ -38,8 +38,8 @@ func (m *tellTale) Streams(face, method string, by int) {
 	m.open[face+" "+method] += by
 }
 
-// heard is what was said since the last time, and which streams are open.
-func (m *tellTale) heard() (said string, open string) {
+// heard returns what was reported since it was last called, and which streams are open.
+func (m *recordingMeter) heard() (said string, open string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	said = fmt.Sprint(m.said)
@@ -47,11 +47,11 @@ func (m *tellTale) heard() (said string, open string) {
 	return said, fmt.Sprint(m.open)
 }
 
-// Calls are told apart by what their time depends on: on us, on what they wait for, or on who ends them.
+// Calls are distinguished by what their duration depends on: us, what they wait for, or who ends them.
 func TestCallsAreMetered(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
-		meter := &tellTale{}
+		meter := &recordingMeter{}
 		f := newFake(1)
 		f.meter = meter
 		g, l := serve(t, f)

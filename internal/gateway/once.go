@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// BeginOnce asks for an effect that is to be had once.
-func (g workers) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pawlv1.BeginOnceResponse, error) {
+// BeginOnce claims an effect that should happen once.
+func (g workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pawlv1.BeginOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceBegin, r)
 	if err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func (g workers) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pa
 	return out, nil
 }
 
-// FinishOnce records that the effect is there.
-func (g workers) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*pawlv1.FinishOnceResponse, error) {
+// FinishOnce records that the effect has happened.
+func (g workerService) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*pawlv1.FinishOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceFinish, r)
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (g workers) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*
 	return &pawlv1.FinishOnceResponse{KeptUntil: timeProto(a.Until)}, nil
 }
 
-// AbandonOnce lets somebody else try.
-func (g workers) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) (*pawlv1.AbandonOnceResponse, error) {
+// AbandonOnce lets another attempt try.
+func (g workerService) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) (*pawlv1.AbandonOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceAbandon, r)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (g workers) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) 
 	return &pawlv1.AbandonOnceResponse{State: onceStateProto(a.State)}, nil
 }
 
-// onceOf reads what the requests have in common.
+// onceOf decodes what the requests have in common.
 func (g *Gateway) onceOf(ctx context.Context, verb broker.OnceVerb, r interface {
 	GetTaskId() string
 	GetClaimToken() string
@@ -101,7 +101,7 @@ func checkOnceResult(result []byte, l task.Limits) error {
 
 func (g *Gateway) once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, error) {
 	a, at, err := g.broker.Once(ctx, c)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	return a, err
 }
 

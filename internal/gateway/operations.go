@@ -13,23 +13,23 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Operations is what the gateway needs of operations, wherever they live.
+// Operations is what the gateway needs of bulk operations, wherever they live.
 type Operations interface {
 	StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error)
 	Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error)
 }
 
-// mass is the OperationService.
-type mass struct {
+// operationService implements OperationService.
+type operationService struct {
 	pawlv1.UnimplementedOperationServiceServer
 	*Gateway
 }
 
-// sampleSize is how many tasks a dry run shows.
+// sampleSize is how many tasks a dry run returns.
 const sampleSize = 10
 
-// StartOperation starts an operation, or tells what it would be for.
-func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
+// StartOperation starts an operation or, in a dry run, returns what it would affect.
+func (g operationService) StartOperation(ctx context.Context, r *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
 	spec, err := operationOf(r.GetSpec(), g.limits)
 	for _, queue := range []string{spec.Filter.Queue, spec.ToQueue} {
 		if err == nil && queue != "" {
@@ -54,7 +54,7 @@ func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationReques
 	return &pawlv1.StartOperationResponse{Operation: p}, err
 }
 
-func (g mass) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
+func (g operationService) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
 	out, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: onShard(ctx, 0), Filter: f, Limit: sampleSize, Wait: broker.CountTime})
 	if err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func (g mass) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperat
 	return &pawlv1.StartOperationResponse{Preview: p}, nil
 }
 
-// operation runs a call on an operation that answers with how it stands. What was done goes to the log; "": nothing.
+// operation runs a call on an operation that returns its state. It logs done; "": nothing.
 func (g *Gateway) operation(ctx context.Context, done string, run func(ns string) (broker.OperationView, broker.Stamp, error)) (*pawlv1.Operation, error) {
 	v, at, err := run(namespaceOf(ctx))
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func (g *Gateway) operation(ctx context.Context, done string, run func(ns string
 	return operationProto(v.Operation, v.WaitsFor), nil
 }
 
-// GetOperation reads an operation, waiting until it does not run any more if asked to.
-func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (*pawlv1.GetOperationResponse, error) {
+// GetOperation returns an operation, waiting until it no longer runs if asked to.
+func (g operationService) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (*pawlv1.GetOperationResponse, error) {
 	id, err := idOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
@@ -93,21 +93,22 @@ func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (
 		return g.cfg.Operations.Operation(ctx, ns, id, wait)
 	})
 	if err == nil && r.GetBecame() {
-		p.Became, err = g.became(ctx, id, p.GetSpec())
+		p.Became, err = g.outcomes(ctx, id, p.GetSpec())
 	}
 	return &pawlv1.GetOperationResponse{Operation: p}, err
 }
 
-// becameTime is how long each shard counts what became of the tasks of an operation: a page asks for it again and again.
-const becameTime = 100 * time.Millisecond
+// outcomesTimeout bounds how long each shard counts the outcomes of an operation's tasks: the web UI asks repeatedly.
+const outcomesTimeout = 100 * time.Millisecond
 
-// became counts the tasks that an operation has changed by how they stand now. Where all are of one queue, only its tasks are looked at.
-func (g *Gateway) became(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.Became, error) {
+// outcomes counts the tasks that an operation has changed by their current state. If all are of one queue, only its tasks are
+// examined.
+func (g *Gateway) outcomes(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.Became, error) {
 	f := broker.Filter{Operation: id}
 	if contract.Actions[spec.GetAction()] != task.Move {
 		f.Queue = spec.GetFilter().GetQueue()
 	}
-	counted, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: onShard(ctx, 0), Filter: f, Wait: becameTime})
+	counted, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: onShard(ctx, 0), Filter: f, Wait: outcomesTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +120,8 @@ func (g *Gateway) became(ctx context.Context, id task.ID, spec *pawlv1.Operation
 	return out, nil
 }
 
-// ListOperations reads a page of operations, newest first.
-func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
+// ListOperations returns a page of operations, newest first.
+func (g operationService) ListOperations(ctx context.Context, r *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
 	n, below, err := pageByID(r, operationCursor)
 	if err != nil {
 		return nil, err
@@ -140,31 +141,31 @@ func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsReques
 	return out, nil
 }
 
-// PauseOperation lets an operation rest.
-func (g mass) PauseOperation(ctx context.Context, r *pawlv1.PauseOperationRequest) (*pawlv1.PauseOperationResponse, error) {
+// PauseOperation pauses an operation.
+func (g operationService) PauseOperation(ctx context.Context, r *pawlv1.PauseOperationRequest) (*pawlv1.PauseOperationResponse, error) {
 	p, err := g.steerOperation(ctx, r, "paused", broker.PauseOperation)
 	return &pawlv1.PauseOperationResponse{Operation: p}, err
 }
 
-// ResumeOperation lets an operation go on.
-func (g mass) ResumeOperation(ctx context.Context, r *pawlv1.ResumeOperationRequest) (*pawlv1.ResumeOperationResponse, error) {
+// ResumeOperation resumes an operation.
+func (g operationService) ResumeOperation(ctx context.Context, r *pawlv1.ResumeOperationRequest) (*pawlv1.ResumeOperationResponse, error) {
 	p, err := g.steerOperation(ctx, r, "resumed", broker.ResumeOperation)
 	return &pawlv1.ResumeOperationResponse{Operation: p}, err
 }
 
-// AbortOperation ends an operation.
-func (g mass) AbortOperation(ctx context.Context, r *pawlv1.AbortOperationRequest) (*pawlv1.AbortOperationResponse, error) {
+// AbortOperation aborts an operation.
+func (g operationService) AbortOperation(ctx context.Context, r *pawlv1.AbortOperationRequest) (*pawlv1.AbortOperationResponse, error) {
 	p, err := g.steerOperation(ctx, r, "aborted", broker.AbortOperation)
 	return &pawlv1.AbortOperationResponse{Operation: p}, err
 }
 
-// steering is what the calls that steer an operation have in common.
+// steering is what the requests that pause, resume and abort an operation have in common.
 type steering interface {
 	GetOperationId() string
 	GetReason() string
 }
 
-// stopTime is how long a pause or an abort waits until the step that is under way has been answered.
+// stopTime is how long a pause or an abort waits for the step in progress.
 const stopTime = 2 * time.Second
 
 func (g *Gateway) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A queue that is shared out lies in several shards, and a call on the queue is one on each of its parts. Each part is exact at
-// one moment; the moments of the parts differ by a little.
+// A spread queue is in several shards, and a call on the queue is one on each of its parts. Each part is consistent at one moment;
+// the moments of the parts differ slightly.
 
-// infoOf asks the parts of a queue how they stand, and adds that up.
+// infoOf asks the parts of a queue for their state, and adds them up.
 func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.QueueInfo, parts []broker.QueueInfo, err error) {
 	shards := q.Shards()
 	parts = make([]broker.QueueInfo, len(shards))
@@ -23,7 +23,7 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 		if err == nil {
 			parts[i] = out.Info
 		}
-		if errors.Is(err, task.ErrNotFound) { // no task came to this shard yet
+		if errors.Is(err, task.ErrNotFound) { // no task has come to this shard yet
 			err = nil
 		}
 		return err
@@ -39,7 +39,7 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 	return sum, parts, firstError(errs)
 }
 
-// purge discards the tasks that wait in all parts of a queue.
+// purge discards the waiting tasks in all parts of a queue.
 func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (discarded int64, err error) {
 	err = eachPart(q, func(shard uint32) error {
 		out, err := broker.PurgeQueue.Call(ctx, g.verbs, broker.QueueCommand{OnQueue: onQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
@@ -49,7 +49,7 @@ func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (d
 	return discarded, err
 }
 
-// groupDead counts the dead letters that read alike, of a queue in some shards or of all with "", the largest group first.
+// groupDead counts dead letters by error, of a queue in some shards or of all queues with "", the largest group first.
 func (g *Gateway) groupDead(ctx context.Context, shards []uint32, queue string, s task.State) (groups []broker.Group, partial bool, err error) {
 	found := make([][]broker.Group, len(shards))
 	cut := make([]bool, len(shards))
@@ -61,10 +61,10 @@ func (g *Gateway) groupDead(ctx context.Context, shards []uint32, queue string, 
 	return broker.MergeGroups(found...), slices.Contains(cut, true), firstError(errs)
 }
 
-// bulk does something with selected dead letters, part by part.
+// bulk runs a call on selected dead letters, part by part.
 func (g *Gateway) bulk(ctx context.Context, q cluster.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
 	shards := q.Shards()
-	if s.Rate > 0 { // the parts run side by side when they are due
+	if s.Rate > 0 { // when due, the parts run in parallel
 		s.Rate /= float64(len(shards))
 	}
 	for _, shard := range shards {

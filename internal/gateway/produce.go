@@ -11,62 +11,63 @@ import (
 )
 
 const (
-	// maxFrames bounds the frames of a Produce stream that are under way. Beyond it the stream is not read, and the client's sends block.
+	// maxFrames bounds the frames of a Produce stream in progress. Beyond it the stream is not read, and the client's sends block.
 	maxFrames = 64
-	// spareReceivers is how many goroutines of a stream stay to wait for their turn to receive: a goroutine that stays has its stack, and a
-	// new one has to grow it. A client that sends one frame at a time needs one of them.
+	// spareReceivers is how many goroutines of a stream stay to wait for their turn to receive: a goroutine that stays keeps its
+	// stack, which a new one has to grow. A client that sends one frame at a time needs one of them.
 	spareReceivers = 2
-	// maxResultsTogether bounds the results of frames that are answered in one message, besides those of the first frame.
+	// maxResultsTogether bounds the results of frames answered in one message, besides those of the first frame.
 	maxResultsTogether = 1000
-	// frameMethod is how frames are counted, beside the streams themselves.
+	// frameMethod is the name under which frames are counted, separately from the streams.
 	frameMethod = "ProducerService/Produce.frame"
 )
 
 // produceStream is one Produce stream.
 //
-// An idle stream costs two goroutines: gRPC's own, which waits for the end, and one in serveFrames, which receives. The one that receives a
-// frame handles and answers it, too, so that a frame changes hands at no place; another one receives meanwhile, and is started
-// if there is none. A goroutine for each frame would have to grow its stack each time, and one that receives for
-// all would have to wake another for each frame.
+// An idle stream costs two goroutines: gRPC's own, which waits for the end, and one in serveFrames, which receives. The goroutine
+// that receives a frame also handles and answers it, so that a frame never changes goroutines; another one receives meanwhile, and
+// is started if there is none. A goroutine per frame would have to grow its stack each time, and a single receiver would have to
+// wake another for each frame.
 type produceStream struct {
 	g      *Gateway
 	stream pawlv1.ProducerService_ProduceServer
 	ctx    context.Context // of the stream
 	of     *call           // the stream itself
-	ended  chan struct{}   // closed when the stream takes no more frames
+	ended  chan struct{}   // closed when the stream accepts no more frames
 
-	// One place each, taken by the one that receives, and by the one that sends. They may be waited for as long as a peer likes.
+	// Capacity 1 each, held by the goroutine that receives, and by the one that sends. They may be held for as long as a peer
+	// likes.
 	receiving, sending chan struct{}
 
 	mu       sync.Mutex // guards what follows
 	running  int        // goroutines in serveFrames
-	idle     int        // those of them that receive, or wait for it
-	err      error      // why no more frames are taken; set before ended is closed
+	idle     int        // those of them that receive, or wait to
+	err      error      // why no more frames are accepted; set before ended is closed
 	answers  []*pawlv1.ProduceAnswer
-	underWay sync.WaitGroup // frames; nothing is added when err is set
+	underWay sync.WaitGroup // frames; nothing is added once err is set
 }
 
 // Produce serves the frames of one stream until its client ends it.
-func (g producers) Produce(stream pawlv1.ProducerService_ProduceServer) error {
+func (g producerService) Produce(stream pawlv1.ProducerService_ProduceServer) error {
 	s := &produceStream{g: g.Gateway, stream: stream, ctx: stream.Context(), of: callOf(stream.Context()), ended: make(chan struct{}),
 		receiving: make(chan struct{}, 1), sending: make(chan struct{}, 1), running: 1, idle: 1}
 	go s.serveFrames()
 	s.wait()
-	s.underWay.Wait() // what was begun is answered, also if the token has ended
+	s.underWay.Wait() // what has begun is answered, even if the token has ended
 	if errors.Is(s.err, io.EOF) {
 		return nil
 	}
 	return s.err
 }
 
-// wait waits until the stream takes no more frames, and tells the client if the node shuts down.
+// wait waits until the stream accepts no more frames, and tells the client if the node shuts down.
 func (s *produceStream) wait() {
 	draining := s.g.broker.Draining()
 	for {
 		select {
 		case <-s.ended:
 			return
-		case <-s.ctx.Done(): // the client is gone, or its token
+		case <-s.ctx.Done(): // the client is gone, or its token has ended
 			s.end(s.ctx.Err())
 			return
 		case <-draining:
@@ -76,7 +77,7 @@ func (s *produceStream) wait() {
 	}
 }
 
-// end has the stream take no more frames.
+// end makes the stream accept no more frames.
 func (s *produceStream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *produceStream) end(err error) {
 	}
 }
 
-// serveFrames receives and handles one frame after the other, until the stream ends or enough others do the same.
+// serveFrames receives and handles frames one after the other, until the stream ends or enough others do the same.
 func (s *produceStream) serveFrames() {
 	for {
 		frame := &pawlv1.ProduceRequest{}
@@ -103,23 +104,23 @@ func (s *produceStream) serveFrames() {
 	}
 }
 
-// receive waits for the next frame. The memory that a large one takes is held until room is given back.
-func (s *produceStream) receive(into *pawlv1.ProduceRequest) (room heldRoom, ok bool) {
+// receive waits for the next frame. The memory of a large one is held until room is released.
+func (s *produceStream) receive(into *pawlv1.ProduceRequest) (room heldMemory, ok bool) {
 	s.receiving <- struct{}{}
 	defer func() { <-s.receiving }()
 	if err := s.stream.RecvMsg(into); err != nil {
 		s.end(err)
-		return heldRoom{}, false
+		return heldMemory{}, false
 	}
 	room = s.of.receiver.keep()
 	if !s.begin() {
 		room.give()
-		return heldRoom{}, false
+		return heldMemory{}, false
 	}
 	return room, true
 }
 
-// begin counts a frame that was received, unless the stream takes no more, and sees to it that somebody receives the next one.
+// begin counts a received frame, unless the stream accepts no more, and makes sure that another goroutine receives the next one.
 func (s *produceStream) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +137,7 @@ func (s *produceStream) begin() bool {
 	return true
 }
 
-// goOn says whether a goroutine that has answered its frame is to wait for another.
+// goOn reports whether a goroutine that has answered its frame should wait for another.
 func (s *produceStream) goOn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +149,7 @@ func (s *produceStream) goOn() bool {
 	return true
 }
 
-// handle runs a frame as EnqueueBatch does. A panic ends the frame only.
+// handle runs a frame like EnqueueBatch. A panic ends the frame only.
 func (s *produceStream) handle(frame *pawlv1.ProduceRequest) *pawlv1.ProduceAnswer {
 	began := time.Now()
 	ctx := s.newFrameContext()
@@ -171,12 +172,12 @@ func (s *produceStream) enqueue(ctx *frameContext, frame *pawlv1.ProduceRequest)
 		return nil, err
 	}
 	defer leave()
-	got, err := producers{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: frame.GetTasks()})
+	got, err := producerService{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: frame.GetTasks()})
 	return got.GetResults(), err
 }
 
-// answer returns when an answer was sent, so that the stream is not read while the client takes no answers. Those that are ready by then are
-// sent together.
+// answer returns once the answer has been sent, so that the stream is not read while the client does not receive. Answers that are
+// ready by then are sent together.
 func (s *produceStream) answer(a *pawlv1.ProduceAnswer) {
 	s.mu.Lock()
 	s.answers = append(s.answers, a)
@@ -184,7 +185,7 @@ func (s *produceStream) answer(a *pawlv1.ProduceAnswer) {
 	s.tell(nil)
 }
 
-// tell sends a message, or with nil the answers that are ready, if another has not sent them meanwhile.
+// tell sends a message or, if it is nil, the answers that are ready, unless another goroutine has sent them meanwhile.
 func (s *produceStream) tell(m *pawlv1.ProduceResponse) {
 	s.sending <- struct{}{}
 	defer func() { <-s.sending }()
@@ -215,8 +216,8 @@ func (s *produceStream) takeAnswers() []*pawlv1.ProduceAnswer {
 	return taken
 }
 
-// frameContext is the context of a frame, with a call of its own. It has what is known of the stream's caller, and ends when the client
-// is gone: not with the token, since a frame that was begun is answered.
+// frameContext is the context of a frame, with its own call. It has the values of the stream's admission, and ends when the client
+// is gone, but not when the token ends, since a frame that has begun is answered.
 type frameContext struct {
 	context.Context // of gRPC's stream
 	admitted        context.Context
@@ -225,7 +226,7 @@ type frameContext struct {
 
 func (s *produceStream) newFrameContext() *frameContext {
 	return &frameContext{Context: s.of.receiver.ctx, admitted: s.ctx,
-		call: call{namespace: s.of.namespace, visitor: s.of.visitor, face: s.of.face, method: frameMethod, frame: true}}
+		call: call{namespace: s.of.namespace, principal: s.of.principal, face: s.of.face, method: frameMethod, frame: true}}
 }
 
 // Value implements context.Context.

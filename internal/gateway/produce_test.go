@@ -38,7 +38,7 @@ func startProducer(t *testing.T, ctx context.Context, conn *grpc.ClientConn) *pr
 	return &producer{t: t, stream: stream}
 }
 
-// say sends a frame with a task for each queue.
+// say sends a frame with one task per queue.
 func (p *producer) say(number uint64, queues ...string) {
 	p.t.Helper()
 	m := &pawlv1.ProduceRequest{Number: number}
@@ -55,7 +55,7 @@ func (p *producer) send(m *pawlv1.ProduceRequest) {
 	}
 }
 
-// hear is the next answer.
+// hear returns the next answer.
 func (p *producer) hear() *pawlv1.ProduceAnswer {
 	p.t.Helper()
 	for len(p.ready) == 0 {
@@ -70,7 +70,7 @@ func (p *producer) hear() *pawlv1.ProduceAnswer {
 	return a
 }
 
-// wants hears an answer that names a frame, and what became of its tasks: "ok" or a code.
+// wants expects an answer to the numbered frame, with the results of its tasks: "ok" or a code.
 func (p *producer) wants(what string, number uint64, want string) {
 	p.t.Helper()
 	if a := p.hear(); a.GetNumber() != number || became(a) != want {
@@ -93,7 +93,7 @@ func became(a *pawlv1.ProduceAnswer) string {
 	return strings.Join(all, " ")
 }
 
-// ends hears the end of the stream.
+// ends expects the end of the stream.
 func (p *producer) ends(what string, code codes.Code, words string) {
 	p.t.Helper()
 	m, err := p.stream.Recv()
@@ -105,11 +105,11 @@ func (p *producer) ends(what string, code codes.Code, words string) {
 	}
 }
 
-// byQueue has the fake wait in each enqueue until its queue is let go.
+// byQueue makes the fake's enqueues wait until their queue is freed.
 type byQueue struct {
 	held  map[string]chan struct{}
 	began atomic.Int32
-	most  atomic.Int32 // at once
+	most  atomic.Int32 // concurrently
 	now   atomic.Int32
 }
 
@@ -125,7 +125,7 @@ func holdQueues(f *fake, queues ...string) *byQueue {
 		}
 		defer h.now.Add(-1)
 		select {
-		case <-h.held[specs[0].Queue]: // which blocks for ever if the queue is not held
+		case <-h.held[specs[0].Queue]: // blocks forever if the queue is not held
 		case <-ctx.Done():
 		case <-h.free(specs[0].Queue):
 		}
@@ -137,7 +137,7 @@ var free = make(chan struct{})
 
 func init() { close(free) }
 
-// free can be read if a queue is not held.
+// free returns a channel that can be received from if the queue is not held.
 func (h *byQueue) free(queue string) <-chan struct{} {
 	if h.held[queue] == nil {
 		return free
@@ -147,7 +147,7 @@ func (h *byQueue) free(queue string) <-chan struct{} {
 
 func (h *byQueue) letGo(queue string) { close(h.held[queue]) }
 
-// Frames are answered when they are done, in whatever order that is, and all that came before the client closed its side.
+// Frames are answered when they are done, in any order, including all that arrived before the client closed its side.
 func TestProduceAnswersInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -176,7 +176,7 @@ func TestProduceAnswersInAnyOrder(t *testing.T) {
 	})
 }
 
-// So many frames are under way, and no more are read. All are answered in the end.
+// A limited number of frames is in progress, and no more are read. All are answered in the end.
 func TestProduceBoundsItsFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -211,14 +211,14 @@ func TestProduceBoundsItsFrames(t *testing.T) {
 	})
 }
 
-// A frame that can't be taken is answered, and the stream goes on.
+// A frame that can't be accepted is answered, and the stream continues.
 func TestProduceOutlastsBadFrames(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mine", "slow"}})
+		k := newTokenSet()
+		token := k.add("p", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mine", "slow"}})
 		f := newFake(1)
-		f.door = k.door
+		f.auth = k.auth
 		g, l := serve(t, f)
 		p := startProducer(t, with(t.Context(), token, ""), dial(t, l))
 		check := func(what, want string) {
@@ -255,15 +255,15 @@ func TestProduceOutlastsBadFrames(t *testing.T) {
 	})
 }
 
-// A frame takes of the rates of its namespace what a call would.
+// A frame counts towards its namespace's rates like a call.
 func TestFramesCountAsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
-		f, meter := newFake(1), &tellTale{}
-		f.door, f.meter = k.door, meter
+		k := newTokenSet()
+		token := k.add("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
+		f, meter := newFake(1), &recordingMeter{}
+		f.auth, f.meter = k.auth, meter
 		_, l := serve(t, f)
-		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 4}}})
+		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 4}}})
 		p := startProducer(t, with(t.Context(), token, ""), dial(t, l)) // is one
 		p.say(1, "a", "a")
 		p.wants("the second and third", 1, "ok ok")
@@ -272,11 +272,11 @@ func TestFramesCountAsCalls(t *testing.T) {
 		p.say(3, "a")
 		p.wants("one more", 3, "rate_limited of ")
 		time.Sleep(time.Minute)
-		uses, told := k.door.Uses()
+		uses, told := k.auth.Uses()
 		told()
 		p.say(4, "a")
 		p.wants("after a minute", 4, "ok")
-		if again, _ := k.door.Uses(); len(uses) != 1 || len(again) != 1 || !again[0].At.Time().After(uses[0].At.Time()) {
+		if again, _ := k.auth.Uses(); len(uses) != 1 || len(again) != 1 || !again[0].At.Time().After(uses[0].At.Time()) {
 			t.Errorf("uses of the token: %v, and after another frame %v", uses, again)
 		}
 		_ = p.stream.CloseSend()
@@ -291,10 +291,10 @@ func TestFramesCountAsCalls(t *testing.T) {
 	})
 }
 
-// A message that is too long, or is none, ends the stream. What was under way is answered first.
+// A message that is too long or malformed ends the stream. What was in progress is answered first.
 func TestMessagesThatEndProduce(t *testing.T) {
 	garbage := &pawlv1.ProduceRequest{}
-	garbage.ProtoReflect().SetUnknown([]byte{0x12, 0x02, 0xff, 0xff}) // tasks, as they can't be
+	garbage.ProtoReflect().SetUnknown([]byte{0x12, 0x02, 0xff, 0xff}) // malformed tasks
 	long := &pawlv1.ProduceRequest{Tasks: []*pawlv1.TaskSpec{{Payload: make([]byte, 17<<20)}}}
 	for _, c := range []struct {
 		what  string
@@ -317,13 +317,13 @@ func TestMessagesThatEndProduce(t *testing.T) {
 	}
 }
 
-// A stream ends with its token. What was under way is answered first, and nothing else is begun.
+// A stream ends with its token. What was in progress is answered first, and nothing else is started.
 func TestProduceEndsWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		token := k.cut("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
+		k := newTokenSet()
+		token := k.add("p", auth.Rights{Namespace: "team", Roles: auth.Produce})
 		f := newFake(1)
-		f.door = k.door
+		f.auth = k.auth
 		h := holdQueues(f, "slow")
 		_, l := serve(t, f)
 		p := startProducer(t, with(t.Context(), token, ""), dial(t, l))
@@ -343,7 +343,7 @@ func TestProduceEndsWithItsToken(t *testing.T) {
 	})
 }
 
-// A node that shuts down says so, and goes on with the streams that it has until their clients close them.
+// A node that shuts down says so, and continues with its streams until their clients close them.
 func TestProduceWhileTheNodeDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -362,10 +362,10 @@ func TestProduceWhileTheNodeDrains(t *testing.T) {
 	})
 }
 
-// A client that goes takes nothing along: what was under way ends, and its places are free.
+// When a client disappears, what was in progress ends, and its slots are freed.
 func TestProduceOfAClientThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, meter := newFake(1), &tellTale{}
+		f, meter := newFake(1), &recordingMeter{}
 		f.meter = meter
 		holdQueues(f, "slow")
 		g, l := serve(t, f)
@@ -392,7 +392,7 @@ func TestProduceOfAClientThatIsGone(t *testing.T) {
 	})
 }
 
-// The room of a large frame is its own until it is answered, whatever comes meanwhile.
+// The memory of a large frame is held until it is answered, whatever arrives meanwhile.
 func TestRoomOfFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -426,7 +426,7 @@ func TestRoomOfFrames(t *testing.T) {
 	})
 }
 
-// An answer has a stamp of each shard, which names its leader if that is another node.
+// An answer has a stamp for each shard, which names its leader if that is another node.
 func TestFramesAreStamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -455,7 +455,7 @@ func TestFramesAreStamped(t *testing.T) {
 	})
 }
 
-// The trace of the headers with which a stream began is not that of its tasks: it may last for days.
+// The trace in the headers of a stream is not that of its tasks: the stream may last for days.
 func TestTasksDoNotJoinTheTraceOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -501,11 +501,11 @@ func (s *pipeProducer) Send(m *pawlv1.ProduceResponse) error {
 	return nil
 }
 
-// Answers that are ready while another is being sent go together, up to the results of a message. While the client takes none, the stream
-// is read no further than its frames under way.
+// Answers that are ready while another is being sent are sent together, up to the results of a message. While the client doesn't
+// receive, the stream is read only up to its limit of frames in progress.
 func TestAnswersGoTogether(t *testing.T) {
 	for _, c := range []struct {
-		tasks       int // of each frame
+		tasks       int // per frame
 		least, most int // answers in the second message
 	}{{1, maxFrames - 1, maxFrames}, {400, 3, 3}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -514,7 +514,7 @@ func TestAnswersGoTogether(t *testing.T) {
 			ctx, call := begin(t.Context(), "grpc", "test")
 			s.ctx, call.receiver = ctx, &receiver{g: g, ctx: ctx}
 			ended := make(chan error)
-			go func() { ended <- producers{Gateway: g}.Produce(s) }()
+			go func() { ended <- producerService{Gateway: g}.Produce(s) }()
 			taken := atomic.Int32{}
 			go func() {
 				for n := range uint64(100) {
@@ -548,7 +548,7 @@ func TestAnswersGoTogether(t *testing.T) {
 	}
 }
 
-// Few goroutines of a stream stay to receive, and no frame is begun when it has ended.
+// A few goroutines of a stream stay to receive, and no frame is started once it has ended.
 func TestReceiversThatStay(t *testing.T) {
 	for idle, stays := range map[int]bool{0: true, spareReceivers: true, spareReceivers + 1: false} {
 		s := &produceStream{idle: idle, running: 9, ended: make(chan struct{})}

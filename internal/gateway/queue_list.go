@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// queueList is which queues a page is of.
+// queueList says which queues to list.
 type queueList struct {
 	ns      string
 	pattern string
@@ -58,8 +58,8 @@ func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits
 	return q, nil
 }
 
-// ListQueues reads a page of queues.
-func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
+// ListQueues returns a page of queues.
+func (g operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
 	q, err := queueListOf(ctx, r, g.limits)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	return out, nil
 }
 
-// listed finds the queues of a page, and the name behind which the list goes on; "": it ends.
+// listed returns the queues of a page, and the name after which the list continues; "": it ends.
 func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Queue, next string, err error) {
 	if q.having == "" && !q.most || q.having == contract.QueuePaused {
 		queues, err = g.cluster.Queues(ctx, q.ns, cluster.QueueQuery{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
@@ -100,7 +100,7 @@ func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Que
 	return queues, next, err
 }
 
-// counted finds the names of queues by what was last counted of all, of which shards and nodes tell at once.
+// counted returns the names of queues according to the last counts, which shards and nodes have at hand.
 func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, next string) {
 	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q), NoWorker: q.having == contract.QueueNoWorker}
 	if q.most {
@@ -125,7 +125,7 @@ func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, nex
 	return names, next
 }
 
-// countedState is of which tasks a list needs counts: 0: of all that have something before them.
+// countedState returns the state whose counts a list needs; 0: all tasks that are not done.
 func countedState(q queueList) task.State {
 	switch q.having {
 	case contract.QueueDead:

@@ -11,13 +11,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// operators is the OperatorService.
-type operators struct {
+// operatorService implements OperatorService.
+type operatorService struct {
 	pawlv1.UnimplementedOperatorServiceServer
 	*Gateway
 }
 
-// queue asks a queue's shards how it stands.
+// queue asks a queue's shards for its state.
 func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, error) {
 	sum, parts, err := g.infoOf(ctx, q)
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, er
 	return queueProto(q, sum, parts), nil
 }
 
-// known finds a queue that exists.
+// known returns a queue that exists.
 func (g *Gateway) known(ctx context.Context, name string) (cluster.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return cluster.Queue{}, err
@@ -38,8 +38,8 @@ func (g *Gateway) known(ctx context.Context, name string) (cluster.Queue, error)
 	return q, err
 }
 
-// GetQueue reads one queue.
-func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pawlv1.GetQueueResponse, error) {
+// GetQueue returns one queue.
+func (g operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pawlv1.GetQueueResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func (g operators) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pa
 	return &pawlv1.GetQueueResponse{Queue: p}, nil
 }
 
-// PutQueue replaces the settings of a queue, creating it if need be.
-func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
+// PutQueue replaces the settings of a queue, creating it if necessary.
+func (g operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
 	settings, err := settingsOf(r.GetSettings())
 	if err != nil {
 		return nil, contract.FieldOf("settings", err)
@@ -67,13 +67,13 @@ func (g operators) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pa
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
 		}
-		c.Settings = settings // with maps of its own
+		c.Settings = settings // its maps are not shared
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err
 }
 
-// configure changes a queue's configuration and reads the queue.
+// configure changes a queue's configuration and returns the queue.
 func (g *Gateway) configure(ctx context.Context, action cluster.AuditedAction, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (g *Gateway) configure(ctx context.Context, action cluster.AuditedAction, n
 	return g.queue(ctx, q)
 }
 
-// pause stops or resumes claims from a queue that exists: a misspelt name must not make one.
+// pause stops or resumes claims from a queue. The queue must exist: a misspelt name must not create one.
 func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
 	by, err := authorOf(ctx, of.Reason)
 	if err != nil {
@@ -116,19 +116,19 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 }
 
 // PauseQueue stops claims from a queue, or of a type or key in it.
-func (g operators) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
+func (g operatorService) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
 	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, true)
 	return &pawlv1.PauseQueueResponse{Queue: p}, err
 }
 
 // ResumeQueue ends a pause.
-func (g operators) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
+func (g operatorService) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
 	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, false)
 	return &pawlv1.ResumeQueueResponse{Queue: p}, err
 }
 
-// DeleteQueue removes an empty queue.
-func (g operators) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest) (*pawlv1.DeleteQueueResponse, error) {
+// DeleteQueue deletes an empty queue.
+func (g operatorService) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest) (*pawlv1.DeleteQueueResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func (g operators) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest
 	return &pawlv1.DeleteQueueResponse{}, nil
 }
 
-// PurgeQueue discards the tasks that wait.
-func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
+// PurgeQueue discards the waiting tasks.
+func (g operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
 	q, err := g.known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
@@ -161,8 +161,8 @@ func (g operators) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) 
 	return &pawlv1.PurgeQueueResponse{Discarded: n}, err
 }
 
-// SpreadQueue shares a queue out over shards.
-func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
+// SpreadQueue spreads a queue over shards.
+func (g operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
 	switch n := r.GetParts(); {
 	case len(r.GetShards()) > 0 && n != 0:
 		return nil, task.Invalid("parts", "%d is given beside shards: only one of them is allowed", n)
@@ -187,26 +187,26 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }
 
-// RetryTask makes a task that failed ready again.
-func (g operators) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
+// RetryTask makes a failed task ready again.
+func (g operatorService) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
 	t, err := g.operate(ctx, broker.Retry, "retry task", r.GetTaskId(), "")
 	return &pawlv1.RetryTaskResponse{Task: t}, err
 }
 
 // RunTaskNow makes a task that waits for its time ready.
-func (g operators) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
+func (g operatorService) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
 	t, err := g.operate(ctx, broker.RunNow, "run task now", r.GetTaskId(), "")
 	return &pawlv1.RunTaskNowResponse{Task: t}, err
 }
 
-// DiscardTask ends a task that waits, or drops a dead letter.
-func (g operators) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
+// DiscardTask ends a waiting task, or discards a dead letter.
+func (g operatorService) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
 	t, err := g.operate(ctx, broker.Discard, "discard task", r.GetTaskId(), r.GetReason())
 	return &pawlv1.DiscardTaskResponse{Task: t}, err
 }
 
-// GetServer tells who answers.
-func (g operators) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
+// GetServer describes the node that answers.
+func (g operatorService) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
 	out := &pawlv1.GetServerResponse{Version: g.cfg.Version, ClusterId: g.cfg.ClusterID, Node: g.cfg.Node, Now: wallProto(time.Now())}
 	shards := g.cluster.Shards()
 	out.Shards = make([]*pawlv1.ShardInfo, len(shards))

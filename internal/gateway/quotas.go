@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// GetNamespace reads one of the namespaces that the caller may go to.
+// GetNamespace returns one of the namespaces that the caller may use.
 func (g accessService) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceRequest) (*pawlv1.GetNamespaceResponse, error) {
 	if err := auth.CheckNamespace("name", r.GetName()); err != nil {
 		return nil, err
@@ -23,9 +23,9 @@ func (g accessService) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceR
 	return &pawlv1.GetNamespaceResponse{Namespace: n}, nil
 }
 
-// namespaceInfo is a namespace that the caller may go to.
+// namespaceInfo returns a namespace that the caller may use.
 func (g accessService) namespaceInfo(ctx context.Context, name string) (*pawlv1.Namespace, error) {
-	all, err := g.mayGoTo(ctx)
+	all, err := g.usableNamespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (g accessService) namespaceInfo(ctx context.Context, name string) (*pawlv1.
 	return nil, task.NotFound("namespace", name)
 }
 
-// SetQuotas changes what a namespace may use.
+// SetQuotas changes the quotas of a namespace.
 func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest) (*pawlv1.SetQuotasResponse, error) {
 	to, err := quotasOf(r.GetQuotas())
 	if err == nil && len(to) == 0 {
@@ -59,7 +59,7 @@ func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest
 	return &pawlv1.SetQuotasResponse{Namespace: n, UnconfirmedNodes: behind}, nil
 }
 
-// quotasOf reads the quotas that a call gives.
+// quotasOf decodes the quotas in a request.
 func quotasOf(p *pawlv1.Quotas) (task.QuotaChange, error) {
 	to := task.QuotaChange{}
 	if p != nil {
@@ -78,8 +78,8 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 		MaxSchedules: &q.Schedules, MaxRequestsPerSecond: &q.Requests, MaxBytesPerSecond: &q.Bytes}
 }
 
-// withUsage tells of namespaces what they use, unless a shard does not answer, or the caller's token is limited to some queues: what
-// others of its namespace use is not for it to know.
+// withUsage adds the usage of namespaces, unless a shard does not answer, or the caller's token is limited to some queues: it must
+// not know what others in its namespace use.
 func (g accessService) withUsage(ctx context.Context, all []cluster.NamespaceInfo) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {
@@ -103,7 +103,7 @@ func usageProto(used task.Amounts, n *cluster.NamespaceInfo) *pawlv1.NamespaceUs
 	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues), Schedules: int64(n.Schedules)}
 }
 
-// usage is what the tasks of namespaces use of all shards together, in the order of the names.
+// usage returns what the tasks of namespaces use over all shards, in the order of the names.
 func (g *Gateway) usage(ctx context.Context, names []string) ([]task.Amounts, error) {
 	sums := make([]task.Amounts, len(names))
 	if len(names) == 0 {
@@ -130,10 +130,10 @@ func (g *Gateway) usage(ctx context.Context, names []string) ([]task.Amounts, er
 	return sums, nil
 }
 
-// GetLimits tells what a call may send, and what its namespace may use.
+// GetLimits returns the limits on requests and the quotas of the caller's namespace.
 func (g accessService) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest) (*pawlv1.GetLimitsResponse, error) {
 	ns := namespaceOf(ctx)
-	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.keeper.Quotas(ns))}
+	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.auth.Quotas(ns))}
 	for _, l := range g.boundaries() {
 		out.Limits = append(out.Limits, &pawlv1.Limit{Name: l.name, Value: l.value, Unit: l.unit})
 	}

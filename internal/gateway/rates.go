@@ -11,12 +11,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rates of namespaces hold at each node's door: what they protect is the node that decodes and routes. A bucket holds a second's worth,
-// and one payload of the largest size at least.
+// The rates of namespaces are enforced at each node separately: they protect the node that decodes and routes. A bucket holds one
+// second's worth, but at least one payload of the largest size.
 
-// rates are the buckets of the namespaces that have one.
+// rates are the buckets of the namespaces that have any.
 type rates struct {
-	payload int // the largest
+	payload int // the largest, in bytes
 
 	mu      sync.Mutex
 	of      map[string]*ratesOf
@@ -24,10 +24,10 @@ type rates struct {
 }
 
 type ratesOf struct {
-	requests, bytes *rate.Limiter // nil: not asked yet
+	requests, bytes *rate.Limiter // nil: not used yet
 }
 
-// refusedBy is a namespace, and which of its quotas refused something.
+// refusedBy is a namespace and the quota that refused something.
 type refusedBy struct {
 	ns    string
 	quota task.Quota
@@ -37,13 +37,13 @@ func newRates(payload int) *rates {
 	return &rates{payload: payload, of: map[string]*ratesOf{}, refused: map[refusedBy]int64{}}
 }
 
-// takeBytes takes what a task sends of its namespace's rates. The first task of a call is counted as a request with the call.
+// takeBytes takes what a task sends from its namespace's rates. The call itself counts as the request for its first task.
 func (g *Gateway) takeBytes(ctx context.Context, calls int, size int64) error {
 	ns := namespaceOf(ctx)
-	return g.rates.take(ns, g.keeper.Quotas(ns), calls, int(size))
+	return g.rates.take(ns, g.auth.Quotas(ns), calls, int(size))
 }
 
-// takeGroup does that for members, which come all or none.
+// takeGroup does that for the members of a group, which are admitted all or none.
 func (g *Gateway) takeGroup(ctx context.Context, members []task.Spec) error {
 	size := int64(0)
 	for i := range members {
@@ -71,7 +71,7 @@ func (r *rates) take(ns string, q task.Quotas, calls, bytes int) error {
 	return r.takeFrom(&b.bytes, now, ns, task.QuotaBytes, q.Bytes, max(q.Bytes, int64(r.payload)), bytes)
 }
 
-// takeFrom takes from one bucket. One that begins, or whose rate is another now, is full.
+// takeFrom takes from one bucket. A bucket that is new, or whose rate has changed, is full.
 func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota task.Quota, most, burst int64, n int) error {
 	if most == 0 || n == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota 
 		*bucket = rate.NewLimiter(rate.Limit(most), int(burst))
 	}
 	l := *bucket
-	n = min(n, int(burst)) // what is larger than the bucket, since much is to follow, takes all of it
+	n = min(n, int(burst)) // a task larger than the bucket, because of its follow-ups, takes all of it
 	if l.AllowN(now, n) {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota 
 		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, most)}
 }
 
-// Refused is how often a rate of a namespace has refused something at this node.
+// Refused returns how often a rate of a namespace has refused something at this node.
 func (g *Gateway) Refused(ns string, quota task.Quota) int64 {
 	g.rates.mu.Lock()
 	defer g.rates.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Whether a node is ready is for anybody, and for those who may know of the cluster also why, and who leads what.
+// Anybody may ask whether a node is ready; only callers who may know of the cluster learn why not, and who leads what.
 func TestReadinessTellsStrangersNoMore(t *testing.T) {
-	k := newKeys()
-	k.cut("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
-	k.cut("of one", auth.Rights{Namespace: "team", Roles: auth.Admin})
-	k.cut("of queues", auth.Rights{Namespace: "*", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k := newTokenSet()
+	k.add("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
+	k.add("of one", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	k.add("of queues", auth.Rights{Namespace: "*", Roles: auth.Admin, Queues: []string{"mail*"}})
 	k.secret["of nobody"], k.secret["none"] = auth.NewSecret(), ""
 	g := lockedGateway(t, k)
 	var why error

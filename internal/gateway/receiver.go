@@ -12,61 +12,58 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-
-	"github.com/pawlq/pawl/internal/admission"
-
-	_ "google.golang.org/grpc/encoding/gzip"
-
-	// which callers may pack messages with
+	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress messages
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// messageHead is what comes before each message: whether it is packed, and how long it is.
+// messageHead is the length of the header of each message: whether it is compressed, and its length.
 const messageHead = 5
 
 const (
-	// maxRoom bounds the bytes of memory that large requests take, on their way and decoded, until their calls end: by their lengths, with
-	// what may be expected to be made of them. Those of one namespace have half of it.
+	// maxRoom bounds the memory, in bytes, that large requests take, from arrival to the end of their calls: their lengths and what
+	// is expected to be decoded from them. A namespace may have half of it.
 	maxRoom = 128 << 20
-	// maxExtraRoom bounds what few of them take beyond that, contract.MaxExtra each.
+	// maxExtraRoom bounds what a few of them may take beyond that, contract.MaxExtra each.
 	maxExtraRoom = 96 << 20
 )
 
-// wire is what the receiver needs of gRPC's stream below grpc.ServerStream, which takes a message whole and for as long as it may last: here
-// its announced length is known before it is taken, and what takes too long can be ended from outside. It is what gRPC's own
-// parser of messages reads from.
+// wire is what the receiver needs of gRPC's stream below grpc.ServerStream. That receives a whole message, however long it takes;
+// here the announced length is known before the message is read, and a message that takes too long can be cut off. It is what
+// gRPC's own message parser reads from.
 type wire interface {
-	// ReadMessageHeader fills head, or returns io.EOF if there is no other message.
+	// ReadMessageHeader fills head, or returns io.EOF if there are no more messages.
 	ReadMessageHeader(head []byte) error
-	// Read reads n bytes. Their sender may send as many from then on.
+	// Read reads n bytes. From then on the sender may send as many more.
 	Read(n int) (mem.BufferSlice, error)
 	RecvCompress() string
-	// WriteStatus ends the stream. What waits for it then fails. Only the first has an effect.
+	// WriteStatus ends the stream, which fails pending reads. Only the first call has an effect.
 	WriteStatus(*status.Status) error
 }
 
-// receiver receives the messages of one call of gRPC. One goroutine receives; the one that ends the call closes it, perhaps while another receives.
+// receiver receives the messages of one gRPC call. One goroutine receives; the goroutine that ends the call closes the receiver,
+// perhaps while another still receives.
 type receiver struct {
 	g       *Gateway
 	ctx     context.Context // of the stream
 	wire    wire
 	ns      string
 	largest int
-	begun   bool        // a message was asked for
-	timer   *time.Timer // ends the stream if the message at hand does not come in time
+	begun   bool        // a message was requested
+	timer   *time.Timer // ends the stream if the current message does not arrive in time
 
 	mu      sync.Mutex
-	waiting bool  // for room
-	cut     error // the stream was ended for this
+	waiting bool  // for memory
+	cut     error // why the stream was cut off
 	closed  bool
-	// The room of the message at hand; nil: it took none.
+	// The memory of the current message; nil: it took none.
 	held, extra *admission.Reservation
 }
 
@@ -82,7 +79,7 @@ func (g *Gateway) newReceiver(ctx context.Context, c *call, n need) (*receiver, 
 	return in, nil
 }
 
-// only receives the one message of a call that has one, and its end.
+// only receives the single message of a call, and the end of the client's stream.
 func (b *receiver) only(into any) error {
 	came := b.within(rest.BodyTimeout)
 	err := b.take(into)
@@ -95,7 +92,7 @@ func (b *receiver) only(into any) error {
 	return came(err)
 }
 
-// end waits for the end of the caller's messages.
+// end waits for the end of the client's stream.
 func (b *receiver) end() error {
 	var head [messageHead]byte
 	switch err := b.wire.ReadMessageHeader(head[:]); {
@@ -107,8 +104,8 @@ func (b *receiver) end() error {
 	return task.Invalid("message", "a second one came, and this call has one")
 }
 
-// next receives the next message of a call that may have many; io.EOF: there is none. The first must come soon. The others may be long in
-// coming, but once they are on their way they must come too.
+// next receives the next message of a call that may have many; io.EOF: there are no more. The first must arrive soon. The others
+// may take long to begin, but once begun they must arrive in time too.
 func (b *receiver) next(into any) error {
 	if b.begun {
 		return b.take(into)
@@ -117,7 +114,7 @@ func (b *receiver) next(into any) error {
 	return came(b.take(into))
 }
 
-// close ends the call: nobody uses its messages any more.
+// close ends the call: its messages are no longer used.
 func (b *receiver) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,26 +122,26 @@ func (b *receiver) close() {
 	b.giveRoom()
 }
 
-// empty forgets the message at hand, which its reader has done with.
+// empty gives back the memory of the current message, which its reader is done with.
 func (b *receiver) empty() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveRoom()
 }
 
-// heldRoom is the room of a message that is used when the next one comes. The zero heldRoom is none.
-type heldRoom struct{ held, extra *admission.Reservation }
+// heldMemory is the memory of a message that is still used when the next one is received. The zero heldMemory holds none.
+type heldMemory struct{ held, extra *admission.Reservation }
 
-// keep leaves the room of the message at hand to the caller, who gives it back when the message is not used any more.
-func (b *receiver) keep() heldRoom {
+// keep transfers the memory of the current message to the caller, who gives it back when the message is no longer used.
+func (b *receiver) keep() heldMemory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kept := heldRoom{b.held, b.extra}
+	kept := heldMemory{b.held, b.extra}
 	b.held, b.extra = nil, nil
 	return kept
 }
 
-func (r heldRoom) give() {
+func (r heldMemory) give() {
 	r.held.Release()
 	r.extra.Release()
 }
@@ -176,7 +173,7 @@ func (b *receiver) take(into any) error {
 	return came(b.read(int(size), packed, into))
 }
 
-// read reads a message of so many bytes.
+// read reads a message of the given size.
 func (b *receiver) read(size int, packed bool, into any) error {
 	if packed || size > contract.SmallMessage {
 		return b.readLarge(size, packed, into)
@@ -192,7 +189,7 @@ func (b *receiver) read(size int, packed bool, into any) error {
 	return nil
 }
 
-// readLarge reads a message that is large, or may be: what a packed one will be is not known before.
+// readLarge reads a message that is large, or may be: the size of a compressed one is not known in advance.
 func (b *receiver) readLarge(size int, packed bool, into any) error {
 	m, ok := into.(proto.Message)
 	if !ok {
@@ -225,10 +222,10 @@ func (b *receiver) readLarge(size int, packed bool, into any) error {
 	return nil
 }
 
-// inFlight is what gRPC has of a message at most while it is read: the piece that is asked for, and the window of a stream.
+// inFlight is the most that gRPC holds of a message while it is read: the piece being read, and the window of a stream.
 const inFlight = pieceSize + streamWindow
 
-// reserve waits for room.
+// reserve waits for memory.
 func (b *receiver) reserve(held **admission.Reservation, room *admission.MemoryPool, n int) error {
 	b.setWaiting(true)
 	defer b.setWaiting(false)
@@ -245,7 +242,7 @@ func (b *receiver) reserve(held **admission.Reservation, room *admission.MemoryP
 	return nil
 }
 
-// hold keeps room for the message at hand.
+// hold assigns memory to the current message.
 func (b *receiver) hold(held **admission.Reservation, got *admission.Reservation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,7 +254,8 @@ func (b *receiver) hold(held **admission.Reservation, got *admission.Reservation
 	return nil
 }
 
-// reserveExtra waits for the room of a message that takes more than its length lets expect. Who has that waits for no other.
+// reserveExtra waits for memory for a message that takes more than its length suggests. A message that has it waits for no other
+// memory.
 func (b *receiver) reserveExtra() error {
 	if b.largest <= contract.SmallMessage {
 		return contract.TooManyParts("message")
@@ -271,8 +269,9 @@ func (b *receiver) setWaiting(to bool) {
 	b.waiting = to
 }
 
-// within ends the stream unless what it returns is called in time, which begins anew when there is room for the message. That returns its error, or why the stream was ended: what came too late
-// must not be done.
+// within ends the stream unless the function it returns is called within d; the time starts over once there is memory for the
+// message. That function returns its argument, or the reason why the stream was cut off: a message that arrived too late must not
+// be executed.
 func (b *receiver) within(d time.Duration) (came func(error) error) {
 	over := false // guarded by b.mu
 	b.timer = time.AfterFunc(d, func() {
@@ -302,7 +301,7 @@ func (b *receiver) within(d time.Duration) (came func(error) error) {
 	}
 }
 
-// failed is why no message came.
+// failed returns why no message was received.
 func (b *receiver) failed(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -319,17 +318,17 @@ func (b *receiver) failed(err error) error {
 	return fmt.Errorf("%w: %w", context.Canceled, err) // the connection is gone
 }
 
-// longMessage is the refusal of a message that is too long, with the code that gRPC itself has for it.
+// longMessage is the refusal of a message that is too long, with the same code as gRPC's own.
 type longMessage struct{ error }
 
 func tooLong(most int) error {
 	return longMessage{&task.Error{Code: task.CodePayloadTooLarge, Field: "message", Message: task.Invalid("message", "more than %d bytes", most).Message}}
 }
 
-// Unwrap gives the refusal.
+// Unwrap returns the refusal.
 func (e longMessage) Unwrap() error { return e.error }
 
-// GRPCStatus is what package status asks for.
+// GRPCStatus implements the interface of package status.
 func (e longMessage) GRPCStatus() *status.Status {
 	said, _ := task.AsError(e.error)
 	st := status.New(codes.ResourceExhausted, said.Message)

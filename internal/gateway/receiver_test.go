@@ -34,7 +34,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// rudeClient speaks HTTP/2 frame by frame, as no client of gRPC would.
+// rudeClient speaks HTTP/2 frame by frame, as no gRPC client would.
 type rudeClient struct {
 	t      *testing.T
 	c      net.Conn
@@ -46,7 +46,7 @@ type rudeClient struct {
 	writing sync.Mutex
 }
 
-// ending is the status with which a call ended.
+// ending is the status that a call ended with.
 type ending struct {
 	code codes.Code
 	said string
@@ -100,7 +100,7 @@ func (r *rudeClient) read() {
 	}
 }
 
-// call begins a call, and sends nothing but its headers.
+// call starts a call, and sends nothing but its headers.
 func (r *rudeClient) call(method, token string, more ...string) (stream uint32) {
 	stream = r.next
 	r.next += 2
@@ -127,7 +127,7 @@ func (r *rudeClient) write(frame func() error) {
 	}
 }
 
-// announce sends what comes before a message of so many bytes, and some of them.
+// announce sends the header of a message of the given size, and some of its bytes.
 func (r *rudeClient) announce(stream uint32, flag byte, size int, some []byte) {
 	head := append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(size))...)
 	for piece := range slices.Chunk(append(head, some...), 16<<10) {
@@ -154,7 +154,7 @@ func (r *rudeClient) wants(what string, stream uint32, code codes.Code, words st
 		if took := e.at.Sub(began); e.code != code || !strings.Contains(e.said, words) || took != after {
 			r.t.Errorf("%s: %v %q after %v, want %v %q after %v", what, e.code, e.said, took, code, words, after)
 		}
-	case <-time.After(5 * time.Minute): // of a test's own clock
+	case <-time.After(5 * time.Minute): // by the test's own clock
 		r.t.Errorf("%s: it goes on, want %v %q", what, code, words)
 	}
 }
@@ -176,11 +176,11 @@ const (
 	rpcCheck   = "/grpc.health.v1.Health/Check"
 )
 
-// Who is not let in is told so by the headers of its call, whatever it announces and never sends.
+// A refused caller learns so from the headers alone, whatever message it announces and never sends.
 func TestHeadersAreEnoughToRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		worker := k.cut("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
+		k := newTokenSet()
+		worker := k.add("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})
 		g, l := lockedGateway(t, k), newPipes()
 		go func() { _ = g.Serve(l) }()
 		c, began := newRudeClient(t, l.dial), time.Now()
@@ -197,7 +197,8 @@ func TestHeadersAreEnoughToRefuse(t *testing.T) {
 	})
 }
 
-// A message has as long to come as a body of REST, whatever it lacks: all, its length, its rest, its end. What then still comes is not done.
+// A message has as long to arrive as a REST body, whatever is missing: all of it, its length, its rest, its end. What arrives later
+// is not executed.
 func TestSlowMessagesAreRefused(t *testing.T) {
 	const late = "did not arrive whole within 30s"
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +225,7 @@ func TestSlowMessagesAreRefused(t *testing.T) {
 	})
 }
 
-// A stream that takes one message refuses a second one, and begins when it is clear that there is none.
+// A stream that takes one message refuses a second one, and starts once it is clear that there is none.
 func TestStreamsOfOneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -237,7 +238,7 @@ func TestStreamsOfOneMessage(t *testing.T) {
 	})
 }
 
-// A worker may say nothing for as long as it likes, but what it begins to say it must say.
+// A worker may be silent for as long as it likes, but a message that it has begun must arrive in time.
 func TestWorkersMayBeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -258,10 +259,10 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 	})
 }
 
-// roomOfHog is what a message of 2 MiB takes that is announced and does not come.
+// roomOfHog is the memory of a message of 2 MiB that is announced and does not arrive.
 const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inFlight
 
-// A large message has the room of what it may become, and of what of it is on its way, before it comes.
+// Before a large message arrives, memory is reserved for what it may become, and for what is in flight.
 func TestRoomIsTakenBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -283,14 +284,14 @@ func TestRoomIsTakenBefore(t *testing.T) {
 	})
 }
 
-// Large messages wait at their senders until there is room, those of a namespace for its half.
+// Large messages wait at their senders until there is memory, those of a namespace for its half.
 func TestRoomForLargeMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		k.cut("a", auth.Rights{Namespace: "a", Roles: auth.Produce})
-		k.cut("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
+		k := newTokenSet()
+		k.add("a", auth.Rights{Namespace: "a", Roles: auth.Produce})
+		k.add("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
 		g, l := lockedGateway(t, k), newPipes()
-		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
+		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
 		g.large = admission.NewMemoryPool(2 * roomOfHog)
 		go func() { _ = g.Serve(l) }()
 		c, began := newRudeClient(t, l.dial), time.Now()
@@ -316,10 +317,10 @@ func TestRoomForLargeMessages(t *testing.T) {
 		began = time.Now()
 		c.announce(waits, 0, 1<<20, nil)
 		pass(rest.BodyTimeout - 2*time.Second)
-		k.door.Heard(time.Now())
+		k.auth.Refreshed(time.Now())
 		c.goesOn("a message without room", waits)
 		<-c.ended[hog]
-		k.door.Heard(time.Now())
+		k.auth.Refreshed(time.Now())
 		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", 2*rest.BodyTimeout-time.Second, began)
 		c.close()
 		synctest.Wait()
@@ -333,7 +334,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 	})
 }
 
-// A stream takes the room of its one message for as long as it lasts, and no longer.
+// A stream holds the memory of its one message for as long as it lasts, and no longer.
 func TestRoomOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -351,11 +352,11 @@ func TestRoomOfAStream(t *testing.T) {
 	})
 }
 
-// What a packed message will be is not known: it waits for room for the largest, and is told that there was none.
+// The size of a compressed message is unknown: it waits for the memory of the largest, and is refused if there is none.
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no packed message
+		g.large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no compressed message
 		c, began := newRudeClient(t, l.dial), time.Now()
 		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
 		c.announce(s, 1, 100, make([]byte, 100))
@@ -364,8 +365,8 @@ func TestRoomForPackedMessages(t *testing.T) {
 	})
 }
 
-// Large requests of both faces are counted by what they unpack to and what is made of them, as long as their calls run, and take no more
-// than their namespace's half of the room.
+// Large requests over gRPC and REST are counted by their decompressed size and what is decoded from them, for as long as their
+// calls run, and take no more than their namespace's half of the memory.
 func TestLargeRequestsAreCounted(t *testing.T) {
 	const tasks, size, half = 12, 1 << 20, maxRoom / 2
 	const few, many = 2, 8 // about five fit into the half
@@ -444,13 +445,13 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// Calls that want no token are few on a connection, and short.
+// Calls that need no token are few per connection, and short.
 func TestCallsWithoutATokenAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
 		conn := dial(t, l)
 		ctx, cancel := context.WithCancel(t.Context())
-		for i := range maxStrangers {
+		for i := range maxPublicCalls {
 			s, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 			if err == nil {
 				_, err = s.Recv()
@@ -491,7 +492,7 @@ func TestCallsAtOnce(t *testing.T) {
 	n := need{reach: ofQueues}
 	enter := func() (func(), error) {
 		ctx, c := begin(t.Context(), "grpc", "test")
-		_, leave, err := g.admit(ctx, c, n, shown{})
+		_, leave, err := g.admit(ctx, c, n, callCredentials{})
 		return leave, err
 	}
 	leave, err := enter()
@@ -507,7 +508,7 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
-// A stream may end while another goroutine still receives from it: room that is found only then is given back.
+// A stream may end while another goroutine still receives from it: memory that is granted only then is released.
 func TestRoomFoundAfterTheEnd(t *testing.T) {
 	room := admission.NewMemoryPool(1000)
 	in := &receiver{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
@@ -526,7 +527,7 @@ func TestRoomFoundAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Why no message came is told by what happened first: the stream was cut, the caller closed it, or is gone.
+// The reason for a missing message is what happened first: the stream was cut off, the caller closed it, or is gone.
 func TestWhyNoMessageCame(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -548,8 +549,7 @@ func TestWhyNoMessageCame(t *testing.T) {
 	}
 }
 
-// A small call gets no more room for a message that takes more than its length lets expect; another one gets it once, and waits for it in the
-// extra room.
+// A small message gets no extra memory if it takes more than its length suggests; others get it once, and wait for it.
 func TestExtraRoom(t *testing.T) {
 	for most, large := range map[int]bool{contract.SmallMessage - 1: false, contract.SmallMessage: false, contract.SmallMessage + 1: true} {
 		g := newGateway(newFake())
@@ -568,12 +568,12 @@ func TestExtraRoom(t *testing.T) {
 	}
 }
 
-// framed is a message as it comes over the wire.
+// framed returns a message as it arrives over the wire.
 func framed(flag byte, raw []byte) []byte {
 	return append(append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(len(raw)))...), raw...)
 }
 
-// What a call has for its one message is read whole, or refused with what is wrong.
+// The single message of a call is read whole, or refused with what is wrong.
 func TestTheOneMessageOfACall(t *testing.T) {
 	marshal := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -593,7 +593,7 @@ func TestTheOneMessageOfACall(t *testing.T) {
 		what  string
 		wire  *scriptedWire
 		most  int
-		words string // of a refusal
+		words string // in a refusal
 	}{
 		{"a message", &scriptedWire{b: framed(0, good)}, contract.MaxMessage, ""},
 		{"none", &scriptedWire{}, contract.MaxMessage, "message: none came"},
@@ -635,7 +635,8 @@ func TestTheOneMessageOfACall(t *testing.T) {
 	}
 }
 
-// Of a stream each message has its own room, which ends with the next one unless somebody keeps it. What is no message can't be read.
+// In a stream each message has its own memory, which is released at the next one unless it is kept. Only protobuf messages can be
+// read.
 func TestRoomOfEachMessage(t *testing.T) {
 	raw, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1_000_000)}})
 	if err != nil {
@@ -703,7 +704,7 @@ func TestRoomOfEachMessage(t *testing.T) {
 	}
 }
 
-// Each end of a wait counts: a message that comes in time is done, and the error of one that is late is that it was.
+// Both ends of a wait count: a message that arrives in time is executed, and a late one fails for being late.
 func TestMessagesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wire, late := &scriptedWire{}, errors.New("x")
@@ -736,7 +737,7 @@ func TestMessagesInTime(t *testing.T) {
 		}
 		in.cut = nil
 		came = in.within(time.Second)
-		in.timer.Stop() // it is over, and has not begun to end the stream
+		in.timer.Stop() // it is over, and has not started to end the stream
 		if err := came(late); err != late {
 			t.Errorf("just in time: %v", err)
 		}
@@ -748,7 +749,7 @@ func TestMessagesInTime(t *testing.T) {
 	})
 }
 
-// A long message is refused with gRPC's own code, and with ours beside it.
+// A long message is refused with gRPC's own code, and with ours in the details.
 func TestLongMessages(t *testing.T) {
 	err := tooLong(7)
 	st, ok := status.FromError(err)
@@ -757,7 +758,7 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// A connection is told how many calls it may run at once.
+// A connection is told how many concurrent calls it may have.
 func TestStreamsOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -777,7 +778,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
-				if n, ok := s.Value(http2.SettingMaxConcurrentStreams); !ok || n != 2000 { // as docs/limits.md says
+				if n, ok := s.Value(http2.SettingMaxConcurrentStreams); !ok || n != 2000 { // as in docs/limits.md
 					t.Errorf("it may run %d calls", n)
 				}
 				return
@@ -786,7 +787,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 	})
 }
 
-// A client may ask now and then whether the server lives, also while it has no calls.
+// A client may ping the server at intervals, even without calls.
 func TestIdleClientsMayPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())

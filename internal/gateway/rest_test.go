@@ -26,8 +26,8 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// The stories of REST are in testdata/rest. Each call is a request line, headers, and a body; the answer is shown as it
-// is. Time stands still but for wait. Every request that is served and every answer is held against openapi.json.
+// The stories of REST are in testdata/rest. Each call is a request line, headers, and a body; the answer is shown verbatim. Time
+// advances only on wait. Every request that succeeds and every answer is checked against openapi.json.
 func TestREST(t *testing.T) {
 	document() // parsed outside the bubbles
 	datadriven.Walk(t, "testdata/rest", func(t *testing.T, path string) {
@@ -40,7 +40,7 @@ func TestREST(t *testing.T) {
 	})
 }
 
-// pass lets time go by, in a bubble of fake time: nobody waits for it.
+// pass lets time pass in a bubble with fake time, which is instant.
 func pass(d time.Duration) { time.Sleep(d) }
 
 type restStory struct {
@@ -50,7 +50,8 @@ type restStory struct {
 	spans *tracetest.SpanRecorder
 }
 
-// ended tells of the spans that have ended since it was asked last: to which trace they belong, if a call or a task named it, and all that they say.
+// ended returns the spans that have ended since it was last called: the trace they belong to, if a call or a task named it, and all
+// their contents.
 func (s *restStory) ended() string {
 	var out strings.Builder
 	for _, span := range s.spans.Ended() {
@@ -153,7 +154,7 @@ func (s *restStory) lever(d *datadriven.TestData) string {
 	return ""
 }
 
-// call sends a request that is written as in HTTP.
+// call sends a request written as in HTTP.
 func (s *restStory) call(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")
 	lines := strings.Split(head, "\n")
@@ -189,10 +190,10 @@ func (s *restStory) call(text string) string {
 	return out.String()
 }
 
-// zeros are many of them in a series, which a story only counts.
+// zeros matches long runs of zeros in a series, which a story only counts.
 var zeros = regexp.MustCompile(`\b0(,0){9,}\b`)
 
-// document is openapi.json as kin-openapi reads it.
+// document is openapi.json as parsed by kin-openapi.
 var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {
 	doc, err := openapi3.NewLoader().LoadFromData(rest.OpenAPI())
 	if err != nil {
@@ -209,7 +210,7 @@ var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {
 	return doc, router
 })
 
-// serveChecked serves a request, and holds it and its answer against the document.
+// serveChecked serves a request, and checks it and its answer against the document.
 func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -228,7 +229,7 @@ func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *h
 	in := &openapi3filter.RequestValidationInput{Request: again, PathParams: params, Route: rt,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
 	if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil && w.Code < 400 {
-		if !strings.Contains(w.Body.String(), `"error"`) { // a batch refuses bad items by themselves
+		if !strings.Contains(w.Body.String(), `"error"`) { // a batch refuses bad items individually
 			t.Errorf("%s %s %s: served, but against openapi.json: %v", r.Method, r.URL, body, err)
 		}
 	}
@@ -241,7 +242,7 @@ func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *h
 	return w
 }
 
-// The router and the document must know the same calls.
+// The router and the document must have the same calls.
 func TestOpenAPIHasEveryPath(t *testing.T) {
 	doc, _ := document()
 	said := map[string]bool{}
@@ -262,7 +263,7 @@ func TestOpenAPIHasEveryPath(t *testing.T) {
 	}
 }
 
-// A string that holds half of a surrogate pair is no text: two of them would be read as the same.
+// A string with an unpaired surrogate is not valid text: two different ones would be decoded as the same.
 func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)

@@ -15,21 +15,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// scaler is KEDA's ExternalScaler. KEDA divides what GetMetrics tells, the slots that a queue needs, by what GetMetricSpec says that
-// one worker has, and rounds up.
+// scaler implements KEDA's ExternalScaler. KEDA divides the value from GetMetrics, the slots that a queue needs, by the one from
+// GetMetricSpec, the slots of one worker, and rounds up.
 type scaler struct {
 	keda.UnimplementedExternalScalerServer
 	*Gateway
 }
 
 const (
-	// activeLook is how often a stream looks whether a queue has become active, or no longer is.
+	// activeLook is how often a stream checks whether a queue is active.
 	activeLook = 2 * time.Second
-	// maxTrigger bounds what a trigger says, in bytes.
+	// maxTrigger bounds a value of a trigger's metadata, in bytes.
 	maxTrigger = 1024
 )
 
-// scaleOf reads a trigger's metadata. KEDA sends its own settings along, so that what is not known is passed over.
+// scaleOf decodes a trigger's metadata. KEDA adds its own settings, so unknown ones are ignored.
 func (g scaler) scaleOf(ctx context.Context, ref *keda.ScaledObjectRef) (*pawlv1.GetQueueScaleResponse, int64, error) {
 	req := &pawlv1.GetQueueScaleRequest{Queue: ref.GetScalerMetadata()["queue"], Slots: defaultScaleSlots}
 	if req.Queue == "" {
@@ -49,11 +49,11 @@ func (g scaler) scaleOf(ctx context.Context, ref *keda.ScaledObjectRef) (*pawlv1
 	if seconds > 0 {
 		req.Target = durationpb.New(time.Duration(seconds) * time.Second)
 	}
-	s, err := statisticians{Gateway: g.Gateway}.GetQueueScale(ctx, req)
+	s, err := statsService{Gateway: g.Gateway}.GetQueueScale(ctx, req)
 	return s, int64(req.Slots), err
 }
 
-// triggerNumber reads a number from 1 of a trigger's metadata; 0 if it is not given.
+// triggerNumber parses a positive number in a trigger's metadata; 0 if it is absent.
 func triggerNumber(ref *keda.ScaledObjectRef, name string, most int64) (int64, error) {
 	s, given := ref.GetScalerMetadata()[name]
 	if !given {
@@ -66,16 +66,16 @@ func triggerNumber(ref *keda.ScaledObjectRef, name string, most int64) (int64, e
 	return n, nil
 }
 
-// metricName names the metric of a queue.
+// metricName returns the name of a queue's metric.
 func metricName(queue string) string { return "pawl-slots-" + queue }
 
-// IsActive says whether a queue has anything to do.
+// IsActive reports whether a queue has anything to do.
 func (g scaler) IsActive(ctx context.Context, ref *keda.ScaledObjectRef) (*keda.IsActiveResponse, error) {
 	s, _, err := g.scaleOf(ctx, ref)
 	return &keda.IsActiveResponse{Result: s.GetActive()}, err
 }
 
-// StreamIsActive says so at once and at each change, until the caller or this node goes.
+// StreamIsActive sends that immediately and at each change, until the caller or this node goes away.
 func (g scaler) StreamIsActive(ref *keda.ScaledObjectRef, out grpc.ServerStreamingServer[keda.IsActiveResponse]) error {
 	ctx := out.Context()
 	tick := time.NewTicker(activeLook)
@@ -101,7 +101,7 @@ func (g scaler) StreamIsActive(ref *keda.ScaledObjectRef, out grpc.ServerStreami
 	}
 }
 
-// GetMetricSpec says how much of the metric is for one worker.
+// GetMetricSpec returns how much of the metric one worker handles.
 func (g scaler) GetMetricSpec(ctx context.Context, ref *keda.ScaledObjectRef) (*keda.GetMetricSpecResponse, error) {
 	s, slots, err := g.scaleOf(ctx, ref)
 	if err != nil {
@@ -110,7 +110,7 @@ func (g scaler) GetMetricSpec(ctx context.Context, ref *keda.ScaledObjectRef) (*
 	return &keda.GetMetricSpecResponse{MetricSpecs: []*keda.MetricSpec{{MetricName: metricName(s.GetQueue()), TargetSize: slots, TargetSizeFloat: float64(slots)}}}, nil
 }
 
-// GetMetrics tells how many slots a queue needs.
+// GetMetrics returns how many slots a queue needs.
 func (g scaler) GetMetrics(ctx context.Context, r *keda.GetMetricsRequest) (*keda.GetMetricsResponse, error) {
 	s, _, err := g.scaleOf(ctx, r.GetScaledObjectRef())
 	if err != nil {

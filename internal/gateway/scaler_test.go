@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// What KEDA asks: whether a queue has anything to do, and how many slots it needs. The metadata of its trigger says which queue.
+// KEDA asks whether a queue has anything to do, and how many slots it needs. The metadata of its trigger names the queue.
 func TestKEDA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -103,13 +103,13 @@ func TestKEDA(t *testing.T) {
 	})
 }
 
-// A queue drains as fast as more goes than comes; one that is empty is drained, and of what is not known nothing is said.
+// A queue drains as fast as outflow exceeds inflow; an empty one is drained, and for unknown rates nothing is reported.
 func TestDrains(t *testing.T) {
 	rates := func(in, out uint32) stats.Rates { return stats.Rates{Enqueued: in, Succeeded: out} }
 	for _, c := range []struct {
 		b     stats.Brief
 		depth *pawlv1.Depth
-		want  float64 // -1: not known
+		want  float64 // -1: unknown
 	}{
 		{stats.Brief{}, &pawlv1.Depth{}, -1}, {stats.Brief{Span: time.Minute, Rates: rates(60, 60)}, &pawlv1.Depth{}, 0}, {stats.Brief{Span: time.Minute, Rates: rates(60, 120)}, &pawlv1.Depth{Ready: 3, Claimed: 2}, 5},
 		{stats.Brief{Span: time.Minute, Rates: rates(60, 60)}, &pawlv1.Depth{Ready: 1}, -1}, {stats.Brief{Span: time.Minute, Rates: rates(60, 59)}, &pawlv1.Depth{Ready: 1}, -1},
@@ -122,11 +122,11 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// deafScaler takes its first answer, and then nothing.
+// deafScaler accepts its first answer, and then nothing.
 type deafScaler struct {
 	grpc.ServerStreamingServer[keda.IsActiveResponse]
 	ctx   context.Context
-	leave func() // with the first answer
+	leave func() // at the first answer
 	takes error
 }
 

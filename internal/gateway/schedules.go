@@ -16,19 +16,19 @@ type Schedules interface {
 	TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
 }
 
-// atHome is what a call takes on a schedule.
+// atHome returns the arguments that address a schedule.
 func atHome(ctx context.Context, name string) broker.AtHome {
 	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: onShard(ctx, 0), Name: name}}
 }
 
-// schedulers is the ScheduleService.
-type schedulers struct {
+// scheduleService implements ScheduleService.
+type scheduleService struct {
 	pawlv1.UnimplementedScheduleServiceServer
 	*Gateway
 }
 
-// ListSchedules reads a page of schedules by name.
-func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
+// ListSchedules returns a page of schedules by name.
+func (g scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
 	n, behind, err := pageOf(r, scheduleCursor)
 	if err != nil {
 		return nil, err
@@ -48,15 +48,15 @@ func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRe
 	return out, nil
 }
 
-// GetSchedule reads one schedule.
-func (g schedulers) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
+// GetSchedule returns one schedule.
+func (g scheduleService) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
 	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
 		return broker.ShowSchedule.Call(ctx, g.verbs, of)
 	})
 	return &pawlv1.GetScheduleResponse{Schedule: p}, err
 }
 
-// scheduled runs a call on a schedule that answers with how it stands.
+// scheduled runs a call on a schedule that returns its state.
 func (g *Gateway) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error)) (*pawlv1.Schedule, error) {
 	if err := task.CheckSchedule("name", name, g.limits); err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func (g *Gateway) scheduled(ctx context.Context, name string, run func(of broker
 	return scheduleProto(out.View), nil
 }
 
-// PutSchedule makes a schedule what the request says.
-func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
+// PutSchedule creates or replaces a schedule.
+func (g scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
 	s, err := scheduleOf(r.GetSpec(), g.limits)
 	if err == nil {
 		err = mayEnqueue(ctx, &s.Task)
@@ -82,7 +82,7 @@ func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleReques
 		return nil, err
 	}
 	done, at, err := g.cfg.Schedules.PutSchedule(ctx, by, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func (g schedulers) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleReques
 	return out, nil
 }
 
-// DeleteSchedule removes a schedule.
-func (g schedulers) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteScheduleRequest) (*pawlv1.DeleteScheduleResponse, error) {
+// DeleteSchedule deletes a schedule.
+func (g scheduleService) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteScheduleRequest) (*pawlv1.DeleteScheduleResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (g schedulers) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteSchedule
 		return nil, err
 	}
 	at, err := g.cfg.Schedules.DeleteSchedule(ctx, by, namespaceOf(ctx), r.GetName())
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (g schedulers) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteSchedule
 	return &pawlv1.DeleteScheduleResponse{}, nil
 }
 
-// PauseSchedule lets a schedule rest.
-func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
+// PauseSchedule pauses a schedule.
+func (g scheduleService) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRe
 	return &pawlv1.PauseScheduleResponse{Schedule: p}, err
 }
 
-// ResumeSchedule lets a schedule go on.
-func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
+// ResumeSchedule resumes a schedule.
+func (g scheduleService) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
 	by, err := authorOf(ctx, "")
 	if err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeSchedule
 	return &pawlv1.ResumeScheduleResponse{Schedule: p}, err
 }
 
-// TriggerSchedule makes a task of a schedule now.
-func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerScheduleRequest) (*pawlv1.TriggerScheduleResponse, error) {
+// TriggerSchedule enqueues a schedule's task now.
+func (g scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerScheduleRequest) (*pawlv1.TriggerScheduleResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 		return nil, err
 	}
 	a, at, err := g.cfg.Schedules.TriggerSchedule(ctx, by, namespaceOf(ctx), r.GetName(), request)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +166,8 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
 }
 
-// ListScheduleHistory reads the history of a schedule.
-func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
+// ListScheduleHistory returns a page of the history of a schedule.
+func (g scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}

@@ -21,9 +21,9 @@ import (
 
 const (
 	defaultMaxConns = 20_000
-	// defaultMaxConnsPerAddress leaves room for others whatever one machine does, and lets a proxy have thousands of clients.
+	// defaultMaxConnsPerAddress keeps one machine from taking all connections, but lets a proxy have thousands of clients.
 	defaultMaxConnsPerAddress = 5_000
-	// headerTimeout is how long a connection may take for its first bytes, and a request for its headers.
+	// headerTimeout bounds a connection's first bytes, and a request's headers.
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 120 * time.Second
 	maxHTTPHeaders = 32 << 10
@@ -32,43 +32,43 @@ const (
 func (g *Gateway) newHTTP() *http.Server {
 	return &http.Server{
 		Handler:           lastIfAmbiguous(withTLS(g.withSQS(g.rest))),
-		ConnContext:       withGuest,
+		ConnContext:       withConn,
 		ReadHeaderTimeout: headerTimeout,
-		// There is no ReadTimeout: it would end the context of a long poll. REST gives each body a time of its own.
+		// There is no ReadTimeout: it would end the context of a long poll. REST sets a deadline for each body.
 		WriteTimeout:   rest.AnswerTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHTTPHeaders,
 		ErrorLog:       slogLines(g.log),
-		// net/http would answer OPTIONS * by itself, past the handler.
+		// net/http would answer OPTIONS * by itself, bypassing the handler.
 		DisableGeneralOptionsHandler: true,
 	}
 }
 
-// slogLines takes what net/http has to say.
+// slogLines returns a logger for net/http's messages.
 func slogLines(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
 
-// Serve answers what comes over a listener until Shutdown, which makes it return nil. The first bytes of a connection say
-// where it goes: gRPC begins with PRI, the rest is HTTP/1.1. So gRPC gets its own server, which is twice as fast as
-// the one within net/http.
+// Serve serves the connections of a listener until Shutdown, which makes it return nil. The first bytes of a connection decide the
+// protocol: gRPC begins with PRI, everything else is HTTP/1.1. So gRPC gets its own server, which is twice as fast as the one
+// within net/http.
 func (g *Gateway) Serve(l net.Listener) error {
-	if !g.door.open(l) {
+	if !g.acceptor.open(l) {
 		return errors.Join(http.ErrServerClosed, l.Close())
 	}
-	rpc, web := newPassage(l.Addr(), g.door.closed), newPassage(l.Addr(), g.door.closed)
+	rpc, web := newConnQueue(l.Addr(), g.acceptor.closed), newConnQueue(l.Addr(), g.acceptor.closed)
 	var servers sync.WaitGroup
 	servers.Go(func() { _ = g.grpc.Serve(rpc) })
-	servers.Go(func() { _ = g.grpc.Serve(g.inside) })
+	servers.Go(func() { _ = g.grpc.Serve(g.inProcess) })
 	servers.Go(func() { _ = g.http.Serve(web) })
-	err := g.door.accept(l, rpc, web)
-	g.door.close()
+	err := g.acceptor.accept(l, rpc, web)
+	g.acceptor.close()
 	servers.Wait()
 	return err
 }
 
-// Shutdown takes no new connections, lets calls and streams end until ctx does, and then cuts them off.
+// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.health.Shutdown()
-	g.door.close()
+	g.acceptor.close()
 	var ends sync.WaitGroup
 	ends.Go(func() {
 		if g.http.Shutdown(ctx) != nil {
@@ -87,24 +87,24 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 	})
 	ends.Wait()
 	cut := context.AfterFunc(ctx, g.stop)
-	g.work.Wait() // claims that nobody received are given back
+	g.work.Wait() // claims that nobody received are released
 	cut()
 	g.stop()
 }
 
-// Abort closes the listener and all connections at once, whatever runs, and lets nobody finish: for a process that must end
-// and perhaps can't, since its disk hangs.
+// Abort immediately closes the listener and all connections, whatever is running: for a process that must exit and may be unable to
+// finish, since its disk hangs.
 func (g *Gateway) Abort() {
-	g.door.close()
-	g.door.cut()
+	g.acceptor.close()
+	g.acceptor.cut()
 }
 
-// door accepts connections and sends each the right way.
-type door struct {
-	max  int
-	each int         // from one address
-	tls  *tls.Config // nil: plaintext
-	// authorities vouch for clients; nil: clients show no certificates
+// acceptor accepts connections and passes each to the right server.
+type acceptor struct {
+	max        int
+	perAddress int         // connections from one address
+	tls        *tls.Config // nil: plaintext
+	// authorities verify clients; nil: clients present no certificates
 	authorities func() *x509.CertPool
 	log         *slog.Logger
 	closed      chan struct{}
@@ -112,12 +112,12 @@ type door struct {
 	mu       sync.Mutex
 	listener net.Listener
 	shut     bool
-	guests   map[*guest]bool
-	from     map[netip.Prefix]int // guests by address, but for those of this machine
+	conns    map[*sniffedConn]bool
+	from     map[netip.Prefix]int // connections by address, except those from this machine
 }
 
-func newDoor(cfg Config) *door {
-	d := &door{max: cfg.MaxConns, each: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}, from: map[netip.Prefix]int{}}
+func newAcceptor(cfg Config) *acceptor {
+	d := &acceptor{max: cfg.MaxConns, perAddress: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), conns: map[*sniffedConn]bool{}, from: map[netip.Prefix]int{}}
 	if cfg.Certificate != nil {
 		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
 		d.authorities = cfg.ClientCertificates.Authorities
@@ -125,14 +125,14 @@ func newDoor(cfg Config) *door {
 	return d
 }
 
-func (d *door) open(l net.Listener) bool {
+func (d *acceptor) open(l net.Listener) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.listener = l
 	return !d.shut
 }
 
-func (d *door) close() {
+func (d *acceptor) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shut {
@@ -143,114 +143,114 @@ func (d *door) close() {
 	if d.listener != nil {
 		_ = d.listener.Close()
 	}
-	for c := range d.guests {
-		if !c.sorted {
+	for c := range d.conns {
+		if !c.routed {
 			_ = c.raw.Close()
 		}
 	}
 }
 
-// cut closes all connections, without TLS's word of farewell, which may have to wait.
-func (d *door) cut() {
+// cut closes all connections without TLS's close_notify, which may block.
+func (d *acceptor) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for c := range d.guests {
+	for c := range d.conns {
 		_ = c.raw.Close()
 	}
 }
 
-// acceptRest is the pause after a failed accept: mostly there are no file descriptors, which passes.
-const acceptRest = 50 * time.Millisecond
+// acceptRetryPause is the pause after a failed accept: usually there are no file descriptors left, which passes.
+const acceptRetryPause = 50 * time.Millisecond
 
-func (d *door) accept(l net.Listener, rpc, web *passage) error {
+func (d *acceptor) accept(l net.Listener, rpc, web *connQueue) error {
 	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
 			d.admit(conn, rpc, web)
-		case d.isShut():
+		case d.isClosed():
 			return nil
 		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
 			return err
 		default:
-			time.Sleep(acceptRest)
+			time.Sleep(acceptRetryPause)
 		}
 	}
 }
 
-func (d *door) isShut() bool {
+func (d *acceptor) isClosed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.shut
 }
 
-// admit turns a connection away if there are too many.
-func (d *door) admit(conn net.Conn, rpc, web *passage) {
+// admit rejects a connection if there are too many.
+func (d *acceptor) admit(conn net.Conn, rpc, web *connQueue) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	address := originOf(conn)
-	if d.shut || len(d.guests) >= d.max || address.IsValid() && d.from[address] >= d.each {
+	if d.shut || len(d.conns) >= d.max || address.IsValid() && d.from[address] >= d.perAddress {
 		_ = conn.Close()
 		return
 	}
 	if address.IsValid() {
 		d.from[address]++
 	}
-	c := &guest{Conn: conn, raw: conn, door: d, address: address}
+	c := &sniffedConn{Conn: conn, raw: conn, acceptor: d, address: address}
 	if d.tls != nil {
 		c.Conn = tls.Server(conn, d.tls)
 	}
-	d.guests[c] = true
-	go d.sort(c, rpc, web)
+	d.conns[c] = true
+	go d.route(c, rpc, web)
 }
 
-// preface is how every HTTP/2 connection begins: PRI * HTTP/2.0.
+// preface is the beginning of every HTTP/2 connection: PRI * HTTP/2.0.
 const preface = "PRI"
 
-// sort reads the first bytes of a connection, which under TLS makes the handshake, and sends it the right way.
-func (d *door) sort(c *guest, rpc, web *passage) {
+// route reads the first bytes of a connection, which under TLS includes the handshake, and passes it to the right server.
+func (d *acceptor) route(c *sniffedConn, rpc, web *connQueue) {
 	_ = c.raw.SetDeadline(time.Now().Add(headerTimeout))
-	_, err := io.ReadFull(c.Conn, c.room[:])
+	_, err := io.ReadFull(c.Conn, c.prefix[:])
 	_ = c.raw.SetDeadline(time.Time{})
 	if err != nil && d.tls != nil {
 		d.failed(c, err)
 	}
 	d.mu.Lock()
-	c.sorted = true
+	c.routed = true
 	d.mu.Unlock()
-	c.head = c.room[:]
+	c.head = c.prefix[:]
 	if encrypted, ok := c.Conn.(*tls.Conn); ok && err == nil {
 		state := encrypted.ConnectionState()
-		c.state, c.shown = &state, certificateOf(state.PeerCertificates, d.authorities)
+		c.state, c.clientCert = &state, certificateOf(state.PeerCertificates, d.authorities)
 	}
 	switch {
 	case err != nil:
 		_ = c.Close()
 	case string(c.head) == preface:
-		rpc.give(c)
+		rpc.deliver(c)
 	default:
 		c.framing = new(framing)
-		web.give(c)
+		web.deliver(c)
 	}
 }
 
-// guest is a connection whose first bytes were read already.
-type guest struct {
-	net.Conn          // what is spoken on: raw, or TLS over it
-	raw      net.Conn // as it was accepted
-	door     *door
-	room     [len(preface)]byte
+// sniffedConn is a connection whose first bytes have already been read.
+type sniffedConn struct {
+	net.Conn          // what to read from: raw, or TLS over it
+	raw      net.Conn // as accepted
+	acceptor *acceptor
+	prefix   [len(preface)]byte
 	head     []byte   // to be read again
-	framing  *framing // of HTTP/1.1; nil: it speaks gRPC
+	framing  *framing // for HTTP/1.1; nil: it speaks gRPC
 
-	state *tls.ConnectionState // of TLS; nil: plaintext
-	shown *auth.Certificate    // by the client; nil: none
+	state      *tls.ConnectionState // of TLS; nil: plaintext
+	clientCert *auth.Certificate    // the client's; nil: none
 
-	sorted  bool         // it has said what it is; guarded by door.mu
+	routed  bool         // whether the protocol is known; guarded by acceptor.mu
 	address netip.Prefix // zero: this machine's own
 }
 
-// originOf is what counts as the one source of a connection; zero: it comes from this machine, or from no address.
+// originOf returns what counts as the source of a connection; zero: this machine, or no address.
 func originOf(conn net.Conn) netip.Prefix {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil || at.Addr().Unmap().IsLoopback() {
@@ -259,7 +259,7 @@ func originOf(conn net.Conn) netip.Prefix {
 	return sourceNetwork(at.Addr())
 }
 
-func (c *guest) Read(b []byte) (n int, err error) {
+func (c *sniffedConn) Read(b []byte) (n int, err error) {
 	if len(c.head) > 0 {
 		n = copy(b, c.head)
 		c.head = c.head[n:]
@@ -272,19 +272,19 @@ func (c *guest) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-func (c *guest) Close() error {
-	c.door.leave(c)
+func (c *sniffedConn) Close() error {
+	c.acceptor.leave(c)
 	return c.Conn.Close()
 }
 
-// leave counts a guest no more. It may leave twice.
-func (d *door) leave(c *guest) {
+// leave stops counting a connection. It may be called twice.
+func (d *acceptor) leave(c *sniffedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.guests[c] {
+	if !d.conns[c] {
 		return
 	}
-	delete(d.guests, c)
+	delete(d.conns, c)
 	if !c.address.IsValid() {
 		return
 	}
@@ -293,20 +293,20 @@ func (d *door) leave(c *guest) {
 	}
 }
 
-// passage is the listener of one of the servers.
-type passage struct {
+// connQueue is the listener of one of the servers.
+type connQueue struct {
 	addr   net.Addr
 	conns  chan net.Conn
-	closed chan struct{} // the door's
+	closed chan struct{} // the acceptor's
 	own    chan struct{}
 	once   sync.Once
 }
 
-func newPassage(addr net.Addr, closed chan struct{}) *passage {
-	return &passage{addr: addr, conns: make(chan net.Conn), closed: closed, own: make(chan struct{})}
+func newConnQueue(addr net.Addr, closed chan struct{}) *connQueue {
+	return &connQueue{addr: addr, conns: make(chan net.Conn), closed: closed, own: make(chan struct{})}
 }
 
-func (p *passage) give(c net.Conn) {
+func (p *connQueue) deliver(c net.Conn) {
 	select {
 	case p.conns <- c:
 		return
@@ -316,7 +316,7 @@ func (p *passage) give(c net.Conn) {
 	_ = c.Close()
 }
 
-func (p *passage) Accept() (net.Conn, error) {
+func (p *connQueue) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -326,9 +326,9 @@ func (p *passage) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-func (p *passage) Close() error {
+func (p *connQueue) Close() error {
 	p.once.Do(func() { close(p.own) })
 	return nil
 }
 
-func (p *passage) Addr() net.Addr { return p.addr }
+func (p *connQueue) Addr() net.Addr { return p.addr }

@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pipes is a listener whose connections are in memory.
+// pipes is a listener with in-memory connections.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -127,7 +127,7 @@ func TestOneListenerForBothFaces(t *testing.T) {
 	})
 }
 
-// A node that is not ready says so to both kinds of probes, and serves what comes all the same.
+// A node that is not ready says so to both kinds of probes, but still serves calls.
 func TestReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -198,12 +198,12 @@ func TestQueuesThatCannotBeRead(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	f.cluster = task.Unavailable(time.Second, "no leader")
-	o := operators{Gateway: g}
+	o := operatorService{Gateway: g}
 	for name, call := range map[string]func() error{
 		"get":  func() error { _, err := o.GetQueue(t.Context(), &pawlv1.GetQueueRequest{Queue: "q"}); return err },
 		"list": func() error { _, err := o.ListQueues(t.Context(), &pawlv1.ListQueuesRequest{}); return err },
 		"tasks": func() error {
-			_, err := producers{Gateway: g}.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
+			_, err := producerService{Gateway: g}.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
 			return err
 		},
 	} {
@@ -213,7 +213,7 @@ func TestQueuesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The one table of refusals: what each looks like in gRPC and in REST.
+// The single table of refusals: what each looks like in gRPC and in REST.
 func TestRefusalsAsCodes(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -252,8 +252,8 @@ func TestRefusalsAsCodes(t *testing.T) {
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
 			t.Errorf("%v: retry after %v", c.err, e.RetryAfter)
 		}
-		if contract.FaceOf(e.Code).HTTP != c.http {
-			t.Errorf("%v: REST says %d, want %d", c.err, contract.FaceOf(e.Code).HTTP, c.http)
+		if contract.StatusOf(e.Code).HTTP != c.http {
+			t.Errorf("%v: REST says %d, want %d", c.err, contract.StatusOf(e.Code).HTTP, c.http)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func TestPanicEndsOneCall(t *testing.T) {
 	})
 }
 
-// What says nothing is cut off, and what says too little is too.
+// Connections that send nothing or too little are cut off.
 func TestSlowConnectionsAreCutOff(t *testing.T) {
 	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestSlowConnectionsAreCutOff(t *testing.T) {
 	}
 }
 
-// Also where nobody reads the body: the server reads on behind the handler.
+// Even if no handler reads the body: the server keeps reading after the handler.
 func TestSlowBodyIsRefused(t *testing.T) {
 	for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks?x=1", "/healthz"} {
 		t.Run(path, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestSlowBodyIsRefused(t *testing.T) {
 	}
 }
 
-// A long poll may outlast the limits that other calls have.
+// A long poll may outlast the time limits of other calls.
 func TestLongPollOutlastsTheBodyTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -359,7 +359,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.door.max = 2
+		g.acceptor.max = 2
 		var conns []net.Conn
 		for range 3 {
 			c, _ := l.dial(t.Context(), "")
@@ -379,7 +379,7 @@ func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 	})
 }
 
-// Shutdown lets a call end that is under way, and cuts a stream off at its deadline.
+// Shutdown lets calls in progress end, and cuts off a stream at its deadline.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -443,7 +443,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Abort cuts off whoever is connected, with no call let end, and lets nobody in.
+// Abort disconnects everybody without waiting for calls, and admits nobody.
 func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -454,7 +454,7 @@ func TestAbort(t *testing.T) {
 		if err := stream.Send(&pawlv1.WorkRequest{Hello: hello("q"), Grant: 1}); err != nil {
 			t.Fatal(err)
 		}
-		idle, _ := l.dial(t.Context(), "") // has not said what it is
+		idle, _ := l.dial(t.Context(), "") // it has sent nothing yet
 		web, _ := l.dial(t.Context(), "")
 		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
 		synctest.Wait()
@@ -480,7 +480,7 @@ func TestAbort(t *testing.T) {
 	})
 }
 
-// Who watches a node's health is told of a change within two seconds, without asking.
+// A watcher of a node's health is notified of a change within two seconds, without asking.
 func TestReadinessIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := newGateway(newFake()), newPipes()
@@ -515,12 +515,12 @@ func TestReadinessIsWatched(t *testing.T) {
 	})
 }
 
-// The first bytes of a connection, which were looked at, are read first, in pieces of any size.
+// The first bytes of a connection, which were examined, are read first, in pieces of any size.
 func TestHeadsAreReadAgain(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	go func() { _, _ = there.Write([]byte("cd")); there.Close() }()
-	g := &guest{Conn: here, head: []byte("ab")}
+	g := &sniffedConn{Conn: here, head: []byte("ab")}
 	var got []byte
 	for b := make([]byte, 1); ; {
 		n, err := g.Read(b)
@@ -531,29 +531,29 @@ func TestHeadsAreReadAgain(t *testing.T) {
 	if string(got) != "abcd" {
 		t.Errorf("read %q", got)
 	}
-	if c := certificateOfREST(withGuest(t.Context(), here)); c != nil {
+	if c := certificateOfREST(withConn(t.Context(), here)); c != nil {
 		t.Errorf("a connection that is no guest's shows %v", c)
 	}
 }
 
-// A client within the process does not wait for a gateway for longer than it wants, nor for one that has ended.
+// A client within the process waits for a gateway no longer than its context, nor for one that has ended.
 func TestDialInsideEnds(t *testing.T) {
 	g := newGateway(newFake())
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if c, err := g.DialInside(gone, "h"); c != nil || !errors.Is(err, context.Canceled) {
+	if c, err := g.DialInProcess(gone, "h"); c != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who is gone: %v, %v", c, err)
 	}
 	g.Shutdown(context.Background())
-	if c, err := g.DialInside(t.Context(), "h"); c != nil || !errors.Is(err, net.ErrClosed) {
+	if c, err := g.DialInProcess(t.Context(), "h"); c != nil || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a gateway that has ended: %v, %v", c, err)
 	}
-	if a := insideAddr("h"); a.Network() != "inside" || a.String() != "h" || (insideConn{from: a}).RemoteAddr() != a {
+	if a := inProcessAddr("h"); a.Network() != "inside" || a.String() != "h" || (inProcessConn{from: a}).RemoteAddr() != a {
 		t.Errorf("the address is %s of %s", a, a.Network())
 	}
 }
 
-// badListener fails to accept as it is told to, and then accepts nothing.
+// badListener fails to accept as scripted, and then accepts nothing.
 type badListener struct {
 	*pipes
 	fails []error
@@ -568,7 +568,7 @@ func (l *badListener) Accept() (net.Conn, error) {
 	return l.pipes.Accept()
 }
 
-// A failed accept is tried again after a while. A listener that is closed ends the server, and what came over it.
+// A failed accept is retried after a while. A closed listener ends the server, and its connections.
 func TestListenersThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake())
@@ -576,12 +576,12 @@ func TestListenersThatFail(t *testing.T) {
 		served, began := make(chan error, 1), time.Now()
 		go func() { served <- g.Serve(l) }()
 		c, err := l.dial(t.Context(), "")
-		if took := time.Since(began); err != nil || took != 2*acceptRest {
-			t.Errorf("accepted after %v, want %v (%v)", took, 2*acceptRest, err)
+		if took := time.Since(began); err != nil || took != 2*acceptRetryPause {
+			t.Errorf("accepted after %v, want %v (%v)", took, 2*acceptRetryPause, err)
 		}
 		_ = l.Close()
-		if err := <-served; !errors.Is(err, net.ErrClosed) || !g.door.isShut() {
-			t.Errorf("with a closed listener it ends with %v, its door shut: %t", err, g.door.isShut())
+		if err := <-served; !errors.Is(err, net.ErrClosed) || !g.acceptor.isClosed() {
+			t.Errorf("with a closed listener it ends with %v, its door shut: %t", err, g.acceptor.isClosed())
 		}
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Error("a connection that had said nothing is open")
@@ -598,16 +598,16 @@ func TestListenersThatFail(t *testing.T) {
 	})
 }
 
-// A connection that nobody takes any more is closed.
+// A connection that no server accepts any more is closed.
 func TestPassagesClose(t *testing.T) {
-	for what, end := range map[string]func(closed chan struct{}, p *passage){
-		"the door": func(closed chan struct{}, _ *passage) { close(closed) }, "the server": func(_ chan struct{}, p *passage) { _ = p.Close() },
+	for what, end := range map[string]func(closed chan struct{}, p *connQueue){
+		"the door": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) { _ = p.Close() },
 	} {
 		closed := make(chan struct{})
-		p := newPassage(nil, closed)
+		p := newConnQueue(nil, closed)
 		here, there := net.Pipe()
 		end(closed, p)
-		p.give(there)
+		p.deliver(there)
 		if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("%s has closed: %v", what, err)
 		}
@@ -617,16 +617,17 @@ func TestPassagesClose(t *testing.T) {
 	}
 }
 
-// panickyLeaders are not to be found.
+// panickyLeaders panics when asked for a leader.
 type panickyLeaders struct{ Broker }
 
 func (panickyLeaders) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
-// Who may not know of the cluster hears whether a node is ready, and nothing of its shards; so does one who shows a wrong token.
+// A caller who may not know of the cluster learns whether a node is ready, and nothing of its shards; so does one with a wrong
+// token.
 func TestReadinessTellsStrangersLittle(t *testing.T) {
-	k := newKeys()
-	k.cut("boss", auth.Everything)
-	k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	k := newTokenSet()
+	k.add("boss", auth.Everything)
+	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
 	g := lockedGateway(t, k)
 	g.broker = panickyLeaders{g.broker}
 	if w := knock(g, "GET", "/readyz", k.secret["boss"], ""); w.Code != http.StatusInternalServerError {

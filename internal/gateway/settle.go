@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Ack ends a task with success.
-func (g workers) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
+// Ack completes a task successfully.
+func (g workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
 	call, err := ackOf(namespaceOf(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
@@ -24,8 +24,8 @@ func (g workers) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResp
 	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State)}, nil
 }
 
-// Fail ends an attempt without success.
-func (g workers) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
+// Fail ends an attempt as failed.
+func (g workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
 	call, err := failOf(namespaceOf(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (g workers) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailR
 	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
 }
 
-// Extend moves the end of a lease to later.
-func (g workers) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
+// Extend extends a lease.
+func (g workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
 	call, err := extendOf(namespaceOf(ctx), r)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (g workers) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.E
 }
 
 // Release gives a task back.
-func (g workers) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
+func (g workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
 	call, err := releaseOf(namespaceOf(ctx), r)
 	if err != nil {
 		return nil, err
@@ -63,14 +63,14 @@ func (g workers) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1
 	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
 }
 
-// settleOne runs one verb; span names the one that it has, if it ends the claim.
+// settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".
 func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
 	if span != "" {
 		told := g.traceSettle(ctx, span, &call.Hold)
 		defer func() { told.end(err) }()
 	}
 	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return broker.Settled{}, err
 	}
@@ -83,8 +83,8 @@ func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle
 	return got[0], got[0].Err
 }
 
-// Settle runs many verbs on claims, each answered by itself.
-func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.SettleResponse, error) {
+// Settle runs many verbs on claims. Each has its own result.
+func (g workerService) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.SettleResponse, error) {
 	if err := checkSettle(r); err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func checkSettle(r *pawlv1.SettleRequest) error {
 	return nil
 }
 
-// settleBatch gathers the items of one or more requests for the broker.
+// settleBatch collects the items of one or more requests for the broker.
 type settleBatch struct {
 	calls   []broker.Settle
-	answers []*pawlv1.Settled // of each call
+	answers []*pawlv1.Settled // one per call
 }
 
-// add reads a request's items. Its answer is complete after run.
+// add decodes a request's items. The response it returns is complete after run.
 func (b *settleBatch) add(g *Gateway, ns string, r *pawlv1.SettleRequest) *pawlv1.SettleResponse {
 	room := make([]pawlv1.Settled, settleItems(r))
 	next := func(id, token string) *pawlv1.Settled {
@@ -124,7 +124,7 @@ func (b *settleBatch) add(g *Gateway, ns string, r *pawlv1.SettleRequest) *pawlv
 		return to
 	}
 	out := &pawlv1.SettleResponse{}
-	// An extension goes before the end of the same claim: it may bring the last checkpoint.
+	// Extensions go first: one may carry the last checkpoint of a claim that the same request ends.
 	for _, i := range r.GetExtends() {
 		call, err := extendOf(ns, i)
 		out.Extends = append(out.Extends, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
@@ -156,13 +156,13 @@ func (b *settleBatch) item(g *Gateway, to *pawlv1.Settled, call broker.Settle, e
 	return to
 }
 
-// run asks the shards of the batch at the same time.
+// run asks the shards of the batch in parallel.
 func (b *settleBatch) run(ctx context.Context, g *Gateway) {
 	parts := b.byShard()
 	each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Settle(ctx, p.calls[0].Hold.ID.Shard(), p.calls)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		if err != nil {
 			refused := g.itemError(err)
 			for _, to := range p.answers {
@@ -177,7 +177,7 @@ func (b *settleBatch) run(ctx context.Context, g *Gateway) {
 	})
 }
 
-// tell says which claims are over, and which leases end later.
+// tell calls ended for claims that are over, and extended for leases that end later.
 func (b *settleBatch) tell(ended func(*broker.Hold), extended func(task.ID, task.Token, time.Time)) {
 	for i := range b.calls {
 		c := &b.calls[i]
@@ -190,7 +190,7 @@ func (b *settleBatch) tell(ended func(*broker.Hold), extended func(task.ID, task
 	}
 }
 
-// byShard parts a batch. Mostly it lies in one shard and stays as it is.
+// byShard splits a batch by shard. Usually there is only one shard, and the batch stays as it is.
 func (b *settleBatch) byShard() (parts []*settleBatch) {
 	if len(b.calls) == 0 {
 		return nil

@@ -15,13 +15,13 @@ type shareBook struct {
 	states map[string]*shareState
 }
 
-// shareState is the credit of the queues of one set. A claim holds it from its plan to its end.
+// shareState is the credit of the queues of one set. A claim holds the lock from its plan to its end.
 type shareState struct {
 	sync.Mutex
 	credit []int
 }
 
-// maxShares bounds how many sets are remembered. Beyond it all are forgotten, which costs each less than one turn.
+// maxShares bounds how many sets are remembered. Beyond it all are dropped, which costs each less than one turn.
 const maxShares = 10_000
 
 func (b *shareBook) of(c broker.ClaimCall) *shareState {
@@ -46,8 +46,8 @@ func (b *shareBook) of(c broker.ClaimCall) *shareState {
 	return s
 }
 
-// plan shares n tasks among the queues by smooth weighted round robin, moving credit on. An empty queue gives what it
-// gave already and saves no credit.
+// plan distributes n tasks over the queues by smooth weighted round robin, advancing credit. An empty queue provides what it
+// already gave and accrues no credit.
 func plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (want []int) {
 	want = make([]int, len(queues))
 	for range n {
@@ -72,8 +72,8 @@ func plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (
 	return want
 }
 
-// account moves credit on by what each queue gave. One that has more, but was not asked for it since the claim had its bytes, is owed
-// its share.
+// account advances credit by what each queue gave. A queue that has more, but was not asked because the claim had reached its
+// bytes, is owed its share.
 func account(credit []int, queues []broker.Share, got []int, empty []bool) {
 	left := slices.Clone(got)
 	for {

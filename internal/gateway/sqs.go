@@ -16,7 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// sqsNeeds has a row for each action of the SQS door. Whoever sends or receives may look at a queue, since clients do before.
+// sqsNeeds has a row for each SQS action. Whoever may send or receive may also read a queue's attributes, since clients do so
+// first.
 var sqsNeeds = map[string]need{
 	"SendMessage":                  {ofQueues, produce, false},
 	"SendMessageBatch":             {ofQueues, produce, false},
@@ -43,7 +44,7 @@ var sqsNeeds = map[string]need{
 	"ListMessageMoveTasks":         {ofQueues, operate | observe, false},
 }
 
-// withSQS answers what is for the SQS door, if there is one.
+// withSQS serves SQS requests, if enabled.
 func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	if !g.cfg.SQS {
 		return next
@@ -56,7 +57,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 			return
 		}
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not on connections in memory
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not supported by in-memory connections
 		}
 		err := g.misdirected(r)
 		if err == nil && guard.Check(r) != nil {
@@ -66,7 +67,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	})
 }
 
-// sqsCall runs an action as a call; as webCall does a request of REST.
+// sqsCall runs an action as a call, as webCall does for REST.
 func (g *Gateway) sqsCall(r *http.Request, handle func(context.Context, sqs.Caller) error) (refusal *task.Error) {
 	began := time.Now()
 	ctx, c := begin(r.Context(), "sqs", "unknown")
@@ -93,7 +94,7 @@ func (g *Gateway) runSQSCall(ctx context.Context, c *call, handle func(context.C
 	return handle(ctx, s)
 }
 
-// sqsCore is what the door needs of the gateway: the calls of the API, in the broker's words.
+// sqsCore implements sqs.Core on the gateway.
 type sqsCore struct{ *Gateway }
 
 func (g sqsCore) Namespace(ctx context.Context) string { return namespaceOf(ctx) }
@@ -102,7 +103,8 @@ func (g sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, 
 	return g.large.Reserve(ctx, namespaceOf(ctx), n)
 }
 
-// Queue finds a queue, mostly in this node's copy: a queue that was made elsewhere a moment ago is asked for.
+// Queue returns a queue, usually from this node's copy. One that is missing there, perhaps created elsewhere a moment ago, is
+// looked up.
 func (g sqsCore) Queue(ctx context.Context, name string) (cluster.Queue, bool, error) {
 	if err := mayUse(ctx, name); err != nil {
 		return cluster.Queue{}, false, err
@@ -126,7 +128,7 @@ func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.Qu
 	return err
 }
 
-// DropQueue deletes a queue with all that lies in it.
+// DropQueue deletes a queue with everything in it.
 func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
 	by, err := authorOf(ctx, "")
 	if err != nil {
@@ -146,7 +148,7 @@ func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
 	return g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name)
 }
 
-// Purge ends all that waits or is claimed.
+// Purge ends all waiting and claimed tasks.
 func (g sqsCore) Purge(ctx context.Context, q cluster.Queue) error {
 	by, err := authorOf(ctx, "")
 	if err != nil {
@@ -163,7 +165,7 @@ func (g sqsCore) Purge(ctx context.Context, q cluster.Queue) error {
 	return nil
 }
 
-// cancelClaimed cancels the claimed tasks that a queue has in a shard now.
+// cancelClaimed cancels the tasks of a queue that are claimed in a shard now.
 func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
 	list := broker.TaskList{OnShard: onShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, Limit: contract.MaxSettle}
 	for {
@@ -172,7 +174,7 @@ func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32
 			return err
 		}
 		for _, v := range out.Page.Tasks {
-			_, err := g.order(ctx, by, broker.Cancel, v.ID)
+			_, err := g.runOnTask(ctx, by, broker.Cancel, v.ID)
 			if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
 				return err
 			}
@@ -188,7 +190,7 @@ func (g sqsCore) Depth(ctx context.Context, q cluster.Queue) (broker.QueueInfo, 
 	return sum, err
 }
 
-// Enqueue makes tasks of one queue, each answered by itself. The specs are filled.
+// Enqueue enqueues tasks of one queue, with defaults already filled in. Each has its own result.
 func (g sqsCore) Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	var parts []*shardTasks
@@ -208,7 +210,7 @@ func (g sqsCore) Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec
 	}
 	errs := each(len(parts), func(n int) error {
 		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, namespaceOf(ctx), parts[n].specs)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		for i := range got {
 			out[parts[n].index[i]] = got[i]
 		}
@@ -225,7 +227,7 @@ func (g sqsCore) Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec
 	return out
 }
 
-// Claim takes tasks as a worker of a single call does.
+// Claim claims tasks as a unary claim does.
 func (g sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	c.Namespace, c.MaxBytes = namespaceOf(ctx), contract.MaxClaimBytes
 	waits(ctx, wait)
@@ -242,7 +244,7 @@ func (g sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	return got, nil
 }
 
-// Settle ends or extends claims, each answered by itself.
+// Settle ends or extends claims. Each has its own result.
 func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Settled {
 	out := make([]broker.Settled, len(calls))
 	byShard := map[uint32][]int{}
@@ -256,7 +258,7 @@ func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Set
 			some[n] = calls[i]
 		}
 		got, at, err := g.broker.Settle(ctx, shard, some)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		for n, i := range index {
 			if err != nil {
 				out[i].Err = err
@@ -269,7 +271,7 @@ func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Set
 	return out
 }
 
-// noteSettled keeps the registry of workers in step.
+// noteSettled updates the worker registry.
 func (g sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
 	switch {
 	case s.Err == nil && c.Verb == broker.Extend:
@@ -279,10 +281,10 @@ func (g sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
 	}
 }
 
-// FirstClaimed is when the first of a task's claims began that it remembers; zero: it has ended, or remembers none.
+// FirstClaimed returns when the earliest recorded claim of a task began; zero: the task has ended, or none is recorded.
 func (g sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error) {
 	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, 0)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil || len(v.Attempts) == 0 {
 		return time.Time{}, err
 	}
@@ -308,13 +310,13 @@ func (g sqsCore) StartOperation(ctx context.Context, spec broker.OperationSpec) 
 	return err
 }
 
-// Operations reads operations, newest first.
+// Operations returns operations, newest first.
 func (g sqsCore) Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error) {
 	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: onShard(ctx, 0), ID: below, Limit: limit})
 	return list.Page, err
 }
 
-// AbortOperation ends an operation.
+// AbortOperation aborts an operation.
 func (g sqsCore) AbortOperation(ctx context.Context, id task.ID) error {
 	by, err := authorOf(ctx, "")
 	if err != nil {

@@ -11,27 +11,27 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// sqsCaller is who makes a call at the SQS door: known by the access key of a token, or by a token itself. What admit does at once it does
-// step by step, since a signature covers the body, and a form names its action there.
+// sqsCaller is the caller of an SQS action, identified by a token's access key or by a token itself. It does step by step what
+// admit does in one, since a signature covers the body, and a form names its action there.
 type sqsCaller struct {
 	g         *Gateway
 	c         *call
 	ctx       context.Context
-	signature *sigv4.Signature // nil: none is to be verified
-	secret    string           // of its access key
+	signature *sigv4.Signature // nil: there is none to verify
+	secret    string           // of the access key
 	entered   bool
-	stay      func() // nil: it does not last
+	stay      func() // nil: not a long call
 }
 
-// signedHeaders decide what a call does: they must be signed.
+// signedHeaders change what a call does: they must be signed.
 var signedHeaders = []string{"X-Amz-Target", headerNamespace}
 
-// enter finds out who says to be calling, and takes a place among the calls of the namespace. The body is not touched: only callers with
-// an access key that is good have theirs read.
+// enter identifies the alleged caller, and takes a slot among the calls of the namespace. It does not touch the body: only the
+// bodies of callers with a valid access key are read.
 func (s *sqsCaller) enter(ctx context.Context) (context.Context, error) {
 	g, c := s.g, s.c
-	shows := shownByREST(c.web)
-	v, err := s.visitor(shows)
+	shows := restCredentials(c.web)
+	v, err := s.authenticate(shows)
 	if err != nil {
 		g.refused(ctx, c, err, s.signed() || len(shows.tokens) > 0)
 		return ctx, err
@@ -43,15 +43,15 @@ func (s *sqsCaller) enter(ctx context.Context) (context.Context, error) {
 		return ctx, tooManyCalls(g.calls, own)
 	}
 	s.entered = true
-	c.visitor, s.ctx = v, task.WithScope(ctx, v.Scope())
+	c.principal, s.ctx = v, task.WithScope(ctx, v.Scope())
 	return s.ctx, nil
 }
 
 func (s *sqsCaller) signed() bool { return sigv4.IsSigned(s.c.web) }
 
-func (s *sqsCaller) visitor(shows shown) (visitor, error) {
-	if !s.signed() || !s.g.keeper.On() { // any signature will do where no token is wanted
-		v, err := s.g.visitor(shows)
+func (s *sqsCaller) authenticate(shows callCredentials) (principal, error) {
+	if !s.signed() || !s.g.auth.TokensRequired() { // any signature will do where no token is required
+		v, err := s.g.authenticate(shows)
 		if e, ok := task.AsError(err); ok && e.Code == task.CodeUnauthenticated && len(shows.tokens) == 0 {
 			own := *e
 			own.Reason = sqs.ReasonUnsigned
@@ -61,19 +61,19 @@ func (s *sqsCaller) visitor(shows shown) (visitor, error) {
 	}
 	signature, err := sigv4.Parse(s.c.web)
 	if err != nil {
-		return visitor{}, unsigned(err)
+		return principal{}, unsigned(err)
 	}
-	v, secret, err := s.g.keeper.FindSigner(signature.AccessKey)
+	v, secret, err := s.g.auth.FindSigner(signature.AccessKey)
 	if err != nil {
-		return visitor{}, err
+		return principal{}, err
 	}
-	if v != auth.Anybody {
+	if v != auth.Anonymous {
 		s.signature, s.secret = signature, secret
 	}
-	return visitor{Visitor: v}, nil
+	return principal{Principal: v}, nil
 }
 
-// unsigned is an error of a signature as a refusal.
+// unsigned converts an error of a signature to a refusal.
 func unsigned(err error) error {
 	e, ok := errors.AsType[*sigv4.Error](err)
 	if !ok {
@@ -88,32 +88,32 @@ func (s *sqsCaller) Verify(body []byte) error {
 		return nil
 	}
 	wrong := s.signature.Verify(s.c.web, body, s.secret, time.Now(), signedHeaders...)
-	s.g.keeper.Signed(s.c.visitor.Visitor, wrong)
+	s.g.auth.SignatureChecked(s.c.principal.Principal, wrong)
 	if wrong == nil {
 		return nil
 	}
 	err := unsigned(wrong)
-	s.c.visitor = visitor{Visitor: auth.Anybody} // it is not known who it was
+	s.c.principal = principal{Principal: auth.Anonymous} // it is not known who it was
 	s.g.refused(s.ctx, s.c, err, true)
 	return err
 }
 
-// May implements sqs.Caller.
-func (s *sqsCaller) May(action string) (context.Context, error) {
+// Authorize implements sqs.Caller.
+func (s *sqsCaller) Authorize(action string) (context.Context, error) {
 	g, c, n := s.g, s.c, sqsNeeds[action]
 	c.method = action
-	if err := c.visitor.may(n); err != nil {
-		g.keeper.Denied()
+	if err := c.principal.may(n); err != nil {
+		g.auth.Denied()
 		g.refused(s.ctx, c, err, false)
 		return s.ctx, err
 	}
-	if n.countsAsRequest(c.visitor) {
-		if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
+	if n.countsAsRequest(c.principal) {
+		if err := g.rates.take(c.namespace, g.auth.Quotas(c.namespace), 1, 0); err != nil {
 			return s.ctx, err
 		}
 	}
-	if n.lasts { // also while no token is wanted: that may change
-		s.ctx, s.stay = g.keeper.Stay(s.ctx, c.visitor.Visitor, c.visitor.certificate)
+	if n.lasts { // also while no token is required: that may change
+		s.ctx, s.stay = g.auth.Track(s.ctx, c.principal.Principal, c.principal.certificate)
 	}
 	return s.ctx, nil
 }

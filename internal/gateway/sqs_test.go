@@ -33,7 +33,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Each action of the SQS door says who may do it, and nothing else stands in the table.
+// Every SQS action says who may use it, and the table has nothing else.
 func TestSQSAccessTable(t *testing.T) {
 	if rows, actions := slices.Sorted(maps.Keys(sqsNeeds)), sqs.Actions(); !slices.Equal(rows, actions) || len(actions) != 23 {
 		t.Errorf("the table has rows for %q, the door serves %q", rows, actions)
@@ -48,19 +48,19 @@ func TestSQSAccessTable(t *testing.T) {
 	}
 }
 
-// The stories of the SQS door are in testdata/sqs. Each call says what it does, and by which token, or by whose access key it is signed.
+// The stories of SQS are in testdata/sqs. Each call states the action, and the token that it sends or whose access key signs it.
 func TestSQS(t *testing.T) {
 	datadriven.Walk(t, "testdata/sqs", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &sqsStory{restStory: restStory{t: t, f: newFake(1)}, k: newKeys()}
-			s.k.cut("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
-			s.k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"mail*"}})
-			s.k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
+			s := &sqsStory{restStory: restStory{t: t, f: newFake(1)}, k: newTokenSet()}
+			s.k.add("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
+			s.k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"mail*"}})
+			s.k.add("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
 			for i := range s.k.tokens {
 				s.k.tokens[i].SQS = true
 			}
 			s.k.tell()
-			s.f.door = s.k.door
+			s.f.auth = s.k.auth
 			s.g = newGateway(s.f)
 			s.g.cfg.SQS, s.g.log = true, slog.New(slog.NewTextHandler(&s.log, nil))
 			s.door = s.g.withSQS(http.NotFoundHandler())
@@ -72,9 +72,9 @@ func TestSQS(t *testing.T) {
 
 type sqsStory struct {
 	restStory
-	k        *keys
+	k        *tokenSet
 	door     http.Handler
-	receipts []string // of messages, in the order in which they came; $0 in a body stands for the first
+	receipts []string // of messages, in order of arrival; $0 in a body stands for the first
 	move     string   // the handle of the last move task, which is random; $move stands for it
 	log      strings.Builder
 }
@@ -83,12 +83,12 @@ func (s *sqsStory) step(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "sqs":
 		return s.sqs(d)
-	case "quota": // requests a second; 0: none
+	case "quota": // requests per second; 0: none
 		var q task.Quotas
 		d.ScanArgs(t, "requests", &q.Requests)
-		s.k.door.Replace(auth.Access{Tokens: s.k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
+		s.k.auth.Replace(auth.Access{Tokens: s.k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
 		return ""
-	case "counted": // what the node tells of its calls and callers
+	case "counted": // what the node reports of its calls and callers
 		return fmt.Sprintf("%d calls, %d workers\n", s.g.calls.InUse(), len(s.f.registry.Counts()))
 	}
 	return s.restStory.step(t, d)
@@ -100,7 +100,7 @@ var (
 )
 
 func (s *sqsStory) sqs(d *datadriven.TestData) string {
-	s.k.door.Heard(time.Now())
+	s.k.auth.Refreshed(time.Now())
 	body := strings.ReplaceAll(d.Input, "$move", s.move)
 	for i, r := range s.receipts {
 		body = strings.ReplaceAll(body, fmt.Sprintf("$%d", i), r)
@@ -137,7 +137,7 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(), `"TaskHandle":"$$move"`))) + "\n"
 }
 
-// Where no token is wanted the door, too, answers to known hosts only.
+// Where no token is required SQS, too, accepts known hosts only.
 func TestSQSKeepsToItsHosts(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.SQS = true
@@ -153,7 +153,7 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 	}
 }
 
-// sqsCalls are all that the door asks of the gateway, of a queue with a claimed task.
+// sqsCalls are all requests that package sqs makes to the gateway, about a queue with a claimed task.
 var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q cluster.Queue, c broker.Claimed) error{
 	"find a queue": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
 		_, _, err := g.Queue(ctx, "other")
@@ -200,13 +200,13 @@ var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q cluster.Queue, 
 	},
 }
 
-// startSQSCall prepares a call of the door.
+// startSQSCall prepares an SQS call.
 func startSQSCall(t *testing.T) (*fake, sqsCore, cluster.Queue, broker.Claimed) {
 	f := newFake(1, 2)
 	g := newGateway(f)
 	ctx, _ := begin(t.Context(), "sqs", "test")
 	put(t, g, ctx, "q", 2, "1")
-	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 2}); err != nil {
+	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 2}); err != nil {
 		t.Fatal(err)
 	}
 	core := sqsCore{g}
@@ -225,7 +225,7 @@ func startSQSCall(t *testing.T) (*fake, sqsCore, cluster.Queue, broker.Claimed) 
 	return f, core, q, got[0]
 }
 
-// The SQS door hears of anything that fails.
+// Package sqs gets the error of anything that fails.
 func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 	for what, do := range sqsCalls {
 		for nth := 0; ; nth++ { // 0: none fails
@@ -252,7 +252,7 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 	}
 }
 
-// Whoever changes something at the SQS door says once who acts, or nothing is done.
+// An SQS action that changes something has one actor, or nothing is done.
 func TestWhoActsAtTheSQSDoor(t *testing.T) {
 	for what, do := range sqsCalls {
 		f, g, q, c := startSQSCall(t)
@@ -276,7 +276,7 @@ func TestWhoActsAtTheSQSDoor(t *testing.T) {
 	}
 }
 
-// A purge ends what is claimed in each part of a queue.
+// A purge ends the claimed tasks in every part of a queue.
 func TestPurgeEndsClaims(t *testing.T) {
 	f, g, q, c := startSQSCall(t)
 	for _, x := range f.tasks {
@@ -296,7 +296,7 @@ func TestPurgeEndsClaims(t *testing.T) {
 	}
 }
 
-// A queue is dropped with what is dead in each of its parts.
+// Dropping a queue discards the dead letters in each of its parts.
 func TestDropEndsDeadLetters(t *testing.T) {
 	f, g, q, _ := startSQSCall(t)
 	states := []task.State{task.Dead, task.Poisoned}
@@ -315,7 +315,7 @@ func TestDropEndsDeadLetters(t *testing.T) {
 	}
 }
 
-// A task's first claim is the first that it remembers.
+// A task's first claim is the earliest that is recorded.
 func TestFirstClaimed(t *testing.T) {
 	f, g, _, c := startSQSCall(t)
 	ctx, _ := begin(t.Context(), "sqs", "test")
@@ -331,7 +331,7 @@ func TestFirstClaimed(t *testing.T) {
 	}
 }
 
-// What is not for the SQS door goes past it, and a namespace has no more calls under way there than anywhere.
+// Other requests bypass SQS, and a namespace has no more concurrent calls there than anywhere.
 func TestPastTheSQSDoor(t *testing.T) {
 	g := newGateway(newFake())
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
@@ -362,17 +362,17 @@ func TestPastTheSQSDoor(t *testing.T) {
 	}
 }
 
-// Who uses what stands in a signature that can't be read is told its code; any other error is as it was.
+// An error of a malformed signature is reported with its code; any other error stays as it was.
 func TestUnsigned(t *testing.T) {
 	if err := unsigned(io.ErrNoProgress); err != io.ErrNoProgress {
 		t.Errorf("another error: %v", err)
 	}
 }
 
-// An action that lasts ends with the token of its caller, and nothing of it stays when it has ended.
+// A long action ends with the token of its caller, and leaves nothing behind.
 func TestActionsThatLast(t *testing.T) {
-	k := newKeys()
-	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
+	k := newTokenSet()
+	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
 	g := lockedGateway(t, k)
 	for action, lasts := range map[string]bool{"ReceiveMessage": true, "SendMessage": false} {
 		k.tell()
@@ -385,7 +385,7 @@ func TestActionsThatLast(t *testing.T) {
 			if _, err := s.enter(ctx); err != nil {
 				t.Fatal(err)
 			}
-			ctx, err := s.May(action)
+			ctx, err := s.Authorize(action)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,16 +396,16 @@ func TestActionsThatLast(t *testing.T) {
 			t.Errorf("%s has ended: %v, %d calls are under way", action, left.Err(), g.calls.InUse())
 		}
 		s, revoked := enter()
-		k.door.Replace(auth.Access{Namespaces: []string{"team"}})
-		k.door.Heard(time.Now())
+		k.auth.Replace(auth.Access{Namespaces: []string{"team"}})
+		k.auth.Refreshed(time.Now())
 		if (revoked.Err() != nil) != lasts {
 			t.Errorf("the token of %s was revoked: %v", action, revoked.Err())
 		}
 		s.leave()
 	}
-	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // what ends claims is not counted as a request
-		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
-		k.door.Heard(time.Now())
+	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // settling is not counted as a request
+		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
+		k.auth.Refreshed(time.Now())
 		g.rates = newRates(1)
 		for i := range 9 {
 			ctx, c := begin(t.Context(), "sqs", "test")
@@ -415,7 +415,7 @@ func TestActionsThatLast(t *testing.T) {
 			if _, err := s.enter(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.May(action); (err == nil) != (i < most) {
+			if _, err := s.Authorize(action); (err == nil) != (i < most) {
 				t.Errorf("%s for the %d. time in a second: %v", action, i+1, err)
 			}
 			s.leave()
@@ -430,11 +430,11 @@ func TestActionsThatLast(t *testing.T) {
 	if _, err := s.enter(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.May("DeleteQueue"); err == nil {
+	if _, err := s.Authorize("DeleteQueue"); err == nil {
 		t.Error("a worker may delete queues")
 	}
-	if _, from := k.door.Refused(); from != "192.0.2.44" || k.door.Failed(auth.FailedRights) != 1 {
-		t.Errorf("%d were refused, the last from %q", k.door.Failed(auth.FailedRights), from)
+	if _, from := k.auth.Refused(); from != "192.0.2.44" || k.auth.Failed(auth.FailedRights) != 1 {
+		t.Errorf("%d were refused, the last from %q", k.auth.Failed(auth.FailedRights), from)
 	}
 	s.leave()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Stats is what the gateway needs of what the nodes have counted. Missing names nodes that did not answer.
+// Stats is what the gateway needs of the nodes' statistics. Missing names nodes that did not answer.
 type Stats interface {
 	Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string)
 	// Briefs are in the order of the names.
@@ -30,13 +30,13 @@ type Stats interface {
 	TypeStats
 }
 
-// statisticians is the StatsService.
-type statisticians struct {
+// statsService implements StatsService.
+type statsService struct {
 	pawlv1.UnimplementedStatsServiceServer
 	*Gateway
 }
 
-// errNoStats refuses where nobody counts.
+// errNoStats is the answer where nothing is counted.
 var errNoStats = task.Unavailable(time.Minute, "this server keeps no statistics")
 
 func windowOf(d *durationpb.Duration) (stats.Window, error) {
@@ -58,8 +58,8 @@ func readWindow(field string, d *durationpb.Duration) (stats.Window, error) {
 	return w, nil
 }
 
-// GetStats tells of all queues together.
-func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*pawlv1.GetStatsResponse, error) {
+// GetStats returns the statistics of all queues together.
+func (g statsService) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*pawlv1.GetStatsResponse, error) {
 	w, err := windowOf(r.GetWindow())
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 		return nil, errNoStats
 	}
 	ns := namespaceOf(ctx)
-	s := situation{narrow: !callOf(ctx).visitor.InAll(), certificate: g.CertificateEnds()}
+	s := situation{narrow: !callOf(ctx).principal.InAll(), certificate: g.CertificateEnds()}
 	var missing []string
 	each(5, func(i int) error {
 		switch i {
@@ -80,10 +80,10 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 			s.hour, _, _ = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
 		case 3:
 			if !s.narrow {
-				s.overview, s.known = g.lookAround(ctx)
+				s.overview, s.known = g.askOverview(ctx)
 			}
 		case 4:
-			s.webhooks = g.lookAtWebhooks(ctx, ns)
+			s.webhooks = g.askWebhooks(ctx, ns)
 		}
 		return nil
 	})
@@ -95,8 +95,8 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, missing), Queues: totalsProto(&s.status), Attention: s.attention(time.Now())}, nil
 }
 
-// GetQueueStats tells of one queue.
-func (g statisticians) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequest) (*pawlv1.GetQueueStatsResponse, error) {
+// GetQueueStats returns the statistics of one queue.
+func (g statsService) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequest) (*pawlv1.GetQueueStatsResponse, error) {
 	w, err := windowOf(r.GetWindow())
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func countsProto(r stats.Rates) *pawlv1.EventCounts {
 		Replayed: int64(r.Replayed)}
 }
 
-// failureRate is which part of the attempts ended badly; 0 if none ended.
+// failureRate returns the share of attempts that failed; 0 if none ended.
 func failureRate(r stats.Rates) float64 {
 	if r.Bad() == 0 {
 		return 0
@@ -165,7 +165,7 @@ func failureRate(r stats.Rates) float64 {
 
 func countOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) } // #nosec G115 -- bounded
 
-// durations are a histogram of them.
+// durations is a histogram of durations.
 type durations interface {
 	Count() uint64
 	Mean() time.Duration
@@ -187,7 +187,7 @@ func totalsProto(n *broker.NamespaceStatus) *pawlv1.QueueTotals {
 	return p
 }
 
-// setLately adds to queues what happened to them lately, who works on them, and their series of a window unless it is 0.
+// setLately adds to queues their recent rates, their workers, and their series over a window unless it is 0.
 func (g *Gateway) setLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) {
 	if len(queues) == 0 {
 		return
@@ -251,15 +251,15 @@ func setRates(q *pawlv1.Queue, b *stats.Brief) {
 	}
 }
 
-// Bounds of a scaling question.
+// Bounds of GetQueueScale.
 const (
 	defaultScaleTarget = time.Minute
 	maxScaleTarget     = 24 * time.Hour
 	defaultScaleSlots  = 10
 )
 
-// GetQueueScale tells how many workers a queue needs.
-func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequest) (*pawlv1.GetQueueScaleResponse, error) {
+// GetQueueScale returns how many workers a queue needs.
+func (g statsService) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequest) (*pawlv1.GetQueueScaleResponse, error) {
 	target, slots := defaultScaleTarget, int64(defaultScaleSlots)
 	if r.GetTarget() != nil {
 		var err error
@@ -281,7 +281,7 @@ func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScal
 	}
 	q, err := g.known(ctx, r.GetQueue())
 	if errors.Is(err, task.ErrNotFound) {
-		// Nobody made it, and no task came yet. A scaler is often there before the first one.
+		// It was not created, and no task came yet. A scaler is often there before the first one.
 		return scale(r.GetQueue(), broker.QueueInfo{}, 0, &stats.Brief{}, target, slots), nil
 	}
 	if err != nil {
@@ -301,10 +301,10 @@ func (g statisticians) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScal
 
 func readyIn(info *broker.QueueInfo) int64 { return info.Ready[0] + info.Ready[1] + info.Ready[2] }
 
-// scale is how many workers a queue needs: slots for what comes in, each busy for as long as a task runs, and for the backlog to be
-// done within the target; no fewer than are in use, since a worker that goes gives its tasks back; and no more than may run at once.
-// What comes in is what became ready: a task of tomorrow needs no worker today. While a pause, a limit or a breaker holds tasks back,
-// it is no more than what got through.
+// scale computes how many workers a queue needs: slots for the incoming tasks, each busy for as long as a task runs, and for the
+// backlog to be done within the target; no fewer than are in use, since a worker that stops releases its tasks; and no more than
+// may run at the same time. Incoming tasks are those that became ready: a task due tomorrow needs no worker today. While a pause, a
+// limit or a breaker holds tasks back, it is no more than what got through.
 func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration, slots int64) *pawlv1.GetQueueScaleResponse {
 	p := &pawlv1.GetQueueScaleResponse{Queue: name, Running: info.Claimed,
 		Backlog: max(readyIn(&info)-info.Held, 0)}

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// GetTask reads a task, waiting for its end if asked to.
-func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.GetTaskResponse, error) {
+// GetTask returns a task, waiting for its end if asked to.
+func (g producerService) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.GetTaskResponse, error) {
 	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawl
 		return nil, task.Invalid("consistency", "%d is not one of linearizable, stale", r.GetConsistency())
 	}
 	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, wait)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -44,26 +44,26 @@ func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawl
 // peek reads a task from any replica.
 func (g *Gateway) peek(ctx context.Context, id task.ID) (*pawlv1.GetTaskResponse, error) {
 	v, at, age, err := g.broker.Peek(ctx, namespaceOf(ctx), id)
-	saw(ctx, at)
+	noteStamp(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	return &pawlv1.GetTaskResponse{Task: taskProto(v, true), Age: durationpb.New(age)}, nil
 }
 
-// CancelTask ends a task that has not ended.
-func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) (*pawlv1.CancelTaskResponse, error) {
+// CancelTask cancels a task that has not ended.
+func (g producerService) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) (*pawlv1.CancelTaskResponse, error) {
 	t, err := g.operate(ctx, broker.Cancel, "task cancelled", r.GetTaskId(), r.GetReason())
 	return &pawlv1.CancelTaskResponse{Task: t}, err
 }
 
-// order does something with one task.
-func (g *Gateway) order(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
+// runOnTask runs a verb on one task.
+func (g *Gateway) runOnTask(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
 	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: verb, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: namespaceOf(ctx), ID: id}})
 	return out.View, err
 }
 
-// operate does something with one task, and logs it if a reason is given.
+// operate runs a verb on one task, and logs it if a reason is given.
 func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string) (*pawlv1.Task, error) {
 	id, err := idOf("task_id", taskID)
 	if err != nil {
@@ -74,7 +74,7 @@ func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskI
 		return nil, err
 	}
 	began := time.Now()
-	v, err := g.order(ctx, by, verb, id)
+	v, err := g.runOnTask(ctx, by, verb, id)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskI
 	return taskProto(v, true), nil
 }
 
-// UpdateTask changes a task that waits.
-func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
+// UpdateTask changes a waiting task.
+func (g producerService) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
 	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 	ns := namespaceOf(ctx)
 	if edit.Payload != nil {
 		v, at, err := g.broker.Task(ctx, ns, id, 0)
-		saw(ctx, at)
+		noteStamp(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 		if err != nil {
 			return e, err
 		}
-		if at.Year() < 1970 { // none is behind 9999
+		if at.Year() < 1970 { // the upper bound is 9999 anyway
 			return e, task.Invalid("run_at", "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
 		}
 		e.RunAt = &at
@@ -148,8 +148,8 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 	return e, nil
 }
 
-// ListTasks reads a page of tasks, newest first.
-func (g producers) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
+// ListTasks returns a page of tasks, newest first.
+func (g producerService) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
 	f, err := filterOf(r.GetFilter(), g.limits)
 	if err != nil {
 		return nil, err

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Refusals of wrong tokens are slowed down by the address that they come from: the first are answered at once, then so many a second. A
-// caller with a good token never waits, whatever else comes from its address, which may be that of a proxy (docs/decisions/0061).
+// Refusals of wrong tokens are throttled by source address: the first ones are answered immediately, then a few per second. A
+// caller with a valid token never waits, whatever else comes from its address, which may be that of a proxy (docs/decisions/0061).
 const (
-	wrongAtOnce = 20                     // wrong tokens of an address that are refused at once
-	wrongEvery  = 100 * time.Millisecond // between two of those that follow
-	longestWait = 5 * time.Second        // for a refusal
-	mostWaiting = 1000                   // refusals of a node; the next are answered at once
-	mostSources = 10_000                 // addresses that are remembered; beyond them, some begin anew
+	wrongAtOnce = 20                     // wrong tokens of an address that are refused immediately
+	wrongEvery  = 100 * time.Millisecond // interval between later ones
+	longestWait = 5 * time.Second        // of a refusal
+	mostWaiting = 1000                   // refusals of a node; further ones are answered immediately
+	mostSources = 10_000                 // addresses remembered; beyond them, some start over
 )
 
-// throttle slows down refusals. The zero throttle is ready. Its methods may be called from any goroutine.
+// throttle delays refusals. The zero value is ready to use. Its methods may be called from any goroutine.
 type throttle struct {
 	waiting atomic.Int64
-	slowed  atomic.Uint64 // refusals that waited, since the start
+	slowed  atomic.Uint64 // refusals delayed since the start
 
 	mu   sync.Mutex
-	next map[netip.Prefix]time.Time // when an address would be even, if no more wrong tokens came from it
+	next map[netip.Prefix]time.Time // when an address will have made up for its wrong tokens
 }
 
 // wait returns when a wrong token from an address may be refused, or when ctx ends.
 func (t *throttle) wait(ctx context.Context, address string) {
-	ip, _ := netip.ParseAddr(address) // zero if it is none: all of those are one source
-	delay := t.take(sourceNetwork(ip), time.Now())
+	ip, _ := netip.ParseAddr(address) // zero if it is not an IP address: all of those are one source
+	delay := t.delayFor(sourceNetwork(ip), time.Now())
 	if delay <= 0 {
 		return
 	}
@@ -46,8 +46,8 @@ func (t *throttle) wait(ctx context.Context, address string) {
 	t.waiting.Add(-1)
 }
 
-// take notes a wrong token, and says how long its refusal is to wait.
-func (t *throttle) take(from netip.Prefix, now time.Time) time.Duration {
+// delayFor records a wrong token, and returns how long to delay its refusal.
+func (t *throttle) delayFor(from netip.Prefix, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.next == nil {
@@ -69,7 +69,8 @@ func (t *throttle) take(from netip.Prefix, now time.Time) time.Duration {
 	return delay
 }
 
-// forget makes room: for what is even, or else for any. It frees an eighth at least, so that a flood of addresses is not a scan of all for each.
+// forget makes room: it drops addresses whose time has passed, or else arbitrary ones. It frees at least an eighth, so that a flood
+// of addresses does not scan all of them each time.
 func (t *throttle) forget(now time.Time) {
 	for from, next := range t.next {
 		if next.Before(now) {
@@ -84,8 +85,8 @@ func (t *throttle) forget(now time.Time) {
 	}
 }
 
-// sourceNetwork is what counts as one source of calls: an address, or of IPv6 the network of 64 bits, in which a machine has any number of
-// addresses. It is zero for the zero address.
+// sourceNetwork returns what counts as one source of calls: an address or, for IPv6, its /64 network, in which a machine has any
+// number of addresses. It is zero for the zero address.
 func sourceNetwork(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap()
 	from, _ := ip.Prefix(min(ip.BitLen(), 64)) // fails only for the zero address

@@ -58,7 +58,8 @@ func TestWrongTokensWait(t *testing.T) {
 	})
 }
 
-// However many come at once, none waits longer than the longest wait, and a pause of as long lets the next ones go on as before.
+// However many arrive at once, none waits longer than the longest wait, and after a pause as long the next ones are treated as
+// before.
 func TestWrongTokensWaitNotForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var th throttle
@@ -107,34 +108,34 @@ func TestSourceOfWrongTokens(t *testing.T) {
 	}
 }
 
-// Addresses without end take no memory without end, and those that are even go first.
+// An endless number of addresses doesn't take endless memory, and those whose time has passed are dropped first.
 func TestWrongTokensOfManyAddresses(t *testing.T) {
 	var th throttle
 	now := time.Now()
 	for range 2 * wrongAtOnce {
-		th.take(source("192.0.2.1"), now)
+		th.delayFor(source("192.0.2.1"), now)
 	}
 	address := func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) }
 	for i := range mostSources - 1 {
-		th.take(source(address(i)), now)
+		th.delayFor(source(address(i)), now)
 	}
 	now = now.Add(2 * wrongEvery)
 	most := 0
 	for i := range mostSources - 1 {
-		th.take(source(address(mostSources+i)), now)
+		th.delayFor(source(address(mostSources+i)), now)
 		most = max(most, len(th.next))
 	}
 	if n := len(th.next); n != mostSources || most != mostSources {
 		t.Errorf("%d addresses are remembered, at most %d may", n, mostSources)
 	}
-	if th.take(source("192.0.2.1"), now) <= 0 {
+	if th.delayFor(source("192.0.2.1"), now) <= 0 {
 		t.Error("an address with many wrong tokens was forgotten for others that have none")
 	}
-	if th.take(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != mostSources {
+	if th.delayFor(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != mostSources {
 		t.Errorf("%d addresses are remembered, though one that was known needed no room", len(th.next))
 	}
 	for i := range 2 * mostSources {
-		th.take(source(address(1<<20+i)), now)
+		th.delayFor(source(address(1<<20+i)), now)
 		most = max(most, len(th.next))
 	}
 	if most > mostSources {
@@ -142,8 +143,8 @@ func TestWrongTokensOfManyAddresses(t *testing.T) {
 	}
 }
 
-// Callers who ask again as soon as they are refused are held to ten refusals a second. The longest wait bounds that: a thousand callers
-// get one each per longest wait.
+// Callers who retry as soon as they are refused get ten refusals a second. The longest wait limits that: of a thousand callers each
+// gets one per longest wait.
 func TestWrongTokensOfManyCallers(t *testing.T) {
 	for callers, perSecond := range map[int]int{1: 10, 50: 10, 200: 40, mostWaiting: 200} {
 		t.Run(fmt.Sprint(callers), func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestWrongTokensOfManyCallers(t *testing.T) {
 				defer cancel()
 				for range callers {
 					all.Go(func() {
-						// Time stands still while somebody goes on without a wait, so the loop must end by their number, too.
+						// Fake time stands still while somebody runs without waiting, so the loop must also end by their number.
 						for th.wait(ctx, "192.0.2.1"); ctx.Err() == nil && refusals.Add(1) <= most; {
 							th.wait(ctx, "192.0.2.1")
 						}
@@ -174,7 +175,7 @@ func TestWrongTokensOfManyCallers(t *testing.T) {
 
 // dialInside connects as the web UI does for a visitor from a host.
 func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
-	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInside), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInProcess), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,11 +183,11 @@ func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
 	return c
 }
 
-// A good token never waits, not even for what it may not do, nor does a call without one; a wrong one does, on each face.
+// A valid token never waits, not even when it lacks rights, nor does a call without one; a wrong token does, over gRPC and REST.
 func TestGoodTokensDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		good, observer := k.cut("good", auth.Everything), k.cut("observer", auth.Rights{Namespace: "team", Roles: auth.Observe})
+		k := newTokenSet()
+		good, observer := k.add("good", auth.Everything), k.add("observer", auth.Rights{Namespace: "team", Roles: auth.Observe})
 		g, l := lockedGateway(t, k), newPipes()
 		go func() { _ = g.Serve(l) }()
 		overGRPC := func(conn *grpc.ClientConn) func(token string) error {
@@ -248,11 +249,12 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 	})
 }
 
-// What needs no token looks at none: a probe of a node's health with one that was revoked is answered at once, whatever its address did before.
+// Calls that need no token check none: a health probe with a revoked token is answered immediately, whatever its address did
+// before.
 func TestPublicRoutesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeys()
-		k.cut("good", auth.Everything)
+		k := newTokenSet()
+		k.add("good", auth.Everything)
 		g := lockedGateway(t, k)
 		k.tell()
 		get := func(path string) (code int, took time.Duration) {
@@ -278,7 +280,7 @@ func TestPublicRoutesDoNotWait(t *testing.T) {
 	})
 }
 
-// One source is an address, or of IPv6 a network of 64 bits.
+// A source is an address or, for IPv6, a /64 network.
 func TestSourcesAreNetworks(t *testing.T) {
 	for from, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:3::": "2001:db8:1:3::/64"} {
 		if got := sourceNetwork(netip.MustParseAddr(from)).String(); got != want {

@@ -16,30 +16,30 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What follows the handshake on a connection, as ALPN names it.
+// The protocols after the handshake, by their ALPN names.
 const (
 	protoHTTP1 = "http/1.1"
 	protoHTTP2 = "h2"
 )
 
-// handshaker is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
-// can HTTP/1.1 gets that, since it may want REST; who asks for HTTP/2 alone wants gRPC. Who asks for neither is refused, and
-// who asks for nothing is sorted by its first bytes, as without TLS.
+// handshaker configures the TLS connections of clients, each with the current certificate. A client that supports HTTP/1.1 gets it,
+// since it may want REST; one that offers HTTP/2 alone gets gRPC. A client that offers only others is refused, and one that offers
+// none is routed by its first bytes, as without TLS.
 //
-// Nothing is resumed: a session would outlive the certificates that it began with, and workers stay for long anyway.
+// Sessions are not resumed: they would outlive the certificates they began with, and workers keep their connections anyway.
 type handshaker struct {
 	certificate func() *tls.Certificate
 	clients     ClientCertificates
-	greetings   atomic.Pointer[handshakes]
+	current     atomic.Pointer[tlsConfigs]
 }
 
-// handshakes are what clients are answered while the same authorities vouch for them.
-type handshakes struct {
+// tlsConfigs are the configurations while the trusted authorities are the same.
+type tlsConfigs struct {
 	authorities *x509.CertPool
 	web, rpc    *tls.Config
 }
 
-// newTLS is the configuration of connections until their first message has come.
+// newTLS returns the configuration of connections until the ClientHello has arrived.
 func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tls.Config {
 	g := &handshaker{certificate: certificate, clients: clients}
 	outer := g.speaking(protoHTTP2, nil)
@@ -53,21 +53,21 @@ func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tl
 	return outer
 }
 
-func (g *handshaker) now() *handshakes {
+func (g *handshaker) now() *tlsConfigs {
 	var authorities *x509.CertPool
 	if g.clients.Authorities != nil {
 		authorities = g.clients.Authorities()
 	}
-	now := g.greetings.Load()
+	now := g.current.Load()
 	if now == nil || now.authorities != authorities {
-		now = &handshakes{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
-		g.greetings.Store(now)
+		now = &tlsConfigs{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
+		g.current.Store(now)
 	}
 	return now
 }
 
-// suites are those of TLS 1.2: forward secret, and with authenticated encryption. Go's own default also has CBC with SHA-1. Those of TLS
-// 1.3 are all so.
+// suites are the allowed cipher suites of TLS 1.2: forward secret, and with authenticated encryption. Go's own default also has CBC
+// with SHA-1. Those of TLS 1.3 all qualify.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -94,27 +94,27 @@ func (g *handshaker) speaking(proto string, authorities *x509.CertPool) *tls.Con
 }
 
 const (
-	// lastWord is the pause between an answer to a handshake that failed and the end of the connection, for the client to read it: what is
-	// closed while its bytes lie unread takes the answer along.
-	lastWord = time.Second
+	// lingerTime is the pause between the answer to a failed handshake and closing the connection, for the client to read it: closing
+	// with unread bytes would discard the answer.
+	lingerTime = time.Second
 	// maxUnread bounds what is read meanwhile.
 	maxUnread = 64 << 10
 )
 
-// plainRefusal answers a request in plaintext. To a client of gRPC it is no HTTP/2, which the SDK explains (pawl.plain).
+// plainRefusal answers a plaintext request. A gRPC client sees it as invalid HTTP/2, which the SDK explains (pawl.plain).
 var plainRefusal = func() []byte {
 	body := fmt.Sprintf(`{"type":"urn:pawl:error:%[1]s","title":%[2]q,"status":400,"detail":"this port wants TLS: use https://, or the client's option for TLS","code":"%[1]s"}`,
-		task.CodeInvalidArgument, contract.FaceOf(task.CodeInvalidArgument).Title)
+		task.CodeInvalidArgument, contract.StatusOf(task.CodeInvalidArgument).Title)
 	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }()
 
-// failed says why a connection got no further than its handshake, and tells a client that speaks plaintext.
-func (d *door) failed(c *guest, err error) {
+// failed logs why a connection's handshake failed, and answers a client that speaks plaintext.
+func (d *acceptor) failed(c *sniffedConn, err error) {
 	d.log.Debug("TLS handshake failed", "address", c.raw.RemoteAddr().String(), "reason", err)
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return // nobody listens
+		return // nobody is listening
 	}
-	_ = c.raw.SetDeadline(time.Now().Add(lastWord))
+	_ = c.raw.SetDeadline(time.Now().Add(lingerTime))
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil && startsHTTP(plain.RecordHeader) {
 		_, _ = c.raw.Write(plainRefusal)
@@ -125,7 +125,7 @@ func (d *door) failed(c *guest, err error) {
 	_, _ = io.CopyN(io.Discard, c.raw, maxUnread)
 }
 
-// startsHTTP reports whether a connection begins like a request of HTTP in plaintext: with a method, in capitals.
+// startsHTTP reports whether a connection begins like a plaintext HTTP request: with a method, in capitals.
 func startsHTTP(head [5]byte) bool {
 	for _, b := range head[:3] {
 		if b < 'A' || b > 'Z' {

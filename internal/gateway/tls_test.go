@@ -27,28 +27,28 @@ import (
 	"github.com/pawlq/pawl/internal/certs"
 )
 
-// vault is an authority, and the certificate that a gateway shows now.
-type vault struct {
+// testAuthority is an authority, and the current certificate of a gateway.
+type testAuthority struct {
 	t     testing.TB
 	ca    certs.Pair
 	roots *x509.CertPool
 	cert  atomic.Pointer[tls.Certificate]
 }
 
-func newVault(t testing.TB) *vault {
+func newVault(t testing.TB) *testAuthority {
 	t.Helper()
 	ca, err := certs.NewAuthority(time.Now(), 30)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &vault{t: t, ca: ca, roots: x509.NewCertPool()}
+	v := &testAuthority{t: t, ca: ca, roots: x509.NewCertPool()}
 	v.roots.AppendCertsFromPEM(ca.Cert)
 	v.show("n1")
 	return v
 }
 
-// show makes a certificate for a host, which the gateway shows from now on.
-func (v *vault) show(host string) {
+// show issues a certificate for a host, which the gateway uses from now on.
+func (v *testAuthority) show(host string) {
 	v.t.Helper()
 	pair, err := certs.NewServer(v.ca, time.Now(), 30, "n1", []string{host})
 	if err != nil {
@@ -61,13 +61,13 @@ func (v *vault) show(host string) {
 	v.cert.Store(&cert)
 }
 
-// client is how a client comes that knows the gateway by a host.
-func (v *vault) client(host string, protos ...string) *tls.Config {
+// client returns the configuration of a client that knows the gateway by a host.
+func (v *testAuthority) client(host string, protos ...string) *tls.Config {
 	return &tls.Config{RootCAs: v.roots, ServerName: host, NextProtos: protos}
 }
 
 // serveTLS runs a gateway with TLS on pipes until the test ends.
-func serveTLS(t testing.TB, f *fake) (*Gateway, *pipes, *vault) {
+func serveTLS(t testing.TB, f *fake) (*Gateway, *pipes, *testAuthority) {
 	v := newVault(t)
 	f.certificate = v.cert.Load
 	g, l := serve(t, f)
@@ -96,7 +96,7 @@ func dialTLS(t testing.TB, l *pipes, cfg *tls.Config) *grpc.ClientConn {
 	return c
 }
 
-// web is a client of REST as net/http makes it: it offers HTTP/2, too.
+// web returns a REST client as net/http makes it: it offers HTTP/2, too.
 func web(t testing.TB, l *pipes, cfg *tls.Config) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) },
 		TLSClientConfig: cfg, ForceAttemptHTTP2: true}
@@ -104,7 +104,7 @@ func web(t testing.TB, l *pipes, cfg *tls.Config) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// Under TLS both faces, the health service and the probes are on one listener, too.
+// Under TLS gRPC, REST, the health service and the probes share one listener, too.
 func TestTLSForBothFaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -131,7 +131,7 @@ func TestTLSForBothFaces(t *testing.T) {
 	})
 }
 
-// What follows a handshake is what the client can, and HTTP/1.1 if it can that; who can neither is refused.
+// The protocol after the handshake is what the client supports, preferably HTTP/1.1; a client that supports neither is refused.
 func TestALPN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -151,7 +151,7 @@ func TestALPN(t *testing.T) {
 	})
 }
 
-// A client without ALPN is sorted by what it says first.
+// A client without ALPN is routed by its first bytes.
 func TestTLSWithoutALPN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -194,7 +194,7 @@ func TestTLSVersions(t *testing.T) {
 	})
 }
 
-// A client of TLS 1.2 gets a suite with authenticated encryption, or none.
+// A TLS 1.2 client gets a suite with authenticated encryption, or none.
 func TestTLSSuites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -211,16 +211,16 @@ func TestTLSSuites(t *testing.T) {
 	})
 }
 
-// Answers over TLS, refusals among them, tell browsers to come by TLS alone, and those in plaintext don't.
+// Answers over TLS, including refusals, tell browsers to use TLS only, and those in plaintext don't.
 func TestStrictTransport(t *testing.T) {
 	g := newGateway(newFake())
 	for _, path := range []string{"/api/v1/queues", "/healthz", "/nothing"} {
 		for _, c := range []struct {
-			guest *guest
+			guest *sniffedConn
 			want  string
-		}{{&guest{}, ""}, {&guest{state: &tls.ConnectionState{}}, "max-age=31536000"}} {
+		}{{&sniffedConn{}, ""}, {&sniffedConn{state: &tls.ConnectionState{}}, "max-age=31536000"}} {
 			r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
-			g.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), guestKey{}, c.guest)))
+			g.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connKey{}, c.guest)))
 			if got := w.Header().Get("Strict-Transport-Security"); got != c.want {
 				t.Errorf("%s, TLS %v: %q, want %q", path, c.guest.state != nil, got, c.want)
 			}
@@ -228,7 +228,7 @@ func TestStrictTransport(t *testing.T) {
 	}
 }
 
-// A client that does not trust the authority, or wants another host, sends nothing.
+// A client that does not trust the authority, or expects another host, sends nothing.
 func TestTLSWrongServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -246,7 +246,7 @@ func TestTLSWrongServer(t *testing.T) {
 	})
 }
 
-// Who speaks plaintext learns what is wanted, and nothing is served.
+// A plaintext client learns that TLS is required, and nothing is served.
 func TestPlaintextAtTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, _ := serveTLS(t, newFake())
@@ -263,7 +263,7 @@ func TestPlaintextAtTLS(t *testing.T) {
 				t.Fatalf("%.20q: %v", request, err)
 			}
 			body, err := io.ReadAll(resp.Body)
-			if err := <-wrote; err != nil { // TCP would take the answer along
+			if err := <-wrote; err != nil { // TCP would discard the answer
 				t.Errorf("%.20q was not read to its end: %v", request, err)
 			}
 			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), "this port wants TLS: use https://") {
@@ -282,7 +282,7 @@ func TestPlaintextAtTLS(t *testing.T) {
 	})
 }
 
-// The next handshake shows the new certificate; connections that are there go on.
+// The next handshake uses the new certificate; existing connections continue.
 func TestTLSReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -316,15 +316,15 @@ func TestTLSReload(t *testing.T) {
 	})
 }
 
-// A handshake that doesn't go on is cut off in time, and holds nobody up who ends the server.
+// A stalled handshake is cut off in time, and does not delay a shutdown.
 func TestTLSStalledHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l, v := serveTLS(t, newFake())
-		hello := "\x16\x03\x01\x02\x00\x01" // the begin of a client's first message
+		hello := "\x16\x03\x01\x02\x00\x01" // the beginning of a client's first message
 		silent, _ := l.dial(t.Context(), "")
 		halfway, _ := l.dial(t.Context(), "")
 		go io.WriteString(halfway, hello)
-		mute, err := shake(t, l, v.client("n1", "h2")) // says nothing after the handshake
+		mute, err := shake(t, l, v.client("n1", "h2")) // sends nothing after the handshake
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,11 +357,11 @@ func TestTLSStalledHandshake(t *testing.T) {
 	})
 }
 
-// Over TCP who spoke plaintext hears the answer, and its end, while the server still reads.
+// Over TCP, a plaintext client receives the answer, and its end, while the server still reads.
 func TestPlaintextOverTCP(t *testing.T) {
 	mute, far := net.Pipe()
 	go func() {
-		newDoor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&guest{Conn: far, raw: far}, tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+		newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&sniffedConn{Conn: far, raw: far}, tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
 		far.Close()
 	}()
 	if answer, err := io.ReadAll(mute); len(answer) > 0 || err != nil {
@@ -381,14 +381,14 @@ func TestPlaintextOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	d := newDoor(Config{Logger: slog.New(slog.DiscardHandler)})
+	d := newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)})
 	failed := make(chan struct{})
 	go func() {
 		defer close(failed)
-		d.failed(&guest{Conn: there, raw: there, door: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+		d.failed(&sniffedConn{Conn: there, raw: there, acceptor: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
 	}()
 	_ = here.SetReadDeadline(time.Now().Add(time.Minute))
-	answer, err := io.ReadAll(here) // which ends although nobody has closed the connection
+	answer, err := io.ReadAll(here) // ends although nobody has closed the connection
 	if err != nil || !bytes.Equal(answer, plainRefusal) {
 		t.Errorf("got %q, %v", answer, err)
 	}
@@ -396,7 +396,7 @@ func TestPlaintextOverTCP(t *testing.T) {
 	<-failed
 }
 
-// HTTP in plaintext begins with capitals.
+// Plaintext HTTP begins with capitals.
 func TestRequestsBeginWithCapitals(t *testing.T) {
 	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false, "\x16\x03\x01  ": false} {
 		if got := startsHTTP([5]byte([]byte(head))); got != want {

@@ -14,21 +14,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// accessService is the AccessService.
+// accessService implements AccessService.
 type accessService struct {
 	pawlv1.UnimplementedAccessServiceServer
 	*Gateway
 }
 
-// WhoAmI tells what the caller's token is good for.
+// WhoAmI describes what the caller's token allows.
 func (g accessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
 	c := callOf(ctx)
-	v := c.visitor
-	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
+	v := c.principal
+	return &pawlv1.WhoAmIResponse{TokenRequired: g.auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
 		Queues: v.Queues, ExpiresAt: wallProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
 }
 
-// ListTokens reads a page of the tokens that the caller's rights cover.
+// ListTokens returns a page of the tokens that the caller's rights cover.
 func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
 	n, behind, err := pageOf(r, tokenCursor)
 	if err != nil {
@@ -49,17 +49,18 @@ func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensReque
 	return out, nil
 }
 
-// visible are the tokens that the caller may know of: of all namespaces, or of that of the call and of none in particular.
+// visible returns the tokens that the caller may know of: of all namespaces, or only those of the call's namespace and those for
+// all namespaces.
 func (g accessService) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
 	c := callOf(ctx)
-	all, err := cluster.ListTokens.Call(ctx, g.verbs, c.visitor.Rights)
+	all, err := cluster.ListTokens.Call(ctx, g.verbs, c.principal.Rights)
 	if !inAll {
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return t.Namespace != c.namespace && !t.InAll() })
 	}
 	return all, err
 }
 
-// likeNamed are those of a list whose names fit a pattern; "": all.
+// likeNamed returns the items whose names match a pattern; "": all.
 func likeNamed[T any](all []T, of, pattern string, l task.Limits, nameOf func(T) string) ([]T, error) {
 	if pattern == "" {
 		return all, nil
@@ -72,7 +73,7 @@ func likeNamed[T any](all []T, of, pattern string, l task.Limits, nameOf func(T)
 
 func placeOfToken(t auth.Token) string { return t.Namespace + "\x00" + t.Name }
 
-// pageBehind is up to n of a sorted list behind a place, and the place where the next page begins; "": it is the last.
+// pageBehind returns up to n items of a sorted list after a place, and the place where the next page begins; "": it is the last.
 func pageBehind[T any](all []T, behind string, n int, placeOf func(T) string) (page []T, next string) {
 	from := 0
 	if behind != "" {
@@ -90,7 +91,7 @@ func pageBehind[T any](all []T, behind string, n int, placeOf func(T) string) (p
 	return page, next
 }
 
-// GetToken reads one token.
+// GetToken returns one token.
 func (g accessService) GetToken(ctx context.Context, r *pawlv1.GetTokenRequest) (*pawlv1.GetTokenResponse, error) {
 	of, err := nameOf(ctx, r)
 	if err != nil {
@@ -108,13 +109,13 @@ func (g accessService) GetToken(ctx context.Context, r *pawlv1.GetTokenRequest) 
 	return nil, task.NotFound("token", of.Name)
 }
 
-// named is what calls on one token have in common.
+// named is what requests about one token have in common.
 type named interface {
 	GetName() string
 	GetAllNamespaces() bool
 }
 
-// nameOf is the token that a call means. Its namespace is that of the call, so that it comes from the credential.
+// nameOf returns the token that a request is about. Its namespace is the call's, so that it comes from the credential.
 func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 	of := auth.TokenName{Namespace: namespaceOf(ctx), Name: r.GetName()}
 	if r.GetAllNamespaces() {
@@ -123,7 +124,7 @@ func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 	return of, auth.CheckName(of.Name)
 }
 
-// again reads the request id of a call that gives a token a secret.
+// again sets the request id of a call that sets a token's secret.
 func again(c *cluster.TokenCall, id string) (err error) {
 	if c.Request, err = optionalID("request_id", id); id != "" {
 		c.Asked = time.Now()
@@ -131,18 +132,18 @@ func again(c *cluster.TokenCall, id string) (err error) {
 	return err
 }
 
-// tokenCall reads what calls have in common that change a token.
+// tokenCall decodes what requests that change a token have in common.
 func tokenCall(ctx context.Context, r named) (c cluster.TokenCall, err error) {
 	of, err := nameOf(ctx, r)
 	if err != nil {
 		return c, err
 	}
-	c.By, c.Token.Name, c.Token.Namespace = callOf(ctx).visitor.Rights, of.Name, of.Namespace
+	c.By, c.Token.Name, c.Token.Namespace = callOf(ctx).principal.Rights, of.Name, of.Namespace
 	c.Author, err = authorOf(ctx, "")
 	return c, err
 }
 
-// lifeOf reads how long a token lives; 0: for ever, which has to be said.
+// lifeOf returns the lifetime of a token; 0: unlimited, which must be requested explicitly.
 func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
 	life, err := spanOf("expires_in", in)
 	switch {
@@ -160,7 +161,7 @@ func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
 	return life, nil
 }
 
-// AddToken makes a token within the rights of its maker.
+// AddToken creates a token within the rights of its creator.
 func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawlv1.AddTokenResponse, error) {
 	c, err := tokenCall(ctx, r)
 	if err != nil {
@@ -183,7 +184,7 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 		return nil, err
 	}
 	if !c.By.Covers(t.Rights) {
-		return nil, beyond(callOf(ctx).visitor, t.Rights)
+		return nil, checkWithin(callOf(ctx).principal, t.Rights)
 	}
 	if t.SQS = r.GetSqs(); t.SQS && r.GetCertificate() != "" {
 		return nil, task.Invalid("sqs", "is given beside certificate: an access key belongs to a token with a secret")
@@ -201,8 +202,9 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
 
-// proofOf gives a new token that by which its callers are known: a secret, or the name of a certificate. Whose certificates there are is the
-// cluster's: in a namespace one could be taken for oneself that is another's, whose calls would go to this namespace.
+// proofOf sets how callers prove that they are a new token: by a secret, or by a certificate's name. Which certificates exist
+// concerns the cluster: otherwise an administrator of one namespace could take over another's certificate, whose calls would then
+// go to this namespace.
 func (g accessService) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
 	if certificate == "" {
 		secret = auth.NewSecret()
@@ -212,15 +214,15 @@ func (g accessService) proofOf(ctx context.Context, t *auth.Token, certificate s
 	if err := auth.CheckCertificate("certificate", certificate); err != nil {
 		return "", err
 	}
-	if v := callOf(ctx).visitor; !v.InAll() || !v.Scope().All() {
+	if v := callOf(ctx).principal; !v.InAll() || !v.Scope().All() {
 		return "", denied("token %q is limited to a namespace or to queues, and a token for a certificate is made with one that is not", v.Name)
 	}
 	t.Certificate, t.Hash = certificate, auth.HashOfCertificate(certificate)
 	return "", nil
 }
 
-// beyond refuses a token that could do more than its maker.
-func beyond(v visitor, r auth.Rights) error {
+// checkWithin refuses a token with more rights than its creator.
+func checkWithin(v principal, r auth.Rights) error {
 	switch {
 	case !v.InAll() && r.Namespace != v.Namespace:
 		return denied("token %q is limited to namespace %q, and can't make one that is not", v.Name, v.Namespace)
@@ -230,7 +232,7 @@ func beyond(v visitor, r auth.Rights) error {
 	return denied("token %q has the role %s, and can't make one that has %s", v.Name, v.Roles, r.Roles)
 }
 
-// overlapOf reads how long the secret before a rotation is good.
+// overlapOf returns how long the previous secret stays valid after a rotation.
 func overlapOf(in *durationpb.Duration) (time.Duration, error) {
 	overlap, err := spanOf("overlap", in)
 	if in == nil {
@@ -242,7 +244,7 @@ func overlapOf(in *durationpb.Duration) (time.Duration, error) {
 	return overlap, err
 }
 
-// RotateToken gives a token another secret.
+// RotateToken replaces the secret of a token.
 func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
 	c, err := tokenCall(ctx, r)
 	if err != nil {
@@ -268,7 +270,7 @@ func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenReq
 	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&now).Secret}, nil
 }
 
-// RevokeToken ends a token.
+// RevokeToken revokes a token.
 func (g accessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) (*pawlv1.RevokeTokenResponse, error) {
 	c, err := tokenCall(ctx, r)
 	if err != nil {
@@ -282,7 +284,7 @@ func (g accessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenReq
 	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: done.Behind}, nil
 }
 
-// accessKeyOf is the access key of a token that has one.
+// accessKeyOf returns the access key of a token that has one.
 func accessKeyOf(t *auth.Token) (k auth.AccessKey) {
 	if t.SQS {
 		k = auth.AccessKeyOf(t.Hash)
@@ -295,14 +297,14 @@ func tokenProto(t *auth.Token) *pawlv1.Token {
 		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt), Certificate: t.Certificate, AccessKeyId: accessKeyOf(t).ID}
 }
 
-// ListNamespaces reads a page of the namespaces that the caller may go to.
+// ListNamespaces returns a page of the namespaces that the caller may use.
 func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
 	n, behind, err := pageOf(r, namespaceCursor)
 	if err != nil {
 		return nil, err
 	}
 	nameOf := func(n cluster.NamespaceInfo) string { return n.Name }
-	all, err := g.mayGoTo(ctx)
+	all, err := g.usableNamespaces(ctx)
 	if err == nil {
 		all, err = likeNamed(all, "namespace", r.GetPattern(), g.limits, nameOf)
 	}
@@ -313,16 +315,16 @@ func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespa
 	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: nextCursor(namespaceCursor, next)}, nil
 }
 
-// mayGoTo are the namespaces that the caller may go to.
-func (g accessService) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
+// usableNamespaces returns the namespaces that the caller may use.
+func (g accessService) usableNamespaces(ctx context.Context) ([]cluster.NamespaceInfo, error) {
 	all, err := cluster.ListNamespaces.Call(ctx, g.verbs, cluster.Nothing{})
-	if v := callOf(ctx).visitor; !v.InAll() {
+	if v := callOf(ctx).principal; !v.InAll() {
 		all = slices.DeleteFunc(all, func(n cluster.NamespaceInfo) bool { return n.Name != v.Namespace })
 	}
 	return all, err
 }
 
-// AddNamespace makes a namespace.
+// AddNamespace creates a namespace.
 func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
 	quotas, err := quotasOf(r.GetQuotas())
 	if err != nil {
@@ -334,7 +336,7 @@ func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceR
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-// RemoveNamespace removes a namespace in which there is nothing.
+// RemoveNamespace removes an empty namespace.
 func (g accessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
 	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
 		return cluster.RemoveNamespace.Call(ctx, g.verbs, cluster.NamespaceChange{By: by, Name: r.GetName()})

@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeTokens remembers tokens, and calls node n2 behind.
+// fakeTokens stores tokens, and reports node n2 as lagging.
 type fakeTokens struct {
 	mu     sync.Mutex
 	tokens []auth.Token
@@ -27,7 +27,7 @@ type fakeTokens struct {
 	quotas task.Quotas
 }
 
-// answer has a table answer as these tokens do.
+// answer registers the fake's answers in a table.
 func (t *fakeTokens) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.AddToken, t.AddToken)
 	verbtest.OnSystem(to, cluster.RotateToken, t.RotateToken)
@@ -100,14 +100,14 @@ func (f *fakeTokens) Namespaces(context.Context, cluster.Nothing) (all []cluster
 	return all, nil
 }
 
-// The calls on tokens and namespaces by REST, each answer held against openapi.json.
+// The calls on tokens and namespaces over REST, each answer checked against openapi.json.
 func TestTokensOverREST(t *testing.T) {
-	k, fake := newKeys(), &fakeTokens{names: []string{"default"}}
-	k.cut("boss", auth.Everything)
-	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k, fake := newTokenSet(), &fakeTokens{names: []string{"default"}}
+	k.add("boss", auth.Everything)
+	k.add("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	for _, c := range []struct{ who, method, path, body, want string }{
 		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
@@ -184,13 +184,13 @@ func TestTokensOverREST(t *testing.T) {
 	}
 }
 
-// What gRPC says of a life and an overlap, and what is taken for nothing.
+// Lifetimes and overlaps over gRPC, and which values count as unset.
 func TestTokenLives(t *testing.T) {
-	k, fake := newKeys(), &fakeTokens{}
-	k.cut("boss", auth.Everything)
+	k, fake := newTokenSet(), &fakeTokens{}
+	k.add("boss", auth.Everything)
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewAccessServiceClient(conn)
@@ -205,7 +205,7 @@ func TestTokenLives(t *testing.T) {
 	}
 }
 
-// Whoever may not make a token hears which of its own bounds the token is beyond.
+// A caller that may not create a token learns which of its own limits the token exceeds.
 func TestTokensBeyondTheirMaker(t *testing.T) {
 	made := auth.Rights{Namespace: "other", Roles: auth.Admin}
 	for _, c := range []struct {
@@ -215,13 +215,13 @@ func TestTokensBeyondTheirMaker(t *testing.T) {
 		{auth.Rights{Namespace: "team", Roles: auth.Admin}, "limited to namespace"}, {auth.Rights{Namespace: "other", Roles: auth.Admin, Queues: []string{"mail"}}, "limited to the queues mail"},
 		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"}, {auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
 	} {
-		if err := beyond(visitor{Visitor: &auth.Visitor{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
+		if err := checkWithin(principal{Principal: &auth.Principal{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %q", c.maker, err, c.says)
 		}
 	}
 }
 
-// A call that can be repeated says when it was asked first, and no other does.
+// A call with a request id has the time when it was first made, and no other does.
 func TestRepeatableCalls(t *testing.T) {
 	for id, asked := range map[string]bool{"": false, someID: true} {
 		var c cluster.TokenCall
@@ -237,7 +237,7 @@ func TestRepeatableCalls(t *testing.T) {
 	}
 	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}}, auth.Everything} {
 		ctx, c := begin(t.Context(), "grpc", "test")
-		c.visitor = visitor{Visitor: &auth.Visitor{Name: "maker", Rights: r}}
+		c.principal = principal{Principal: &auth.Principal{Name: "maker", Rights: r}}
 		_, err := accessService{Gateway: newGateway(newFake())}.proofOf(ctx, &auth.Token{}, "dns:worker.example")
 		if limited := r.Namespace != "*" || r.Queues != nil; (err != nil) != limited {
 			t.Errorf("a token for a certificate by one who may %+v: %v", r, err)

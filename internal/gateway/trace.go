@@ -18,20 +18,20 @@ import (
 )
 
 // A node's spans are about single tasks, in the trace that a task's headers name: "enqueue", then for each attempt "wait" (from
-// ready to claimed), "claim" (from then to its way to the worker) and "ack", "fail" or "release". All are made here, where a call came
-// in, from what its answer tells: the shards do nothing for it, and without a tracer nothing is done at all.
+// ready to claimed), "claim" (from claimed to sent to the worker) and "ack", "fail" or "release". All are created here, where a
+// call arrives, from its answer: the shards do nothing for them, and without a tracer they cost nothing.
 
-// w3c is how a trace is written into headers, those of tasks and those of calls.
+// w3c is the encoding of a trace in headers, of tasks and of calls.
 var w3c propagation.TraceContext
 
-// Attributes for which the conventions have no name; the SDK has the same.
+// Attributes that the semantic conventions don't have; the SDK uses the same.
 const (
 	attrTaskAttempt   = attribute.Key("pawl.task.attempt")
 	attrTaskDuplicate = attribute.Key("pawl.task.duplicate")
 	attrShard         = attribute.Key("pawl.shard")
 )
 
-// traceOf is the trace that a task's headers name; not valid if they name none.
+// traceOf returns the trace that a task's headers name; not valid if they name none.
 func traceOf(headers map[string]string) trace.SpanContext {
 	if headers[task.HeaderTraceParent] == "" {
 		return trace.SpanContext{}
@@ -39,7 +39,7 @@ func traceOf(headers map[string]string) trace.SpanContext {
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(headers)))
 }
 
-// callTrace is the trace that the headers of a call name; not valid if they name none.
+// callTrace returns the trace that the headers of a call name; not valid if they name none.
 func callTrace(ctx context.Context) trace.SpanContext {
 	parent := callHeader(ctx, task.HeaderTraceParent)
 	if parent == "" {
@@ -48,7 +48,7 @@ func callTrace(ctx context.Context) trace.SpanContext {
 	return traceOf(map[string]string{task.HeaderTraceParent: parent, task.HeaderTraceState: callHeader(ctx, task.HeaderTraceState)})
 }
 
-// callHeader is a header of a call, "" unless it is given once.
+// callHeader returns a header of a call, "" unless it occurs exactly once.
 func callHeader(ctx context.Context, name string) string {
 	var values []string
 	if web := callOf(ctx).web; web != nil {
@@ -62,7 +62,7 @@ func callHeader(ctx context.Context, name string) string {
 	return values[0]
 }
 
-// headersFor writes a trace as headers.
+// headersFor encodes a trace as headers.
 func headersFor(s trace.SpanContext) map[string]string {
 	if !s.IsValid() {
 		return nil
@@ -72,9 +72,9 @@ func headersFor(s trace.SpanContext) map[string]string {
 	return said
 }
 
-// joinCall puts tasks that name no trace into that of the call which brought them, if it has one.
+// joinCall puts tasks without a trace into that of their call, if it has one.
 func joinCall(ctx context.Context, tasks ...*pawlv1.TaskSpec) {
-	if callOf(ctx).frame { // the trace of a stream is none of its tasks'
+	if callOf(ctx).frame { // the trace of a stream is not that of its tasks
 		return
 	}
 	of := headersFor(callTrace(ctx))
@@ -88,13 +88,13 @@ func joinCall(ctx context.Context, tasks ...*pawlv1.TaskSpec) {
 	}
 }
 
-// enqueueSpans are the spans of the tasks of a call, nil for one that has none.
+// enqueueSpans are the spans of a call's tasks, nil for a task that has none.
 type enqueueSpans []trace.Span
 
-// traceEnqueue begins a span for each task. One that names no trace begins one of its own.
+// traceEnqueue starts a span for each task. A task without a trace starts a new one.
 func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) enqueueSpans {
 	joinCall(ctx, tasks...)
-	if g.tracer == nil || len(tasks) > g.limits.Batch { // which is refused
+	if g.tracer == nil || len(tasks) > g.limits.Batch { // too many are refused
 		return nil
 	}
 	spans := make(enqueueSpans, len(tasks))
@@ -122,7 +122,7 @@ func (g *Gateway) traceEnqueue(ctx context.Context, tasks ...*pawlv1.TaskSpec) e
 	return spans
 }
 
-// end ends the spans with the answers to their tasks, in the same order. Err is that of the whole call.
+// end ends the spans with the results of their tasks, in the same order. Err is that of the whole call.
 func (s enqueueSpans) end(answers []*pawlv1.EnqueueResult, err error) {
 	for i, span := range s {
 		switch {
@@ -147,7 +147,8 @@ func (s enqueueSpans) endOne(answer *pawlv1.EnqueueResponse, err error) {
 	}
 }
 
-// traceCancel makes the span of a call that cancelled a task: what its trace ends with, if it never ran. It links to the trace of the call.
+// traceCancel creates the span of a call that cancelled a task: the end of its trace if it never ran. It links to the trace of the
+// call.
 func (g *Gateway) traceCancel(ctx context.Context, v *broker.View, began time.Time) {
 	of := traceOf(v.Headers)
 	if g.tracer == nil || !of.IsValid() {
@@ -162,10 +163,10 @@ func (g *Gateway) traceCancel(ctx context.Context, v *broker.View, began time.Ti
 	span.End()
 }
 
-// maxSpanText bounds what a span says of an error.
+// maxSpanText bounds the error text of a span.
 const maxSpanText = 1 << 10
 
-// refuse marks a span as one of a call that was refused. Of what failed within it says no more than the caller is told.
+// refuse marks a span as that of a refused call. For an internal error it says no more than the caller is told.
 func refuse(span trace.Span, err error) {
 	if e, ok := task.AsError(err); ok {
 		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Code)))

@@ -23,7 +23,7 @@ import (
 
 const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// A task that names no trace joins that of the call, on both faces; what a call says that is no trace is passed over.
+// A task without a trace joins that of the call, over gRPC and REST; an invalid trace is ignored.
 func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	headers := func(pairs ...string) map[string]string {
 		out := map[string]string{}
@@ -63,7 +63,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", "test")
 	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a"} }
 	group := &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnComplete: spec(), OnSuccess: spec(), OnDeath: spec()}
-	if _, err := (groupers{Gateway: newGateway(newFake())}).CreateGroup(ctx, group); err != nil {
+	if _, err := (groupService{Gateway: newGateway(newFake())}).CreateGroup(ctx, group); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*pawlv1.TaskSpec{group.Tasks[0], group.OnComplete, group.OnSuccess, group.OnDeath} {
@@ -73,7 +73,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	}
 }
 
-// A call with more tasks than are allowed is refused before it makes spans of them.
+// A call with more tasks than allowed is refused before spans are created.
 func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	f := newFake(1)
@@ -82,16 +82,16 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	for i := range many {
 		many[i] = &pawlv1.TaskSpec{Type: "t"}
 	}
-	if _, err := (producers{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
+	if _, err := (producerService{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
 		t.Error("the batch was taken")
 	}
-	if _, err := (groupers{Gateway: g}).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
+	if _, err := (groupService{Gateway: g}).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
 		t.Error("the group was taken")
 	}
 	if n := len(spans.Started()); n != 0 {
 		t.Errorf("%d spans, want none", n)
 	}
-	if _, err := (producers{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
+	if _, err := (producerService{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
 		t.Error(err)
 	}
 	if n := len(spans.Ended()); n != len(many)-1 {
@@ -99,7 +99,7 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	}
 }
 
-// idleTracer makes spans that record nothing, and counts their ends.
+// idleTracer creates spans that record nothing, and counts their ends.
 type idleTracer struct {
 	noop.Tracer
 	ended, told int
@@ -117,7 +117,7 @@ func (t *idleTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOp
 func (s idleSpan) End(...trace.SpanEndOption)          { s.of.ended++ }
 func (s idleSpan) SetAttributes(...attribute.KeyValue) { s.of.told++ }
 
-// A span that records nothing ends at once.
+// A span that records nothing ends immediately.
 func TestSpansThatRecordNothing(t *testing.T) {
 	g, idle := newGateway(newFake()), &idleTracer{}
 	g.tracer = idle
@@ -129,7 +129,7 @@ func TestSpansThatRecordNothing(t *testing.T) {
 		t.Errorf("%d spans have ended in the end, want 2", idle.ended)
 	}
 	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
-	g.past(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
+	g.pastSpan(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
 	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}}, Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
 	g.traceClaims([]broker.Claimed{repeated}) // it had its spans
 	w := &work{g: g}
@@ -171,7 +171,7 @@ func TestSpansOfSingleCalls(t *testing.T) {
 		}
 	}
 	s.g.tracer = nil
-	for name, request := range goodCalls { // as served as with one
+	for name, request := range goodCalls { // the same without a tracer
 		s := newStage(t)
 		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", name)
 		if _, err := s.calls[name](ctx, s.fill(request)); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// traceClaims makes the spans of tasks that go to a worker: how long each waited, and how long it was on its way. Tasks that belong to no
-// trace have none, and neither do claims that are given again.
+// traceClaims creates the spans of tasks sent to a worker: how long each waited, and how long it was on its way. Tasks without a
+// trace get none, nor do claims that are returned again.
 func (g *Gateway) traceClaims(claimed []broker.Claimed) {
 	if g.tracer == nil {
 		return
@@ -27,13 +27,13 @@ func (g *Gateway) traceClaims(claimed []broker.Claimed) {
 			continue
 		}
 		claimed := c.Exec.Claim.At.Time()
-		g.past(of, "wait", c, c.Exec.ReadyAt.Time(), claimed)
-		g.past(of, "claim", c, claimed, now)
+		g.pastSpan(of, "wait", c, c.Exec.ReadyAt.Time(), claimed)
+		g.pastSpan(of, "claim", c, claimed, now)
 	}
 }
 
-// past makes a span of something that is over.
-func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, from, to time.Time) {
+// pastSpan creates a span of something that is over.
+func (g *Gateway) pastSpan(of trace.SpanContext, verb string, c *broker.Claimed, from, to time.Time) {
 	_, span := g.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb+" "+c.Queue, trace.WithTimestamp(from),
 		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(broker.SpanAttrs(verb, c.Queue, c.Type)...))
 	if span.IsRecording() {
@@ -42,7 +42,7 @@ func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, fro
 			span.SetAttributes(semconv.MessagingClientID(c.Exec.Claim.Worker))
 		}
 	}
-	if to.Before(from) { // the clocks of two nodes
+	if to.Before(from) { // clocks of two nodes
 		to = from
 	}
 	span.End(trace.WithTimestamp(to))
@@ -51,8 +51,8 @@ func (g *Gateway) past(of trace.SpanContext, verb string, c *broker.Claimed, fro
 // settleSpan is the span of a call that ends claims; nil: it has none.
 type settleSpan struct{ span trace.Span }
 
-// traceSettle begins the span of a call that ends a claim, in the trace that the call names: which is the task's would cost a read. The queue
-// is known if the task was claimed through this node.
+// traceSettle starts the span of a call that ends a claim, in the trace that the call names: finding out the task's would cost a
+// read. The queue is known if the task was claimed through this node.
 func (g *Gateway) traceSettle(ctx context.Context, verb string, h *broker.Hold) *settleSpan {
 	if g.tracer == nil {
 		return nil
@@ -65,7 +65,7 @@ func (g *Gateway) traceSettle(ctx context.Context, verb string, h *broker.Hold) 
 	return g.startSettle(ctx, verb+" "+run.Queue, append(append(attrs, broker.SpanAttrs(verb, run.Queue, run.Type)...), attrTaskAttempt.Int(run.Attempt)))
 }
 
-// traceSettleMany is traceSettle of a call that ends n claims.
+// traceSettleMany is traceSettle for a call that ends n claims.
 func (g *Gateway) traceSettleMany(ctx context.Context, n int) *settleSpan {
 	if g.tracer == nil {
 		return nil
@@ -93,8 +93,8 @@ func (s *settleSpan) end(err error) {
 	s.span.End()
 }
 
-// holdings remember which traces the tasks belong to that a worker's stream holds, so that their ends are told there. Without a tracer
-// they stay empty.
+// holdings remember the traces of the tasks that a worker's stream holds, so that their ends appear there. Without a tracer they
+// stay empty.
 type holdings struct {
 	mu sync.Mutex
 	of map[task.ID]holding
@@ -125,7 +125,7 @@ func (w *work) traceHeld(claimed []broker.Claimed) {
 	}
 }
 
-// take forgets the trace of a task that the stream holds no longer.
+// take removes and returns the trace of a task that the stream no longer holds.
 func (h *holdings) take(id task.ID) (holding, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +136,7 @@ func (h *holdings) take(id task.ID) (holding, bool) {
 
 var settleWords = map[broker.Verb]string{broker.Ack: "ack", broker.Fail: "fail", broker.Release: "release"}
 
-// traceSettled makes the spans of endings that a stream told at a time and that have their answers now.
+// traceSettled creates the spans of the claims that a stream ended at a time, now that they are answered.
 func (w *work) traceSettled(b *settleBatch, began time.Time) {
 	if w.g.tracer == nil {
 		return

@@ -16,7 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TypeStats is what the gateway needs of what the nodes have counted of types. Each call sees the queues of its scope, of which it may ask for one.
+// TypeStats is what the gateway needs of the nodes' statistics on types. Each call sees the queues of its scope, and may ask for
+// one of them.
 type TypeStats interface {
 	TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) (sum stats.TypeCounts, missing []string)
 	// TypeBriefs are in the order of the types.
@@ -24,13 +25,13 @@ type TypeStats interface {
 	TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (sum stats.TypeReport, queues, missing []string)
 }
 
-// Bounds of what is told of types, and of how long ago a time may be that is compared around.
+// Limits on lists of a type's queues, and on how far back the time of a comparison may be.
 const (
 	maxTypeQueues = 20
 	maxAround     = 24 * time.Hour
 )
 
-// typeList is which types a page is of.
+// typeList says which types to list.
 type typeList struct {
 	window         stats.Window
 	queue, pattern string
@@ -82,8 +83,8 @@ func checkTypePattern(pattern string, l task.Limits) error {
 	return task.CheckName("pattern", pattern, l)
 }
 
-// ListTypes reads a page of types.
-func (g statisticians) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest) (*pawlv1.ListTypesResponse, error) {
+// ListTypes returns a page of types.
+func (g statsService) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest) (*pawlv1.ListTypesResponse, error) {
 	q, err := typeListOf(r, g.limits)
 	if err != nil {
 		return nil, err
@@ -105,8 +106,8 @@ func (g statisticians) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest
 	return out, nil
 }
 
-// checkTypeQueue refuses a queue that there is not, or that the caller may not see; "": none is asked for.
-func (g statisticians) checkTypeQueue(ctx context.Context, queue string) error {
+// checkTypeQueue refuses a queue that does not exist, or that the caller may not see; "": none is asked for.
+func (g statsService) checkTypeQueue(ctx context.Context, queue string) error {
 	if g.cfg.Stats == nil {
 		return errNoStats
 	}
@@ -117,7 +118,7 @@ func (g statisticians) checkTypeQueue(ctx context.Context, queue string) error {
 	return err
 }
 
-// page finds the types of a page, and the one behind which the list goes on; "": it ends.
+// page returns the types of a page, and the one after which the list continues; "": it ends.
 func (q *typeList) page(all []stats.TypeCount) (names []string, next string) {
 	if q.order == contract.TypeOrderFailing {
 		all = slices.DeleteFunc(all, func(c stats.TypeCount) bool { return c.Bad == 0 })
@@ -134,7 +135,7 @@ func (q *typeList) page(all []stats.TypeCount) (names []string, next string) {
 	})
 	for _, c := range all {
 		switch {
-		case c.Type <= q.after: // no type has no name
+		case c.Type <= q.after: // no type has an empty name
 		case len(names) < q.limit:
 			names = append(names, c.Type)
 		case q.order == "":
@@ -159,8 +160,8 @@ func ratesProto(r stats.Rates, span time.Duration) *pawlv1.QueueRates {
 	return &pawlv1.QueueRates{In: float64(r.In()) / s, Out: float64(r.Out()) / s, Failed: float64(r.Bad()) / s}
 }
 
-// GetTypeStats tells of one type.
-func (g statisticians) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsRequest) (*pawlv1.GetTypeStatsResponse, error) {
+// GetTypeStats returns the statistics of one type.
+func (g statsService) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsRequest) (*pawlv1.GetTypeStatsResponse, error) {
 	if r.GetType() == "" {
 		return nil, task.Invalid("type", "is needed")
 	}
@@ -191,7 +192,7 @@ func (g statisticians) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsR
 	return p, nil
 }
 
-// aroundOf reads the time that is compared around; zero: none.
+// aroundOf returns the time to compare around; zero: none.
 func aroundOf(p *timestamppb.Timestamp, now time.Time) (time.Time, error) {
 	at, err := timeOf("around", p)
 	if at.IsZero() {

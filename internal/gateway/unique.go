@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// uniqueOf reads a unique key. Like the other enums, that of conflicts has the numbers of package task.
+// uniqueOf decodes a unique key. Like the other enums, OnConflict has the numbers of package task.
 func uniqueOf(p *pawlv1.Unique) (*task.Unique, error) {
 	c := p.GetOnConflict()
 	if c < 0 || c > pawlv1.OnConflict_ON_CONFLICT_REJECT {
@@ -26,7 +26,7 @@ func uniqueOf(p *pawlv1.Unique) (*task.Unique, error) {
 	return u, nil
 }
 
-// uniqueProto is the unique key of a task; nil: it has none.
+// uniqueProto converts the unique key of a task; nil: it has none.
 func uniqueProto(u *task.Unique) *pawlv1.Unique {
 	if u == nil {
 		return nil
@@ -38,7 +38,7 @@ func uniqueProto(u *task.Unique) *pawlv1.Unique {
 	return p
 }
 
-// archivedUnique is the unique key of an archived task.
+// archivedUnique converts the unique key of an archived task.
 func archivedUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
 	if a == nil {
 		return nil
@@ -53,7 +53,7 @@ func archivedUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
 	return p
 }
 
-// restoredUnique is that of the task that is made of an archived one: if another has the key by now, it is not made.
+// restoredUnique returns the unique key for restoring an archived task: if another task has the key by now, it is not restored.
 func restoredUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
 	p := archivedUnique(a)
 	if p != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// newREST makes the face of REST. It calls the same methods as gRPC, and each of its requests is a call as gRPC's are.
+// newREST returns the handler of REST. It calls the same methods as gRPC, and its requests are calls like gRPC's.
 func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
 		Register: g.register, Events: g.watchEvents,
@@ -20,7 +20,7 @@ func (g *Gateway) newREST() http.Handler {
 	})
 }
 
-// webCall runs a request of REST as a call; as unary does one of gRPC.
+// webCall runs a REST request as a call, as unary does for gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
 	ctx, c := begin(r.Context(), "rest", on.String())
@@ -40,12 +40,12 @@ func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handl
 			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), shownByREST(c.web))
+	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), restCredentials(c.web))
 	defer leave()
 	if err != nil {
 		return err
 	}
-	return shownOut(ctx, handle(ctx))
+	return callError(ctx, handle(ctx))
 }
 
 var (
@@ -53,14 +53,14 @@ var (
 	errDraining = errors.New("shutting down")
 )
 
-// ready says whether the node should get calls now. Anybody may ask that, and hears no more: names of nodes, and how fast logs grow, are
-// for those who may know of the cluster.
+// ready reports whether the node should get calls now. Anybody may ask, and gets no more than that: names of nodes, and how fast
+// logs grow, are only for those who may know of the cluster.
 func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 	var s *pawlv1.GetServerResponse
 	knows := g.knowsCluster(ctx)
-	if knows || g.cfg.Ready == nil { // strangers make no node ask another
+	if knows || g.cfg.Ready == nil { // other callers make no node ask another
 		var err error
-		if s, err = (operators{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
+		if s, err = (operatorService{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
 			return rest.Readiness{}, err
 		}
 	}
@@ -76,22 +76,22 @@ func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 	return rest.Readiness{Status: "not ready"}, nil
 }
 
-// knowsCluster says whether who makes a call that wants no token may know of the cluster all the same.
+// knowsCluster reports whether the caller, which needs no token for this call, may know of the cluster.
 func (g *Gateway) knowsCluster(ctx context.Context) bool {
 	c := callOf(ctx)
-	s := shownByREST(c.web)
-	if len(s.tokens) == 0 && s.certificate == nil && g.keeper.On() {
+	s := restCredentials(c.web)
+	if len(s.tokens) == 0 && s.certificate == nil && g.auth.TokensRequired() {
 		return false
 	}
-	v, err := g.visitor(s)
+	v, err := g.authenticate(s)
 	if err != nil {
-		g.refused(ctx, c, err, false) // it is answered as a stranger, and at once: a probe that waits takes a sound node for a dead one
+		g.refused(ctx, c, err, false) // it is answered like a stranger, and immediately: a probe that waits takes a healthy node for a dead one
 		return false
 	}
 	return v.may(need{reach: ofCluster}) == nil
 }
 
-// whyNotReady says why the node should get no calls now.
+// whyNotReady returns why the node should get no calls now.
 func (g *Gateway) whyNotReady(s *pawlv1.GetServerResponse) error {
 	if g.isDraining() {
 		return errDraining

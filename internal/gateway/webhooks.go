@@ -16,13 +16,13 @@ import (
 
 // Webhooks sends to webhooks from this node, and asks the node that sends for the cluster.
 type Webhooks interface {
-	// Check refuses an address by its form.
+	// Check rejects a URL by its form.
 	Check(field, url string) error
-	// TestWebhook waits for the receiver's answer, for some 10 s.
+	// TestWebhook waits for the receiver's response, for some 10 s.
 	TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error)
 }
 
-// webhookService is the WebhookService.
+// webhookService implements WebhookService.
 type webhookService struct {
 	pawlv1.UnimplementedWebhookServiceServer
 	*Gateway
@@ -35,7 +35,7 @@ func (g *Gateway) webhooks() (Webhooks, error) {
 	return g.cfg.Webhooks, nil
 }
 
-// hookCall reads what calls have in common that change a webhook.
+// hookCall decodes what requests that change a webhook have in common.
 func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c cluster.WebhookCall, err error) {
 	if err := cluster.CheckWebhookName(name); err != nil {
 		return c, err
@@ -45,7 +45,7 @@ func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c cluster.
 	return c, err
 }
 
-// ListWebhooks reads a page of the namespace's webhooks.
+// ListWebhooks returns a page of the namespace's webhooks.
 func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
 	n, behind, err := pageOf(r, webhookCursor)
 	if err != nil {
@@ -63,7 +63,7 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 	return out, nil
 }
 
-// GetWebhook reads one webhook.
+// GetWebhook returns one webhook.
 func (g webhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
 	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (g webhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequ
 	return &pawlv1.GetWebhookResponse{Webhook: webhookProto(ctx, &h)}, nil
 }
 
-// hookSecret is the secret that a call gives, or a new one.
+// hookSecret returns the secret in a request, or a new one.
 func hookSecret(given string) (string, error) {
 	if given == "" {
 		return webhook.NewSecret(), nil
@@ -83,7 +83,7 @@ func hookSecret(given string) (string, error) {
 	return given, webhook.CheckSecret("secret", given)
 }
 
-// AddWebhook makes a webhook.
+// AddWebhook creates a webhook.
 func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*pawlv1.AddWebhookResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
@@ -114,7 +114,7 @@ func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequ
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("webhook added", "webhook", h.Name, "namespace", h.Namespace, "to", webhook.Shown(h.URL), "unconfirmed_shards", done.Unconfirmed, "by", c.By)
+	g.log.Info("webhook added", "webhook", h.Name, "namespace", h.Namespace, "to", webhook.Redacted(h.URL), "unconfirmed_shards", done.Unconfirmed, "by", c.By)
 	return &pawlv1.AddWebhookResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret, UnconfirmedShards: done.Unconfirmed}, nil
 }
 
@@ -170,7 +170,7 @@ func (g webhookService) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebho
 	return &pawlv1.RemoveWebhookResponse{UnconfirmedShards: done.Unconfirmed}, nil
 }
 
-// PauseWebhook sends nothing for now.
+// PauseWebhook stops deliveries.
 func (g webhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest) (*pawlv1.PauseWebhookResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), r.GetReason())
 	if err != nil {
@@ -184,7 +184,7 @@ func (g webhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhook
 	return &pawlv1.PauseWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
 }
 
-// ResumeWebhook sends again.
+// ResumeWebhook resumes deliveries.
 func (g webhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookRequest) (*pawlv1.ResumeWebhookResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
@@ -198,7 +198,7 @@ func (g webhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebho
 	return &pawlv1.ResumeWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
 }
 
-// TestWebhook sends a notice now.
+// TestWebhook sends a notification now.
 func (g webhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) (*pawlv1.TestWebhookResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
@@ -215,7 +215,7 @@ func (g webhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRe
 	return &pawlv1.TestWebhookResponse{Delivery: deliveryProto(&d)}, nil
 }
 
-// RotateWebhookSecret gives a webhook another secret.
+// RotateWebhookSecret replaces the secret of a webhook.
 func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
@@ -235,7 +235,7 @@ func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rotat
 	return &pawlv1.RotateWebhookSecretResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret}, nil
 }
 
-// ListWebhookDeliveries tells what came of the last notices.
+// ListWebhookDeliveries returns the outcomes of the last notifications.
 func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
 	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
 		return nil, err
@@ -251,11 +251,11 @@ func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.Lis
 	return out, nil
 }
 
-// webhookProto is a webhook as the caller may see it: the whole address only with the role that may change it.
+// webhookProto converts a webhook for the caller: only the role that may change it sees the whole URL.
 func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
 	url := h.URL
-	if !callOf(ctx).visitor.Roles.HasAny(auth.Admin) {
-		url = webhook.Shown(url)
+	if !callOf(ctx).principal.Roles.HasAny(auth.Admin) {
+		url = webhook.Redacted(url)
 	}
 	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver), CreatedBy: h.CreatedBy,
 		CreatedAt: timeProto(h.CreatedAt), ChangedAt: timeProto(h.ChangedAt), RotatedAt: timeProto(h.RotatedAt), OldUntil: timeProto(h.OldUntil),
@@ -270,7 +270,7 @@ func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
 	return p
 }
 
-// ahead leaves out a time that is over.
+// ahead omits a time in the past.
 func ahead(t time.Time) *timestamppb.Timestamp {
 	if !t.After(time.Now()) {
 		return nil
@@ -278,7 +278,7 @@ func ahead(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// spanOrNil leaves out a duration of 0.
+// spanOrNil omits a duration of 0.
 func spanOrNil(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// fakeWebhooks remembers one webhook, and calls shard 2 behind.
+// fakeWebhooks stores one webhook, and reports shard 2 as lagging.
 type fakeWebhooks struct {
 	hook   cluster.WebhookView
 	calls  []cluster.WebhookCall
@@ -37,7 +37,7 @@ func (f *fakeWebhooks) did(c cluster.WebhookCall) (cluster.WebhookDone, error) {
 	return cluster.WebhookDone{Hook: f.hook, Unconfirmed: []uint32{2}}, nil
 }
 
-// answer has a table answer as this webhook does.
+// answer registers the fake's answers in a table.
 func (h *fakeWebhooks) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.AddWebhook, h.AddWebhook)
 	verbtest.OnSystem(to, cluster.SetWebhook, h.SetWebhook)
@@ -74,11 +74,11 @@ func (f *fakeWebhooks) PauseWebhook(_ context.Context, c cluster.WebhookCall) (c
 	return f.did(c)
 }
 
-// ResumeWebhook brings it to a state in which every field is set.
+// ResumeWebhook sets every field of the webhook.
 func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
 	f.hook.WebhookStatus = cluster.WebhookStatus{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
 		DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
-	f.hook.NextAttempt = 9_000_000 // which is over
+	f.hook.NextAttempt = 9_000_000 // in the past
 	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
 	return f.did(c)
 }
@@ -102,16 +102,16 @@ func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]clust
 	return []cluster.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
-// The calls on webhooks by REST, each answer held against openapi.json.
+// The calls on webhooks over REST, each answer checked against openapi.json.
 func TestWebhooksOverREST(t *testing.T) {
-	k, fake := newKeys(), &fakeWebhooks{}
-	k.cut("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
-	k.cut("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
-	k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
-	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k, fake := newTokenSet(), &fakeWebhooks{}
+	k.add("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	k.add("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
+	k.add("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
+	k.add("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Webhooks: fake, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	given := webhook.NewSecret()
 	for _, c := range []struct{ who, method, path, body, want string }{
@@ -172,13 +172,13 @@ func TestWebhooksOverREST(t *testing.T) {
 	}
 }
 
-// What gRPC says is what the system shard is told.
+// gRPC requests reach the system shard unchanged.
 func TestWebhooksOverGRPC(t *testing.T) {
-	k, fake := newKeys(), &fakeWebhooks{}
-	k.cut("boss", auth.Everything)
+	k, fake := newTokenSet(), &fakeWebhooks{}
+	k.add("boss", auth.Everything)
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Webhooks: fake, Node: "n1"})
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewWebhookServiceClient(conn)
@@ -205,7 +205,7 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	}
 }
 
-// The next attempt is told as long as it lies ahead.
+// The next attempt is returned while it is in the future.
 func TestAttemptsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()

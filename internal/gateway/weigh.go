@@ -10,29 +10,29 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxNesting bounds how deep messages lie in one another. The deepest that is of use is a chain of tasks, with 20.
+// maxNesting bounds the nesting of messages. The deepest useful one is a chain of tasks, with 20.
 const maxNesting = 100
 
-// What is made of parts of a message, about, beside their bytes.
+// Approximate memory of the parts of a message once decoded, besides their bytes.
 const (
-	textCost  = 32  // a text or some bytes: its head, and what an allocation rounds up
+	textCost  = 32  // a string or bytes: its header, and what the allocation rounds up
 	entryCost = 128 // an entry of a map
 )
 
-// shape is what weigh must know of a kind of message.
+// shape is what weigh must know of a message type.
 type shape struct {
 	size   int // of its struct
 	fields map[protowire.Number]shapeField
 }
 
 type shapeField struct {
-	message *shape // what lies in it, or is an entry of its map; nil: no message
-	packed  bool   // numbers may lie side by side in it
+	message *shape // the message type of its values, or the entry of its map; nil: no messages
+	packed  bool   // numbers may be packed
 }
 
 var shapes sync.Map // full name → *shape
 
-// shapeOf knows a kind of message by one of it.
+// shapeOf returns the shape of a message's type.
 func shapeOf(m protoreflect.Message) *shape {
 	name := m.Descriptor().FullName()
 	if s, ok := shapes.Load(name); ok {
@@ -44,7 +44,7 @@ func shapeOf(m protoreflect.Message) *shape {
 	return s
 }
 
-// newShape makes the shape of a kind of message. Known are those on the way to it: messages may lie in others of their own kind.
+// newShape builds the shape of a message type. Known are those being built: messages may be recursive.
 func newShape(m protoreflect.Message, known map[protoreflect.FullName]*shape) *shape {
 	d := m.Descriptor()
 	if s := known[d.FullName()]; s != nil {
@@ -59,7 +59,7 @@ func newShape(m protoreflect.Message, known map[protoreflect.FullName]*shape) *s
 	return s
 }
 
-// shapeIn is the shape of what lies in a field; nil: no message.
+// shapeIn returns the shape of a field's values; nil: they are not messages.
 func shapeIn(m protoreflect.Message, field protoreflect.FieldDescriptor, known map[protoreflect.FullName]*shape) *shape {
 	switch {
 	case field.IsMap():
@@ -77,8 +77,8 @@ func shapeIn(m protoreflect.Message, field protoreflect.FieldDescriptor, known m
 	return newShape(m.NewField(field).Message(), known)
 }
 
-// weigh says how many bytes of memory what lies in a message takes when it is decoded, beside the message's struct. It reads it and makes nothing of
-// it: two bytes of it may become an object of hundreds.
+// weigh estimates how many bytes of memory the contents of a message take once decoded, besides the message's struct. It parses the
+// message without allocating: two bytes of it may become an object of hundreds.
 func (s *shape) weigh(raw []byte, depth int) (sum int, err error) {
 	if depth > maxNesting {
 		return 0, task.Invalid("message", "is nested deeper than %d", maxNesting)
@@ -104,7 +104,7 @@ func (s *shape) weigh(raw []byte, depth int) (sum int, err error) {
 
 func (s *shape) weighField(f shapeField, kind protowire.Type, value []byte, depth int) (int, error) {
 	if kind != protowire.BytesType {
-		return 2*len(value) + 16, nil // of a list, or of none that is known
+		return 2*len(value) + 16, nil // of a list, or unknown
 	}
 	value, _ = protowire.ConsumeBytes(value)
 	switch {
@@ -112,7 +112,7 @@ func (s *shape) weighField(f shapeField, kind protowire.Type, value []byte, dept
 		inner, err := f.message.weigh(value, depth+1)
 		return textCost + f.message.size + inner, err
 	case f.packed:
-		return 16 * len(value), nil // a number of one byte takes 8, and lists grow
+		return 16 * len(value), nil // a one-byte number takes 8, and lists grow
 	}
 	return textCost + len(value), nil
 }

@@ -13,7 +13,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// manyOf is a batch of n tasks.
+// manyOf returns a batch of n tasks.
 func manyOf(n int, spec func(i int) *pawlv1.TaskSpec) *pawlv1.EnqueueBatchRequest {
 	r := &pawlv1.EnqueueBatchRequest{}
 	for i := range n {
@@ -30,7 +30,7 @@ func manyHeaders(n int) map[string]string {
 	return m
 }
 
-// What a message is said to take is no less than what is taken when it is decoded, and not much more.
+// The estimate for a message is no less than what decoding allocates, and not much more.
 func TestWeighedAsMuchAsIsMade(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for name, m := range map[string]proto.Message{
@@ -58,7 +58,7 @@ func TestWeighedAsMuchAsIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
-		if made := int(after.TotalAlloc - before.TotalAlloc); weighed < made*7/10 || weighed > 2*made { // lists leave their old places behind
+		if made := int(after.TotalAlloc - before.TotalAlloc); weighed < made*7/10 || weighed > 2*made { // lists leave their old arrays behind
 			t.Errorf("%s: %d bytes are weighed as %d, and %d are made of them", name, len(raw), weighed, made)
 		}
 	}
@@ -89,7 +89,7 @@ func BenchmarkWeigh(b *testing.B) {
 	}
 }
 
-// What is no message is refused with what is wrong, and weighs nothing; numbers that lie side by side are weighed as what they become.
+// A malformed message is refused with what is wrong, and weighs nothing; packed numbers are weighed as what they become.
 func TestWeighedExactly(t *testing.T) {
 	s := shapeOf((&pawlv1.EnqueueBatchRequest{}).ProtoReflect())
 	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1}, "invalid field number ": {10, 2, 0, 1}} {
@@ -125,7 +125,7 @@ func TestWeighedExactly(t *testing.T) {
 	}
 }
 
-// Messages in a map are weighed, too, and messages may lie in each other as deep as may be.
+// Messages in a map are weighed, too, and messages may be nested up to the limit.
 func TestWeighedWithin(t *testing.T) {
 	rules := shapeOf((&pawlv1.KeyRules{}).ProtoReflect())
 	settings := &pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"abc": {MaxRunning: 3}}}

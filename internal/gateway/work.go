@@ -15,57 +15,58 @@ import (
 )
 
 const (
-	// maxSlots bounds what a worker may grant in all.
+	// maxSlots bounds the slots that a worker may grant in total.
 	maxSlots = 10_000
-	// workWait is how long one claim of a stream waits. Then the queues' places are looked up anew.
+	// workWait is how long one claim of a stream waits. Then the shards of the queues are looked up again.
 	workWait = time.Minute
-	// pushRest is the shortest pause before a claim that was refused for now is made again, pushRestMax the longest.
-	pushRest    = 100 * time.Millisecond
-	pushRestMax = 2 * time.Second
-	// framesWaiting is how many settle frames may wait while others run. Beyond it the stream is not read, and the
-	// worker's sends block.
+	// pushPause is the shortest pause before a claim that was refused for now is repeated, pushPauseMax the longest.
+	pushPause    = 100 * time.Millisecond
+	pushPauseMax = 2 * time.Second
+	// framesWaiting is how many settle frames may wait while others run. Beyond it the stream is not read, and the worker's sends
+	// block.
 	framesWaiting = 64
 	// gatherItems bounds the items of settle frames that are run together.
 	gatherItems = 4000
 	// settleTime bounds one settle of a stream.
 	settleTime = 30 * time.Second
-	// maxNotices is how many notices of lost claims may wait to be sent. The worker learns of more when it settles or extends.
+	// maxNotices is how many notifications of lost claims may wait to be sent. The worker learns of further ones when it settles or
+	// extends.
 	maxNotices = 1024
 )
 
 // work is one Work stream.
 //
-// Two goroutines serve it, since an idle worker is to cost little: receive reads frames, the handler's own claims tasks for the
-// free slots. Two more run while there is something for them to do: one what frames ask for, one tells of lost claims. Whoever
-// fails ends the stream; the handler waits for all but receive, which ends with the stream.
+// Two goroutines serve it, to keep an idle worker cheap: receive reads frames, the handler's own claims tasks for the free slots.
+// Two more run on demand: one does what frames ask for, one notifies the worker of lost claims. Any failure ends the stream; the
+// handler waits for all but receive, which ends with the stream.
 type work struct {
 	g      *Gateway
 	stream pawlv1.WorkerService_WorkServer
 	ns     string
 	claim  broker.ClaimCall
 	watch  ClaimWatch
-	hush   hush
+	quiet  quietState
 	held   holdings
 
-	sending sync.Mutex // a stream takes one sender at a time
+	sending sync.Mutex // a stream allows one sender at a time
 
 	mu    sync.Mutex
-	slots int           // granted and not used
-	lost  []broker.Lost // to be told
+	slots int           // granted and unused
+	lost  []broker.Lost // to be sent
 
-	more     chan struct{} // one place: slots were granted
+	more     chan struct{} // capacity 1: slots were granted
 	settles  chan *pawlv1.SettleRequest
 	settler  onDemand
 	notifier onDemand
 	pushing  context.Context
 	stopPush context.CancelFunc
-	ended    chan struct{} // closed with the first failure
+	ended    chan struct{} // closed at the first failure
 	endOnce  sync.Once
-	err      error // why it ended; read after ended
+	err      error // why it ended; read after ended is closed
 }
 
-// Work serves one worker for as long as it stays.
-func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
+// Work serves one worker for as long as its stream lasts.
+func (g workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -89,8 +90,8 @@ func (g workers) Work(stream pawlv1.WorkerService_WorkServer) error {
 	return w.serve(first)
 }
 
-// tellNode says to a worker which of several nodes its stream goes to: it may know a better one.
-func (g workers) tellNode(stream pawlv1.WorkerService_WorkServer) {
+// tellNode tells a worker which of several nodes its stream goes to: it may know a better one.
+func (g workerService) tellNode(stream pawlv1.WorkerService_WorkServer) {
 	if g.cfg.Admin == nil {
 		return
 	}
@@ -99,7 +100,7 @@ func (g workers) tellNode(stream pawlv1.WorkerService_WorkServer) {
 	}
 }
 
-// helloOf reads what a worker takes.
+// helloOf decodes what a worker wants to claim.
 func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, error) {
 	if h == nil {
 		return broker.ClaimCall{}, task.Invalid("hello", "is needed in the first frame")
@@ -119,14 +120,14 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 	w.settler.do, w.notifier.do = func() { w.failIf(w.settle) }, func() { w.failIf(w.notify) }
 	w.watch = w.g.broker.WatchClaims(w.onLost)
 	defer w.watch.Close()
-	w.join(first.GetHello())
-	defer func() { w.hush.me.Leave(errors.Is(w.err, io.EOF)) }()
+	w.register(first.GetHello())
+	defer func() { w.quiet.me.Leave(errors.Is(w.err, io.EOF)) }()
 
 	go w.failIf(func() error { return w.receive(ctx, first) })
 	w.failIf(w.push)
 	w.failIf(w.stay)
 	w.settler.stop()
-	w.failIf(w.settle) // what was received is run, also if its sender is gone
+	w.failIf(w.settle) // what was received is run, even if its sender is gone
 	w.notifier.stop()
 	if errors.Is(w.err, io.EOF) {
 		return nil
@@ -151,7 +152,7 @@ func (w *work) stay() error {
 	select {
 	case <-w.ended:
 		return nil
-	case <-ctx.Done(): // the worker is gone, or its token
+	case <-ctx.Done(): // the worker is gone, or its token has ended
 		return ctx.Err()
 	case <-w.g.broker.Draining():
 	}
@@ -166,9 +167,9 @@ func (w *work) stay() error {
 	}
 }
 
-// onDemand runs do in a goroutine of its own while there is something to do.
+// onDemand runs do in its own goroutine while there is something to do.
 type onDemand struct {
-	do func() // does all that there is
+	do func() // does everything there is
 
 	mu      sync.Mutex
 	running bool
@@ -177,7 +178,7 @@ type onDemand struct {
 	run     sync.WaitGroup
 }
 
-// poke says that there is something to do.
+// poke signals that there is something to do.
 func (o *onDemand) poke() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +206,7 @@ func (o *onDemand) loop() {
 	}
 }
 
-// stop waits until nothing runs, and lets nothing begin any more.
+// stop waits until do has returned, and prevents further runs.
 func (o *onDemand) stop() {
 	o.mu.Lock()
 	o.stopped = true
@@ -213,7 +214,7 @@ func (o *onDemand) stop() {
 	o.run.Wait()
 }
 
-// receive reads frames until the worker closes its side, which ends the stream when all is answered.
+// receive reads frames until the worker closes its side, which ends the stream once everything is answered.
 func (w *work) receive(ctx context.Context, frame *pawlv1.WorkRequest) error {
 	for {
 		if err := w.accept(ctx, frame); err != nil {
@@ -229,11 +230,11 @@ func (w *work) receive(ctx context.Context, frame *pawlv1.WorkRequest) error {
 	}
 }
 
-// accept takes one frame.
+// accept processes one frame.
 func (w *work) accept(ctx context.Context, frame *pawlv1.WorkRequest) error {
-	w.hush.me.Saw(time.Now())
+	w.quiet.me.Saw(time.Now())
 	if frame.GetQuiet() {
-		w.hush.me.Drains()
+		w.quiet.me.Drains()
 		w.stopPush()
 	}
 	if s := frame.GetSettle(); s != nil {
@@ -262,7 +263,7 @@ func (w *work) grant(n int32) error {
 		return task.Invalid("grant", "%d on top of %d is not between 1 and %d", n, w.slots, maxSlots)
 	}
 	w.slots += int(n)
-	w.hush.me.Slots(w.slots)
+	w.quiet.me.Slots(w.slots)
 	select {
 	case w.more <- struct{}{}:
 	default:
@@ -270,8 +271,8 @@ func (w *work) grant(n int32) error {
 	return nil
 }
 
-// push claims tasks for the free slots and sends them, one claim at a time: the slots that come free meanwhile make the
-// next claim larger.
+// push claims tasks for the free slots and sends them, one claim at a time: slots that become free meanwhile make the next claim
+// larger.
 func (w *work) push() error {
 	for {
 		slots := w.free()
@@ -280,14 +281,14 @@ func (w *work) push() error {
 		}
 		c := w.claim
 		c.Max = min(slots, task.MaxClaim)
-		ctx, done := w.hush.claiming(w.pushing)
+		ctx, done := w.quiet.claiming(w.pushing)
 		got, err := w.g.take(ctx, c, workWait)
 		hushed := ctx.Err() != nil
 		done()
 		switch {
-		case err != nil && hushed: // free says whether to go on
+		case err != nil && hushed: // free decides whether to continue
 		case errors.Is(err, task.ErrUnavailable):
-			w.rest(err)
+			w.pause(err)
 		case err != nil:
 			return err
 		case len(got) > 0:
@@ -298,7 +299,7 @@ func (w *work) push() error {
 	}
 }
 
-// free waits for slots; 0 when nothing is to be pushed any more.
+// free waits for free slots; 0 when nothing should be pushed any more.
 func (w *work) free() int {
 	for {
 		if w.pushing.Err() != nil || w.g.isDraining() {
@@ -307,7 +308,7 @@ func (w *work) free() int {
 		w.mu.Lock()
 		n := w.slots
 		w.mu.Unlock()
-		if n > 0 && !w.hush.is() {
+		if n > 0 && !w.quiet.isQuiet() {
 			return n
 		}
 		select {
@@ -318,11 +319,11 @@ func (w *work) free() int {
 	}
 }
 
-// rest waits before a claim that was refused for now is made again.
-func (w *work) rest(err error) {
-	pause := pushRest
+// pause waits before repeating a claim that was refused for now.
+func (w *work) pause(err error) {
+	pause := pushPause
 	if e, ok := task.AsError(err); ok {
-		pause = min(max(e.RetryAfter, pushRest), pushRestMax)
+		pause = min(max(e.RetryAfter, pushPause), pushPauseMax)
 	}
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -333,16 +334,16 @@ func (w *work) rest(err error) {
 	}
 }
 
-// deliver sends claims to the worker. They are watched before they are sent, and a notice can't overtake them: both need
-// the right to send.
+// deliver sends claims to the worker. They are watched before they are sent, and a notification can't overtake them, because both
+// hold the lock for sending.
 func (w *work) deliver(claimed []broker.Claimed) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	if w.pushing.Err() != nil || w.hush.is() { // the worker said quiet at this moment, or an operator did
+	if w.pushing.Err() != nil || w.quiet.isQuiet() { // the worker or an operator has just quieted it
 		w.g.giveBack(claimed)
 		return nil
 	}
-	if word := w.hush.untold(); word != nil { // it may have tasks again, and is to hear so first
+	if word := w.quiet.takeNotice(); word != nil { // tasks are allowed again, and the worker must hear that first
 		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
 			w.g.giveBack(claimed)
 			return err
@@ -350,10 +351,10 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	}
 	w.mu.Lock()
 	w.slots -= len(claimed)
-	w.hush.me.Slots(w.slots)
+	w.quiet.me.Slots(w.slots)
 	w.mu.Unlock()
 	now := time.Now()
-	w.hush.me.Took(registryRuns(claimed, now), now)
+	w.quiet.me.Took(registryRuns(claimed, now), now)
 	for i := range claimed {
 		w.watch.Add(broker.Hold{Namespace: claimed[i].Namespace, ID: claimed[i].ID, Token: claimed[i].Token})
 	}
@@ -373,8 +374,8 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	return nil
 }
 
-// settle runs the settle frames that wait. While some run the next ones gather, and are run together; each is answered by
-// itself, in the order in which they came.
+// settle runs the waiting settle frames. Frames that arrive while some run are run together next; each is answered individually, in
+// the order of arrival.
 func (w *work) settle() error {
 	for {
 		select {
@@ -386,7 +387,7 @@ func (w *work) settle() error {
 	}
 }
 
-// gather takes the frames that wait.
+// gather takes the waiting frames.
 func (w *work) gather(first *pawlv1.SettleRequest) (frames []*pawlv1.SettleRequest) {
 	frames = append(frames, first)
 	for items := settleItems(first); items < gatherItems; {
@@ -416,17 +417,17 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 	w.traceSettled(&b, began)
 	for _, a := range answers {
 		if w.send(&pawlv1.WorkResponse{Settled: a}) != nil {
-			return // receive learns of it too
+			return // receive notices too
 		}
 	}
 }
 
-// forget ends the watch of claims that have ended, and tells the registry of them and of longer leases.
+// forget stops watching claims that have ended, and reports them and longer leases to the registry.
 func (w *work) forget(b *settleBatch) {
 	b.tell(func(h *broker.Hold) {
 		w.watch.Remove(h.ID, h.Token)
-		w.hush.me.Ended(h.ID, h.Token)
-	}, w.hush.me.Extended)
+		w.quiet.me.Ended(h.ID, h.Token)
+	}, w.quiet.me.Extended)
 }
 
 func (w *work) send(frame *pawlv1.WorkResponse) error {
@@ -435,7 +436,7 @@ func (w *work) send(frame *pawlv1.WorkResponse) error {
 	return w.stream.Send(frame)
 }
 
-// onLost notes a claim that was lost, of which the worker is to be told.
+// onLost queues the notification of a lost claim.
 func (w *work) onLost(l broker.Lost) {
 	w.mu.Lock()
 	room := len(w.lost) < maxNotices
@@ -448,9 +449,9 @@ func (w *work) onLost(l broker.Lost) {
 	}
 }
 
-// notify tells the worker an operator's word, and of claims that it lost.
+// notify sends the worker an operator's order, and its lost claims.
 func (w *work) notify() error {
-	if word := w.hush.untold(); word != nil {
+	if word := w.quiet.takeNotice(); word != nil {
 		if err := w.send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
 			return err
 		}
@@ -465,7 +466,7 @@ func (w *work) notify() error {
 	notices := make([]*pawlv1.LostClaim, len(lost))
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
-		w.hush.me.Taken(l.ID, l.Token, l.Reason == task.StaleExpired)
+		w.quiet.me.Taken(l.ID, l.Token, l.Reason == task.StaleExpired)
 		w.held.take(l.ID)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// hush is whether a stream's worker is to be quiet, by an operator's word.
-type hush struct {
+// quietState is whether a stream's worker is quiet by an operator's order.
+type quietState struct {
 	me *registry.Worker
 
 	mu     sync.Mutex
 	quiet  bool
 	notice *pawlv1.QuietNotice // to be sent
-	end    context.CancelFunc  // of the claim that runs; nil: none does
+	end    context.CancelFunc  // of the running claim; nil: there is none
 }
 
-// listen takes over the operator's word as it is now, and says whether there is something to tell the worker, who knows of a word of
-// this version.
-func (h *hush) listen(knows uint64) (tell bool) {
+// refresh takes over the operator's current order, and reports whether there is something to tell the worker, which knows the order
+// of the given version.
+func (h *quietState) refresh(knows uint64) (tell bool) {
 	q, _ := h.me.Quiet()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,14 +40,14 @@ func (h *hush) listen(knows uint64) (tell bool) {
 	return true
 }
 
-func (h *hush) is() bool {
+func (h *quietState) isQuiet() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.quiet
 }
 
-// claiming is ctx for a claim that ends when the worker is to be quiet. Call done behind the claim.
-func (h *hush) claiming(ctx context.Context) (_ context.Context, done func()) {
+// claiming returns a context for a claim that ends when the worker is quieted. Call done after the claim.
+func (h *quietState) claiming(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,8 +62,8 @@ func (h *hush) claiming(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// untold is what is to be sent; nil: nothing.
-func (h *hush) untold() *pawlv1.QuietNotice {
+// takeNotice returns what to send; nil: nothing.
+func (h *quietState) takeNotice() *pawlv1.QuietNotice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.notice
@@ -71,34 +71,34 @@ func (h *hush) untold() *pawlv1.QuietNotice {
 	return n
 }
 
-// join enters the worker into the registry.
-func (w *work) join(hello *pawlv1.WorkHello) {
+// register adds the worker to the registry.
+func (w *work) register(hello *pawlv1.WorkHello) {
 	c := &w.claim
-	w.hush.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
-		Address: addressOf(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.heard)
-	if w.hush.listen(versionOf(hello)) {
+	w.quiet.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
+		Address: addressOf(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.onQuietChanged)
+	if w.quiet.refresh(versionOf(hello)) {
 		w.notifier.poke()
 	}
 }
 
-// versionOf is the newest word Quiet that a worker has heard.
+// versionOf returns the version of the newest quiet order that a worker has received.
 func versionOf(h *pawlv1.WorkHello) uint64 { return uint64(max(h.GetQuietVersion(), 0)) } // #nosec G115 -- not negative
 
-// heard is called when an operator's word to the worker has changed.
-func (w *work) heard() {
-	if w.hush.listen(anyVersion) {
+// onQuietChanged is called when an operator's order to the worker has changed.
+func (w *work) onQuietChanged() {
+	if w.quiet.refresh(anyVersion) {
 		w.notifier.poke()
 	}
 	select {
-	case w.more <- struct{}{}: // there may be slots that were not used
+	case w.more <- struct{}{}: // there may be unused slots
 	default:
 	}
 }
 
-// anyVersion is that of no word.
+// anyVersion is the version of no order.
 const anyVersion = 1 << 63
 
-// maxInstance bounds what tells a worker from others of its name.
+// maxInstance bounds the id that distinguishes workers of the same name.
 const maxInstance = 64
 
 func checkInstance(field, s string) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// one is the only worker that the registry of a fake tells of.
+// one returns the only worker in a fake's registry.
 func one(t *testing.T, f *fake) registry.Info {
 	t.Helper()
 	all := f.registry.List(registry.Query{Namespace: "default", Limit: 9}).Workers
@@ -29,18 +29,18 @@ func one(t *testing.T, f *fake) registry.Info {
 	return all[0]
 }
 
-// quiet has the gateway make a worker quiet, or resume.
+// steer makes the gateway quiet a worker, or resume it.
 func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
 	t.Helper()
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	if quiet {
-		got, err := workerRegistry{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
+		got, err := workerRegistryService{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got.Worker
 	}
-	got, err := workerRegistry{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	got, err := workerRegistryService{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestWorkersOfStreamsAreTold(t *testing.T) {
 		f := newFake()
 		h := hello("q", "r")
 		h.Host, h.Pid, h.Version, h.Instance, h.Types = "host-1", 4711, "1.2", "i-1", []string{"a"}
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 3})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 3})
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		synctest.Wait()
@@ -83,7 +83,7 @@ func TestWorkersOfStreamsAreTold(t *testing.T) {
 func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
 		s.enqueue("q", 1)
 		running := s.tasks(1)
 		id := one(t, f).ID
@@ -112,7 +112,7 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 	})
 }
 
-// A worker that comes back is told what it does not know, and nothing else.
+// A worker that reconnects is told what it does not know, and nothing else.
 func TestWorkComesBackQuiet(t *testing.T) {
 	for _, c := range []struct {
 		knows int64
@@ -128,7 +128,7 @@ func TestWorkComesBackQuiet(t *testing.T) {
 			}
 			h := hello("q")
 			h.Instance, h.QuietVersion = "i-1", c.knows
-			s := startShift(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 1})
+			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 1})
 			if c.hears {
 				if word := s.hear().GetQuiet(); word == nil || word.GetQuiet() != c.quiet {
 					t.Errorf("%+v: it hears %v", c, word)
@@ -151,7 +151,7 @@ func TestInstancesAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hello("q")
 		h.Instance = "a/b"
-		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: h})
+		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: h})
 		if err := <-s.ended; !errors.Is(err, task.ErrInvalidArgument) {
 			t.Errorf("an instance with a slash: %v", err)
 		}
@@ -159,16 +159,16 @@ func TestInstancesAreChecked(t *testing.T) {
 	})
 }
 
-// claimBy claims one task by a single call.
+// claimBy claims one task by a unary call.
 func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
 	ctx, _ := begin(context.Background(), "grpc", "test")
-	return workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
+	return workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
 }
 
 func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := &shift{t: t, f: f, g: newGateway(f)}
+		s := &workerClient{t: t, f: f, g: newGateway(f)}
 		defer s.g.Shutdown(context.Background())
 		s.enqueue("q", 1)
 		got, err := claimBy(s.g, "w1", "k1", 0)
@@ -180,7 +180,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("the claimer is told as %+v", w)
 		}
 
-		// One that waits when it is made quiet is answered at once.
+		// A call that is waiting when its worker is quieted is answered immediately.
 		type answer struct {
 			r   *pawlv1.ClaimResponse
 			err error
@@ -200,7 +200,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("one that waits gets %v, %v after %v", a.r, a.err, time.Since(began))
 		}
 
-		// The next waits as long as it wants, and gets nothing; the repeat of a call that got something gets the same.
+		// The next waits as long as requested, and gets nothing; the retry of a call that got something gets the same.
 		s.enqueue("q", 1)
 		ask(30 * time.Second)
 		if a := <-answers; a.err != nil || !a.r.Quiet || len(a.r.Tasks) != 0 || time.Since(began) != 30*time.Second {
@@ -210,7 +210,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("a repeat gets %v, %v", again, err)
 		}
 
-		// One that resumes while it waits gets tasks.
+		// A worker that is resumed while it waits gets tasks.
 		ask(30 * time.Second)
 		time.Sleep(10 * time.Second)
 		steer(t, s.g, w.ID, false)
@@ -219,7 +219,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 		}
 		for _, c := range got.Tasks {
 			ctx, _ := begin(context.Background(), "grpc", "test")
-			if _, err := (workers{Gateway: s.g}).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
+			if _, err := (workerService{Gateway: s.g}).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -229,7 +229,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 	})
 }
 
-// turning is a broker with which something else happens while a claim is made.
+// turning is a broker that runs something else during a claim.
 type turning struct {
 	*fake
 	turn func()
@@ -244,17 +244,17 @@ func (b turning) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wa
 	return got, at, err
 }
 
-// A claimer that is quiet hears what it would hear else: that its earlier claim can't be looked up, or that its call has ended. One that is made quiet
-// meanwhile gets what it was given.
+// A quiet claimer gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its call has
+// ended. One that is quieted meanwhile gets what it was given.
 func TestClaimersThatAreQuiet(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		key   string
 		quiet bool
 		wait  time.Duration
-		turns func(f *fake, hush, leave func()) // while it claims
+		turns func(f *fake, hush, leave func()) // during the claim
 		tasks int
-		hears bool // that it is quiet
+		hears bool // whether it is told to be quiet
 		err   error
 	}{
 		{"one whose claim can't be looked up", "k", true, time.Minute, func(f *fake, _, _ func()) { f.faults.nth = 1 }, 0, false, errPlanted},
@@ -292,7 +292,7 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 	}
 }
 
-// A claimer that is quiet finds what it has claimed in several shards, or in one, and the answer tells of those that were asked.
+// A quiet claimer finds what it has claimed in several shards, or in one, and the answer has the stamps of those that were asked.
 func TestQuietClaimersFindTheirClaims(t *testing.T) {
 	for queues, shards := range map[string]int{"a b c": 3, "b": 1, "b=1 d=2": 1} {
 		f, g, ctx := spread()
@@ -311,7 +311,7 @@ func TestQuietClaimersFindTheirClaims(t *testing.T) {
 	}
 }
 
-// A token that is good for some queues sees no more of a worker, and does not steer one that is others' as well.
+// A token limited to some queues sees only those of a worker, and can't control one that also serves others.
 func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -321,21 +321,21 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "sms", Queues: []registry.Share{{Queue: "sms"}}}, "sms", 0, nil)
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
-	list, err := workerRegistry{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
+	list, err := workerRegistryService{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
 	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {
 		t.Errorf("the list is %v, %v", list, err)
 	}
 	for id, want := range map[string]error{"mail": nil, "both": &task.Error{Code: task.CodePermissionDenied}, "sms": task.ErrNotFound} {
-		if _, err := (workerRegistry{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (workerRegistryService{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to make %q quiet: %v, want %v", id, err, want)
 		}
-		if _, err := (workerRegistry{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (workerRegistryService{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to have %q resume: %v, want %v", id, err, want)
 		}
 	}
 }
 
-// TestQuietForAsLongAsIsSaid: the caller says how long a worker is quiet, within bounds; 24 hours else.
+// TestQuietForAsLongAsIsSaid: the caller says how long a worker stays quiet, within limits; the default is 24 hours.
 func TestQuietForAsLongAsIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -344,7 +344,7 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 		f.registry.Join(registry.Hello{Namespace: "default", Name: "w", Queues: []registry.Share{{Queue: "mail"}}}, "w", 0, nil)
 		ctx, _ := begin(context.Background(), "grpc", "test")
 		quiet := func(span *durationpb.Duration) (time.Duration, error) {
-			got, err := workerRegistry{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
+			got, err := workerRegistryService{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
 			return time.Until(got.GetWorker().GetQuiet().GetUntil().AsTime()), err
 		}
 		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {
@@ -363,7 +363,7 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 	})
 }
 
-// Lost workers are listed with the others unless the caller wants one kind alone, and who resumes has a line in the log if it was quiet.
+// Lost workers are listed with the others unless the caller wants one kind alone, and resuming a quiet worker is logged.
 func TestLostWorkersAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -374,15 +374,15 @@ func TestLostWorkersAreListed(t *testing.T) {
 		g.cfg.Workers = nodes
 		ctx, _ := begin(t.Context(), "grpc", "test")
 		for want, lost := range map[[2]bool]*bool{{true, false}: nil, {true, true}: new(true), {false, false}: new(false)} {
-			_, err := workerRegistry{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
+			_, err := workerRegistryService{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
 			if got := [2]bool{nodes.asked.Lost, nodes.asked.OnlyLost}; err != nil || got != want {
 				t.Errorf("lost: %v: %v, %v, want %v", lost, got, err, want)
 			}
 		}
-		if _, err := (workerRegistry{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
+		if _, err := (workerRegistryService{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
 			t.Errorf("one that was lost is made quiet: %v", err)
 		}
-		if _, err := (workerRegistry{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" gave none`) {
+		if _, err := (workerRegistryService{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" gave none`) {
 			t.Errorf("one that may be on a node without an answer: %v", err)
 		}
 		var lines strings.Builder
@@ -399,11 +399,11 @@ func TestLostWorkersAreListed(t *testing.T) {
 	})
 }
 
-// steered are workers of which one is lost for the reason that is given. They note whether they were asked to have one resume.
+// steered are workers of which one is lost for the given reason. It records whether a worker was resumed.
 type steered struct {
 	known
 	why   error
-	was   bool // quiet
+	was   bool // whether it was quiet
 	fails error
 	asked bool
 }
@@ -417,8 +417,8 @@ func (s *steered) ResumeWorker(context.Context, task.Author, cluster.WorkerName)
 	return s.was, s.fails
 }
 
-// Who has a worker resume that can't be found hears so unless it was quiet, and then it is known by its id. Nothing is asked about one that is
-// none, or that the caller may not see.
+// Resuming a worker that can't be found fails unless it was quiet, in which case it is known by its id. Nothing is asked about an
+// invalid worker, or one that the caller may not see.
 func TestLostWorkersResume(t *testing.T) {
 	gone, broken := task.NotFound("worker", "w"), errors.New("a node broke")
 	for _, c := range []struct {
@@ -440,14 +440,14 @@ func TestLostWorkersResume(t *testing.T) {
 		g := newGateway(newFake())
 		g.cfg.Workers = &c.nodes
 		ctx, _ := begin(t.Context(), "grpc", "test")
-		got, err := workerRegistry{Gateway: g}.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
+		got, err := workerRegistryService{Gateway: g}.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
 		if !errors.Is(err, c.err) || c.nodes.asked != c.asked || err == nil && got.GetWorker().GetWorkerId() != c.id {
 			t.Errorf("%s: %v, %v, it was asked to: %t", c.what, got, err, c.nodes.asked)
 		}
 	}
 }
 
-// A claim that runs is ended by an operator's word to be quiet, and by no other.
+// A running claim is ended by an operator's order to be quiet, and by no other.
 func TestWordsEndClaims(t *testing.T) {
 	for _, quiet := range []bool{true, false} {
 		f := newFake()
@@ -455,9 +455,9 @@ func TestWordsEndClaims(t *testing.T) {
 		if quiet {
 			f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
 		}
-		h := &hush{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
+		h := &quietState{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
 		ctx, done := h.claiming(t.Context())
-		if tell := h.listen(0); tell != quiet || (ctx.Err() != nil) != quiet || h.is() != quiet {
+		if tell := h.refresh(0); tell != quiet || (ctx.Err() != nil) != quiet || h.isQuiet() != quiet {
 			t.Errorf("quiet %t: told %t, the claim has ended: %v", quiet, tell, ctx.Err())
 		}
 		done()
@@ -469,7 +469,7 @@ func TestWordsEndClaims(t *testing.T) {
 	}
 }
 
-// lostWorkers note what they are asked for. They have lost the worker "gone"; node n9 gives no answer about the worker "silent".
+// lostWorkers records what is asked. Its worker "gone" is lost; node n9 does not answer about the worker "silent".
 type lostWorkers struct {
 	known
 	asked registry.Query

@@ -24,7 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pipeStream is a Work stream without a network. Its sends block while nobody receives, as flow control does.
+// pipeStream is a Work stream without a network. Its sends block while nobody receives, as with flow control.
 type pipeStream struct {
 	grpc.ServerStream
 	ctx     context.Context
@@ -32,7 +32,7 @@ type pipeStream struct {
 	closed  chan struct{} // the worker closed its side
 	out     chan *pawlv1.WorkResponse
 	sending sync.Mutex
-	deaf    func(*pawlv1.WorkResponse) bool // if set, says which frames can't be sent
+	deaf    func(*pawlv1.WorkResponse) bool // if set, reports which frames can't be sent
 }
 
 var errDeaf = errors.New("a send broke")
@@ -68,8 +68,8 @@ func (s *pipeStream) Send(r *pawlv1.WorkResponse) error {
 	}
 }
 
-// shift is a worker at its stream.
-type shift struct {
+// workerClient is a worker and its stream.
+type workerClient struct {
 	t      *testing.T
 	f      *fake
 	g      *Gateway
@@ -78,14 +78,14 @@ type shift struct {
 	ended  chan error
 }
 
-// startShift opens a stream to a gateway over f, in a bubble.
-func startShift(t *testing.T, f *fake, first *pawlv1.WorkRequest) *shift {
+// startWorker opens a stream to a gateway over f, in a bubble.
+func startWorker(t *testing.T, f *fake, first *pawlv1.WorkRequest) *workerClient {
 	ctx, cut := context.WithCancel(context.Background())
-	s := &shift{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
+	s := &workerClient{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
 		stream: &pipeStream{in: make(chan *pawlv1.WorkRequest), closed: make(chan struct{}), out: make(chan *pawlv1.WorkResponse)}}
 	s.stream.ctx, _ = begin(ctx, "grpc", "test")
 	go func() {
-		err := workers{Gateway: s.g}.Work(s.stream)
+		err := workerService{Gateway: s.g}.Work(s.stream)
 		cut() // as gRPC does
 		s.ended <- err
 	}()
@@ -101,15 +101,15 @@ func hello(queues ...string) *pawlv1.WorkHello {
 	return h
 }
 
-func (s *shift) say(r *pawlv1.WorkRequest) {
+func (s *workerClient) say(r *pawlv1.WorkRequest) {
 	select {
 	case s.stream.in <- r:
 	case <-s.stream.ctx.Done():
 	}
 }
 
-// hear is the next frame, nil if none comes within ten seconds.
-func (s *shift) hear() *pawlv1.WorkResponse {
+// hear returns the next frame, nil if there is none within ten seconds.
+func (s *workerClient) hear() *pawlv1.WorkResponse {
 	select {
 	case r := <-s.stream.out:
 		return r
@@ -118,21 +118,21 @@ func (s *shift) hear() *pawlv1.WorkResponse {
 	}
 }
 
-func (s *shift) enqueue(queue string, n int) {
+func (s *workerClient) enqueue(queue string, n int) {
 	s.t.Helper()
 	var specs []*pawlv1.TaskSpec
 	for range n {
 		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: queue})
 	}
 	ctx, _ := begin(context.Background(), "grpc", "test")
-	got, err := producers{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
+	got, err := producerService{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
 	if err != nil || got.Results[0].Error != nil {
 		s.t.Fatal(got, err)
 	}
 }
 
-// tasks hears until n tasks have come.
-func (s *shift) tasks(n int) (got []*pawlv1.ClaimedTask) {
+// tasks waits until n tasks have arrived.
+func (s *workerClient) tasks(n int) (got []*pawlv1.ClaimedTask) {
 	s.t.Helper()
 	for len(got) < n {
 		r := s.hear()
@@ -147,7 +147,7 @@ func (s *shift) tasks(n int) (got []*pawlv1.ClaimedTask) {
 	return got
 }
 
-func (s *shift) quietFor(d time.Duration) {
+func (s *workerClient) quietFor(d time.Duration) {
 	s.t.Helper()
 	select {
 	case r := <-s.stream.out:
@@ -157,7 +157,7 @@ func (s *shift) quietFor(d time.Duration) {
 }
 
 // end closes the worker's side and returns how the stream ended.
-func (s *shift) end() error {
+func (s *workerClient) end() error {
 	close(s.stream.closed)
 	err := <-s.ended
 	s.g.Shutdown(context.Background())
@@ -174,7 +174,7 @@ func ack(tasks ...*pawlv1.ClaimedTask) *pawlv1.SettleRequest {
 
 func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
 		s.enqueue("q", 10)
 		first := s.tasks(3)
 		s.quietFor(5 * time.Minute)
@@ -197,7 +197,7 @@ func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 
 func TestWorkFeedsAWaitingWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.quietFor(5 * time.Minute) // through several waits
 		s.enqueue("q", 1)
 		s.tasks(1)
@@ -212,7 +212,7 @@ func TestWorkFeedsAWaitingWorker(t *testing.T) {
 func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 20})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 20})
 		s.enqueue("q", 20)
 		tasks := s.tasks(20)
 		hold := make(chan struct{})
@@ -240,7 +240,7 @@ func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 2})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 2})
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
@@ -274,7 +274,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 
 func TestQuietWorkerGetsNothingButMaySettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.enqueue("q", 1)
 		tasks := s.tasks(1)
 		s.say(&pawlv1.WorkRequest{Quiet: true})
@@ -295,7 +295,7 @@ func TestQuietWorkerGetsNothingButMaySettle(t *testing.T) {
 func TestDrainingServerStillSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.enqueue("q", 1)
 		tasks := s.tasks(1)
 		close(f.draining)
@@ -319,7 +319,7 @@ func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 			s.enqueue("q", n)
 			synctest.Wait() // the frame waits to be received
 			s.cut()
@@ -338,7 +338,7 @@ func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
 func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.enqueue("q", 5)
 		tasks := s.tasks(5)
 		hold := make(chan struct{})
@@ -387,7 +387,7 @@ func TestWorkRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := startShift(t, newFake(), c.frames[0])
+				s := startWorker(t, newFake(), c.frames[0])
 				for _, f := range c.frames[1:] {
 					s.say(f)
 				}
@@ -401,11 +401,11 @@ func TestWorkRefusals(t *testing.T) {
 	}
 }
 
-// A shard without leader is no reason to send a worker away.
+// A shard without a leader is no reason to disconnect a worker.
 func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 1})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 1})
 		s.enqueue("q", 1)
 		tasks := s.tasks(1)
 		f.set(func() { f.down[1] = true })
@@ -426,7 +426,7 @@ func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
 func TestPanicEndsOneStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
 		synctest.Wait()
 		f.panics = true
 		s.say(&pawlv1.WorkRequest{Grant: 1})
@@ -437,7 +437,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 	})
 }
 
-// Many workers and producers at once: each task is given to one worker at a time, and all are done.
+// Many workers and producers at the same time: each task goes to one worker at a time, and all get done.
 func TestManyWorkersShareAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -446,9 +446,9 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 		var mu sync.Mutex
 		seen := map[string]int{}
 		var all sync.WaitGroup
-		var shifts []*shift
+		var shifts []*workerClient
 		for i := range workers {
-			s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("a", "b"), Grant: int32(3 + i)})
+			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("a", "b"), Grant: int32(3 + i)})
 			shifts = append(shifts, s)
 			all.Go(func() {
 				for {
@@ -489,11 +489,11 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 	})
 }
 
-// A stream ends when a claim fails for good, tells the registry of its free slots, and takes no more of them than are allowed.
+// A stream ends when a claim definitely fails, reports its free slots to the registry, and accepts no more of them than allowed.
 func TestWorkEndsWithWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
 		synctest.Wait()
 		list := workerQuery(s.stream.ctx)
 		list.Limit = 1
@@ -519,7 +519,7 @@ func TestWorkEndsWithWhatFails(t *testing.T) {
 			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: strings.Repeat("x", 257)}}, "hello.host"},
 			{&pawlv1.WorkRequest{Hello: hello("q"), Settle: &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, contract.MaxSettle+1)}}, "settle"},
 		} {
-			s := startShift(t, newFake(), c.first)
+			s := startWorker(t, newFake(), c.first)
 			synctest.Wait()
 			err := s.end()
 			if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && (e == nil || e.Field != c.field) {
@@ -529,17 +529,17 @@ func TestWorkEndsWithWhatFails(t *testing.T) {
 	})
 }
 
-// The tasks of a stream belong to the traces that they name, whoever's the stream is: their claims and their ends.
+// The tasks of a stream belong to the traces that they name, whatever the stream's own: their claims and their ends.
 func TestStreamsTellOfTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
 		told := restStory{t: t, spans: tracetest.NewSpanRecorder()}
 		synctest.Wait()
 		s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(told.spans)).Tracer("test")
 		ctx, _ := begin(context.Background(), "grpc", "test")
 		for range 4 {
-			if _, err := (producers{Gateway: s.g}).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
+			if _, err := (producerService{Gateway: s.g}).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
 				Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -554,7 +554,7 @@ func TestStreamsTellOfTraces(t *testing.T) {
 		s.say(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
 			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
 		s.hear()
-		s.say(&pawlv1.WorkRequest{Settle: ack(got[0])}) // once more: its span has ended
+		s.say(&pawlv1.WorkRequest{Settle: ack(got[0])}) // again: its span has ended
 		s.hear()
 		golden(t, "testdata/stream_spans.txt", []byte(told.ended()))
 		if err := s.end(); err != nil {
@@ -563,7 +563,7 @@ func TestStreamsTellOfTraces(t *testing.T) {
 	})
 }
 
-// What is done on demand is done by one at a time, once more for all that came meanwhile, and not after the end.
+// onDemand runs one function at a time, once more for everything that came meanwhile, and not after the end.
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, goOn := 0, make(chan struct{})
@@ -595,22 +595,22 @@ func TestOnDemand(t *testing.T) {
 	})
 }
 
-// A stream ends with a frame that can't be sent, whatever it would have said. Tasks that it would have brought are given back.
+// A stream ends when a frame can't be sent, whatever it contains. Tasks that it contains are released.
 func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 	for what, c := range map[string]struct {
 		deaf    func(*pawlv1.WorkResponse) bool
-		happens func(s *shift, id task.ID)
+		happens func(s *workerClient, id task.ID)
 		back    int
 	}{
-		"that the node drains": {func(r *pawlv1.WorkResponse) bool { return r.GetDraining() }, func(s *shift, _ task.ID) { close(s.f.draining) }, 0},
-		"an operator's word":   {func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }, func(s *shift, _ task.ID) { steer(t, s.g, one(t, s.f).ID, true) }, 0},
-		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *shift, id task.ID) {
+		"that the node drains": {func(r *pawlv1.WorkResponse) bool { return r.GetDraining() }, func(s *workerClient, _ task.ID) { close(s.f.draining) }, 0},
+		"an operator's word":   {func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }, func(s *workerClient, _ task.ID) { steer(t, s.g, one(t, s.f).ID, true) }, 0},
+		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *workerClient, id task.ID) {
 			_, _, _ = s.f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
 		}, 0},
-		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *shift, _ task.ID) { s.enqueue("q", 3) }, 3},
+		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *workerClient, _ task.ID) { s.enqueue("q", 3) }, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+			s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 			s.enqueue("q", 1)
 			id, _ := task.ParseID(s.tasks(1)[0].TaskId)
 			synctest.Wait()
@@ -627,8 +627,8 @@ func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 	}
 }
 
-// Claims that come when the worker must get none, or can't hear what it must hear before, are given back and not sent; others follow what it
-// must hear.
+// Claims that arrive when the worker must get none, or when a frame that must come first can't be sent, are released and not sent;
+// others follow that frame.
 func TestClaimsThatComeTooLate(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(w *work)
@@ -637,10 +637,10 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 	}{
 		"in time":                   {func(*work) {}, nil, "tasks"},
 		"the worker drains":         {func(w *work) { w.stopPush() }, nil, ""},
-		"an operator made it quiet": {func(w *work) { w.hush.quiet = true }, nil, ""},
-		"an operator's word waits":  {func(w *work) { w.hush.notice = &pawlv1.QuietNotice{} }, nil, "word tasks"},
+		"an operator made it quiet": {func(w *work) { w.quiet.quiet = true }, nil, ""},
+		"an operator's word waits":  {func(w *work) { w.quiet.notice = &pawlv1.QuietNotice{} }, nil, "word tasks"},
 		"it can't be told": {func(w *work) {
-			w.hush.notice = &pawlv1.QuietNotice{}
+			w.quiet.notice = &pawlv1.QuietNotice{}
 			w.stream.(*pipeStream).deaf = func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }
 		}, errDeaf, ""},
 	} {
@@ -654,7 +654,7 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 		}
 		w := &work{g: g, stream: &pipeStream{ctx: ctx, out: make(chan *pawlv1.WorkResponse, 9)}, slots: 3}
 		w.pushing, w.stopPush = context.WithCancel(ctx)
-		w.watch, w.hush.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
+		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
 		c.change(w)
 		if err := w.deliver(got); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", what, err)
@@ -681,7 +681,7 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 	}
 }
 
-// Who waits for room for its settles waits no longer than its stream lasts, and hears why it ended.
+// A settle frame that waits for room waits no longer than its stream lasts, and gets the reason why it ended.
 func TestSettlesThatFindNoRoom(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -691,7 +691,7 @@ func TestSettlesThatFindNoRoom(t *testing.T) {
 		want  error
 	}{"the worker is gone": {gone, nil, context.Canceled}, "the stream has ended": {t.Context(), errDeaf, errDeaf}} {
 		w := &work{ended: make(chan struct{}), settles: make(chan *pawlv1.SettleRequest)}
-		w.hush.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
+		w.quiet.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
 		if c.ended != nil {
 			w.err = c.ended
 			close(w.ended)
@@ -702,7 +702,7 @@ func TestSettlesThatFindNoRoom(t *testing.T) {
 	}
 }
 
-// Settles are as many as may be, those that can't be read are answered, too, and each shard is asked once for its own.
+// Settles are limited in number, malformed ones are answered, too, and each shard is asked once for its own.
 func TestSettlesInShards(t *testing.T) {
 	for n, good := range map[int]bool{contract.MaxSettle: true, contract.MaxSettle + 1: false} {
 		if err := checkSettle(&pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, n)}); (err == nil) != good {
@@ -711,7 +711,7 @@ func TestSettlesInShards(t *testing.T) {
 	}
 	g := newGateway(newFake())
 	ctx, _ := begin(t.Context(), "grpc", "test")
-	if got, err := (workers{Gateway: g}).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
+	if got, err := (workerService{Gateway: g}).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
 		t.Errorf("one that can't be read: %v, %v", got, err)
 	}
 	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}}, {[]uint32{2, 1}, []uint32{2, 1}}} {
@@ -736,7 +736,7 @@ func TestSettlesInShards(t *testing.T) {
 	}
 }
 
-// Frames are run together until there are as many items as may be, and what is left waits.
+// Frames are run together up to the limit of items, and the rest waits.
 func TestSettlesThatAreGathered(t *testing.T) {
 	frame := func(items int) *pawlv1.SettleRequest {
 		return &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, items)}
@@ -755,15 +755,15 @@ func TestSettlesThatAreGathered(t *testing.T) {
 	}
 }
 
-// A claim that was refused for now is made again after as long as the refusal says, within bounds, or when nothing is to be claimed any more.
+// A claim refused for now is repeated after the pause in the refusal, within limits, or when nothing should be claimed any more.
 func TestRestsBetweenClaims(t *testing.T) {
-	for want, err := range map[time.Duration]error{pushRest: errors.New("x"), pushRest + 1: task.Unavailable(pushRest+1, "x"), pushRestMax: task.Unavailable(pushRestMax+1, "x"),
-		pushRestMax - 1: task.Unavailable(pushRestMax-1, "x")} {
+	for want, err := range map[time.Duration]error{pushPause: errors.New("x"), pushPause + 1: task.Unavailable(pushPause+1, "x"), pushPauseMax: task.Unavailable(pushPauseMax+1, "x"),
+		pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			w := &work{g: newGateway(f), pushing: t.Context()}
 			began := time.Now()
-			if w.rest(err); time.Since(began) != want {
+			if w.pause(err); time.Since(began) != want {
 				t.Errorf("%v: a rest of %v, want %v", err, time.Since(began), want)
 			}
 		})
@@ -774,16 +774,16 @@ func TestRestsBetweenClaims(t *testing.T) {
 		w.pushing, w.stopPush = context.WithCancel(t.Context())
 		w.stopPush()
 		began := time.Now()
-		w.rest(errPlanted)
+		w.pause(errPlanted)
 		close(f.draining)
 		w.pushing = t.Context()
-		if w.rest(errPlanted); time.Since(began) != 0 {
+		if w.pause(errPlanted); time.Since(began) != 0 {
 			t.Errorf("at the end it rests for %v", time.Since(began))
 		}
 	})
 }
 
-// Notices of lost claims wait up to their bound.
+// Notifications of lost claims wait up to their limit.
 func TestNoticesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0

@@ -16,27 +16,27 @@ import (
 
 // Workers is what the gateway needs of the workers of all nodes.
 type Workers interface {
-	// Workers reads a page of them, of all nodes or of the one that is named. A node that gives no answer is named in its own.
+	// Workers returns a page of workers, of all nodes or of the given one. The listing names nodes that did not answer.
 	Workers(ctx context.Context, q registry.Query, node string) (registry.Listing, error)
-	// CountWorkers counts those that take tasks of some queues, in their order; nil: they are not all known.
+	// CountWorkers counts the workers that take tasks of the given queues, in their order; nil: not all are known.
 	CountWorkers(ctx context.Context, ns string, queues []string) []int64
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 }
 
-// workerRegistry is the WorkerRegistryService.
-type workerRegistry struct {
+// workerRegistryService implements WorkerRegistryService.
+type workerRegistryService struct {
 	pawlv1.UnimplementedWorkerRegistryServiceServer
 	*Gateway
 }
 
-// workerQuery asks for what the caller may see.
+// workerQuery returns the query for what the caller may see.
 func workerQuery(ctx context.Context) registry.Query {
 	return registry.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx), Lost: true}
 }
 
-// ListWorkers reads a page of workers, in the order of their names.
-func (g workerRegistry) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
+// ListWorkers returns a page of workers, sorted by name.
+func (g workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
 	q := workerQuery(ctx)
 	q.Queue, q.Type = r.GetQueue(), r.GetType()
 	if r.Lost != nil {
@@ -77,8 +77,8 @@ func (g workerRegistry) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRe
 	return out, nil
 }
 
-// GetWorker reads one worker.
-func (g workerRegistry) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
+// GetWorker returns one worker.
+func (g workerRegistryService) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (g workerRegistry) GetWorker(ctx context.Context, r *pawlv1.GetWorkerReques
 	return &pawlv1.GetWorkerResponse{Worker: workerProto(info)}, nil
 }
 
-// worker finds a worker on whichever node.
+// worker finds a worker on any node.
 func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error) {
 	if id == "" {
 		return nil, task.Invalid("worker_id", "is needed")
@@ -108,8 +108,8 @@ func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error)
 	return nil, task.NotFound("worker", id)
 }
 
-// QuietWorker has a worker take no new tasks.
-func (g workerRegistry) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
+// QuietWorker makes a worker take no new tasks.
+func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (g workerRegistry) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRe
 }
 
 // ResumeWorker lets a worker take tasks again. It may be gone.
-func (g workerRegistry) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
+func (g workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (g workerRegistry) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorker
 		if code, ok := task.AsError(missing); !ok || code.Code == task.CodeInvalidArgument {
 			return nil, missing
 		}
-		if !task.ScopeOf(ctx).All() { // whose it was is not known
+		if !task.ScopeOf(ctx).All() { // its queues are unknown
 			return nil, missing
 		}
 		info = &registry.Info{ID: r.GetWorkerId()}
@@ -175,7 +175,7 @@ func (g workerRegistry) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorker
 	return &pawlv1.ResumeWorkerResponse{Worker: workerProto(info)}, nil
 }
 
-// takesMore refuses to steer a worker that is others' as well.
+// takesMore refuses to control a worker that also serves queues outside the caller's scope.
 func takesMore(info *registry.Info) error {
 	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q takes tasks of queues, too, that the caller's token is not good for", info.ID).Message}
 }

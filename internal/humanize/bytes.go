@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// ByteUnits are the units of sizes, the largest first.
+// ByteUnits are the units of sizes, largest first.
 var ByteUnits = []struct {
 	Name  string
 	Bytes int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// Bytes writes a size in its largest unit, with one decimal that is never rounded up: "1.5GiB", "256MiB".
+// Bytes formats a size in its largest unit, with one decimal that is never rounded up: "1.5GiB", "256MiB".
 func Bytes(n int64) string {
 	for _, u := range ByteUnits {
 		if n >= u.Bytes {

@@ -2,7 +2,7 @@ package humanize
 
 import "fmt"
 
-// Count is a number of things, such as "1 task" or "3 tasks".
+// Count formats a number of things, such as "1 task" or "3 tasks".
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -10,7 +10,7 @@ func Count(n int64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// One is the first word for one thing, else the second: One(n, "is", "are").
+// One returns the first word for one thing, otherwise the second: One(n, "is", "are").
 func One(n int64, single, several string) string {
 	if n == 1 {
 		return single

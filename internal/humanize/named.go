@@ -1,9 +1,9 @@
 package humanize
 
-// Other is what figures call all those together that they don't count apart.
+// Other is the name under which figures aggregate everything that they don't count separately.
 const Other = "_other"
 
-// Named is a name as figures have it, or "other queues", if such things are called queues, where they mean all others.
+// Named returns a name from the figures, or "other queues" (if such things are called queues) for Other.
 func Named(name, things string) string {
 	if name == Other {
 		return "other " + things

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// PaceForms are examples of what Pace reads.
+// PaceForms are examples of what Pace accepts.
 const PaceForms = "50/s, 30/m, 1000/h or 100/10s"
 
-// maxPace bounds a number, so that it is one of whole things exactly.
+// maxPace bounds a number to integers that a float64 holds exactly.
 const maxPace = 1e15
 
-// Pace reads how many there are in which time, both more than 0: 50/s, 100/1m, 0.5/s, 1,000/h. A number alone is in a second.
+// Pace parses a rate, both parts more than 0: 50/s, 100/1m, 0.5/s, 1,000/h. A number alone is per second.
 func Pace(s string) (n float64, per time.Duration, err error) {
 	number, unit, divided := strings.Cut(strings.ReplaceAll(s, " ", ""), "/")
 	if !divided {

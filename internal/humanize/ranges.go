@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Ranges writes numbers in order, those without a gap between them together: "0-3,7".
+// Ranges formats numbers in order, with consecutive ones as ranges: "0-3,7".
 func Ranges(numbers []uint32) string { return strings.Join(Runs(numbers), ",") }
 
-// Runs are the parts of Ranges.
+// Runs returns the parts of Ranges.
 func Runs(numbers []uint32) (parts []string) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	for i := 0; i < len(sorted); {
@@ -28,7 +28,7 @@ func Runs(numbers []uint32) (parts []string) {
 	return parts
 }
 
-// Counted writes how many numbers there are, and which: "5 (0-3,7)"; "0" for none.
+// Counted formats how many numbers there are, and which: "5 (0-3,7)"; "0" for none.
 func Counted(numbers []uint32) string {
 	if len(numbers) == 0 {
 		return "0"

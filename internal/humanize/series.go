@@ -1,9 +1,9 @@
 package humanize
 
-// seriesLength is how many steps of a series a row of a table has room for.
+// seriesLength is how many steps of a series fit into a table row.
 const seriesLength = 30
 
-// Series makes one step of two where there are more than a row of a table has room for.
+// Series halves the number of steps by merging pairs if there are more than fit into a table row.
 func Series(steps []int64) []int64 {
 	if len(steps) <= seriesLength {
 		return steps

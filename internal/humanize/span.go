@@ -10,10 +10,10 @@ import (
 
 const day = 24 * time.Hour
 
-// maxDays keeps days from running over.
+// maxDays keeps days from overflowing.
 const maxDays = 100 * 365
 
-// Span reads a duration: 30s, 1h30m, 14d, 0.5d. It may be negative.
+// Span parses a duration: 30s, 1h30m, 14d, 0.5d. It may be negative.
 func Span(s string) (time.Duration, error) {
 	text := strings.ReplaceAll(s, " ", "")
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -26,7 +26,7 @@ func Span(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s is not a duration such as 30s, 1h30m or 14d", quote(s))
 }
 
-// quote is what was written, or the beginning of it.
+// quote quotes the input, or the beginning of it.
 func quote(s string) string {
 	const most = 60 // bytes
 	if len(s) > most {

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// newDoor makes the door of this node, which hears of tokens by the node's copy.
-func newDoor(cfg Config, current func() bool) *auth.Door {
+// newAuthenticator returns this node's Authenticator, which learns of tokens from the node's copy of the cluster's tables.
+func newAuthenticator(cfg Config, current func() bool) *auth.Authenticator {
 	door := auth.Config{Mode: cfg.Tokens, Current: current}
 	if cfg.AdminToken != nil {
 		door.Admin = func() (auth.Hash, bool) {
@@ -18,13 +18,14 @@ func newDoor(cfg Config, current func() bool) *auth.Door {
 			return auth.HashOf(token), token != ""
 		}
 	}
-	return auth.NewDoor(door)
+	return auth.NewAuthenticator(door)
 }
 
-// requireRest is the pause after the cluster could not be told.
-const requireRest = time.Second
+// requireRetryPause is the pause before telling the cluster again.
+const requireRetryPause = time.Second
 
-// requireTokens tells the cluster, once in the node's life, what this node was told. A node that was told nothing follows.
+// requireTokens tells the cluster, once in the node's life, whether calls need a token, as configured at this node. A node without
+// that setting follows the cluster.
 func (n *Node) requireTokens(ctx context.Context) {
 	if n.cfg.Tokens == TokensAsCluster {
 		return
@@ -42,26 +43,27 @@ func (n *Node) requireTokens(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(requireRest):
+		case <-time.After(requireRetryPause):
 		}
 	}
 }
 
-// refusalsEvery is how often callers who were not let in are noted in the audit: one entry for all of them, so that nobody fills it from outside.
+// refusalsEvery is how often refused callers are recorded in the audit log: one entry for all of them, so that outsiders cannot
+// fill it.
 const refusalsEvery = time.Minute
 
-// noteRefusals notes callers who were not let in, until ctx ends.
+// noteRefusals records refused callers until ctx ends.
 func (n *Node) noteRefusals(ctx context.Context) {
 	tick := time.NewTicker(refusalsEvery)
 	defer tick.Stop()
-	told, _ := n.door.Refused()
+	told, _ := n.auth.Refused()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now, source := n.door.Refused()
+		now, source := n.auth.Refused()
 		if now == told {
 			continue
 		}
@@ -75,28 +77,28 @@ func (n *Node) noteRefusals(ctx context.Context) {
 	}
 }
 
-// asksItself says whether this node is all of its cluster and leads it, so that nobody waits for a sign of its life, and its copy lacks
-// nothing for longer than a poll takes to return. With tokens it tells of their use, and goes by the beat of other nodes.
-func (n *Node) asksItself() bool {
+// leadsAlone reports whether this node is alone in its cluster and leads it. Then nobody waits for its heartbeats, and its copy is
+// at most as stale as a poll takes to return. With tokens it reports their use, and polls as often as in a larger cluster.
+func (n *Node) leadsAlone() bool {
 	rep := n.replicas.get(systemShard)
-	if rep == nil || n.hasPeers() || n.door.On() {
+	if rep == nil || n.hasPeers() || n.auth.TokensRequired() {
 		return false
 	}
 	return rep.shard.Leads()
 }
 
-// fetch asks the leader of the system shard what the copy lacks, and tells it how this node is.
+// fetch asks the leader of the system shard for the changes since a version, and sends it this node's report.
 func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
-	if n.asksItself() {
+	if n.leadsAlone() {
 		wait = cluster.OwnPollWait
-		n.waits.Store(true)
+		n.waitsForOwn.Store(true)
 	}
 	report := n.report()
-	uses, told := n.door.Uses()
+	uses, told := n.auth.Uses()
 	report.Uses = uses
 	d, err := n.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
 	if err != nil {
-		n.waits.Store(false)
+		n.waitsForOwn.Store(false)
 		n.leaveIfRemoved(err)
 		return d, err
 	}
@@ -104,9 +106,9 @@ func (n *Node) fetch(ctx context.Context, after uint64, wait time.Duration) (clu
 	return d, nil
 }
 
-// current notes that the copy of the cluster's tables is as new as they were at a time.
-func (n *Node) current(at time.Time) {
-	n.door.Heard(at)
+// noteCurrent records that the copy of the cluster's tables matched them at a time.
+func (n *Node) noteCurrent(at time.Time) {
+	n.auth.Refreshed(at)
 	n.heard.Store(time.Now().UnixNano())
-	n.waits.Store(false) // until it waits again: for that moment the copy is new enough
+	n.waitsForOwn.Store(false) // until it waits again: until then the copy is new enough
 }

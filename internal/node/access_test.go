@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// as is a client with a token, in a namespace ("": the token's).
+// as returns a client with a token, in a namespace ("": the token's).
 func (s *server) as(token, namespace string) *pawl.Client {
 	s.t.Helper()
 	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }, Token: token, Namespace: namespace, RetryFor: -1, NoRouting: true})
@@ -34,7 +34,7 @@ func (s *server) as(token, namespace string) *pawl.Client {
 	return c
 }
 
-// web makes a call of REST at the node.
+// web makes a REST call to the node.
 func (s *server) web(token, method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
@@ -43,8 +43,8 @@ func (s *server) web(token, method, path, body string) *httptest.ResponseRecorde
 	return w
 }
 
-// A token that is made or revoked is so on all nodes when the call is answered, and what goes on with it has ended. A node that hears
-// nothing for long trusts no token any more but its own.
+// When the call that creates or revokes a token returns, all nodes know, and calls that used it have ended. A node that hears
+// nothing for long trusts no token but its own.
 func TestTokensOnThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -115,7 +115,7 @@ func TestTokensOnThreeNodes(t *testing.T) {
 	})
 }
 
-// A node that is slow to hear is waited for, whichever it is, also when a token is made.
+// A slow node is waited for, whichever it is, also when a token is created.
 func TestTokensWaitForSlowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 400 * time.Millisecond
@@ -132,7 +132,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 				}
 			}
 			pass(time.Second)
-			w.deafen(slow, late)
+			w.dropAnswers(slow, late)
 			began := time.Now()
 			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Roles: []admin.Role{admin.RoleObserve}})
 			if err != nil {
@@ -143,7 +143,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 				t.Errorf("%s, which is slow to hear, just after the token was made: %v", slow, err)
 			}
 			pass(time.Second)
-			w.deafen(slow, late)
+			w.dropAnswers(slow, late)
 			began = time.Now()
 			behind, err := admin.New(client).Access().RevokeToken(t.Context(), admin.TokenName{Name: slow})
 			inTime("revoked", began, behind, err)
@@ -154,7 +154,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 	})
 }
 
-// A node that was told nothing wants tokens as soon as another one does, and after a restart before it has heard of that.
+// A node without a setting requires tokens as soon as another one does, and after a restart even before it has heard of that.
 func TestNodesAgreeOnTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -190,7 +190,7 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 	})
 }
 
-// estate is what there is in a namespace, all with one word in it that nobody else may see.
+// estate is everything in a namespace, all marked with one word that nobody else may see.
 type estate struct {
 	s                                           *server
 	token                                       string
@@ -200,7 +200,7 @@ type estate struct {
 
 const canary = "canary"
 
-// estate makes some of everything in the queue "canary-q".
+// estate creates one of everything in the queue "canary-q".
 func (s *server) estate(token string) *estate {
 	e := &estate{s: s, token: token, schedule: "canary-s"}
 	field := func(w *httptest.ResponseRecorder, name string) string {
@@ -218,7 +218,7 @@ func (s *server) estate(token string) *estate {
 	take := func() string {
 		return field(s.web(token, "POST", "/api/v1/claim", `{"queues":["canary-q"],"worker":"canary-w","lease":"1h"}`), "claim_token")
 	}
-	s.web(token, "PUT", "/api/v1/queues/other", `{"settings":{}}`) // strangers with a right to it would make it
+	s.web(token, "PUT", "/api/v1/queues/other", `{"settings":{}}`) // strangers with the right to would create it
 	e.dead = enqueue()
 	s.web(token, "POST", "/api/v1/tasks/"+e.dead+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
 	archived := enqueue()
@@ -235,7 +235,7 @@ func (s *server) estate(token string) *estate {
 	return e
 }
 
-// attempts are calls on all that is there, by their names and ids.
+// attempts returns calls on everything in the estate, by names and ids.
 func (e *estate) attempts() (all [][3]string) {
 	add := func(method, path, body string) { all = append(all, [3]string{method, "/api/v1/" + path, body}) }
 	claim := `{"claim_token":"` + e.claim + `"}`
@@ -285,13 +285,13 @@ func (e *estate) attempts() (all [][3]string) {
 	return all
 }
 
-// lists are calls that may be answered, without anything of others.
+// lists are calls that may be answered, but without anything of others.
 var lists = []string{"tasks", "tasks?fields=payload", "tasks?state=dead", "tasks?q=canary", "queues", "groups", "schedules", "operations", "audit", "archive", "workers", "tokens", "namespaces", "me"}
 
-// passing is what time alone changes in answers: ages, rates and percentiles of a queue, and when a token was last used.
+// passing matches what time alone changes in answers: ages, rates and percentiles of a queue, and when a token was last used.
 var passing = regexp.MustCompile(`"oldest_ready_age_seconds":[^,]*|"rates":\{[^}]*\}|"(wait|run)":\{"count"[^}]*\}|"drain_seconds":[^,}]*|"workers":\d+|,"used_at":"[^"]*"`)
 
-// answers is all that its owner is told of an estate, but for what passes.
+// answers returns everything that its owner is told of an estate, except what time changes.
 func (e *estate) answers() string {
 	var b strings.Builder
 	for _, path := range []string{"tasks?fields=payload", "queues", "groups", "groups/" + e.group, "groups/" + e.group + "/members", "schedules", "schedules/" + e.schedule + "/history",
@@ -302,7 +302,7 @@ func (e *estate) answers() string {
 	return passing.ReplaceAllString(b.String(), "")
 }
 
-// stranger makes calls with ids and names of an estate that it must not see: it is told of nothing, and changes nothing.
+// stranger makes calls with ids and names of an estate that it must not see: it learns nothing and changes nothing.
 func (e *estate) stranger(who, token string) {
 	e.s.t.Helper()
 	before := e.answers()
@@ -311,7 +311,7 @@ func (e *estate) stranger(who, token string) {
 	}
 	for _, c := range e.attempts() {
 		w := e.s.web(token, c[0], c[1], c[2])
-		told := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), "canary-q", ""), "canary-s", "") // what the caller said itself
+		told := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), "canary-q", ""), "canary-s", "") // what the caller sent itself
 		if w.Code < 300 && !strings.Contains(told, `"code":"not_found"`) && !strings.Contains(w.Body.String(), `"items":[]`) || w.Code == http.StatusConflict || strings.Contains(told, canary) {
 			e.s.t.Errorf("%s: %s %s %s: %d %s", who, c[0], c[1], c[2], w.Code, w.Body)
 		}
@@ -326,7 +326,7 @@ func (e *estate) stranger(who, token string) {
 	}
 }
 
-// Whoever has another namespace, or other queues, finds nothing by ids, names, claim tokens and lists, whatever its roles.
+// With another namespace, or other queues, a caller finds nothing by ids, names, claim tokens or lists, whatever its roles.
 func TestForeignThingsAreNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
@@ -351,7 +351,7 @@ func TestForeignThingsAreNotThere(t *testing.T) {
 		e.stranger("who has another namespace", cut("a", "foreign"))
 		e.stranger("who has the default namespace", cut("", "default"))
 
-		// What a limited token makes, it may use; what others make of the same kind, it may not.
+		// What a limited token creates, it may use; what others create of the same kind, it may not.
 		within := cut("b", "within", "canary-*")
 		for path, want := range map[string]int{"tasks/" + e.task: 200, "tasks/" + e.task + "/explain": 200, "schedules/canary-s": 200, "queues/canary-q": 200,
 			"groups/" + e.group: 404, "operations/" + e.operation: 404} {
@@ -377,7 +377,7 @@ func TestForeignThingsAreNotThere(t *testing.T) {
 	})
 }
 
-// What is done in one namespace, in whatever order, changes nothing of another that has the same names.
+// Whatever is done in one namespace, in any order, changes nothing in another with the same names.
 func TestNamespacesDoNotMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
@@ -413,7 +413,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		}
 		noQuotas, _ := json.Marshal(map[string]any{"quotas": none})
 		for i := range 300 {
-			if i%10 == 0 { // else what the quotas leave is chance
+			if i%10 == 0 { // otherwise what the quotas leave is random
 				s.web(operator, "PATCH", "/api/v1/namespaces/a", string(noQuotas))
 				pass(time.Second)
 			}
@@ -421,7 +421,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 			if w := s.web(token["a"], c[0], c[1], c[2]); w.Code < 300 {
 				done++
 			}
-			if random.IntN(5) == 0 { // of all of them, often less than there is
+			if random.IntN(5) == 0 { // of everything, often less than there is
 				quota := task.AllQuotas[random.IntN(len(task.AllQuotas))]
 				body := fmt.Sprintf(`{"quotas":{"%s":%d}}`, quota, []int{0, 1, 10, 1000}[random.IntN(4)])
 				if w := s.web(operator, "PATCH", "/api/v1/namespaces/a", body); w.Code != 200 {
@@ -441,7 +441,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 	})
 }
 
-// Callers who were not let in are counted by reason, and noted in the audit once a minute.
+// Refused callers are counted by reason, and recorded in the audit log once a minute.
 func TestRefusedCallersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
@@ -473,8 +473,8 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 	})
 }
 
-// Whatever claim token somebody shows for a task of another namespace, the answer is that for a task that there is not: a token that was
-// copied or guessed tells nothing.
+// Whatever claim token is presented for a task of another namespace, the answer is the same as for a task that does not exist: a
+// copied or guessed token reveals nothing.
 func TestClaimTokensTellNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()

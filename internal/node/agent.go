@@ -13,14 +13,14 @@ import (
 	"github.com/pawlq/pawl/internal/transport"
 )
 
-// mapFile is the map of the cluster as this node knew it last: where the others are, after a restart.
+// mapFile holds the map of the cluster as this node last knew it: where the others are, after a restart.
 const mapFile = "cluster.map"
 
-// agentRetry is when the agent tries again what didn't work.
+// agentRetry is the pause before the agent retries what failed.
 const agentRetry = time.Second
 
-// agent makes this node what the map of the cluster says of it: it knows the addresses of the others, runs the replicas that
-// are to be here, and deletes those that are not, until ctx ends.
+// agent brings this node into the state that the map of the cluster says, until ctx ends: it keeps the addresses of the others,
+// runs the replicas that belong here, and deletes those that don't.
 func (n *Node) agent(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -61,12 +61,12 @@ func addresses(m *cluster.Map) map[uint32]transport.Address {
 	return all
 }
 
-// settle starts and deletes replicas. By a map from before a restart nothing is done: it may be old.
+// settle starts and deletes replicas. It does nothing on a map from before the restart, which may be old.
 func (n *Node) settle(ctx context.Context) (done bool) {
 	if n.copy.Version() == 0 {
 		return true // there will be another
 	}
-	book := n.book.read()
+	book := n.identity.read()
 	left, here := book.compare(n.copy.Map())
 	done = true
 	for _, id := range left {
@@ -80,8 +80,8 @@ func (n *Node) settle(ctx context.Context) (done bool) {
 	return done
 }
 
-// compare says which shards' replicas have left this directory by the map, and which are to run here. What a map doesn't know
-// has not left: a map that is behind, or empty, must cost nothing.
+// compare returns the shards whose replicas have left this directory according to the map, and those that should run here. A shard
+// that the map doesn't have has not left: an outdated or empty map must not cost any data.
 func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holding) {
 	here = map[uint32]holding{}
 	for id, h := range i.Replicas {
@@ -99,7 +99,7 @@ func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holdin
 
 func (n *Node) try(ctx context.Context, what string, id uint32, replica uint64, do func() error) bool {
 	err := do()
-	if errors.Is(err, ErrDamaged) { // it stays so: only a start repairs it
+	if errors.Is(err, ErrDamaged) { // it stays so: only a restart repairs it
 		n.fail(err)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -112,7 +112,7 @@ func (n *Node) try(ctx context.Context, what string, id uint32, replica uint64, 
 	return true
 }
 
-// startReplica runs a replica, and lets the layer above have it.
+// startReplica runs a replica and passes it to the layer above.
 func (n *Node) startReplica(id uint32, h holding) error {
 	if id == systemShard {
 		_, err := n.replicas.start(id, h, n.systemHooks())
@@ -128,7 +128,7 @@ func (n *Node) dropReplica(id uint32) error {
 	return n.replicas.drop(id)
 }
 
-// systemHooks tell the control of the system shard's leader.
+// systemHooks notify the controller of the system shard.
 func (n *Node) systemHooks() shard.Hooks {
 	return shard.Hooks{
 		Elected:   func(shard.LeaderTerm) { n.control.Elected(); n.reconciler.Poke() },
@@ -144,7 +144,7 @@ func (n *Node) saveMap(m *cluster.Map) error {
 	return replaceFile(filepath.Join(n.cfg.Dir, mapFile), m.Encode())
 }
 
-// readMap reads the map of before a restart; nil if there is none, or it can't be read: it is only a help.
+// readMap reads the map saved before the restart; nil if there is none or it is unreadable. Nothing depends on it.
 func readMap(dir string) *cluster.Map {
 	b, err := os.ReadFile(filepath.Join(dir, mapFile))
 	if err != nil {
@@ -157,9 +157,9 @@ func readMap(dir string) *cluster.Map {
 	return m
 }
 
-// report is what the node tells of itself.
+// report returns the node's report on itself.
 func (n *Node) report() cluster.Report {
-	r := cluster.Report{Node: n.book.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load(),
+	r := cluster.Report{Node: n.identity.read().Node, APIAddress: n.cfg.APIAddress, Version: n.cfg.Version, ClockOffset: time.Duration(n.offset.Load()), Barred: n.barred.Load(),
 		SlowDisk: n.slow.Load(), DiskShort: n.diskFull(), Up: time.Since(n.began)}
 	if !n.cfg.InMemory {
 		r.MinFree = n.cfg.MinFree

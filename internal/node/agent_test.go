@@ -8,8 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-// A map that is empty or behind costs a node none of its replicas: one that deleted them by it would be a lost vote, or a lost
-// shard where the node is alone.
+// An empty or outdated map costs a node none of its replicas: deleting them would lose a vote or, on a standalone node, a shard.
 func TestReplicasLeaveByNewsOnly(t *testing.T) {
 	const again = 3<<32 | 2 // node 2's replica of incarnation 3
 	me := identity{Node: 2, Replicas: map[uint32]holding{0: {Replica: 2, Founder: true}, 1: {Replica: again}}}

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// auditOf is what a node tells of what operators did, the oldest first.
+// auditOf returns the audit log as a node reports it, oldest first.
 func auditOf(t *testing.T, s *server, f admin.AuditFilter) (all []*admin.AuditEntry) {
 	t.Helper()
 	for e, err := range admin.New(s.client()).Audit().List(t.Context(), f) {
@@ -29,8 +29,8 @@ func auditOf(t *testing.T, s *server, f admin.AuditFilter) (all []*admin.AuditEn
 	return all
 }
 
-// Whichever node a call goes to, and wherever it is decided, the entry has the caller's name. No change of leaders loses or doubles
-// one.
+// Whichever node receives a call, and wherever it is decided, the entry has the caller's name. No change of leaders loses or
+// duplicates one.
 func TestAuditOfThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -85,7 +85,7 @@ func TestAuditOfThreeNodes(t *testing.T) {
 	})
 }
 
-// What is done to the cluster is noted, once for each change.
+// Changes of the cluster are recorded, once each.
 func TestAuditOfCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -104,7 +104,7 @@ func TestAuditOfCluster(t *testing.T) {
 		twice("shards", func() error { return operator.Cluster().AddShards(ctx, 2) })
 		twice("replication", func() error { return operator.Cluster().SetReplication(ctx, 1) })
 		twice("audit retention", func() error { return operator.Cluster().SetAuditRetention(ctx, 48*time.Hour) })
-		twice("level", func() error { _, err := operator.Cluster().RaiseFeatureLevel(ctx); return err }) // it is the highest: no change
+		twice("level", func() error { _, err := operator.Cluster().RaiseFeatureLevel(ctx); return err }) // it is already the highest: no change
 		if _, err := operator.Cluster().Backup(ctx, io.Discard, nil); err != nil {
 			t.Error(err)
 		}
@@ -134,7 +134,7 @@ func TestAuditOfCluster(t *testing.T) {
 	})
 }
 
-// An entry that is changed or missing is found by verify, in the system shard and in others.
+// verify finds a changed or missing entry, in the system shard and in others.
 func TestVerifyFindsBrokenAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
@@ -175,7 +175,7 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 	})
 }
 
-// How long the audit is kept is heard of by data shards, also after a restart. A jump of the clock lets nothing go for an hour.
+// Data shards learn the retention of the audit log, also after a restart. A jump of the clock deletes nothing for an hour.
 func TestAuditRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -210,7 +210,7 @@ func TestAuditRetention(t *testing.T) {
 	})
 }
 
-// Numbers travel in the form of before to nodes that know no authors, and both are read.
+// Counts are sent in the old form to nodes that know no authors, and both forms are read.
 func TestCountsOfTwoForms(t *testing.T) {
 	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Face: task.FaceREST}}} {
 		b, err := a.MarshalCBOR()

@@ -13,22 +13,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A backup holds each shard as it was after one of its entries. The data shards come first, the system shard last: so every
-// queue that a data shard may have a task of is in the backup of the system shard, unless it was deleted meanwhile (Restore
-// makes up for that), and its settings there are never older than a data shard's copy.
+// A backup holds the state of each shard after one of its entries. The data shards come first, the system shard last: so every
+// queue that a data shard may have a task of is in the backup of the system shard, unless it was deleted meanwhile (Restore makes
+// up for that), and its settings there are never older than a data shard's copy.
 
 const (
-	// backupTries is how often the leader of a shard is looked for that has another one when it is asked. Each look takes a
+	// backupTries is how often to look for the leader of a shard that changes its leader while it is read. Each lookup takes a
 	// while itself.
 	backupTries = 5
-	// backupRest is when a caller may come again.
-	backupRest = 5 * time.Second
+	// backupRetryAfter is when a caller may retry.
+	backupRetryAfter = 5 * time.Second
 )
 
 // Backup implements gateway.Admin.
 func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
 	if !a.n.images.backup.TryLock() {
-		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
+		return task.Unavailable(backupRetryAfter, "this node is making another backup: wait for its end, or ask another node")
 	}
 	defer a.n.images.backup.Unlock()
 	o, err := cluster.GetOverview.Call(ctx, a.n.router, cluster.Nothing{})
@@ -40,13 +40,13 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		shards = append(shards, id+1)
 	}
 	shards = append(shards, systemShard)
-	me := a.n.book.read()
+	me := a.n.identity.read()
 	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.n.cfg.Version, Level: o.Settings.Level,
 		Time: a.n.cfg.Time.Wall().UTC(), Shards: shards})
 	if err != nil {
 		return err
 	}
-	if by = a.noted(by); !by.IsZero() {
+	if by = a.knownAuthor(by); !by.IsZero() {
 		if _, err := a.note(ctx, authorArgs{by}); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		if err := progress(i, len(shards)); err != nil {
 			return err
 		}
-		at, err := a.image(ctx, id, staying{a.n, b})
+		at, err := a.image(ctx, id, stoppableWriter{a.n, b})
 		if err != nil {
 			return unfinished(ctx, id, err)
 		}
@@ -69,28 +69,28 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 	return progress(len(shards), len(shards))
 }
 
-// unfinished says why a backup ends before its end, which is never the caller's fault.
+// unfinished returns the error of an interrupted backup, which is never the caller's fault.
 func unfinished(ctx context.Context, id uint32, err error) error {
 	if _, refused := task.AsError(err); refused || ctx.Err() != nil {
 		return err
 	}
-	return task.Unavailable(backupRest, "the backup of shard %d was broken off, begin it anew: %v", id, err)
+	return task.Unavailable(backupRetryAfter, "the backup of shard %d was broken off, begin it anew: %v", id, err)
 }
 
-// staying writes as long as its node does not stop: a backup must not hold that up.
-type staying struct {
+// stoppableWriter writes until its node stops, so that a backup doesn't delay the stop.
+type stoppableWriter struct {
 	n *Node
 	w io.Writer
 }
 
-func (s staying) Write(p []byte) (int, error) {
+func (s stoppableWriter) Write(p []byte) (int, error) {
 	if s.n.leaving.Load() {
-		return 0, task.Unavailable(backupRest, "the backup was broken off: this node stops")
+		return 0, task.Unavailable(backupRetryAfter, "the backup was broken off: this node stops")
 	}
 	return s.w.Write(p)
 }
 
-// image writes the state of a shard, from wherever it is led.
+// image writes the state of a shard, from whichever node leads it.
 func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at shard.Stamp, err error) {
 	for range backupTries {
 		st, err := a.groups.Status(ctx, id)
@@ -103,16 +103,16 @@ func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at sh
 			return at, err
 		}
 	}
-	return at, task.Unavailable(backupRest, "shard %d: its leader changes all the time", id)
+	return at, task.Unavailable(backupRetryAfter, "shard %d: its leader changes all the time", id)
 }
 
-// imageFrom writes the state of a shard as a node gives it, perhaps this one. After *shard.NotLeader nothing was written.
+// imageFrom writes the state of a shard from a node, perhaps this one. After *shard.NotLeader nothing was written.
 func (n *Node) imageFrom(ctx context.Context, node, id uint32, w io.Writer) (at shard.Stamp, err error) {
 	take := func(chunk []byte) error {
 		_, err := w.Write(chunk)
 		return err
 	}
-	if node == n.book.read().Node {
+	if node == n.identity.read().Node {
 		return n.readImage(ctx, id, take)
 	}
 	if at, err = n.fetchImage(ctx, node, id, take); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// backUp makes a backup at a node, as a client does, and returns its file.
+// backUp makes a backup through a node, as a client does, and returns its file.
 func backUp(t *testing.T, s *server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pawl.backup")
@@ -40,7 +40,7 @@ func backUp(t *testing.T, s *server) string {
 	return file
 }
 
-// sound wants pawl verify to find nothing amiss in any shard.
+// sound fails the test if pawl verify finds anything wrong in any shard.
 func sound(t *testing.T, s *server) {
 	t.Helper()
 	for _, id := range append(s.copy.Shards(), systemShard) {
@@ -51,8 +51,8 @@ func sound(t *testing.T, s *server) {
 	}
 }
 
-// Three nodes are backed up while they work, and one is made of them: what was answered before the backup began is there,
-// nothing of before matches it, and others join it.
+// Three nodes are backed up under load, and the backup is restored as one node: what was answered before the backup began is there,
+// nothing of the old cluster is accepted by the new one, and others join it.
 func TestBackupOfClusterAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -109,7 +109,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 	})
 }
 
-// load is clients at work on all nodes.
+// load is a set of clients working on all nodes.
 type load struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -118,7 +118,7 @@ type load struct {
 	done history
 }
 
-// history is what was answered.
+// history is what was acknowledged.
 type history struct{ enqueued, acked []string }
 
 func startLoad(t *testing.T, w *network) *load {
@@ -158,7 +158,7 @@ func (l *load) turn(ctx context.Context, t *testing.T, c *pawl.Client, queue str
 	}
 }
 
-// note says whether a call was answered. While the load runs they all are.
+// note reports whether a call was answered. While the load runs, all must be.
 func (l *load) note(t *testing.T, ctx context.Context, err error) bool {
 	if err != nil && ctx.Err() == nil {
 		t.Errorf("under load: %v", err)
@@ -177,7 +177,7 @@ func (l *load) stop() {
 	l.work.Wait()
 }
 
-// mustBeIn wants all tasks to be there, and those that were acked to have succeeded.
+// mustBeIn fails the test unless all tasks exist, and those that were acked have succeeded.
 func (h history) mustBeIn(t *testing.T, c *pawl.Client) {
 	t.Helper()
 	for _, id := range h.enqueued {
@@ -190,13 +190,13 @@ func (h history) mustBeIn(t *testing.T, c *pawl.Client) {
 	}
 }
 
-// What comes and goes while a backup is made leaves a cluster that is sound: a queue that was deleted is there again with
-// what it had, one that was made is there, and a shard that was added begins empty.
+// Changes during a backup leave a consistent cluster: a deleted queue is there again with its tasks, a new one is there, and an
+// added shard starts empty.
 func TestBackupOfChangingQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
 		c := s.client()
-		gone, _ := enqueue(t, c, "gone") // in one of the two shards, as new
+		gone, _ := enqueue(t, c, "gone") // in one of the two shards, like new ones
 		enqueue(t, c, "stays")
 		of := func(queue string) uint32 {
 			q, ok := s.copy.Queue("default", queue)
@@ -252,7 +252,7 @@ func TestBackupOfChangingQueues(t *testing.T) {
 	})
 }
 
-// A directory in which a restore did not end is refused by everything but another restore.
+// A directory with an unfinished restore is refused by everything but another restore.
 func TestRestoreInterrupted(t *testing.T) {
 	s := start(t, Config{Dir: t.TempDir()})
 	id, _ := enqueue(t, s.client(), "mail")
@@ -266,7 +266,7 @@ func TestRestoreInterrupted(t *testing.T) {
 			t.Errorf("%s: it was recovered", what)
 		}
 	}
-	for steps := range 4 { // a process that dies after so many
+	for steps := range 4 { // the process dies after this many
 		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
 			Restored: Restored{Cluster: newNonce()}}
 		var err error
@@ -372,7 +372,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// lockedDir is a directory that somebody uses.
+// lockedDir returns a directory that is in use.
 func lockedDir(t *testing.T) string {
 	dir := t.TempDir()
 	lock, err := lockDir(dir)
@@ -383,7 +383,7 @@ func lockedDir(t *testing.T) string {
 	return dir
 }
 
-// Two clusters from one backup have nothing in common: neither the id, nor a claim token.
+// Two clusters restored from one backup share neither the id nor claim tokens.
 func TestRestoreTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
@@ -411,7 +411,7 @@ func TestRestoreTwice(t *testing.T) {
 					t.Errorf("an ack with a token of another cluster of the same backup: %v", err)
 				}
 			}
-			got, err := claims.New(c).Claim(t.Context(), request) // a repeat, which gives the claim again
+			got, err := claims.New(c).Claim(t.Context(), request) // a retry, which returns the claim again
 			if err != nil || len(got) != 1 {
 				t.Fatalf("claim: %d, %v", len(got), err)
 			}
@@ -422,7 +422,7 @@ func TestRestoreTwice(t *testing.T) {
 	})
 }
 
-// Who takes an image too slowly is let go, and holds nothing up before that.
+// A reader that takes an image too slowly is cut off, and holds nothing up before that.
 func TestImageStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
@@ -450,7 +450,7 @@ func TestImageStalls(t *testing.T) {
 		}()
 		synctest.Wait()
 		began = time.Now()
-		s.replicas.get(1).shard.Stop() // does not wait for who is stuck
+		s.replicas.get(1).shard.Stop() // does not wait for the stuck reader
 		if time.Since(began) >= imageStall {
 			t.Error("the replica waited")
 		}
@@ -461,7 +461,7 @@ func TestImageStalls(t *testing.T) {
 	})
 }
 
-// A node makes one backup at a time, gives images to some, and stops although one is being made.
+// A node makes one backup at a time, serves a limited number of images, and stops even while a backup is being made.
 func TestBackupLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
@@ -503,7 +503,7 @@ func TestBackupLimits(t *testing.T) {
 	})
 }
 
-// A node that does not lead a shard says so, here and from afar, before it gives anything.
+// A node that does not lead a shard says so, locally and remotely, before it sends anything.
 func TestImageOfAnotherLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -511,7 +511,7 @@ func TestImageOfAnotherLeader(t *testing.T) {
 		leader := w.leaderOf(1)
 		for name, s := range w.nodes {
 			for other, from := range w.nodes {
-				at, err := s.imageFrom(t.Context(), from.book.read().Node, 1, io.Discard)
+				at, err := s.imageFrom(t.Context(), from.identity.read().Node, 1, io.Discard)
 				var moved *shard.NotLeader
 				if other == leader && (err != nil || at.Index == 0) || other != leader && !errors.As(err, &moved) {
 					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, at, err)

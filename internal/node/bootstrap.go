@@ -15,10 +15,10 @@ import (
 	"github.com/pawlq/pawl/internal/transport"
 )
 
-// A fresh node asks those that it was told to join. One that belongs to a cluster takes it in. If all are fresh, they wait
-// until each of them has heard of all the others, and of the same ones; then the one whose name is the smallest founds the
-// cluster, and the others join it. So a node that has lost its disk founds nothing as long as it can't ask all the others,
-// and when it can, they know.
+// A new node asks the addresses it was told to join. A node that belongs to a cluster admits it. If all are new, they wait until
+// each has heard of all the others, and all see the same set; then the node with the smallest name founds the cluster, and the
+// others join it. So a node that has lost its disk founds nothing while it can't reach all the others, and once it can, they belong
+// to a cluster.
 
 // The calls that a node without a cluster may make.
 const (
@@ -30,8 +30,8 @@ const (
 type introduction struct {
 	Name   string
 	Nonce  string
-	Member bool     // or one that was, and waits to be let in anew: fresh nodes must not found another cluster with it
-	Sees   []string // names of the fresh nodes, itself among them, that it has found at its --join addresses
+	Member bool     // it is a member, or was one and waits to be readmitted: new nodes must not found another cluster with it
+	Sees   []string // names of the new nodes, itself included, that it has found at its --join addresses
 }
 
 // admission is the answer to a join.
@@ -42,15 +42,14 @@ type admission struct {
 }
 
 const (
-	// formPause is how often the others are asked, joinPause how often a member is that did not let this node in.
+	// formPause is how often the others are asked, joinPause how often a member that did not admit this node.
 	formPause = 250 * time.Millisecond
 	joinPause = time.Second
-	// askTime is how long one may take to answer.
+	// askTime bounds one such call.
 	askTime = 3 * time.Second
-	// joinTime is how long a node asks to be let in that is refused for now: the node that had its name may not count as
-	// dead yet.
+	// joinTime is how long a node keeps asking while it is refused: the previous node of its name may not be considered dead yet.
 	joinTime = 30 * time.Second
-	// formLog is how often a node says for whom it waits.
+	// formLog is how often a node logs whom it waits for.
 	formLog = 10 * time.Second
 )
 
@@ -60,7 +59,7 @@ func (n *Node) hello(request []byte) ([]byte, error) {
 	if err := cbor.Unmarshal(request, &g); err != nil {
 		return nil, err
 	}
-	me := n.book.read()
+	me := n.identity.read()
 	sees, _ := n.sees.Load().([]string)
 	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.member() || n.damaged.Load(), Sees: sees})
 }
@@ -82,9 +81,9 @@ func (n *Node) admit(ctx context.Context, request []byte) ([]byte, error) {
 	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || e.Code == task.CodeUnavailable || e.Code == task.CodeConflict})
 }
 
-// form makes a fresh node a member: of the cluster that it finds, or of one that it founds.
+// bootstrap makes a new node a member: of the cluster that it finds, or of one that it founds.
 func (n *Node) bootstrap(ctx context.Context) error {
-	if n.book.read().member() {
+	if n.identity.read().member() {
 		return nil
 	}
 	if len(n.cfg.Join) == 0 {
@@ -92,14 +91,14 @@ func (n *Node) bootstrap(ctx context.Context) error {
 	}
 	var logged time.Time
 	for began := time.Now(); ; {
-		found, err := n.look(ctx)
+		found, err := n.probe(ctx)
 		if err == nil && found.member != "" {
 			err = n.joinInTime(ctx, found.member, began)
 		}
 		switch {
 		case err != nil:
 			return err
-		case n.book.read().member():
+		case n.identity.read().member():
 			return nil
 		case found.complete && found.member == "" && n.mayFound(found.fresh):
 			n.cfg.Logger.Info("founding a cluster", "node", n.cfg.Name, "with", names(found.fresh))
@@ -122,19 +121,19 @@ func (n *Node) bootstrap(ctx context.Context) error {
 	}
 }
 
-// found begins a cluster.
-func (n *Node) found() error { return n.book.found(max(n.cfg.DataShards, 1)) }
+// found founds a cluster.
+func (n *Node) found() error { return n.identity.found(max(n.cfg.DataShards, 1)) }
 
-// finding is what one look at the addresses of --join has shown.
-type finding struct {
+// probeResult is the result of asking the --join addresses once.
+type probeResult struct {
 	member   string // address of a node that is a member; "": none
 	fresh    []introduction
-	missing  []string // addresses that gave no answer
-	complete bool     // all gave one
+	missing  []string // addresses that did not answer
+	complete bool     // whether all answered
 }
 
-func (n *Node) look(ctx context.Context) (f finding, err error) {
-	me := n.book.read()
+func (n *Node) probe(ctx context.Context) (f probeResult, err error) {
+	me := n.identity.read()
 	f.fresh = []introduction{{Name: me.Name, Nonce: me.Nonce}}
 	request, err := cbor.Marshal(f.fresh[0])
 	if err != nil {
@@ -145,7 +144,7 @@ func (n *Node) look(ctx context.Context) (f finding, err error) {
 		switch {
 		case err != nil:
 			f.missing = append(f.missing, address)
-		case g.Nonce == me.Nonce: // it is ourselves
+		case g.Nonce == me.Nonce: // this node itself
 		case g.Member:
 			f.member = address
 			return f, nil
@@ -159,7 +158,7 @@ func (n *Node) look(ctx context.Context) (f finding, err error) {
 	return f, nil
 }
 
-// introduce asks who is at an address.
+// introduce asks which node is at an address.
 func (n *Node) introduce(ctx context.Context, address string, request []byte) (who transport.Peer, g introduction, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -171,7 +170,7 @@ func (n *Node) introduce(ctx context.Context, address string, request []byte) (w
 	return who, g, cbor.Unmarshal(answer, &g)
 }
 
-// mayFound says whether all agree on who is there, and this node is the first of them.
+// mayFound reports whether all see the same nodes, and this node is the first of them.
 func (n *Node) mayFound(fresh []introduction) bool {
 	all := names(fresh)
 	for _, g := range fresh {
@@ -190,10 +189,10 @@ func names(fresh []introduction) (all []string) {
 	return all
 }
 
-// errRefused: the cluster does not take this node.
+// errRefused: the cluster does not accept this node.
 var errRefused = errors.New("the cluster refuses this node")
 
-// joinInTime asks the member at an address to let this node in, and gives up if that is refused for too long.
+// joinInTime asks the member at an address to admit this node, and gives up if that is refused for too long.
 func (n *Node) joinInTime(ctx context.Context, address string, began time.Time) error {
 	refused, err := n.join(ctx, address)
 	switch {
@@ -206,10 +205,10 @@ func (n *Node) joinInTime(ctx context.Context, address string, began time.Time) 
 	return nil
 }
 
-// join asks the member at an address to let this node in. Refused says why it doesn't now. Nothing is wrong yet if it gives no
-// answer.
+// join asks the member at an address to admit this node. Refused is the reason why it doesn't yet. It is no error if the member
+// doesn't answer.
 func (n *Node) join(ctx context.Context, address string) (refused string, err error) {
-	me := n.book.read()
+	me := n.identity.read()
 	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
 	if err != nil {
@@ -229,7 +228,7 @@ func (n *Node) join(ctx context.Context, address string) (refused string, err er
 	return a.Refused, nil
 }
 
-// enter makes the directory that of a member. The map comes first: without it the node would not find the others after a crash.
+// enter makes the directory that of a member. The map is saved first: without it the node would not find the others after a crash.
 func (n *Node) enter(of string, joined cluster.Joined) error {
 	n.known = joined.Map
 	if err := n.saveMap(joined.Map); err != nil {
@@ -238,7 +237,7 @@ func (n *Node) enter(of string, joined cluster.Joined) error {
 	if n.damaged.Load() {
 		return n.setAside(of, joined.Number)
 	}
-	return n.book.join(of, joined.Number, "")
+	return n.identity.join(of, joined.Number, "")
 }
 
 func (n *Node) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {

@@ -12,14 +12,14 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Backup is what a backup holds.
+// Backup describes the contents of a backup.
 type Backup struct {
 	backup.Head
 	Bytes int64
-	Parts []BackupPart // the system shard is the last
+	Parts []BackupPart // the system shard is last
 }
 
-// BackupPart is the state of a shard in a backup.
+// BackupPart describes the state of a shard in a backup.
 type BackupPart struct {
 	Shard       uint32
 	Index, Term uint64
@@ -27,13 +27,13 @@ type BackupPart struct {
 	Rows        uint64
 }
 
-// CheckBackup reads a backup whole and says what it holds. It is an error if anything in it is not as it was written, or this
-// version can't restore it. Progress is told how many bytes were read, of how many.
+// CheckBackup reads a whole backup and returns what it holds. It fails if anything in it has changed since it was written, or this
+// version can't restore it. Progress is called with the number of bytes read, and the total.
 func CheckBackup(ctx context.Context, file string, progress func(read, of int64)) (Backup, error) {
 	return readBackup(ctx, file, progress, checkPart)
 }
 
-// readBackup reads a backup and has each part taken, which need not read to its end, and gives what it has found out.
+// readBackup reads a backup, calling take for each part, which need not read to its end, and returns what it holds.
 func readBackup(ctx context.Context, file string, progress func(read, of int64),
 	take func(h backup.Head, id uint32, image io.Reader) (BackupPart, error)) (out Backup, err error) {
 	f, err := os.Open(file)
@@ -54,7 +54,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		return out, errors.New("it is no file: a backup is read more than once")
 	}
 	out.Bytes = info.Size()
-	b, err := backup.NewReader(&steady{ctx: ctx, r: f, told: func(read int64) { progress(read, out.Bytes) }})
+	b, err := backup.NewReader(&progressReader{ctx: ctx, r: f, told: func(read int64) { progress(read, out.Bytes) }})
 	if err != nil {
 		return out, err
 	}
@@ -93,7 +93,7 @@ func levelError(level int) error {
 	return fmt.Errorf("its cluster works at feature level %d, this version of pawl knows %d to %d: use another version", level, minLevel, maxLevel)
 }
 
-// checkPart checks the state of a shard, and keeps nothing of it.
+// checkPart checks the state of a shard without storing it.
 func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
 	head, rows, err := store.CheckImage(image)
 	if err != nil {
@@ -105,8 +105,8 @@ func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err err
 	return BackupPart{Index: head.Position.Index, Term: head.Position.Term, Rows: rows}, nil
 }
 
-// steady reads until its context ends, and tells how far it is.
-type steady struct {
+// progressReader reads until its context ends, and reports its progress.
+type progressReader struct {
 	ctx  context.Context
 	r    io.Reader
 	read int64
@@ -114,7 +114,7 @@ type steady struct {
 }
 
 // Read implements io.Reader.
-func (s *steady) Read(p []byte) (int, error) {
+func (s *progressReader) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
 	}

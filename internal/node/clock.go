@@ -8,13 +8,13 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-// clockLook is how often a node's wall clock is compared with those of the others.
-const clockLook = 2 * time.Second
+// clockInterval is how often a node's wall clock is compared with those of the others.
+const clockInterval = 2 * time.Second
 
-// watchClock keeps this node from leading while its wall clock is not that of the others, until ctx ends. Nobody is to bring
+// watchClock keeps this node from leading while its wall clock differs from the others', until ctx ends. Nobody may transfer
 // leadership to it meanwhile, nor while its disk is known to be slow. A node that is alone leads in any case.
 func (n *Node) watchClock(ctx context.Context) {
-	timer := time.NewTimer(clockLook)
+	timer := time.NewTimer(clockInterval)
 	defer timer.Stop()
 	for wasWrong := false; ; {
 		if changed := n.copy.Changed(); !n.hasPeers() {
@@ -25,7 +25,7 @@ func (n *Node) watchClock(ctx context.Context) {
 				continue
 			}
 		}
-		timer.Reset(clockLook)
+		timer.Reset(clockInterval)
 		select {
 		case <-ctx.Done():
 			return
@@ -61,19 +61,19 @@ func (n *Node) watchClock(ctx context.Context) {
 	}
 }
 
-// hasPeers says whether there are, or may be, other nodes in the cluster.
+// hasPeers reports whether the cluster has, or may have, other nodes.
 func (n *Node) hasPeers() bool {
 	m := n.copy.Map()
 	return m == nil || len(m.Members()) > 1
 }
 
-// clockOffset is how far this node's wall clock is ahead of the middle one of all nodes', as far as they answer. Not known
-// if most don't. Of two nodes it is how far it is ahead of the other's, and not known which of the two is wrong.
+// clockOffset returns how far this node's wall clock is ahead of the median of all nodes' that answer. It is not known if most
+// don't answer. With two nodes it is the offset from the other, and not known which of the two is wrong.
 func (n *Node) clockOffset(m *cluster.Map) (offset time.Duration, known bool) {
 	if m == nil {
 		return 0, false
 	}
-	me, all := n.book.read().Node, len(m.Members())
+	me, all := n.identity.read().Node, len(m.Members())
 	offsets := []time.Duration{0}
 	for _, node := range m.Members() {
 		if o, _, ok := n.transport.Offset(node.Number); ok && node.Number != me {

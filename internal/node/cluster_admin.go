@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// admin is what operators may do to the cluster, wherever that is decided: it is the gateway.Admin.
+// clusterAdmin is the gateway.Admin: operators' calls on the cluster, which run wherever they are decided.
 type clusterAdmin struct {
 	n           *Node
 	groups      *groups
@@ -26,22 +26,23 @@ type clusterAdmin struct {
 	checkSystem func(context.Context, struct{}) ([]string, error)
 }
 
-// authorArgs say who makes a call that takes nothing else.
+// authorArgs are the arguments of a call that takes only its author.
 type authorArgs struct{ By task.Author }
 
-// periodArgs are a time and who gives it.
+// periodArgs are a duration and the author of the call.
 type periodArgs struct {
 	D  time.Duration
 	By task.Author
 }
 
-// countArgs are a number and who gives it.
+// countArgs are a number and the author of the call.
 type countArgs struct {
 	N  int
 	By task.Author
 }
 
-// MarshalCBOR writes the number alone for nobody: nodes below the feature level at which authors are noted know no more.
+// MarshalCBOR writes the number alone if there is no author: nodes below the feature level at which authors are recorded know no
+// other form.
 func (a countArgs) MarshalCBOR() ([]byte, error) {
 	if a.By.IsZero() {
 		return cbor.Marshal(a.N)
@@ -50,7 +51,7 @@ func (a countArgs) MarshalCBOR() ([]byte, error) {
 	return cbor.Marshal(fields(a))
 }
 
-// UnmarshalCBOR takes both forms.
+// UnmarshalCBOR accepts both forms.
 func (a *countArgs) UnmarshalCBOR(b []byte) error {
 	if *a = (countArgs{}); cbor.Unmarshal(b, &a.N) == nil {
 		return nil
@@ -78,15 +79,15 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 	}
 }
 
-// noted is who is to be noted by the system shard: nobody, as long as it may be led by a node that knows no authors.
-func (a *clusterAdmin) noted(by task.Author) task.Author {
+// knownAuthor returns the author for the system shard to record: none while it may be led by a node that doesn't know authors.
+func (a *clusterAdmin) knownAuthor(by task.Author) task.Author {
 	if (routerMap{a.n}).Level() < cluster.PoliciesLevel {
 		return task.Author{}
 	}
 	return by
 }
 
-// onSystem makes a call that changes the system shard's tables. All of them may be repeated.
+// onSystem returns a call that changes the system shard's tables. All of them may be retried.
 func onSystem[A any](r *router.Router, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
 	return router.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
 }
@@ -96,42 +97,42 @@ func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.n.copy.Map()
 
 // AddShards implements gateway.Admin.
 func (a *clusterAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
-	return a.n.system.addShards(ctx, a.noted(by), total)
+	return a.n.system.addShards(ctx, a.knownAuthor(by), total)
 }
 
 // SetReplication implements gateway.Admin.
 func (a *clusterAdmin) SetReplication(ctx context.Context, by task.Author, n int) error {
-	_, err := a.replication(ctx, countArgs{n, a.noted(by)})
+	_, err := a.replication(ctx, countArgs{n, a.knownAuthor(by)})
 	return err
 }
 
 // SetAuditRetention implements gateway.Admin.
 func (a *clusterAdmin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
-	_, err := a.auditKeep(ctx, periodArgs{d, a.noted(by)})
+	_, err := a.auditKeep(ctx, periodArgs{d, a.knownAuthor(by)})
 	return err
 }
 
 const (
 	// methodHash asks a node for the hash of its replica.
 	methodHash = "hash"
-	// markTime is how long the leader of a shard may take to begin a comparison, and checkTime how long to check its numbers:
-	// to read 10 GB takes a while.
+	// markTime is how long the leader of a shard may take to start a comparison, and checkTime how long to check its counters:
+	// reading 10 GB takes a while.
 	markTime  = 10 * time.Second
 	checkTime = 5 * time.Minute
-	// hashLook is how often a replica is asked, and hashTime for how long. A node that can't be reached is tried for reachTime:
-	// a connection may be on its way.
-	hashLook  = 50 * time.Millisecond
-	hashTime  = 2 * time.Minute
-	reachTime = 3 * time.Second
+	// hashPollInterval is how often a replica is polled, and hashTime for how long. An unreachable node is retried for reachTime: a
+	// connection may be about to be made.
+	hashPollInterval = 50 * time.Millisecond
+	hashTime         = 2 * time.Minute
+	reachTime        = 3 * time.Second
 )
 
-// hashArgs name a replica's state after an entry.
+// hashArgs identify a replica's state after an entry.
 type hashArgs struct {
 	Shard uint32
 	Index uint64
 }
 
-// hashAnswer is its hash, if it is made.
+// hashAnswer is its hash, once it has been computed.
 type hashAnswer struct {
 	Hash  shard.Hash
 	Known bool
@@ -157,7 +158,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	}
 	v.Shard, v.Equal = id, true
 	var members []uint64
-	err = inTime(ctx, markTime, fmt.Sprintf("shard %d: its leader gave no answer", id), func(ctx context.Context) error {
+	err = withTimeout(ctx, markTime, fmt.Sprintf("shard %d: its leader gave no answer", id), func(ctx context.Context) error {
 		st, err := a.groups.Status(ctx, id)
 		if err == nil {
 			members = append(st.Voters, st.Learners...)
@@ -180,7 +181,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 		}
 		v.Equal = v.Equal && (!known || h == *first)
 	}
-	err = inTime(ctx, checkTime, fmt.Sprintf("shard %d: its numbers were not checked", id), func(ctx context.Context) (err error) {
+	err = withTimeout(ctx, checkTime, fmt.Sprintf("shard %d: its numbers were not checked", id), func(ctx context.Context) (err error) {
 		if id == systemShard {
 			v.Problems, err = a.checkSystem(ctx, struct{}{})
 		} else {
@@ -192,8 +193,8 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	return v, err
 }
 
-// inTime does a part of a verification, and says what it has waited for in vain.
-func inTime(ctx context.Context, d time.Duration, what string, do func(context.Context) error) error {
+// withTimeout runs a step of a verification, and names the step in the error if it times out.
+func withTimeout(ctx context.Context, d time.Duration, what string, do func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	err := do(limited)
@@ -203,11 +204,11 @@ func inTime(ctx context.Context, d time.Duration, what string, do func(context.C
 	return err
 }
 
-// maxProblems bounds what one answer tells of numbers that don't agree: one is too many.
+// maxProblems bounds the mismatching counters in one answer: one is already too many.
 const maxProblems = 20
 
-// hashOf asks a node until its replica has made the hash. One that lags makes it when it gets there; one that was sent a
-// snapshot from beyond the entry never does.
+// hashOf polls a node until its replica has computed the hash. A replica that lags computes it when it gets there; one that was
+// sent a snapshot from beyond the entry never does.
 func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (h shard.Hash, known bool) {
 	request, err := cbor.Marshal(args)
 	if err != nil {
@@ -227,14 +228,14 @@ func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (
 		select {
 		case <-ctx.Done():
 			return h, false
-		case <-time.After(hashLook):
+		case <-time.After(hashPollInterval):
 		}
 	}
 }
 
 // ask calls a node, perhaps this one.
 func (n *Node) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
-	if node == n.book.read().Node {
+	if node == n.identity.read().Node {
 		return peerHandler{n}.Call(ctx, n.self(), method, request)
 	}
 	return n.transport.Call(ctx, node, method, request)

@@ -29,25 +29,25 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// network is where nodes find each other: pipes by address.
+// network connects nodes: pipes by address.
 type network struct {
 	t     *testing.T
 	mu    sync.Mutex
 	pipes map[string]*bufconn.Listener
 	nodes map[string]*server
 	began time.Time
-	fatal func(error)              // of nodes that are started from now on; nil: the test fails
-	certs string                   // directory of the nodes' certificates; "": they have none
-	wrong map[string]time.Duration // how far the wall clocks of nodes are ahead
-	admin string                   // token of all nodes, which want tokens then; "": they want none
-	hooks *receiver                // of notices; nil: there is none
-	deaf  atomic.Pointer[deafness] // of a node; nil: of none
-	full  sync.Map                 // names of nodes whose disks have less than one byte free
-	lines *logLines                // of all nodes, from information on; nil: nobody keeps them
-	slept atomic.Int64             // how long the machines of all nodes were suspended, in nanoseconds
+	fatal func(error)                    // of nodes started from now on; nil: the test fails
+	certs string                         // directory of the nodes' certificates; "": none
+	wrong map[string]time.Duration       // how far the wall clocks of nodes are ahead
+	admin string                         // token of all nodes, which then require tokens; "": not required
+	hooks *receiver                      // of webhooks; nil: there is none
+	deaf  atomic.Pointer[droppedAnswers] // of one node; nil: of none
+	full  sync.Map                       // names of nodes whose disks have less than one byte free
+	lines *logLines                      // of all nodes, from level info on; nil: not kept
+	slept atomic.Int64                   // how long the machines of all nodes have been suspended, in nanoseconds
 }
 
-// sleep suspends the machines of all nodes for a while: what is due in it is late, and it costs nothing.
+// sleep suspends the machines of all nodes: whatever falls due meanwhile is late, and no test time passes.
 func (w *network) sleep(d time.Duration) { w.slept.Add(int64(d)) }
 
 func (w *network) sleptFor() time.Duration { return time.Duration(w.slept.Load()) }
@@ -86,15 +86,15 @@ func (w *network) dial(ctx context.Context, at string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// deafness is that of a node which hears no answers of other nodes until over is closed.
-type deafness struct {
+// droppedAnswers is the state of a node that receives no answers from other nodes until over is closed.
+type droppedAnswers struct {
 	name string
 	over chan struct{}
 }
 
-// deafen lets a node hear no answers of other nodes for a while. It hears what they send by themselves.
-func (w *network) deafen(name string, d time.Duration) {
-	now := &deafness{name, make(chan struct{})}
+// dropAnswers makes a node receive no answers from other nodes for a while. It still receives what they send by themselves.
+func (w *network) dropAnswers(name string, d time.Duration) {
+	now := &droppedAnswers{name, make(chan struct{})}
 	w.deaf.Store(now)
 	time.AfterFunc(d, func() {
 		w.deaf.Store(nil)
@@ -102,7 +102,7 @@ func (w *network) deafen(name string, d time.Duration) {
 	})
 }
 
-// answers is a connection that a node has made to another one. It takes no lock: that would keep races of nodes from being seen.
+// answers is a connection from a node to another. It takes no lock, which would hide races between nodes.
 type answers struct {
 	net.Conn
 	w      *network
@@ -133,7 +133,7 @@ func (a *answers) Close() error {
 	return a.Conn.Close()
 }
 
-// start starts a node under a name, which joins those of the others.
+// start starts a node with a name, joining the given addresses.
 func (w *network) start(name, dir string, join ...string) *server {
 	w.t.Helper()
 	s, err := w.tryStart(w.t.Context(), name, dir, join...)
@@ -201,7 +201,7 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	return s, nil
 }
 
-// form starts three nodes at once, which form a cluster, and waits until each has a replica of each shard.
+// form starts three nodes that form a cluster, and waits until each has a replica of every shard.
 func (w *network) form() {
 	w.t.Helper()
 	all := []string{"n1", "n2", "n3"}
@@ -217,7 +217,7 @@ func (w *network) form() {
 	w.until("three voters each", w.replicated(3))
 }
 
-// grow starts three nodes one after the other, in directories that it answers with, and waits until each has a replica of each shard.
+// grow starts three nodes one after the other, in directories that it returns, and waits until each has a replica of every shard.
 func (w *network) grow() (dirs map[string]string) {
 	w.t.Helper()
 	dirs = map[string]string{}
@@ -229,7 +229,7 @@ func (w *network) grow() (dirs map[string]string) {
 	return dirs
 }
 
-// addShard adds a second data shard, and waits until each node has a replica of it.
+// addShard adds a second data shard, and waits until every node has a replica of it.
 func (w *network) addShard() {
 	w.t.Helper()
 	if err := admin.New(w.anyone()).Cluster().AddShards(w.t.Context(), 2); err != nil {
@@ -238,7 +238,7 @@ func (w *network) addShard() {
 	w.until("three voters each", w.replicated(3))
 }
 
-// anyone is a client of some node that runs.
+// anyone returns a client of a running node.
 func (w *network) anyone() *pawl.Client {
 	for _, s := range w.nodes {
 		return s.client()
@@ -246,16 +246,16 @@ func (w *network) anyone() *pawl.Client {
 	return nil
 }
 
-// pass lets time go by, in a bubble of fake time: nobody waits for it. Benchmarks have true time.
+// pass lets time pass, which is instant in a bubble with fake time. Benchmarks use real time.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// until waits up to a minute for something to come true.
+// until waits up to a minute for a condition.
 func (w *network) until(what string, is func() error) {
 	w.t.Helper()
 	w.within(time.Minute, 100*time.Millisecond, what, is)
 }
 
-// within waits up to limit for something to come true, and looks every so often.
+// within waits up to limit for a condition, checking it at an interval.
 func (w *network) within(limit, every time.Duration, what string, is func() error) {
 	w.t.Helper()
 	var last error
@@ -268,7 +268,7 @@ func (w *network) within(limit, every time.Duration, what string, is func() erro
 	w.t.Fatalf("%s: not in %s: %v", what, limit, last)
 }
 
-// replicated says whether all shards have so many voters, and nothing is under way.
+// replicated returns a condition: all shards have the given number of voters, and no change is in progress.
 func (w *network) replicated(voters int) func() error {
 	return func() error {
 		for _, s := range w.nodes {
@@ -320,7 +320,7 @@ func TestForm(t *testing.T) {
 	})
 }
 
-// crash takes a node off the network at once, and then down.
+// crash disconnects a node from the network, then stops it.
 func (w *network) crash(name string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -337,7 +337,7 @@ func (w *network) crash(name string) {
 	_ = s.Stop(ctx)
 }
 
-// leaderOf is the name of the node that leads a shard.
+// leaderOf returns the name of the node that leads a shard.
 func (w *network) leaderOf(shard uint32) (name string) {
 	w.t.Helper()
 	w.until("a leader", func() error {
@@ -354,7 +354,7 @@ func (w *network) leaderOf(shard uint32) (name string) {
 	return name
 }
 
-// certify makes certificates for nodes, all by one authority.
+// certify makes certificates for nodes, all from one authority.
 func (w *network) certify(names ...string) {
 	w.t.Helper()
 	w.certs = w.t.TempDir()
@@ -377,7 +377,7 @@ func (w *network) certify(names ...string) {
 	}
 }
 
-// Nodes with certificates form a cluster, and let none in that has another authority's, or none.
+// Nodes with certificates form a cluster, and admit no node with another authority's certificate, or with none.
 func TestFormWithCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -398,7 +398,7 @@ func TestFormWithCertificates(t *testing.T) {
 	})
 }
 
-// When the node dies that leads, the others go on with what it had answered.
+// When the leading node dies, the others continue with everything it had acknowledged.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -431,7 +431,8 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// When most nodes have died, the one that is left tells by itself how the cluster stands, soon; when they are back, their leader does.
+// When most nodes have died, the remaining one soon reports the state of the cluster by itself; once they are back, their leader
+// does.
 func TestOverviewWithoutMostNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -472,7 +473,7 @@ func TestOverviewWithoutMostNodes(t *testing.T) {
 	})
 }
 
-// A node that was alone gets company, and loses nothing by it. What it had is on all of them then.
+// Nodes join a standalone one, which loses nothing. Its data is then on all of them.
 func TestGrowFromOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -498,10 +499,10 @@ func TestReplaceDisk(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
-		old := w.nodes["n3"].book.read().Node
+		old := w.nodes["n3"].identity.read().Node
 		w.crash("n3")
 		w.start("n3", t.TempDir(), "n1", "n2", "n3")
-		if got := w.nodes["n3"].book.read().Node; got == old {
+		if got := w.nodes["n3"].identity.read().Node; got == old {
 			t.Errorf("it has its old number %d again", got)
 		}
 		w.until("three voters each", w.replicated(3))
@@ -512,7 +513,7 @@ func TestReplaceDisk(t *testing.T) {
 	})
 }
 
-// All nodes stop and start again: what was answered is there.
+// All nodes stop and start again: everything acknowledged is there.
 func TestRestartOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -541,7 +542,7 @@ func TestRestartOfAll(t *testing.T) {
 	})
 }
 
-// A node that stops in good order hands its shards over first: nobody waits for an election.
+// A node that stops cleanly transfers its leaderships first: nobody waits for an election.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -558,7 +559,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// damages are what can be lost of a member's directory. State is that of data shard 1.
+// damages are losses in a member's directory. State is that of data shard 1.
 var damages = map[string]func(t *testing.T, dir, state string){
 	"marks are missing":          func(t *testing.T, dir, _ string) { lose(t, dir, "raft/marks") },
 	"logs are missing":           func(t *testing.T, dir, _ string) { lose(t, dir, "raft") },
@@ -582,7 +583,7 @@ func lose(t *testing.T, dir, pattern string) {
 	}
 }
 
-// spoil flips a bit of each file that matches a pattern.
+// spoil flips a bit in every file that matches a pattern.
 func spoil(t *testing.T, dir, pattern string, at int) {
 	t.Helper()
 	for _, path := range glob(t, dir, pattern) {
@@ -606,8 +607,8 @@ func glob(t *testing.T, dir, pattern string) []string {
 	return paths
 }
 
-// A member that has lost something does not vote any more. It is filled anew by the others within 30 s, no shard has fewer than
-// three voters meanwhile, and what is damaged is kept.
+// A member that has lost something no longer votes. The others refill it within 30 s, no shard has fewer than three voters
+// meanwhile, and the damaged data is kept.
 func TestDamagedMemberIsFilledAnew(t *testing.T) {
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -619,7 +620,7 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 				dir := w.grow()["n3"]
 				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 				pass(time.Second) // so that the third has it
-				old := w.nodes["n3"].book.read()
+				old := w.nodes["n3"].identity.read()
 				if err := w.nodes["n3"].replicas.get(1).state.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -636,12 +637,12 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 	}
 }
 
-// refilled starts a member on a directory that is damaged, and waits until it has joined anew and all its replicas vote.
+// refilled starts a member on a damaged directory, and waits until it has joined again and all its replicas vote.
 func (w *network) refilled(name, dir string, old uint32) {
 	w.t.Helper()
 	began := time.Now()
 	w.start(name, dir)
-	if now := w.nodes[name].book.read(); now.Node == old || now.Aside != "" {
+	if now := w.nodes[name].identity.read(); now.Node == old || now.Aside != "" {
 		w.t.Errorf("it is %+v", now)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "damaged-1")); err != nil {
@@ -656,7 +657,7 @@ func (w *network) refilled(name, dir string, old uint32) {
 	w.t.Logf("whole %v after its start", time.Since(began))
 }
 
-// mustNotBeReadyEarly fails the test if a node says that it is ready before its replicas vote.
+// mustNotBeReadyEarly fails the test if a node is ready before its replicas vote.
 func (w *network) mustNotBeReadyEarly(name string) {
 	w.t.Helper()
 	n := w.nodes[name]
@@ -675,7 +676,7 @@ func (w *network) mustNotBeReadyEarly(name string) {
 	}
 }
 
-// mustHaveVoters fails the test if a shard has fewer voters than that.
+// mustHaveVoters fails the test if a shard has fewer than n voters.
 func (w *network) mustHaveVoters(n int) {
 	w.t.Helper()
 	for _, s := range w.nodes {
@@ -691,19 +692,19 @@ func (w *network) mustHaveVoters(n int) {
 	}
 }
 
-// A member whose map of the cluster is lost or damaged finds the others by its replica of the system shard.
+// A member whose map of the cluster is lost or damaged finds the others through its replica of the system shard.
 func TestLostMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dir := w.grow()["n3"]
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		for _, damage := range []func(){func() { lose(t, dir, mapFile) }, func() { put(t, filepath.Join(dir, mapFile), "{") }} {
-			old := w.nodes["n3"].book.read().Node
+			old := w.nodes["n3"].identity.read().Node
 			w.crash("n3")
 			damage()
 			w.start("n3", dir)
 			w.until("three voters each", w.replicated(3))
-			if now := w.nodes["n3"].book.read().Node; now != old {
+			if now := w.nodes["n3"].identity.read().Node; now != old {
 				t.Errorf("it has number %d, want its old one, %d", now, old)
 			}
 			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
@@ -713,7 +714,7 @@ func TestLostMap(t *testing.T) {
 	})
 }
 
-// Where it has none of that shard, it finds them at the addresses of --join, and says so where there are none.
+// Without a replica of that shard, it finds them at the addresses of --join, and fails if there are none.
 func TestLostMapWithoutSystemShard(t *testing.T) {
 	bySameGoroutines(t, "TestLostMap")
 	synctest.Test(t, func(t *testing.T) {
@@ -726,7 +727,7 @@ func TestLostMapWithoutSystemShard(t *testing.T) {
 		}
 		w.until("it holds nothing", func() error {
 			row, _ := w.nodes["n4"].copy.Map().Named("n4")
-			if held := w.nodes["n4"].book.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
+			if held := w.nodes["n4"].identity.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
 				return fmt.Errorf("it is %v and holds %v", row.State, held)
 			}
 			return nil
@@ -756,12 +757,12 @@ func TestDamageFoundLater(t *testing.T) {
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		pass(time.Second)
 		n3 := w.nodes["n3"]
-		old := n3.book.read()
+		old := n3.identity.read()
 		state := n3.replicas.get(1).state
 		if err := state.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second) // tables are merged, and then they stay
+		pass(time.Second) // tables are compacted, and then stay
 		spoil(t, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
 		if v, err := newClusterAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
@@ -778,7 +779,7 @@ func TestDamageFoundLater(t *testing.T) {
 	})
 }
 
-// A node that was removed while it was away learns of it, and ends.
+// A node that was removed while it was down learns of it, and ends.
 func TestRemovedNodeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -806,7 +807,7 @@ func TestRemovedNodeEnds(t *testing.T) {
 		s := w.start("n3", dir)
 		select {
 		case err := <-ended:
-			// What it asks first, on its start, decides whose words these are.
+			// Which of its first requests is answered decides the wording.
 			if !strings.Contains(err.Error(), "removed") {
 				t.Errorf("it ended with %v", err)
 			}
@@ -817,7 +818,7 @@ func TestRemovedNodeEnds(t *testing.T) {
 	})
 }
 
-// All replicas hold the same, and say so.
+// All replicas have the same state, and report so.
 func TestVerify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -839,7 +840,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// A shard that gives no answer holds up a comparison for a while, and not for ever. Who asked is told which it is.
+// A shard that does not answer delays a comparison, but not forever. The error names it.
 func TestVerifyWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -850,7 +851,7 @@ func TestVerifyWithoutAnswer(t *testing.T) {
 			asked = "n2"
 		}
 		n := newClusterAdmin(w.nodes[asked].Node)
-		w.deafen(asked, 20*time.Second)
+		w.dropAnswers(asked, 20*time.Second)
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -861,24 +862,24 @@ func TestVerifyWithoutAnswer(t *testing.T) {
 	})
 }
 
-// inTime tells a check that took too long from a caller that no longer waits.
+// withTimeout distinguishes a check that took too long from a caller that no longer waits.
 func TestInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
-		err := inTime(t.Context(), checkTime, "shard 7: its numbers were not checked", hangs)
+		err := withTimeout(t.Context(), checkTime, "shard 7: its numbers were not checked", hangs)
 		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 7: its numbers were not checked within 5m0s") || took != checkTime {
 			t.Errorf("after %s: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := inTime(ctx, time.Hour, "it", hangs); !errors.Is(err, context.DeadlineExceeded) {
+		if err := withTimeout(ctx, time.Hour, "it", hangs); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the caller's own end is told as %v", err)
 		}
 	})
 }
 
-// A client that was told of all nodes sees no error when one after the other dies and comes back.
+// A client with the addresses of all nodes sees no error while one after the other dies and comes back.
 func TestClientOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -918,7 +919,7 @@ func TestClientOfAllNodes(t *testing.T) {
 	})
 }
 
-// With the majority gone, a stale read still tells what was, and how long ago at most.
+// With the majority gone, a stale read still returns the state, and its maximum age.
 func TestStaleRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -948,12 +949,12 @@ func TestStaleRead(t *testing.T) {
 	})
 }
 
-// A node whose wall clock is wrong leads nothing: it would make tasks early.
+// A node whose wall clock is wrong leads nothing: it would run tasks early.
 func TestWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.wrong = map[string]time.Duration{"n1": 2 * time.Second}
-		w.form() // the first of them by name is the founder, and leads at first
+		w.form() // the first by name founds the cluster, and leads at first
 		w.until("three voters each", w.replicated(3))
 		pass(time.Minute)
 		for _, other := range []string{"n2", "n3"} {

@@ -26,118 +26,121 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Config says what a node is to be.
+// Config holds the settings of a node.
 type Config struct {
 	// Dir is the data directory. InMemory, for tests, keeps everything in memory instead.
 	Dir      string
 	InMemory bool
 
-	// Name is the node's name in its cluster, unlike that of any other; "": n1. A directory keeps the name that it was made with.
+	// Name is the node's name, unique in its cluster; "": n1. A directory keeps the name that it was created with.
 	Name string
 
-	// Listener takes connections of clients, PeerListener those of other nodes; nil: there are none. Once Start has succeeded
+	// Listener accepts connections from clients, PeerListener those from other nodes; nil: there are none. Once Start has succeeded
 	// the node closes them.
 	Listener, PeerListener net.Listener
-	// Certificate is what clients are shown at a handshake; it may change from one to the next. Nil: they speak plaintext.
+	// Certificate returns the certificate for a handshake with a client; it may change between handshakes. Nil: clients use
+	// plaintext.
 	Certificate func() *tls.Certificate
-	// ClientCertificates says which certificates of clients are taken in place of tokens; zero: none.
+	// ClientCertificates says which client certificates are accepted instead of tokens; zero: none.
 	ClientCertificates ClientCertificates
-	// Debug takes connections for metrics and Profiles, without access control; nil: there are none. The node closes it like Listener.
+	// Debug accepts connections for metrics and Profiles, without access control; nil: there are none. The node closes it like
+	// Listener.
 	Debug net.Listener
-	// Profiles answers below /debug/pprof/; nil: not found. They are not the node's own: a program that can make profiles of its memory
-	// takes samples all the time.
+	// Profiles serves paths below /debug/pprof/; nil: not found. The node has none of its own: a program that links in memory
+	// profiling samples allocations all the time.
 	Profiles http.Handler
-	// APIAddress and PeerAddress are where others reach them; "": where they listen.
+	// APIAddress and PeerAddress are where others reach the listeners; "": where they listen.
 	APIAddress, PeerAddress string
-	// Join are the addresses for nodes of those that form the cluster together, this one's among them or not, or of some
-	// members. A directory that belongs to a cluster does without. With none, a new directory is a cluster of its own.
+	// Join are the peer addresses of the nodes that form the cluster together, with or without this node's, or of some members. A
+	// directory that belongs to a cluster needs none. Without any, a new directory becomes a cluster of its own.
 	Join []string
-	// PeerTLS proves to other nodes who this one is, and the other way round; nil: nothing is proved, and all is in the clear.
+	// PeerTLS authenticates this node to other nodes and vice versa; nil: no authentication and no encryption.
 	PeerTLS *transport.TLS
 	// DialPeer connects to other nodes; nil: over TCP.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
-	// SQS opens the door for clients of Amazon SQS, on Listener.
+	// SQS serves clients of Amazon SQS on Listener.
 	SQS bool
-	// BasePath is a prefix that the paths of REST and of the web UI may have, such as "/pawl", for a proxy; "": none.
+	// BasePath is an optional prefix of the paths of REST and of the web UI, such as "/pawl", for a proxy; "": none.
 	BasePath string
-	// Hosts are names by which the node may be called over HTTP while calls need no token, beside that of APIAddress; see ParseHosts.
+	// Hosts are the names accepted in HTTP's Host header while calls need no token, besides that of APIAddress; see ParseHosts.
 	Hosts Hosts
-	// ReplaceAfter is how long a node must be silent before its replicas are made anew on others; 0: 5 minutes.
+	// ReplaceAfter is how long a node must be silent before its replicas are recreated on others; 0: 5 minutes.
 	ReplaceAfter time.Duration
 
-	// DataShards is how many data shards the cluster has, 1 to 64, as the flag --shards says; 0: as many as it has, and 1 in a
-	// new one. A larger number adds shards, for queues that are new; a smaller one is refused.
+	// DataShards is the number of data shards of the cluster, 1 to 64, as set by the flag --shards; 0: as many as it has, and 1 in
+	// a new one. A larger number adds shards, for new queues; a smaller one is refused.
 	DataShards int
 
 	// Tokens says whether calls need a token.
 	Tokens TokenMode
-	// AdminToken is the token that may do everything at this node, as it is now; "": there is none. Nil: there is never one.
+	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string
 
 	Limits    task.Limits
 	MaxQueues int
-	// MaxConnsPerAddress bounds the API's connections from one address, but for those of this machine; default 5,000.
+	// MaxConnsPerAddress bounds the API's connections from one address, except those from this machine; default 5,000.
 	MaxConnsPerAddress int
 
-	// WebhookNetworks are those that notices of webhooks may go to beside the public internet; see ParseNetworks.
+	// WebhookNetworks are the networks that webhooks may be sent to besides the public internet; see ParseNetworks.
 	WebhookNetworks []netip.Prefix
-	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // of tests; nil: the network
+	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // for tests; nil: the network
 
-	// MinFree is how many bytes of disk must be free for enqueues to be taken.
+	// MinFree is how many bytes of disk must be free for enqueues to be accepted.
 	MinFree   int64
-	diskBytes func(dir string) (free, total int64, err error) // of tests; nil: the disk is asked
+	diskBytes func(dir string) (free, total int64, err error) // for tests; nil: asks the disk
 
 	ArchiveMaxBytes int64
 	ArchiveMaxAge   int // days
 
-	// AcceptDataLoss opens what is left of a log that is ErrDamaged, under a new epoch, which makes all claims void. Lost is
-	// what was answered from the damage on and had not been flushed to a shard's state.
+	// AcceptDataLoss opens what remains of a log that is ErrDamaged, under a new epoch, which invalidates all claims. Lost is what
+	// was acknowledged from the damage on and had not been flushed to a shard's state.
 	AcceptDataLoss bool
 
 	Version string
 	Logger  *slog.Logger
-	// LogHeaders names the headers that the log line of a dead letter has, see ParseLogHeaders; nil: DefaultLogHeaders, empty: none.
+	// LogHeaders names the headers to include in the log line of a dead letter, see ParseLogHeaders; nil: DefaultLogHeaders, empty:
+	// none.
 	LogHeaders []string
 	Tracers    trace.TracerProvider // nil: no spans
 	Time       store.TimeSource
-	// Fatal is called, at most once, when the node can't go on. The process should end at once: it may hold in memory
-	// what its disk does not.
+	// Fatal is called, at most once, when the node can't continue. The process should exit immediately: it may hold in memory what
+	// its disk does not.
 	Fatal func(error)
 }
 
 // TokenMode says whether calls need a token.
 type TokenMode = auth.Mode
 
-// Whether calls need a token: as the cluster says, which begins with no; yes, and the cluster is told so; no, and so is the cluster,
-// though not those of its nodes that were told otherwise.
+// Whether calls need a token: as the cluster says, which is no at first; yes, and the cluster is told so; no, and the cluster is
+// told so, though that does not affect nodes configured otherwise.
 const (
 	TokensAsCluster = auth.AsCluster
 	TokensAlways    = auth.Always
 	TokensNever     = auth.Never
 )
 
-// ClientCertificates says which certificates clients may show.
+// ClientCertificates says which certificates clients may present.
 type ClientCertificates = gateway.ClientCertificates
 
 // Hosts are names of a server.
 type Hosts = gateway.Hosts
 
-// ParseHosts reads names such as pawl.example.com, and .example.com for that name and all below it.
+// ParseHosts parses names such as pawl.example.com, and .example.com for that name and all below it.
 func ParseHosts(texts []string) (Hosts, error) { return gateway.ParseHosts(texts) }
 
-// NewToken makes a token that stands in no table: for Config.AdminToken.
+// NewToken generates a token that is in no table, for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }
 
-// CheckToken refuses what can't be a token.
+// CheckToken rejects what cannot be a token.
 func CheckToken(token string) error { return auth.CheckSecret(token) }
 
-// ParseNetworks reads networks such as 10.1.0.0/16.
+// ParseNetworks parses networks such as 10.1.0.0/16.
 func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
 
 // DefaultLogHeaders are the headers that the log line of a dead letter has by default.
 func DefaultLogHeaders() []string { return broker.DefaultLogHeaders() }
 
-// ParseLogHeaders reads names of headers for Config.LogHeaders.
+// ParseLogHeaders parses names of headers for Config.LogHeaders.
 func ParseLogHeaders(texts []string) ([]string, error) { return broker.ParseLogHeaders(texts) }
 
 // Defaults of Config.
@@ -199,7 +202,7 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// tracer makes the spans of the broker; nil: there are none.
+// tracer returns the tracer for the broker's spans; nil: there are none.
 func (c *Config) tracer() trace.Tracer {
 	if c.Tracers == nil {
 		return nil
@@ -207,7 +210,7 @@ func (c *Config) tracer() trace.Tracer {
 	return c.Tracers.Tracer("github.com/pawlq/pawl/internal/broker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// basePath is what a prefix of paths looks like: segments of letters, digits and a few signs.
+// basePath is the form of a prefix of paths: segments of letters, digits and a few other characters.
 var basePath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$`)
 
 func checkBasePath(p string) error {

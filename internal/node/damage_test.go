@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A damaged log is ErrDamaged, says where, and is opened only when the loss is accepted.
+// A damaged log is ErrDamaged, the error says where, and it is opened only if the loss is accepted.
 func TestDamagedLog(t *testing.T) {
 	for _, c := range []struct {
 		name, file string
@@ -54,7 +54,7 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
-// A single node does not start on a damaged state. It says what is lost, changes nothing, and starts when that is put back.
+// A standalone node does not start on a damaged state. It reports what is lost, changes nothing, and starts once that is restored.
 func TestDamagedState(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir})
@@ -69,7 +69,7 @@ func TestDamagedState(t *testing.T) {
 	state := filepath.Join(dir, "shard-0001")
 	for name, c := range map[string]struct {
 		damage func(dir string)
-		file   string // that is named
+		file   string // named in the error
 	}{
 		"missing":                    {func(dir string) { lose(t, dir, "") }, "shard-0001"},
 		"empty":                      {func(dir string) { lose(t, dir, "*") }, "shard-0001"},
@@ -109,7 +109,7 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// A state that has gone back to before what its log has cut off is damaged, too.
+// A state older than the point up to which its log was truncated is damaged, too.
 func TestStateFromBeforeItsLog(t *testing.T) {
 	bySameGoroutines(t, "TestDamagedState/tables")
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestStateFromBeforeItsLog(t *testing.T) {
 		if err := rep.state.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		pass(10 * time.Second) // it looks at how far the state is now and then
+		pass(10 * time.Second) // it checks periodically how far the state is
 		if st, err := rep.shard.Status(t.Context()); err != nil || st.First <= st.Applied {
 			t.Fatalf("the log is not cut: %+v, %v", st, err)
 		}
@@ -148,7 +148,7 @@ func TestStateFromBeforeItsLog(t *testing.T) {
 	})
 }
 
-// What a node that ran has found to be damaged, it remembers: it does not start on it again, until that word of it is gone.
+// Damage found while a node runs is recorded: it does not start again until the record is removed.
 func TestDamageIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -160,14 +160,14 @@ func TestDamageIsNoted(t *testing.T) {
 		if err := s.replicas.get(1).state.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second) // tables are merged, and then they stay
+		pass(time.Second) // tables are compacted, and then stay
 		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20)
 		_, _ = newClusterAdmin(s.Node).Verify(t.Context(), 1)
 		if err := soon(t, ended); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "start it again to be told") {
 			t.Errorf("it ended with %v", err)
 		}
 		s.end()
-		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20) // sound again
+		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20) // intact again
 		for range 2 {
 			_, err := tryStart(t, Config{Dir: dir})
 			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), ".sst") || !strings.Contains(err.Error(), filepath.Join(dir, damageFile)) {
@@ -176,7 +176,7 @@ func TestDamageIsNoted(t *testing.T) {
 		}
 		lose(t, dir, damageFile)
 		start(t, Config{Dir: dir}).end()
-		// That of a log is gone when its loss is accepted.
+		// The record of a damaged log is removed when its loss is accepted.
 		put(t, filepath.Join(dir, damageFile), `{"What":"log","File":"x","Reason":"y"}`)
 		refused(t, Config{Dir: dir}, `log "x" is damaged: y`)
 		start(t, Config{Dir: dir, AcceptDataLoss: true}).end()
@@ -186,7 +186,7 @@ func TestDamageIsNoted(t *testing.T) {
 	})
 }
 
-// soon waits a while for what a node ends with.
+// soon waits a while for the error that a node ends with.
 func soon(t *testing.T, ended <-chan error) error {
 	t.Helper()
 	select {

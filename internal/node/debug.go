@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// debugHeaders is how long a request for profiles or metrics may take for its headers.
+	// debugHeaders is how long a request for profiles or metrics may take to send its headers.
 	debugHeaders = 5 * time.Second
-	// maxDebugHeaders bounds them.
+	// maxDebugHeaders bounds their size.
 	maxDebugHeaders = 32 << 10
 )
 
-// serveDebug answers profiles and metrics on Config.Debug, without access control: who calls there is on this machine, and no page in a
-// browser, whatever name leads here.
+// serveDebug serves profiles and metrics on Config.Debug, without access control: its callers are on this machine, and no web page
+// in a browser gets through, whatever name resolves to this address.
 func (n *Node) serveDebug() {
 	if n.cfg.Debug == nil {
 		return

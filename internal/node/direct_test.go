@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// detours counts answers that another node's leader gave, as the client hears of them.
+// detours counts answers given by another node's leader, as reported to the client.
 type detours struct{ n atomic.Int64 }
 
 func (d *detours) option() pawl.DialOptions {
@@ -33,8 +33,8 @@ func (d *detours) option() pawl.DialOptions {
 	})}}
 }
 
-// A client that was told of one node goes to the leader by itself, also when leadership moves and when the leader dies; its
-// caller sees no error.
+// A client with the address of one node finds the leader by itself, also when leadership moves and when the leader dies; its caller
+// sees no error.
 func TestClientGoesDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -91,7 +91,7 @@ func TestClientGoesDirect(t *testing.T) {
 	})
 }
 
-// What the way by another node costs: three nodes on loopback, one client that was told of a node that leads nothing.
+// The cost of the detour through another node: three nodes on loopback, and a client with the address of one that leads nothing.
 func BenchmarkDirect(b *testing.B) {
 	names := []string{"n1", "n2", "n3"}
 	listeners := map[string][2]net.Listener{}

@@ -14,7 +14,7 @@ import (
 
 const lockFile = "LOCK"
 
-// lockDir makes this process the only one on a data directory, until the file is closed.
+// lockDir makes this process the only user of a data directory, until the file is closed.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -27,35 +27,35 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// room watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage
-// engine out of space stops for good, and acks need some.
-type room struct {
+// spaceGuard watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage engine out of
+// space stops for good, and acks need some.
+type spaceGuard struct {
 	node  string
 	dir   string
 	min   int64
 	free  func(dir string) (int64, error)
-	next  atomic.Int64 // when to look again, in Unix nanoseconds
+	next  atomic.Int64 // when to check again, in Unix nanoseconds
 	short atomic.Bool
 
-	mu    sync.Mutex
-	full  bool
-	roomy time.Time // since when there is room again, while full; zero: there is none
+	mu          sync.Mutex
+	full        bool
+	enoughSince time.Time // since when there has been enough again, while full; zero: there isn't
 }
 
 const (
-	// roomLook is how often the free space is read at most. In that time, at 500 MB/s, 10 MB are written. To read it takes a
-	// microsecond.
-	roomLook = 20 * time.Millisecond
-	// A node that was full counts as full until it has had a quarter more than it must have for spareFor: what was written on it while it led
-	// is written again once it leads.
-	spareRoom = 4
-	spareFor  = 30 * time.Second
+	// spaceCheckInterval is the minimum time between two checks of the free space. In that time, at 500 MB/s, 10 MB are written. A check
+	// takes a microsecond.
+	spaceCheckInterval = 20 * time.Millisecond
+	// A full node counts as full until it has had a quarter more than the minimum free for spareFor: once it leads again, as much
+	// will be written as when it last led.
+	spareFraction = 4
+	spareFor      = 30 * time.Second
 )
 
-// check refuses with unavailable when there is too little room.
-func (r *room) check() error {
+// check returns an unavailable error when there is too little space.
+func (r *spaceGuard) check() error {
 	now := time.Now().UnixNano()
-	if next := r.next.Load(); now >= next && r.next.CompareAndSwap(next, now+int64(roomLook)) {
+	if next := r.next.Load(); now >= next && r.next.CompareAndSwap(next, now+int64(spaceCheckInterval)) {
 		free, err := r.free(r.dir)
 		r.short.Store(err == nil && free < r.min)
 	}
@@ -65,28 +65,28 @@ func (r *room) check() error {
 	return nil
 }
 
-// isFull says whether others are to lead what this node leads, for lack of room, and whether that is new.
-func (r *room) isFull(now time.Time) (full, changed bool) {
+// isFull reports whether others should lead this node's shards because its disk is full, and whether that has changed.
+func (r *spaceGuard) isFull(now time.Time) (full, changed bool) {
 	free, err := r.free(r.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := r.full
 	switch {
-	case err != nil: // nobody knows
+	case err != nil: // unknown
 	case free < r.min:
-		r.full, r.roomy = true, time.Time{}
+		r.full, r.enoughSince = true, time.Time{}
 	case !r.full:
-	case free < r.min+r.min/spareRoom:
-		r.roomy = time.Time{}
-	case r.roomy.IsZero():
-		r.roomy = now
-	case now.Sub(r.roomy) >= spareFor:
+	case free < r.min+r.min/spareFraction:
+		r.enoughSince = time.Time{}
+	case r.enoughSince.IsZero():
+		r.enoughSince = now
+	case now.Sub(r.enoughSince) >= spareFor:
 		r.full = false
 	}
 	return r.full, r.full != was
 }
 
-// diskFull says whether the disk is, and logs when that changes.
+// diskFull reports whether the disk is full, and logs when that changes.
 func (n *Node) diskFull() bool {
 	if n.disk == nil {
 		return false
@@ -107,7 +107,7 @@ func freeBytes(dir string) (int64, error) {
 	return free, err
 }
 
-// diskBytes says how large the disk of a directory is, and how much of it is free.
+// diskBytes returns the size of a directory's disk, and how much of it is free.
 func diskBytes(dir string) (free, total int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

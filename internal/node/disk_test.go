@@ -10,12 +10,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A disk counts as full at once when less than the bound is free, and as having room again only when a quarter more has been free for half a
-// minute: a leader that came back for a few bytes would have to go again.
+// A disk counts as full as soon as less than the bound is free, and as having space again only once a quarter more has been free
+// for half a minute: a leader that came back for a few bytes would have to leave again.
 func TestAFullDiskHasRoomAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free, failing := int64(1000), error(nil)
-		r := &room{node: "n1", min: 1000, free: func(string) (int64, error) { return free, failing }}
+		r := &spaceGuard{node: "n1", min: 1000, free: func(string) (int64, error) { return free, failing }}
 		changes := 0
 		is := func(when string, have int64, want bool) {
 			t.Helper()
@@ -54,17 +54,17 @@ func TestAFullDiskHasRoomAgain(t *testing.T) {
 	})
 }
 
-// Enqueues are refused below the bound, and not at it; the refusal names the node.
+// Enqueues are refused below the bound, but not at it; the refusal names the node.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := int64(256 << 20)
-		r := &room{node: "berlin", min: 256 << 20, free: func(string) (int64, error) { return free, nil }}
+		r := &spaceGuard{node: "berlin", min: 256 << 20, free: func(string) (int64, error) { return free, nil }}
 		for _, c := range []struct {
 			free int64
 			ok   bool
 		}{{256 << 20, true}, {256<<20 - 1, false}, {256 << 20, true}} {
 			free = c.free
-			time.Sleep(roomLook)
+			time.Sleep(spaceCheckInterval)
 			err := r.check()
 			if e, refused := task.AsError(err); (err == nil) != c.ok || refused && (e.Code != task.CodeUnavailable || e.RetryAfter == 0 ||
 				!strings.Contains(e.Message, "node berlin has less than 256 MiB")) {

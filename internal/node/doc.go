@@ -1,5 +1,5 @@
-// Package node is the composition root: it turns a Config into a running node. It opens what lies on disk, starts the
-// system shard, the data shards, the broker and the gateway in this order, and stops them in the reverse one.
+// Package node is the composition root: it turns a Config into a running node. It opens the files on disk, starts the system shard,
+// the data shards, the broker and the gateway in this order, and stops them in reverse.
 //
-// It knows every room of the house and does none of their work.
+// It knows every package and does the work of none.
 package node

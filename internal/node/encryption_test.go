@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// sealed is a client of the node that encrypts.
+// sealed returns a client of the node that encrypts.
 func (s *server) sealed(keys ...keyring.Key) *pawl.Client {
 	s.t.Helper()
 	ring, err := keyring.New(keyring.Config{Keys: keys, AcceptFrom: []string{"first"}})
@@ -32,7 +32,7 @@ func (s *server) sealed(keys ...keyring.Key) *pawl.Client {
 	return c
 }
 
-// holds says whether some bytes lie in a row of the node.
+// holds reports whether any row on the node contains the bytes.
 func (s *server) holds(what []byte) (found bool) {
 	for _, id := range s.replicas.all() {
 		s.replicas.get(id).state.Scan([]byte{0}, bytes.Repeat([]byte{0xff}, 64), func(k, v []byte) bool {
@@ -43,7 +43,8 @@ func (s *server) holds(what []byte) (found bool) {
 	return found
 }
 
-// A task's whole life with a keyring, through everything that hands payloads and results on; nothing of them lies in the node.
+// A task's whole life with a keyring, through everything that passes payloads and results on; the node stores none of them in the
+// clear.
 func TestEncryptedLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, DataShards: 2})
@@ -164,7 +165,7 @@ func TestEncryptedLife(t *testing.T) {
 			t.Error("nothing was looked at")
 		}
 
-		// Who has not the key sees that it is encrypted, and with which one.
+		// Without the key, a client sees that it is encrypted, and with which key.
 		stranger, err := s.client().Task(ctx, ref.ID)
 		must(err)
 		if id, ok := keyring.EncryptedWith(stranger.ContentType); !ok || id != "k1" || bytes.Contains(stranger.Payload, []byte("secret")) || stranger.DecodeResult(&result) == nil {

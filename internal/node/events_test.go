@@ -16,8 +16,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Readers of events miss nothing without a reset, hear nothing twice, and hear what happened in a shard in its order, while the leaders of
-// both shards die in turn: those that stay, and one that leaves all the time and comes back with its cursor, at another node.
+// Readers of events miss nothing without a reset, get nothing twice, and get the events of a shard in order, while the leaders of
+// both shards die in turn: readers that stay connected, and one that keeps disconnecting and resuming from its cursor at another
+// node.
 func TestEventsOutliveLeaders(t *testing.T) {
 	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +109,7 @@ func (w *twoShards) dialAll(addrs string) *pawl.Client {
 	return c
 }
 
-// terms are those of the shards now. There is at most one leader to each.
+// terms returns the shards' current terms. Each has at most one leader.
 func (w *twoShards) terms() map[uint32]int {
 	w.t.Helper()
 	terms := map[uint32]int{}
@@ -139,8 +140,8 @@ func shardOfID(t *testing.T, id string) uint32 {
 // eventReader reads the events of tasks.
 type eventReader struct {
 	name    string
-	clients []*pawl.Client // that it asks in turn
-	most    int            // events of one stream, after which it leaves; 0: it stays
+	clients []*pawl.Client // asked in turn
+	most    int            // events per stream, after which it disconnects; 0: it stays
 
 	mu   sync.Mutex
 	told []*admin.Event
@@ -169,7 +170,7 @@ func (r *eventReader) read(ctx context.Context, t *testing.T) {
 	}
 }
 
-// has says whether some tasks were told of.
+// has checks that events of the given tasks were received.
 func (r *eventReader) has(last map[uint32]string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +182,7 @@ func (r *eventReader) has(last map[uint32]string) error {
 	return nil
 }
 
-// happening is what tells an event from others.
+// happening identifies an event.
 type happening struct {
 	shard   uint32
 	index   uint64
@@ -194,7 +195,7 @@ func happeningOf(e *admin.Event) happening {
 	return happening{e.Shard, e.Index, e.Kind, e.TaskID, e.Attempt}
 }
 
-// allEvents is what all readers together were told: what is told has happened.
+// allEvents returns what all readers together have received: whatever was reported has happened.
 func allEvents(readers []*eventReader) map[happening]bool {
 	all := map[happening]bool{}
 	for _, r := range readers {
@@ -207,13 +208,13 @@ func allEvents(readers []*eventReader) map[happening]bool {
 	return all
 }
 
-// check holds what a reader was told against what docs/events.md promises.
+// check compares what a reader received with what docs/events.md promises.
 func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]bool, terms map[uint32]int) {
 	t.Helper()
 	heard := map[happening]bool{}
-	resets := map[uint32][]int{}          // where, by shard
-	first := map[string]map[string]int{}  // of a task, where each kind was told
-	stretches := map[uint32][][2]uint64{} // of entries of which all was to be told, by shard
+	resets := map[uint32][]int{}          // positions, by shard
+	first := map[string]map[string]int{}  // of a task, the position of each kind
+	stretches := map[uint32][][2]uint64{} // ranges of entries that must be complete, by shard
 	for at, e := range r.told {
 		line := stretches[e.Shard]
 		if e.Kind == admin.EventReset {

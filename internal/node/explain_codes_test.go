@@ -15,16 +15,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// scene is a queue of a cluster that lies in both data shards, in one of which a task is made to wait for a known cause.
+// scene is a queue of a cluster in both data shards; in one of them a task is made to wait for a known cause.
 type scene struct {
 	*twoShards
 	queue string
 	shard uint32
-	key   string // whose tasks lie in the shard
-	other string // so do this key's
+	key   string // whose tasks are in the shard
+	other string // likewise
 }
 
-// newScene makes the queue and finds two keys.
+// newScene creates the queue and finds two keys.
 func (w *twoShards) newScene(queue string, settings admin.QueueSettings, shard uint32) *scene {
 	w.t.Helper()
 	s := &scene{twoShards: w, queue: queue, shard: shard}
@@ -46,7 +46,7 @@ func (w *twoShards) newScene(queue string, settings admin.QueueSettings, shard u
 	return s
 }
 
-// set gives the queue its settings, and waits until all shards have them.
+// set applies the queue's settings, and waits until all shards have them.
 func (s *scene) set(settings admin.QueueSettings) {
 	s.t.Helper()
 	_, err := admin.New(s.client).Queues().Put(s.t.Context(), s.queue, settings)
@@ -63,7 +63,7 @@ func (s *scene) add(opts ...pawl.Option) (id string) {
 	return ref.ID
 }
 
-// claim claims all that may run, through a node.
+// claim claims everything that may run, through a node.
 func (s *scene) claim(node string) (all []*pawl.Claim) {
 	s.t.Helper()
 	for {
@@ -94,7 +94,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// waits has somebody wait for tasks of types at node 3, for a minute.
+// waits starts a claim for tasks of the given types at node 3 that waits for a minute.
 func (s *scene) waits(types ...string) {
 	c := s.nodes["n3"].client()
 	go func() {
@@ -103,21 +103,21 @@ func (s *scene) waits(types ...string) {
 	pass(time.Second)
 }
 
-// cause says how a task comes to wait for a code.
+// cause creates a task that waits for a code.
 type cause struct {
 	settings admin.QueueSettings
 	make     func(s *scene) (id string)
 	after    func(s *scene)
 }
 
-// hour is a rate of one task an hour in each of two parts.
+// hour is a rate of one task per hour in each of two parts.
 var hour = admin.RateLimit{Limit: 2, Period: time.Hour}
 
 func limited(n int, rate admin.RateLimit) admin.QueueLimits {
 	return admin.QueueLimits{MaxRunning: n, Rate: rate}
 }
 
-// second enqueues a task and the one that is explained, behind what is to be claimed of the first.
+// second enqueues a task to be claimed, and then the one to be explained.
 func second(s *scene) string {
 	s.add()
 	id := s.add()
@@ -125,8 +125,8 @@ func second(s *scene) string {
 	return id
 }
 
-// causes are those of all codes but no_leader and draining, which come last since they are the fate of shards and nodes, and next: where somebody waits for a
-// task that may run, the same instant gives it. The stories of the engine have that instant.
+// causes are the causes of all codes except no_leader and draining, which come last since they affect shards and nodes, and next: a
+// task that may run, while a worker waits for it, is claimed in the same instant. The engine's stories cover that instant.
 var causes = map[task.Why]cause{
 	task.WhyRunning: {make: func(s *scene) string { id := s.add(); s.one(); return id }},
 	task.WhyEnded: {make: func(s *scene) string {
@@ -162,7 +162,7 @@ var causes = map[task.Why]cause{
 	task.WhyKeyRate:         {settings: admin.QueueSettings{PerKey: limited(0, admin.RateLimit{Limit: 1, Period: time.Hour})}, make: second},
 	task.WhyNamespaceMaxRunning: {
 		make: func(s *scene) string {
-			s.quota(2) // more run already
+			s.quota(2) // more are running already
 			return s.add()
 		},
 		after: func(s *scene) { s.quota(0) },
@@ -173,7 +173,7 @@ var causes = map[task.Why]cause{
 		s.add()
 		s.one()
 		id := s.add()
-		pass(6 * time.Minute) // nobody remembers who holds the first
+		pass(6 * time.Minute) // the holder of the first is forgotten
 		return id
 	}},
 	task.WhyHigherPriority: {make: func(s *scene) string { s.add(pawl.Priority(pawltype.High)); return s.add() }},
@@ -203,7 +203,7 @@ func (s *scene) pause(of admin.PausedSubset) string {
 	return s.add()
 }
 
-// quota lets so many tasks of the namespace run; 0: as many as like.
+// quota limits the running tasks of the namespace; 0: unlimited.
 func (s *scene) quota(n int64) {
 	_, unconfirmed, err := admin.New(s.client).Namespaces().SetQuotas(s.t.Context(), "default", admin.QuotaChange{MaxRunning: &n})
 	if s.must(err); len(unconfirmed) > 0 {
@@ -212,7 +212,7 @@ func (s *scene) quota(n int64) {
 	pass(10 * time.Second)
 }
 
-// onItsWay has a task end that another one follows, for which there is no room.
+// onItsWay ends a task whose follow-up finds its queue full.
 func onItsWay(s *scene) string {
 	full := s.newScene("full-"+s.queue, admin.QueueSettings{}, 3-s.shard)
 	full.set(admin.QueueSettings{MaxLength: 2}) // it has more in that shard
@@ -221,7 +221,7 @@ func onItsWay(s *scene) string {
 	return id
 }
 
-// explained asks all nodes that can be asked, which say the same, and returns it.
+// explained asks all reachable nodes, which must agree, and returns the answer.
 func (s *scene) explained(id string) (codes []admin.ReasonCode) {
 	s.t.Helper()
 	for i, node := range []string{"n1", "n2", "n3"} {
@@ -239,7 +239,8 @@ func (s *scene) explained(id string) (codes []admin.ReasonCode) {
 	return codes
 }
 
-// want holds the explanation of a task against its cause. Nobody takes tasks of most queues, or who claimed once may come again: that is told, too.
+// want compares the explanation of a task with its cause. Most queues have no waiting workers, or one that may come again: the
+// explanation says that, too.
 func (s *scene) want(id string, code task.Why) {
 	s.t.Helper()
 	if at, err := task.ParseID(id); err != nil || at.Shard() != s.shard {
@@ -252,7 +253,7 @@ func (s *scene) want(id string, code task.Why) {
 			return string(c) != string(code)
 		case admin.ReasonEnded:
 			return code == task.WhyOnItsWay
-		case admin.ReasonOlderTasks: // the first of two: it may not run either
+		case admin.ReasonOlderTasks: // the first of two, which may not run either
 			return code == task.WhyKeyOrder
 		}
 		return false
@@ -262,7 +263,8 @@ func (s *scene) want(id string, code task.Why) {
 	}
 }
 
-// TestEveryCodeInACluster: in a cluster of three nodes, in each of the shards that a queue lies in, a task waits for a cause that is known, and each node names it.
+// TestEveryCodeInACluster: in a cluster of three nodes, in each of a queue's shards, a task waits for a known cause, and every node
+// names it.
 func TestEveryCodeInACluster(t *testing.T) {
 	bySameGoroutines(t, "TestWorkersOfOtherNodes")
 	synctest.Test(t, func(t *testing.T) {
@@ -298,13 +300,13 @@ func (w *twoShards) drains() {
 	}
 }
 
-// noLeader: most replicas of the shard don't hear each other.
+// noLeader: most replicas of the shard can't reach each other.
 func (w *twoShards) noLeader() {
 	s := w.newScene("dark", admin.QueueSettings{}, 2)
 	id := s.add()
-	w.mute()
+	w.loseShard2()
 	s.want(id, task.WhyNoLeader)
-	w.unmute()
+	w.healShard2()
 	w.until("the shard has a leader again", func() error {
 		if codes := s.explained(id); slices.Contains(codes, admin.ReasonNoLeader) {
 			return fmt.Errorf("%v", codes)

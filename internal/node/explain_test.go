@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Whichever node is asked, it knows of workers at others, since all ask the leader; and when the majority is gone it says so.
+// Whichever node is asked, it knows the workers at others, since all ask the leader; and when the majority is gone it says so.
 func TestExplainInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)

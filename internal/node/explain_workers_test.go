@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// startWorker runs a worker whose handlers take each task for so long, until stop is called or the test ends.
+// startWorker runs a worker whose handlers take the given time for each task, until stop is called or the test ends.
 func startWorker(t *testing.T, c *pawl.Client, cfg pawl.WorkerConfig, each time.Duration, types ...string) (stop func()) {
 	t.Helper()
 	mux := pawl.NewMux()
@@ -51,7 +51,7 @@ func codesOf(reasons []admin.Reason) (codes []admin.ReasonCode) {
 	return codes
 }
 
-// saysOfWorkers is the code of an explanation that speaks of workers; "": none does.
+// saysOfWorkers returns the code in an explanation that is about workers; "": there is none.
 func saysOfWorkers(reasons []admin.Reason) admin.ReasonCode {
 	for _, r := range reasons {
 		switch r.Code {
@@ -62,8 +62,8 @@ func saysOfWorkers(reasons []admin.Reason) admin.ReasonCode {
 	return ""
 }
 
-// agree holds all that speaks of the workers of a queue with ready tasks, one of which is named, against what is true, as a node tells it. Pages are those of
-// the metrics of all nodes.
+// agree compares everything that a node reports of the workers of a queue with ready tasks, one of which is named, with the truth.
+// Pages are the metrics of all nodes.
 func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, code admin.ReasonCode, pages string) {
 	t.Helper()
 	e, err := admin.New(c).Tasks().Explain(t.Context(), id)
@@ -104,8 +104,8 @@ func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, co
 	}
 }
 
-// A worker whose slots are all taken by the tasks of one queue takes the other queues too: their tasks wait for it, in whichever shards
-// they lie, for however long.
+// A worker whose slots are all taken by the tasks of one queue serves the other queues too: their tasks wait for it, in whichever
+// shards they are, for however long.
 func TestBusyElsewhereIsNotNoWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, DataShards: 4})
@@ -138,8 +138,8 @@ func TestBusyElsewhereIsNotNoWorker(t *testing.T) {
 	})
 }
 
-// Whatever the workers of a queue do, and to whichever node they are connected, all nodes say the same of it, and what is true. The
-// queue lies in two shards.
+// Whatever the workers of a queue do, and whichever node they are connected to, all nodes report the same of it, and the truth. The
+// queue is in two shards.
 func TestWorkersOfOtherNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -167,7 +167,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		last := add("hot", "job", 40)
 		all := func(what string, code admin.ReasonCode) {
 			t.Helper()
-			pass(6 * time.Second) // what is told of queues may be 5 s old
+			pass(6 * time.Second) // the queues' figures may be 5 s old
 			pages := ""
 			for _, s := range w.nodes {
 				if !s.crashed.Load() {
@@ -237,7 +237,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		if err != nil || !strings.Contains(e.Reasons[0].Detail, "node n3 is away") {
 			t.Errorf("its node is away: %+v (%v)", e, err)
 		}
-		// A list names the node, and the workers of the others are there all the same.
+		// A list names the missing node, and still has the workers of the others.
 		startWorker(t, w.nodes["n2"].client(), pawl.WorkerConfig{Name: "w5", Queues: pawl.Strict{"other"}, Concurrency: 1}, time.Minute, "job")
 		pass(time.Second)
 		for _, name := range []string{"n1", "n2"} {
@@ -256,7 +256,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 	})
 }
 
-// workerNamed is the id of a worker.
+// workerNamed returns the id of a worker.
 func workerNamed(t *testing.T, c *pawl.Client, name string) string {
 	t.Helper()
 	for w, err := range admin.New(c).Workers().List(t.Context(), admin.WorkerFilter{}) {

@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// logLines keeps a log.
+// logLines collects a log.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -32,7 +32,7 @@ func (l *logLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// about are the lines that have all of some texts.
+// about returns the lines that contain all of the given texts.
 func (l *logLines) about(texts ...string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *logLines) about(texts ...string) (out []string) {
 	return out
 }
 
-// setFull lets exactly these nodes have full disks.
+// setFull makes the disks of exactly these nodes full.
 func (w *network) setFull(names ...string) {
 	w.full.Clear()
 	for _, name := range names {
@@ -52,7 +52,7 @@ func (w *network) setFull(names ...string) {
 	}
 }
 
-// leaders are the nodes that lead the shards 0 to 2.
+// leaders returns the nodes that lead the shards 0 to 2.
 func (w *network) leaders() (names []string) {
 	w.t.Helper()
 	for id := range uint32(3) {
@@ -61,7 +61,7 @@ func (w *network) leaders() (names []string) {
 	return names
 }
 
-// problems are those that an operator is told of.
+// problems returns the problems reported to an operator.
 func (w *network) problems() []string {
 	w.t.Helper()
 	info, err := admin.New(w.anyone()).Cluster().Status(w.t.Context())
@@ -71,7 +71,7 @@ func (w *network) problems() []string {
 	return info.Problems
 }
 
-// sound says whether an operator is told of no problems.
+// sound returns an error if any problems are reported.
 func (w *network) sound() error {
 	if p := w.problems(); len(p) != 0 {
 		return fmt.Errorf("%q", p)
@@ -79,7 +79,7 @@ func (w *network) sound() error {
 	return nil
 }
 
-// enqueueEverywhere enqueues tasks at a node until each shard has got some.
+// enqueueEverywhere enqueues tasks at a node until every shard has some.
 func (w *network) enqueueEverywhere(at string) (err error) {
 	w.t.Helper()
 	c := w.nodes[at].client()
@@ -90,8 +90,9 @@ func (w *network) enqueueEverywhere(at string) (err error) {
 	return err
 }
 
-// A node whose disk is below --min-free hands its shards to nodes with room within 10 s, so that tasks are taken again through any node; it
-// is named as a problem, and the log says why each shard has another leader. When nobody has room, everybody stays and enqueues are refused.
+// A node whose disk is below --min-free hands its shards to nodes with space within 10 s, so that tasks are accepted again through
+// any node; it is reported as a problem, and the log says why each shard has another leader. When no node has space, leaders stay
+// and enqueues are refused.
 func TestFullLeaderHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -125,7 +126,7 @@ func TestFullLeaderHandsOver(t *testing.T) {
 				t.Errorf("at %s: %v", name, err)
 			}
 		}
-		pass(time.Second) // until the shards are looked at again
+		pass(time.Second) // until the shards are checked again
 		want := fmt.Sprintf("the disk of node %s has 0B free, ", full)
 		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) || !strings.Contains(p[0], "less than 1B (--min-free): it leads no shard") {
 			t.Errorf("one node is full: problems %q", p)
@@ -160,7 +161,7 @@ func TestFullLeaderHandsOver(t *testing.T) {
 	})
 }
 
-// noIDs: no line of the log has an id of a replica that was not the first of its node.
+// noIDs checks that no log line has the id of a replica other than the first of its node.
 func (w *network) noIDs() {
 	w.t.Helper()
 	if len(w.lines.about("msg=")) == 0 {
@@ -174,7 +175,7 @@ func (w *network) noIDs() {
 	}
 }
 
-// Where replicas are made, moved and refused, log lines and errors call them by their shard and number, and by their node.
+// Where replicas are created, moved and refused, log lines and errors name them by shard and number, and by node.
 func TestReplicasAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -184,7 +185,7 @@ func TestReplicasAreNamed(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		move := func(from, to string) {
 			t.Helper()
-			// By n1: n4 may not have heard from its cluster yet.
+			// Through n1: n4 may not have heard from its cluster yet.
 			if err := admin.New(w.nodes["n1"].client()).Cluster().MoveReplica(t.Context(), 1, from, to); err != nil {
 				t.Fatal(err)
 			}

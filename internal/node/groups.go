@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// groups is the Raft groups of all shards, wherever they are led: it is the cluster.Groups.
+// groups is the cluster.Groups: the Raft groups of all shards, wherever they are led.
 type groups struct {
 	status   func(ctx context.Context, shard uint32, _ struct{}) (cluster.Status, error)
 	learner  func(ctx context.Context, shard uint32, id uint64) (struct{}, error)
@@ -38,7 +38,7 @@ func newGroups(r *router.Router, here *replicas) *groups {
 	}
 }
 
-// onShard makes a call that changes a group where it is led. All of them may be repeated.
+// onShard returns a call that changes a group where it is led. All of them may be retried.
 func onShard[A any](r *router.Router, here *replicas, name string, do func(context.Context, *shard.Shard, A) error) func(context.Context, uint32, A) (struct{}, error) {
 	return router.OnShard(r, name, true, func(ctx context.Context, id uint32, args A) (struct{}, error) {
 		return onGroup(here, id, func(s *shard.Shard) (struct{}, error) { return struct{}{}, do(ctx, s, args) })
@@ -53,7 +53,7 @@ func onGroup[R any](here *replicas, id uint32, do func(*shard.Shard) (R, error))
 	return do(rep.shard)
 }
 
-// statusOf is how the leader sees its group, once a majority has confirmed that it leads.
+// statusOf returns the leader's view of its group, once a majority has confirmed its leadership.
 func statusOf(ctx context.Context, s *shard.Shard) (cluster.Status, error) {
 	if _, _, err := shard.View(ctx, s, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return cluster.Status{}, err
@@ -97,7 +97,7 @@ func refuseChange(format string, args ...any) error {
 	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }
 
-// changeVoters makes a change that was planned on what the group was a moment ago, if it still is that.
+// changeVoters makes a change that was planned on the group's state a moment ago, if that has not changed.
 func changeVoters(ctx context.Context, s *shard.Shard, c cluster.VoterChange) error {
 	var changes []shard.Change
 	for _, set := range []struct {
@@ -124,7 +124,7 @@ func changeVoters(ctx context.Context, s *shard.Shard, c cluster.VoterChange) er
 	}, changes...)
 }
 
-// replicaTexts lists replicas in a sentence.
+// replicaTexts formats a list of replicas for a sentence.
 func replicaTexts(s *shard.Shard, ids []uint64) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
@@ -133,7 +133,7 @@ func replicaTexts(s *shard.Shard, ids []uint64) string {
 	return strings.Join(texts, ", ")
 }
 
-// mustAnswer refuses a change after which no majority of the voters would answer.
+// mustAnswer refuses a change that would leave no majority of the voters answering.
 func mustAnswer(st shard.Status, c cluster.VoterChange) error {
 	voters, answer := 0, 0
 	for _, id := range append(slices.Clone(st.Voters), c.Promote...) {
@@ -141,7 +141,7 @@ func mustAnswer(st shard.Status, c cluster.VoterChange) error {
 			continue
 		}
 		voters++
-		// Of a replica that was just added a leader believes that it answers, until it has confirmed something or was silent.
+		// A leader considers a new replica active until it has acknowledged something or been silent for a while.
 		if p := st.Progress[id]; id == st.Replica || p.Active && p.Match > 0 {
 			answer++
 		}

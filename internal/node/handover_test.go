@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/claims"
 )
 
-// Leadership is handed over again and again under load, and each time what is due under the new leader is done in time: it may have led
-// before, and lost its leadership with calls under way.
+// Leadership is transferred repeatedly under load, and each time what falls due under the new leader is done in time, even if it
+// led before and lost its leadership with calls in progress.
 func TestTimePassesAfterHandovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)

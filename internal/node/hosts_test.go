@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// A node is called by the host that clients are told, and by the names it was given; its profiles by none, whether calls need a token
-// or not.
+// A node accepts the host that clients are given, and the configured names; its profiles accept none, whether or not calls need a
+// token.
 func TestNamesOfANode(t *testing.T) {
 	hosts, err := ParseHosts([]string{"pawl.example.com"})
 	if err != nil {
@@ -40,7 +40,7 @@ func TestNamesOfANode(t *testing.T) {
 	}
 }
 
-// statusAt is that of the answer to a GET by a name.
+// statusAt returns the status of a GET with the given Host.
 func statusAt(t *testing.T, l *bufconn.Listener, host, path string) int {
 	t.Helper()
 	web := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }, DisableKeepAlives: true}

@@ -15,41 +15,40 @@ import (
 	"sync"
 )
 
-// identity says whose data directory it is, and what it holds. It is in a file of its own; whose it is, is in every store
-// too.
+// identity says whose data directory it is, and what it holds. It has a file of its own; the owner is also recorded in every store.
 type identity struct {
 	Format  int    `json:"format"`
-	Cluster string `json:"cluster"` // 32 hexadecimal digits; "" before it has joined one
+	Cluster string `json:"cluster"` // 32 hexadecimal digits; "" until it joins one
 	Node    uint32 `json:"node"`    // its number
 	Name    string `json:"name"`
-	// Nonce marks the directory, so that a join whose answer was lost can be repeated.
+	// Nonce identifies the directory, so that a join whose answer was lost can be retried.
 	Nonce string `json:"nonce"`
-	// Replicas are those that this directory holds. One is written here before anything of it is made.
+	// Replicas are the replicas in this directory. A replica is recorded here before anything of it is created.
 	Replicas map[uint32]holding `json:"replicas"`
-	// Recovering: Recover has begun, and must be repeated until it ends.
+	// Recovering: Recover has begun, and must be repeated until it completes.
 	Recovering bool `json:"recovering,omitempty"`
-	// Aside is the directory to which the damaged data of the node's former number is being moved; "": nothing is.
+	// Aside is the directory that damaged data of the node's former number is being moved to; "": none.
 	Aside string `json:"aside,omitempty"`
-	// Shards is how many data shards a directory of format 1 has.
+	// Shards is the number of data shards of a directory of format 1.
 	Shards int `json:"shards,omitempty"`
 }
 
 // holding is a replica in a data directory.
 type holding struct {
 	Replica uint64 `json:"replica"`
-	// Founder: it began its shard.
+	// Founder: it is the first replica of its shard.
 	Founder bool `json:"founder,omitempty"`
-	// Leaving: what there is of it is being deleted.
+	// Leaving: what remains of it is being deleted.
 	Leaving bool `json:"leaving,omitempty"`
 }
 
-// The identity is kept twice: without it, nothing that lies beside it can be used. The copy is written first, so that it is
-// never behind.
+// The identity is stored twice: without it, nothing else in the directory can be used. The copy is written first, so that it is
+// never older.
 const (
 	identityFile   = "node.json"
 	identityCopy   = "node.json.copy"
 	identityFormat = 2
-	// nonceLen is the length of an id of a cluster or a directory, in bytes.
+	// nonceLen is the length of a cluster's or directory's id, in bytes.
 	nonceLen = 16
 )
 
@@ -59,26 +58,26 @@ func newNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// decodeID reads what newNonce made, and was checked when it was read.
+// decodeID decodes what newNonce made, already validated when it was read.
 func decodeID(s string) (id [nonceLen]byte) {
 	_, _ = hex.Decode(id[:], []byte(s))
 	return id
 }
 
-// member says whether the directory belongs to a cluster.
+// member reports whether the directory belongs to a cluster.
 func (i identity) member() bool { return i.Cluster != "" }
 
-// book is the identity of a directory, and its file. Any goroutine may use it.
-type book struct {
+// identityStore is the identity of a directory, and its file. It may be used from any goroutine.
+type identityStore struct {
 	dir string // "": in memory
 
 	mu sync.Mutex
 	id identity
 }
 
-// openBook reads the identity of a data directory, or begins one for an empty directory.
-func openBook(dir, name string, log *slog.Logger) (*book, error) {
-	b := &book{dir: dir, id: newIdentity(name)}
+// openIdentity reads the identity of a data directory, or creates one for an empty directory.
+func openIdentity(dir, name string, log *slog.Logger) (*identityStore, error) {
+	b := &identityStore{dir: dir, id: newIdentity(name)}
 	if dir == "" {
 		return b, nil
 	}
@@ -105,7 +104,7 @@ func openBook(dir, name string, log *slog.Logger) (*book, error) {
 	return b, nil
 }
 
-// newIdentity is that of a node that belongs to no cluster yet.
+// newIdentity returns the identity of a node that belongs to no cluster yet.
 func newIdentity(name string) identity {
 	return identity{Format: identityFormat, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}
 }
@@ -124,7 +123,7 @@ func loadIdentity(dir string, log *slog.Logger) (identity, error) {
 	switch {
 	case err == nil && bytes.Equal(text, copied):
 		return id, nil
-	case err == nil: // of an older release, which keeps no copy
+	case err == nil: // written by an older release, which keeps no copy
 		return id, replaceFile(filepath.Join(dir, identityCopy), text)
 	case copyErr == nil:
 		log.Warn("the identity of the data directory was lost or damaged, and is taken from its copy", "error", err)
@@ -150,7 +149,7 @@ func readIdentity(path string) (id identity, text []byte, err error) {
 	return id, text, nil
 }
 
-// fromFormat1 is the identity of a node from before there were clusters. Its file stays as it is until something changes.
+// fromFormat1 returns the identity of a node from before there were clusters. Its file stays as it is until something changes.
 func (i identity) fromFormat1(name string) identity {
 	out := identity{Format: identityFormat, Cluster: i.Cluster, Node: i.Node, Name: name, Nonce: newNonce(), Replicas: map[uint32]holding{}}
 	for shard := range uint32(i.Shards + 1) {
@@ -159,8 +158,8 @@ func (i identity) fromFormat1(name string) identity {
 	return out
 }
 
-// An identity begins with a checksum of all of it, in which the checksum's own digits count as zeros. Releases before there was
-// one read over it, and write none.
+// An identity begins with a checksum over all of it, with the checksum's own digits as zeros. Releases from before the checksum
+// ignore it, and write none.
 const (
 	sumField  = `{"sum":"`
 	sumDigits = 8
@@ -179,7 +178,7 @@ func formatIdentity(id identity) ([]byte, error) {
 	return text, nil
 }
 
-// checkSum says whether a text is what was written, as far as it tells.
+// checkSum reports whether the text's checksum, if it has one, is right.
 func checkSum(text []byte) bool {
 	if !bytes.HasPrefix(text, []byte(sumField)) || len(text) < len(sumField)+sumDigits {
 		return true
@@ -191,7 +190,7 @@ func checkSum(text []byte) bool {
 	return want == fmt.Sprintf("%08x", crc32.ChecksumIEEE(blank))
 }
 
-// parseIdentity reads what formatIdentity wrote. Damage is a *DamageError without a file.
+// parseIdentity is the inverse of formatIdentity. Damage is a *DamageError without a file.
 func parseIdentity(b []byte) (id identity, err error) {
 	damaged := func(format string, args ...any) error {
 		return &DamageError{What: "identity", Reason: fmt.Sprintf(format, args...)}
@@ -223,7 +222,7 @@ func parseIdentity(b []byte) (id identity, err error) {
 	return id, nil
 }
 
-// mustBeEmpty keeps a node from settling in a directory that is not its own.
+// mustBeEmpty keeps a node out of a directory that is not its own.
 func mustBeEmpty(dir string) error {
 	others, err := foreign(dir)
 	if err != nil || len(others) == 0 {
@@ -232,7 +231,7 @@ func mustBeEmpty(dir string) error {
 	return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory", dir, identityFile, others[0])
 }
 
-// foreign are the names in a directory that a node may not begin beside.
+// foreign returns the names in a directory that keep a new node from using it.
 func foreign(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -245,7 +244,7 @@ func foreign(dir string) (names []string, err error) {
 	return names, err
 }
 
-// mustBeNew refuses a directory that can't become a new node's: it is another's, or has lost its identity.
+// mustBeNew refuses a directory that a new node can't use: it is another node's, or has lost its identity.
 func mustBeNew(dir string) error {
 	others, err := foreign(dir)
 	if err != nil {
@@ -259,16 +258,16 @@ func mustBeNew(dir string) error {
 	return mustBeEmpty(dir)
 }
 
-// read returns a copy of the identity. Its map must not be changed.
-func (b *book) read() identity {
+// read returns a copy of the identity. Its map must not be modified.
+func (b *identityStore) read() identity {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.id
 }
 
-// found makes the directory that of the first node of a cluster, with the first replicas of all its shards: all at once, or a
-// crash would leave a part of them.
-func (b *book) found(dataShards int) error {
+// found makes the directory that of the first node of a cluster, with the first replicas of all its shards: in one step, or a crash
+// could leave only some of them.
+func (b *identityStore) found(dataShards int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.id.Cluster, b.id.Node = newNonce(), 1
@@ -279,31 +278,31 @@ func (b *book) found(dataShards int) error {
 	return b.save()
 }
 
-// join notes which cluster the directory belongs to, and where what it held before is being moved, if that is damaged.
-func (b *book) join(cluster string, number uint32, aside string) error {
+// join records which cluster the directory belongs to, and where its previous contents are being moved, if they are damaged.
+func (b *identityStore) join(cluster string, number uint32, aside string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.id.Cluster, b.id.Node, b.id.Aside = cluster, number, aside
 	return b.save()
 }
 
-// beginAnew makes the node one without a cluster, until it has joined: the file stays as it is.
-func (b *book) beginAnew(name string) {
+// reset makes the node one without a cluster, until it has joined: the file stays as it is.
+func (b *identityStore) reset(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.id = newIdentity(name)
 }
 
-// cleared notes that nothing of before is left.
-func (b *book) cleared() error {
+// asideCleared records that all of the previous contents have been moved.
+func (b *identityStore) asideCleared() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.id.Aside = ""
 	return b.save()
 }
 
-// hold notes a replica, or, if h is nil, that there is none any more.
-func (b *book) hold(shard uint32, h *holding) error {
+// hold records a replica, or its removal if h is nil.
+func (b *identityStore) hold(shard uint32, h *holding) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := make(map[uint32]holding, len(b.id.Replicas)+1)
@@ -319,7 +318,7 @@ func (b *book) hold(shard uint32, h *holding) error {
 }
 
 // save replaces the file and its copy, each in one step that survives a power loss.
-func (b *book) save() error {
+func (b *identityStore) save() error {
 	if b.dir == "" {
 		return nil
 	}
@@ -333,7 +332,7 @@ func (b *book) save() error {
 	return replaceFile(filepath.Join(b.dir, identityFile), text)
 }
 
-// replaceFile writes a file whole or not at all, power loss or not.
+// replaceFile writes a file atomically and durably.
 func replaceFile(path string, text []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestOneNodePerDirectory(t *testing.T) {
 	start(t, Config{Dir: dir})
 }
 
-// What lies in a directory says whose it is, and another's is never taken for one's own.
+// A directory's contents say whose it is, and another's is never used.
 func TestOthersDataIsRefused(t *testing.T) {
 	for _, part := range []string{identityFile, "raft", "shard-0000", "shard-0001"} {
 		t.Run(part, func(t *testing.T) {
@@ -103,12 +103,12 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
-// Whichever bit of either file of the identity is flipped, or if one of them is lost, the node starts as what it was, and both
-// are sound again. A file of a release that kept no copy, and no checksum, is good too.
+// Whichever bit of either identity file is flipped, or if one of them is lost, the node starts with its identity, and both files
+// are intact again. A file from a release without the copy and the checksum is valid too.
 func TestIdentityIsKeptTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir, DataShards: 2})
-	want := s.book.read()
+	want := s.identity.read()
 	s.end()
 	path := filepath.Join(dir, identityFile)
 	good, err := os.ReadFile(path)
@@ -129,11 +129,11 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	}
 	sound("untouched")
 	for _, file := range []string{path, filepath.Join(dir, identityCopy)} {
-		for bit := 0; bit < 8*len(good); bit += 7 { // each bit of a byte has its turn
+		for bit := 0; bit < 8*len(good); bit += 7 { // covers every bit position within a byte
 			spoilt := slices.Clone(good)
 			spoilt[bit/8] ^= 1 << (bit % 8)
 			if bit/8 < len(sumField) && file == path {
-				continue // without the checksum's name it is one of an older release, and says the same
+				continue // without the checksum's field it looks like an older release's, with the same contents
 			}
 			put(t, file, string(spoilt))
 			sound(fmt.Sprintf("bit %d of %s", bit, file))
@@ -147,12 +147,12 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	put(t, path, old)
 	good = []byte(old)
 	sound("of an older release")
-	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.book.read(), want) {
-		t.Errorf("it is %+v, want %+v", s.book.read(), want)
+	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.identity.read(), want) {
+		t.Errorf("it is %+v, want %+v", s.identity.read(), want)
 	}
 }
 
-// A directory that is not ours is not taken for one that has lost its identity.
+// A foreign directory is not mistaken for one that has lost its identity.
 func TestOtherDirectoryIsNoDamagedOne(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "letters"), "mine")
@@ -162,7 +162,7 @@ func TestOtherDirectoryIsNoDamagedOne(t *testing.T) {
 	}
 }
 
-// with is an identity of which one field has another value.
+// with returns the identity with another value for one field.
 func with(t *testing.T, identity []byte, field string, value any) string {
 	t.Helper()
 	var fields map[string]any

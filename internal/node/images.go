@@ -16,30 +16,30 @@ import (
 	"github.com/pawlq/pawl/internal/transport"
 )
 
-// Images are how backups read the states of shards. They go over the same connections as everything between nodes, at a
-// rate that leaves room for the rest, and whoever takes one too slowly is let go: as long as an image is read, the store keeps
-// what was deleted or overwritten meanwhile.
+// Images are how backups read the states of shards. They use the same connections as everything between nodes, at a rate that
+// leaves room for the rest. A reader that is too slow is cut off: while an image is read, the store keeps what has been deleted or
+// overwritten since.
 
 const (
 	// methodImage names the streams that carry images to other nodes.
 	methodImage = "image"
-	// imageRate is how many bytes of images a node reads in a second, for all backups together: that of snapshots.
+	// imageRate is how many bytes of images a node reads per second, for all backups together. It is the same as for snapshots.
 	imageRate = 64 << 20
-	// imageChunk is what is read and sent at once, imageAhead how many chunks are read before the first of them is taken.
+	// imageChunk is how much is read and sent at a time, imageAhead how many chunks are read ahead of the consumer.
 	imageChunk = 256 << 10
 	imageAhead = 4
-	// imageStall is how long a chunk may wait to be taken.
+	// imageStall is how long a chunk may wait for the consumer.
 	imageStall = time.Minute
-	// maxImages is how many images a node reads at once.
+	// maxImages is how many images a node reads concurrently.
 	maxImages = 4
 )
 
 var errStalled = fmt.Errorf("what was read of the state was not taken for %v", imageStall)
 
-// images bounds what a node does for backups.
+// images limits a node's work for backups.
 type images struct {
-	backup  sync.Mutex    // held by the one backup that this node makes
-	reading chan struct{} // has an item for each image that is being read
+	backup  sync.Mutex    // held by the only backup that this node may make
+	reading chan struct{} // has an item for each image being read
 	budget  *rate.Limiter
 }
 
@@ -47,8 +47,8 @@ func newImages() *images {
 	return &images{reading: make(chan struct{}, maxImages), budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
 }
 
-// readImage gives the state of a shard that this node leads to take, chunk by chunk. Reading and taking are apart: take may
-// block for as long as it likes without holding up the replica, which must be able to stop.
+// readImage passes the state of a shard that this node leads to take, chunk by chunk. Reading and taking are decoupled: take may
+// block as long as it likes without holding up the replica, which must be able to stop.
 func (n *Node) readImage(ctx context.Context, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
 	rep := n.replicas.get(id)
 	if rep == nil {
@@ -82,7 +82,7 @@ func (n *Node) readImage(ctx context.Context, id uint32, take func(chunk []byte)
 	return at, err
 }
 
-// takeAll gives the chunks to take until there are no more of them, or it wants none.
+// takeAll passes chunks to take until there are no more or take returns an error.
 func takeAll(chunks <-chan []byte, take func([]byte) error) error {
 	for chunk := range chunks {
 		if err := take(chunk); err != nil {
@@ -92,7 +92,7 @@ func takeAll(chunks <-chan []byte, take func([]byte) error) error {
 	return nil
 }
 
-// chunkWriter cuts an image into chunks and hands them over, each when its turn has come.
+// chunkWriter splits an image into chunks and hands them over at a limited rate.
 type chunkWriter struct {
 	ctx    context.Context
 	budget *rate.Limiter
@@ -141,7 +141,8 @@ func (w *chunkWriter) flush() error {
 // imageRequest opens a stream of methodImage.
 type imageRequest struct{ Shard uint32 }
 
-// imageFrame is what comes back: chunks, then one frame that says where the state was, or that another node leads.
+// imageFrame is a response of the stream: chunks, then one frame with the state's index and term, or a single frame that says that
+// another node leads.
 type imageFrame struct {
 	Chunk       []byte
 	Index, Term uint64 // in the last frame
@@ -176,7 +177,7 @@ func (n *Node) serveImage(s transport.Stream) error {
 	return send(&imageFrame{Index: at.Index, Term: at.Term})
 }
 
-// fetchImage is readImage of another node.
+// fetchImage is readImage on another node.
 func (n *Node) fetchImage(ctx context.Context, node, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream

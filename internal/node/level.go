@@ -2,14 +2,14 @@ package node
 
 import "github.com/pawlq/pawl/internal/cluster"
 
-// The feature levels that this release can work at. A cluster's level is raised when all its nodes know the next one; what
-// nodes of the older release would not understand is written from then on only.
+// The feature levels that this release supports. A cluster's level is raised when all its nodes support the next one; only then is
+// anything written that nodes of the older release would not understand.
 const (
 	minLevel    = 1
-	newestLevel = 3 // 2: queues can be shared out over shards; 3: limits
+	newestLevel = 3 // 2: queues can be spread over shards; 3: limits
 )
 
-// checkLevel refuses to work in a cluster, as far as it is known, whose level was raised beyond what this release knows.
+// checkLevel returns an error if the level of the cluster, as far as known, is beyond what this release supports.
 func (n *Node) checkLevel(m *cluster.Map) error {
 	if m == nil || m.Settings.Level == 0 {
 		return nil

@@ -2,6 +2,6 @@
 
 package node
 
-// maxLevel is that of the release before: the tests of mixed versions take such a binary for one. In all else it is this
-// release, so they show that levels are kept, and not that the older code reads what is written.
+// maxLevel is that of the previous release, which such a binary stands in for in tests of mixed versions. In all else it is this
+// release, so the tests show that levels are respected, not that older code can read what is written.
 const maxLevel = newestLevel - 1

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// queuesAge is how old may be what the metrics page tells of queues, so that several who scrape cost no more than one.
+	// queuesAge is the maximum age of the queues' figures on the metrics page, so that several scrapers cost no more than one.
 	queuesAge = 5 * time.Second
-	// statusTime is how long a shard that this node leads is asked how far its replicas are.
+	// statusTime bounds asking a shard that this node leads how far its replicas are.
 	statusTime = time.Second
 )
 
-// newMetrics makes the metrics page. What it shows is asked for when somebody scrapes it.
+// newMetrics returns the metrics page. Its figures are collected when it is scraped.
 func (n *Node) newMetrics() *metrics.Page {
 	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics,
 		Spaces: n.spaceMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics, Webhooks: n.hookMetrics,
@@ -67,7 +67,7 @@ func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 	return out
 }
 
-// lagOf is how many entries the other replicas of a shard lack, by node.
+// lagOf returns how many entries the other replicas of a shard lag behind, by node.
 func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
@@ -84,14 +84,14 @@ func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 	return lag
 }
 
-// spaceMetrics are all namespaces; the door is made after the page.
-func (n *Node) spaceMetrics() []string { return n.door.Namespaces() }
+// spaceMetrics returns all namespaces. It is a method because the authenticator is created after the page.
+func (n *Node) spaceMetrics() []string { return n.auth.Namespaces() }
 
-// quotaMetrics tells of the namespaces that have quotas.
+// quotaMetrics returns the figures of the namespaces that have quotas.
 func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 	var names []string
-	for _, ns := range n.door.Namespaces() {
-		if q := n.door.Quotas(ns); q != (task.Quotas{}) {
+	for _, ns := range n.auth.Namespaces() {
+		if q := n.auth.Quotas(ns); q != (task.Quotas{}) {
 			names = append(names, ns)
 			out = append(out, n.quotaMetric(ns, q))
 		}
@@ -102,7 +102,7 @@ func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 	for _, id := range n.broker.Led() {
 		spaces, err := broker.Spaces.Call(ctx, n.broker, broker.OnSpaces{Shard: id, Names: names})
 		if err != nil {
-			continue // another node leads it by now, and tells of it
+			continue // another node leads it by now, and reports it
 		}
 		for i := range spaces {
 			for f, quota := range task.ShareQuotas {
@@ -116,7 +116,7 @@ func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 	return out
 }
 
-// quotaMetric is what is known of a namespace without its shards.
+// quotaMetric returns what is known of a namespace without asking its shards.
 func (n *Node) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
 	m := metrics.Namespace{Name: ns, Quotas: map[string]int64{}, Usage: map[string]int64{}, Refused: map[string]int64{}}
 	for _, quota := range task.ShareQuotas {
@@ -141,7 +141,7 @@ func (n *Node) workerMetrics() (out []metrics.Workers) {
 
 func (n *Node) nodeMetrics() (m metrics.Node) {
 	if !n.cfg.InMemory {
-		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: not known
+		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: unknown
 		m.MinFree = n.cfg.MinFree
 	}
 	m.ClockOffset = time.Duration(n.offset.Load())
@@ -152,7 +152,7 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 	}
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {
-		m.Refused[reason] = n.door.Failed(auth.Failure(f))
+		m.Refused[reason] = n.auth.Failed(auth.Failure(f))
 	}
 	return m
 }

@@ -27,7 +27,7 @@ func scrape(t *testing.T, s *server) string {
 	return w.Body.String()
 }
 
-// Whoever leads tells of the queue, and what a node saw while it led it keeps, so that sums over all nodes are right.
+// The leader reports the queue, and a node keeps what it counted while it led, so that sums over all nodes are right.
 func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -54,7 +54,7 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 			return nil
 		})
 		enqueue(2)
-		time.Sleep(6 * time.Second) // fake: what is told of queues may be 5 s old
+		time.Sleep(6 * time.Second) // fake time: the queues' figures may be 5 s old
 
 		depths := 0
 		for name, s := range w.nodes {

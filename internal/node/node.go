@@ -38,11 +38,11 @@ import (
 
 // Node is a running node.
 type Node struct {
-	cfg   Config
-	book  *book
-	began time.Time
-	disk  *room        // nil: it is in memory
-	room  func() error // refuses when the disk is short; nil: never
+	cfg        Config
+	identity   *identityStore
+	began      time.Time
+	disk       *spaceGuard  // nil: in memory
+	checkSpace func() error // returns an error when the disk is short of space; nil: never
 
 	transport *transport.Transport
 	replicas  *replicas
@@ -58,7 +58,7 @@ type Node struct {
 	err     error // of Stop
 }
 
-// parts are what a member is made of. They are there once it is one.
+// parts are the components of a member. They exist once the node is one.
 type parts struct {
 	stats      *stats.Book
 	metrics    *metrics.Page
@@ -69,7 +69,7 @@ type parts struct {
 	registry   *registry.Registry
 	reconciler *cluster.Reconciler
 	system     *system
-	door       *auth.Door
+	auth       *auth.Authenticator
 	groups     *groups
 
 	sender     *webhook.Sender
@@ -78,38 +78,38 @@ type parts struct {
 	webhooks   *webhooks
 }
 
-// state is what goroutines of a node tell each other.
+// state is shared between the goroutines of a node.
 type state struct {
-	known   *cluster.Map                    // as it was before the start; nil: not known
-	member  atomic.Bool                     // parts are there
-	sees    atomic.Value                    // []string: introduction.Sees
-	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
-	waits   atomic.Bool                     // this node waits for news of its own, which come as soon as there are any
-	offset  atomic.Int64                    // of the wall clock, in nanoseconds
-	damaged atomic.Bool                     // it waits to be let in anew
-	barred  atomic.Bool                     // to be given no leadership: that is too much, or its disk slow
-	slow    atomic.Bool                     // its disk is
-	leaving atomic.Bool                     // it stops, and leads no more
-	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may come before Start returns
+	known       *cluster.Map                    // as it was before the start; nil: unknown
+	member      atomic.Bool                     // parts exist
+	sees        atomic.Value                    // []string: introduction.Sees
+	heard       atomic.Int64                    // when the system shard's leader was last heard from, in Unix nanoseconds
+	waitsForOwn atomic.Bool                     // this node waits for its own changes, which arrive without delay
+	offset      atomic.Int64                    // of the wall clock, in nanoseconds
+	damaged     atomic.Bool                     // waits to be readmitted
+	barred      atomic.Bool                     // must not be given leadership: the offset is too large, or the disk slow
+	slow        atomic.Bool                     // the disk is slow
+	leaving     atomic.Bool                     // stopping, and leads no more
+	serves      atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may be called before Start returns
 
-	work    sync.WaitGroup  // of a member
-	serving sync.WaitGroup  // of clients
-	peering sync.WaitGroup  // of other nodes
+	work    sync.WaitGroup  // a member's goroutines
+	serving sync.WaitGroup  // serves clients
+	peering sync.WaitGroup  // serves other nodes
 	ctx     context.Context // of work
 	end     context.CancelFunc
 
-	debugging context.Context // of the server of profiles
-	undebug   context.CancelFunc
+	debugging context.Context // of the debug server
+	stopDebug context.CancelFunc
 }
 
-// ErrDamaged: the directory has lost something that was synced, and Start has changed nothing; errors.As with *DamageError
-// says where. A sound copy of the directory is the cure, or of a log Config.AcceptDataLoss.
+// ErrDamaged: the directory has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
+// where. The cure is an intact copy of the directory or, for a log, Config.AcceptDataLoss.
 var ErrDamaged = ondisk.ErrDamaged
 
 // DamageError says which part of which file is lost.
 type DamageError = ondisk.DamageError
 
-// Where things lie in the data directory: the logs, and the archive of dead letters.
+// Names in the data directory: the logs, and the archive of dead letters.
 const (
 	logDir     = "raft"
 	archiveDir = "archive"
@@ -118,15 +118,16 @@ const (
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
 const cacheSize = 12 << 20
 
-// Start starts a node: one that is alone, or a member of a cluster, which it joins or founds first if its directory is new.
-// It serves when this returns, a member as soon as its shards have leaders. After an error nothing is left running.
+// Start starts a node: a standalone one, or a member of a cluster, which it joins or founds first if its directory is new. When
+// Start returns, a standalone node serves; a member serves as soon as its shards have leaders. After an error nothing is left
+// running.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, images: newImages(), began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.debugging, n.undebug = context.WithCancel(context.Background())
+	n.debugging, n.stopDebug = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shut())
@@ -154,7 +155,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
 	}
 	if err == nil {
-		err = n.take(ctx)
+		err = n.startWork(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func steps(ctx context.Context, all ...func(context.Context) error) error {
 	return nil
 }
 
-// openDir takes possession of the data directory. Damage is what is known to be lost of it.
+// openDir locks and opens the data directory. Damage is what is known to be lost in it.
 func (n *Node) openDir() (damage, err error) {
 	if n.cfg.InMemory {
 		n.cfg.Dir, err = os.MkdirTemp("", "pawl-archive-")
@@ -181,7 +182,7 @@ func (n *Node) openDir() (damage, err error) {
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.book, err = openBook("", n.cfg.Name, n.cfg.Logger)
+		n.identity, err = openIdentity("", n.cfg.Name, n.cfg.Logger)
 		return nil, err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
@@ -196,10 +197,10 @@ func (n *Node) openDir() (damage, err error) {
 	if err := n.checkLevel(n.known); err != nil {
 		return nil, err
 	}
-	n.book, err = openBook(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	n.identity, err = openIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
-		n.book = &book{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
-		n.watchRoom()
+		n.identity = &identityStore{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		n.watchSpace()
 		return err, nil
 	}
 	if err == nil {
@@ -208,23 +209,23 @@ func (n *Node) openDir() (damage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.watchRoom()
+	n.watchSpace()
 	return n.foundDamage(), nil
 }
 
-// watchRoom has the free space of the node's disk looked at.
-func (n *Node) watchRoom() {
+// watchSpace starts watching the free space of the node's disk.
+func (n *Node) watchSpace() {
 	free := func(dir string) (int64, error) {
 		free, _, err := n.cfg.diskBytes(dir)
 		return free, err
 	}
-	n.disk = &room{node: n.book.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free}
-	n.room = n.disk.check
+	n.disk = &spaceGuard{node: n.identity.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free}
+	n.checkSpace = n.disk.check
 }
 
-// openTransport lets other nodes reach this one, and this one them.
+// openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
-	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: peerHandler{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
+	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: peerHandler{n}, Admit: n.admitPeer, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -240,8 +241,8 @@ func (n *Node) openTransport() (err error) {
 	return nil
 }
 
-// segmentSize is that of the Raft logs on disk; 0: that of package raftlog. Tests have a smaller one: a segment is read whole when a node starts,
-// and the race detector makes that slow.
+// segmentSize is the segment size of the Raft logs on disk; 0: raftlog's default. Tests use a smaller one: a segment is read whole
+// when a node starts, and the race detector makes that slow.
 var segmentSize int
 
 // openReplicas opens what all replicas share.
@@ -255,21 +256,21 @@ func (n *Node) openReplicas(context.Context) error {
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
-	me := n.book.read()
+	me := n.identity.read()
 	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
 		SegmentSize: segment, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, book: n.book, nodeName: n.nameOf, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
+	n.replicas = &replicas{cfg: n.cfg, identity: n.identity, nodeName: n.nameOf, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
 		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return n.replicas.finishLeaving()
 }
 
-// checkLogs refuses states of shards without their logs. To raftlog a directory that is gone is a new one, and what the
-// states had not flushed would be lost without a word.
+// checkLogs refuses states of shards without their logs. To raftlog a missing directory is a new one, and whatever the states had
+// not flushed would be lost silently.
 func (n *Node) checkLogs() error {
 	if n.cfg.InMemory || n.cfg.AcceptDataLoss {
 		return nil
@@ -277,7 +278,7 @@ func (n *Node) checkLogs() error {
 	if _, err := os.Stat(n.path(logDir)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	for id, h := range n.book.read().Replicas {
+	for id, h := range n.identity.read().Replicas {
 		if _, err := os.Stat(n.path(stateDir(id, h.Replica))); err == nil {
 			return &DamageError{What: "log", File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
 		}
@@ -285,7 +286,7 @@ func (n *Node) checkLogs() error {
 	return nil
 }
 
-// assemble puts together what lies between the replicas and the gateway.
+// assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {
 	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, archiveDir), MaxBytes: n.cfg.ArchiveMaxBytes,
 		MaxAge: time.Duration(n.cfg.ArchiveMaxAge) * 24 * time.Hour})
@@ -299,11 +300,11 @@ func (n *Node) assemble(context.Context) error {
 	n.metrics = n.newMetrics()
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.copy = cluster.NewCopy(n.known)
-	n.door = newDoor(n.cfg, n.waits.Load)
-	n.copy.OnAccess(n.door.Replace)
+	n.auth = newAuthenticator(n.cfg, n.waitsForOwn.Load)
+	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(router.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -317,14 +318,14 @@ func (n *Node) assemble(context.Context) error {
 			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.report, Node: n.identity.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: routerMap{n}, Registry: n.registry,
-		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
+	n.router = router.New(router.Config{Node: n.identity.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: routerMap{n}, Registry: n.registry,
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
-	n.openPost()
+	n.openWebhooks()
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
 	n.member.Store(true)
@@ -332,9 +333,9 @@ func (n *Node) assemble(context.Context) error {
 	return nil
 }
 
-// runReplicas starts the replicas that the directory holds. The first node of a cluster writes its tables.
+// runReplicas starts the replicas in the directory. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
-	me := n.book.read()
+	me := n.identity.read()
 	for _, id := range slices.Sorted(maps.Keys(me.Replicas)) {
 		if err := n.startReplica(id, me.Replicas[id]); err != nil {
 			return err
@@ -351,12 +352,12 @@ func (n *Node) runReplicas(ctx context.Context) error {
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}, len(me.Replicas)-1)
 }
 
-// take begins the work of a member. One that is alone has all its shards when it returns.
-func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.dispatcher.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.current) },
+// startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
+func (n *Node) startWork(ctx context.Context) error {
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.dispatcher.Run, n.watchClock, n.auth.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.noteCurrent) },
 		n.router.WatchWorkers}
 	if n.cfg.PeerListener != nil || n.alone() {
-		works = append(works, n.present)
+		works = append(works, n.announce)
 	}
 	for _, work := range works {
 		n.work.Go(func() { work(n.ctx) })
@@ -367,10 +368,10 @@ func (n *Node) take(ctx context.Context) error {
 	return n.untilReady(ctx)
 }
 
-// alone says whether there are no other nodes, as far as was known before the start.
+// alone reports whether there were no other nodes, as far as was known before the start.
 func (n *Node) alone() bool { return n.known == nil || len(n.known.Members()) <= 1 }
 
-// untilReady waits until the map is known, and those shards have leaders that this node is alone in.
+// untilReady waits until the map is known, and the shards whose only replica is here have leaders.
 func (n *Node) untilReady(ctx context.Context) error {
 	for n.copy.Version() == 0 {
 		if err := pause(ctx); err != nil {
@@ -381,11 +382,11 @@ func (n *Node) untilReady(ctx context.Context) error {
 	if err := n.checkLevel(m); err != nil {
 		return err
 	}
-	if err := n.wantShards(ctx, m); err != nil {
+	if err := n.addMissingShards(ctx, m); err != nil {
 		return err
 	}
 	for _, id := range n.copy.Shards() {
-		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.book.read().Node {
+		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.identity.read().Node {
 			if err := n.replicas.untilLed(ctx, id); err != nil {
 				return err
 			}
@@ -403,13 +404,13 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// wantShards adds the data shards that Config.DataShards asks for beyond those that are there.
-func (n *Node) wantShards(ctx context.Context, m *cluster.Map) error {
+// addMissingShards adds the data shards that Config.DataShards asks for beyond the existing ones.
+func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 	has := m.Settings.DataShards
 	switch {
 	case n.cfg.DataShards == 0 || n.cfg.DataShards == has:
 		return nil
-	case n.cfg.DataShards < has: // tasks would be out of reach
+	case n.cfg.DataShards < has: // tasks would become unreachable
 		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number only grows: give %d or more, or leave it out",
 			n.cfg.DataShards, has, has)
 	}
@@ -428,12 +429,12 @@ func (n *Node) wantShards(ctx context.Context, m *cluster.Map) error {
 	return nil
 }
 
-// present tells the cluster where this node is and what it can do, once in its life.
-func (n *Node) present(ctx context.Context) {
-	p := cluster.Presence{Number: n.book.read().Node, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
+// announce tells the cluster this node's address and capabilities, once in its life.
+func (n *Node) announce(ctx context.Context) {
+	p := cluster.Presence{Number: n.identity.read().Node, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
 	for {
-		_, err := n.system.present(ctx, p)
+		_, err := n.system.announce(ctx, p)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return
@@ -450,21 +451,21 @@ func (n *Node) present(ctx context.Context) {
 	}
 }
 
-// serve opens the door to clients.
+// serve starts serving clients.
 func (n *Node) serve() {
 	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Dial: func(ctx context.Context, from string) (net.Conn, error) {
-		return n.gateway.DialInside(ctx, from)
+		return n.gateway.DialInProcess(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Registry: n.registry, Stats: n.router,
 		Metrics: n.metrics, Meter: n.metrics,
-		Admin: newClusterAdmin(n), Door: n.door, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)
 	n.serveDebug()
 	n.serving.Go(func() {
-		// Server closed: Stop came before Serve had begun.
+		// Server closed: Stop was called before Serve.
 		if err := n.gateway.Serve(n.cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.fail(fmt.Errorf("serve on %s: %w", n.cfg.Listener.Addr(), err))
 		}
@@ -478,7 +479,7 @@ func (n *Node) nodeName(number uint64) string {
 	return fmt.Sprintf("node %d", number)
 }
 
-// nameOf names the node of a replica; one that the map does not know by its number.
+// nameOf returns the name of a replica's node, or its number if the map doesn't have it.
 func (n *Node) nameOf(replica uint64) string {
 	if node, ok := n.copy.Node(nodeOf(replica)); ok {
 		return node.Name
@@ -493,31 +494,31 @@ func (n *Node) path(name string) string {
 	return filepath.Join(n.cfg.Dir, name)
 }
 
-// ClusterID names the cluster that the node belongs to.
-func (n *Node) ClusterID() string { return n.book.read().Cluster }
+// ClusterID returns the id of the node's cluster.
+func (n *Node) ClusterID() string { return n.identity.read().Cluster }
 
-// handOverTime is how long a node that stops tries to hand its shards to others.
+// handOverTime is how long a stopping node tries to transfer its leaderships.
 const handOverTime = 3 * time.Second
 
-// Stop drains the node: it hands its shards to other nodes, takes no new connections, tells streams to settle what they
+// Stop drains the node: it transfers its leaderships to other nodes, accepts no new connections, tells streams to settle what they
 // hold, waits for them until ctx ends, and closes everything. It may be called more than once.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.handOver(ctx)
 		n.broker.Drain()
-		_ = n.pages.Close() // what its connections still asked for is cut off
+		_ = n.pages.Close() // requests still running on its connections are cut off
 		n.gateway.Shutdown(ctx)
-		n.undebug()
+		n.stopDebug()
 		n.serving.Wait()
 		n.err = n.shut()
 	})
 	return n.err
 }
 
-// whyStops is why a node that stops leads no more.
+// whyStops is the reason why a stopping node leads no more.
 const whyStops = "the node stops"
 
-// handOver has others lead the shards that this node leads, where there are others.
+// handOver transfers the leadership of the shards that this node leads, where there are other replicas.
 func (n *Node) handOver(ctx context.Context) {
 	n.leaving.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
@@ -547,7 +548,7 @@ func (n *Node) shut() error {
 	return n.close(0)
 }
 
-// close closes what was opened, the last first, but for the first keep.
+// close closes what was opened, in reverse order, except for the first keep.
 func (n *Node) close(keep int) (err error) {
 	for i := len(n.closers) - 1; i >= keep; i-- {
 		err = errors.Join(err, n.closers[i]())
@@ -556,8 +557,8 @@ func (n *Node) close(keep int) (err error) {
 	return err
 }
 
-// fail cuts everybody off, so that they go elsewhere or come again, and reports why. What comes then is the end of the
-// process, which a disk that hangs can hold up for as long as it does.
+// fail disconnects all clients, so that they go elsewhere or reconnect, and reports why. The process then exits, which a hanging
+// disk can delay for as long as it hangs.
 func (n *Node) fail(err error) {
 	n.fatal.Do(func() {
 		_ = n.cfg.Listener.Close()

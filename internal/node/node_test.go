@@ -20,10 +20,10 @@ type server struct {
 	*Node
 	t       *testing.T
 	pipe    *bufconn.Listener
-	crashed atomic.Bool // what ends it is the test's own doing
+	crashed atomic.Bool // the test itself ends it
 }
 
-// tryStart starts a node; what cfg leaves out is filled in for tests. It stops with the test.
+// tryStart starts a node, with test defaults for what cfg leaves out. It stops with the test.
 func tryStart(t *testing.T, cfg Config) (*server, error) {
 	t.Helper()
 	begin := time.Now()
@@ -33,7 +33,7 @@ func tryStart(t *testing.T, cfg Config) (*server, error) {
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { t.Errorf("node: %v", err) }
 	}
-	// The clocks of package time are fake in a bubble, those of the system never are.
+	// The clocks of package time are fake in a bubble, the system's never are.
 	cfg.Time = store.TimeSource{Wall: time.Now, Elapsed: func() time.Duration { return time.Since(begin) }}
 	var err error
 	if s.Node, err = Start(t.Context(), cfg); err != nil {
@@ -62,7 +62,7 @@ func (s *server) end() {
 	}
 }
 
-// client is closed with the test, before its node is stopped.
+// client returns a client that is closed with the test, before its node is stopped.
 func (s *server) client() *pawl.Client {
 	s.t.Helper()
 	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }})
@@ -73,7 +73,7 @@ func (s *server) client() *pawl.Client {
 	return c
 }
 
-// refused wants Start to fail with all of the words in its error.
+// refused fails the test unless Start fails with all of the words in its error.
 func refused(t *testing.T, cfg Config, words ...string) {
 	t.Helper()
 	s, err := tryStart(t, cfg)

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Whichever leaders die, of the operations' home or of a shard that they work in, and while slots of a queue move and a shard comes
-// along, each task is done once and the counts say so.
+// Whichever leaders die, of the operations' home or of a shard that they work in, and while slots of a queue move and a shard is
+// added, each task is processed once and the counts match.
 func TestOperationsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -73,7 +73,7 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 	})
 }
 
-// movedOnce says which tasks of queue a do not live on as one task each of queue b, and whether there are others.
+// movedOnce returns an error unless every task of queue a lives on as exactly one task of queue b, and there are no others.
 func movedOnce(t *testing.T, c *pawl.Client, ids []string) error {
 	shards, there := map[uint32]bool{}, map[string]bool{}
 	for _, id := range ids {

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// methodReport asks a node how it stands.
+	// methodReport asks a node for its report.
 	methodReport = "report"
-	// overviewTime is how long the leader of the system shard is looked for, reportTime how long a node may take for its report: together less than
-	// those who look at the cluster wait.
+	// overviewTime is how long to look for the leader of the system shard, reportTime how long a node may take for its report:
+	// together less than callers of the overview wait.
 	overviewTime = time.Second
 	reportTime   = 700 * time.Millisecond
 )
 
-// Overview implements gateway.Admin. When most nodes are away it matters most, and nobody leads the system shard: then it is this node's own view.
+// Overview implements gateway.Admin. It matters most when most nodes are down and nobody leads the system shard: then it returns
+// this node's own view.
 func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
@@ -34,10 +35,10 @@ func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	if m == nil || len(m.Nodes) == 0 {
 		return o, err
 	}
-	return cluster.OwnView(a.n.book.read().Name, m, a.reports(ctx, m), (routerMap{a.n}).Age()), nil
+	return cluster.OwnView(a.n.identity.read().Name, m, a.reports(ctx, m), (routerMap{a.n}).Age()), nil
 }
 
-// reports are those of the nodes that answer.
+// reports returns the reports of the nodes that answer.
 func (a *clusterAdmin) reports(ctx context.Context, m *cluster.Map) map[uint32]cluster.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()

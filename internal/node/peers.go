@@ -17,10 +17,10 @@ import (
 	"github.com/pawlq/pawl/internal/transport"
 )
 
-// nodeOf is the node of a replica.
+// nodeOf returns the number of a replica's node.
 func nodeOf(replica uint64) uint32 { return uint32(replica) }
 
-// link is a shard's way to its other replicas.
+// link connects a shard to its other replicas.
 type link struct {
 	shard uint32
 	via   *transport.Transport
@@ -51,15 +51,15 @@ func (l link) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writ
 	return l.via.SendSnapshot(ctx, nodeOf(m.GetTo()), head, body)
 }
 
-// self is how this node presents itself.
+// self returns how this node identifies itself.
 func (n *Node) self() transport.Peer {
-	me := n.book.read()
+	me := n.identity.read()
 	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
 }
 
-// welcome refuses nodes that take another's number. One that this node hasn't heard of yet may have joined a moment ago. Of
-// one that was removed nothing is taken (peerHandler) but the question what is new, whose answer is that it was.
-func (n *Node) welcome(p transport.Peer) error {
+// admitPeer refuses nodes that claim another's number. A node that this one hasn't heard of yet may have just joined. From a removed
+// node nothing is accepted (peerHandler) except its request for changes, which tells it that it was removed.
+func (n *Node) admitPeer(p transport.Peer) error {
 	if !n.member.Load() {
 		return nil
 	}
@@ -86,17 +86,17 @@ func (n *Node) unreachable(node uint32) {
 	}
 }
 
-// errNoMember: parts of the node are still missing.
+// errNoMember: the node's parts don't exist yet.
 var errNoMember = errors.New("this node belongs to no cluster yet")
 
 // errRemoved: the caller was removed from the cluster.
 var errRemoved = errors.New("you were removed from the cluster")
 
-// peerHandler takes what other nodes send: it is the transport.Handler.
+// peerHandler handles what other nodes send: it is the transport.Handler.
 type peerHandler struct{ n *Node }
 
-// Raft implements transport.Handler. A message for a replica that is not here any more is nobody's, and a node speaks for its
-// own replicas only.
+// Raft implements transport.Handler. It drops messages for replicas that are no longer here, and messages that a node sends for
+// replicas other than its own.
 func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
 	if !e.n.member.Load() || e.n.removed(from.Number) {
 		return
@@ -127,15 +127,15 @@ func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []b
 	if rep == nil || rep.id != m.GetTo() {
 		return fmt.Errorf("replica %s is not here", shard.ReplicaName(id, m.GetTo()))
 	}
-	if e.n.room != nil {
-		if err := e.n.room(); err != nil {
+	if e.n.checkSpace != nil {
+		if err := e.n.checkSpace(); err != nil {
 			return err
 		}
 	}
 	if err := rep.shard.Receive(ctx, m, body); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, body) // up to its end, which says that nothing was amiss
+	_, err := io.Copy(io.Discard, body) // to its end, which reports whether anything went wrong
 	return err
 }
 
@@ -178,11 +178,11 @@ func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stre
 	return e.n.router.ServeStream(method, s)
 }
 
-// far is the transport as the router sees it.
-type far struct{ *transport.Transport }
+// routerPeers adapts the transport to the router's interface.
+type routerPeers struct{ *transport.Transport }
 
 // OpenStream implements router.Peers.
-func (f far) OpenStream(ctx context.Context, node uint32, method string) (router.Stream, error) {
+func (f routerPeers) OpenStream(ctx context.Context, node uint32, method string) (router.Stream, error) {
 	return f.Transport.OpenStream(ctx, node, method)
 }
 

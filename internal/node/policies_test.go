@@ -31,8 +31,8 @@ const (
 
 var someRate = admin.RateLimit{Limit: 20, Period: 10 * time.Second, Burst: 4}
 
-// Whichever leaders die, and while a shard has none for longer than its leases last: no more tasks run than the limits allow, a unique
-// key has one task, a breaker stays open until its type works, and when all is done nothing is held by anything.
+// Whichever leaders die, and while a shard has none for longer than its leases last: no more tasks run than the limits allow, a
+// unique key has one task, a breaker stays open until its type works, and once everything is done nothing is held.
 func TestPoliciesOutliveLeaders(t *testing.T) {
 	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
@@ -64,9 +64,9 @@ func TestPoliciesOutliveLeaders(t *testing.T) {
 		}
 
 		p.until("the breaker is open", p.opened)
-		w.mute()
+		w.loseShard2()
 		pass(2 * someLease)
-		w.unmute()
+		w.healShard2()
 		p.stillOpen()
 		for _, shard := range []uint32{2, 1, 2} {
 			pass(2 * time.Second)
@@ -93,24 +93,24 @@ func TestPoliciesOutliveLeaders(t *testing.T) {
 	})
 }
 
-// policies is workers and producers, and what they know together.
+// policies is a set of workers and producers, and what they know together.
 type policies struct {
 	*twoShards
 	keys   []string    // of the limited queue
-	works  atomic.Bool // the broken type does
-	healed time.Time   // since when
+	works  atomic.Bool // whether the broken type works
+	healed time.Time   // when it began to
 
 	mu    sync.Mutex
-	held  map[string]map[string]time.Time  // by key: the claims that workers hold, by token, until when
-	known map[pawltype.OnConflict][]string // by unique key: the tasks that enqueues have answered with, oldest first
+	held  map[string]map[string]time.Time  // by key: the claims that workers hold, by token, and until when
+	known map[pawltype.OnConflict][]string // by unique key: the tasks that enqueues have returned, oldest first
 	asked []conflict
 	open  *admin.BreakerStatus // as it was when it opened
 }
 
-// conflict is an enqueue that another task's unique key was in the way of.
+// conflict is an enqueue refused because of another task's unique key.
 type conflict struct {
 	task string
-	at   time.Time // the call began
+	at   time.Time // when the call began
 }
 
 func (p *policies) enqueue(queue string, n int, opts ...pawl.Option) {
@@ -121,7 +121,7 @@ func (p *policies) enqueue(queue string, n int, opts ...pawl.Option) {
 	}
 }
 
-// twoKeysEach finds two keys in each shard, so that there each limit counts: of four tasks that the keys would run, three may.
+// twoKeysEach finds two keys in each shard, so that both limits matter there: of the four tasks that the keys would run, three may.
 func (p *policies) twoKeysEach() (keys []string) {
 	found := map[uint32]int{}
 	for i := 0; len(keys) < 4; i++ {
@@ -142,7 +142,7 @@ func (p *policies) twoKeysEach() (keys []string) {
 	return keys
 }
 
-// work claims tasks of a queue and ends them, in one of the ways there are, until ctx ends.
+// work claims tasks of a queue and ends them, in one of the possible ways, until ctx ends.
 func (p *policies) work(ctx context.Context, queue string) {
 	for ctx.Err() == nil {
 		got, err := claims.New(p.client).Claim(ctx, claims.Request{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
@@ -162,7 +162,8 @@ func (p *policies) work(ctx context.Context, queue string) {
 	}
 }
 
-// hold notes a claim, as its worker knows of it: until it begins to end it, or its lease is over. The broker may know of more.
+// hold records a claim from its worker's point of view: until the worker starts to end it, or its lease is over. The broker may
+// keep it longer.
 func (p *policies) hold(c *pawl.Claim) {
 	if c.Queue != "limited" {
 		return
@@ -180,7 +181,7 @@ func (p *policies) hold(c *pawl.Claim) {
 	}
 }
 
-// settle ends a claim. What comes next depends on the task and on how often it was claimed, so each has an ack in the end.
+// settle ends a claim. What comes next depends on the task and on how often it was claimed, so each is acked eventually.
 func (p *policies) settle(c *pawl.Claim) (err error) {
 	n, err := strconv.Atoi(string(c.Payload))
 	if err != nil {
@@ -207,7 +208,7 @@ func (p *policies) settle(c *pawl.Claim) (err error) {
 	return err
 }
 
-// tryBroken runs the tasks that fail until they work.
+// tryBroken runs the failing tasks until they work.
 func (p *policies) tryBroken(ctx context.Context) {
 	mux := pawl.NewMux()
 	mux.HandleFunc("broken", func(context.Context, *pawl.Claim) error {
@@ -222,10 +223,10 @@ func (p *policies) tryBroken(ctx context.Context) {
 	}
 }
 
-// modes are the ways of unique keys, each with a key of its name.
+// modes are the conflict modes of unique keys, each with a key of its name.
 var modes = []pawltype.OnConflict{pawltype.OnConflictKeep, pawltype.OnConflictReject, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast}
 
-// produce enqueues tasks of one unique key, more than there can be, and cancels some, until ctx ends.
+// produce enqueues tasks with one unique key, more than there can be, and cancels some, until ctx ends.
 func (p *policies) produce(ctx context.Context, mode pawltype.OnConflict) {
 	var known []string
 	for n := 0; ctx.Err() == nil; n++ {
@@ -263,7 +264,7 @@ func (p *policies) note(id string, began time.Time) {
 	p.asked = append(p.asked, conflict{id, began})
 }
 
-// opened waits for the breaker, and remembers it.
+// opened waits until the breaker is open, and remembers it.
 func (p *policies) opened() error {
 	q, err := admin.New(p.client).Queues().Get(p.t.Context(), "broken")
 	if err == nil && q.BreakersOpen == 0 {
@@ -275,7 +276,7 @@ func (p *policies) opened() error {
 	return err
 }
 
-// stillOpen wants the breaker to be open since it first was, while its type does not work.
+// stillOpen fails the test unless the breaker has stayed open while its type does not work.
 func (p *policies) stillOpen() {
 	p.t.Helper()
 	if p.works.Load() {
@@ -287,10 +288,10 @@ func (p *policies) stillOpen() {
 	}
 }
 
-// span is the time in which something was so.
+// span is a period of time.
 type span struct{ from, to time.Time }
 
-// mostAtOnce counts the spans that overlap. One that ends when another begins makes place for it.
+// mostAtOnce returns the maximum number of overlapping spans. A span that ends when another begins does not overlap it.
 func mostAtOnce(spans []span) (most int) {
 	type step struct {
 		at time.Time
@@ -309,7 +310,7 @@ func mostAtOnce(spans []span) (most int) {
 	return most
 }
 
-// claims are the times in which a task was claimed, by the broker's records.
+// claimSpans returns the periods in which a task was claimed, according to the broker.
 func claimSpans(info *pawltype.Task) (spans []span) {
 	for _, a := range info.AttemptLog {
 		spans = append(spans, span{a.StartedAt, a.EndedAt})
@@ -317,7 +318,7 @@ func claimSpans(info *pawltype.Task) (spans []span) {
 	return spans
 }
 
-// limitsHeld wants no more to have been claimed, and no more to have started, than was allowed, and just as much now and then.
+// limitsHeld fails the test if more was claimed or started than allowed, or if the limits were never reached.
 func (p *policies) limitsHeld() {
 	byKey := map[string][]span{}
 	for _, info := range p.succeeded("limited") {
@@ -352,7 +353,7 @@ func (p *policies) limitsHeld() {
 	}
 }
 
-// succeeded are the tasks of a queue, and all must be.
+// succeeded returns the tasks of a queue, all of which must have succeeded.
 func (p *policies) succeeded(queue string) []*pawltype.Task {
 	all := p.tasks(queue)
 	for _, info := range all {
@@ -363,8 +364,8 @@ func (p *policies) succeeded(queue string) []*pawltype.Task {
 	return all
 }
 
-// keysWereUnique wants one task of each key to have lived at a time, of keep_last one more that waited, and whoever was told of a
-// conflict to have been told the truth.
+// keysWereUnique fails the test unless each key had at most one live task at a time (with keep_last one more that waited), and
+// every reported conflict was true.
 func (p *policies) keysWereUnique() {
 	infos, n := map[string]*pawltype.Task{}, 0
 	for _, info := range p.tasks("unique") {
@@ -402,8 +403,8 @@ func (p *policies) keysWereUnique() {
 	}
 }
 
-// breakerHeld wants one task at a time to have been tried while the breaker was open, each a hold after one that failed, and it to be
-// closed now.
+// breakerHeld fails the test unless one task at a time was tried while the breaker was open, each a hold after one that failed, and
+// it is closed now.
 func (p *policies) breakerHeld() {
 	var tries []pawltype.Attempt
 	for _, info := range p.succeeded("broken") {
@@ -431,7 +432,7 @@ func (p *policies) breakerHeld() {
 	}
 }
 
-// slotsAreFree wants the limited queue to run as much as it may at once.
+// slotsAreFree fails the test unless the limited queue can run as many tasks as it may.
 func (p *policies) slotsAreFree() {
 	for i := range 2 * mostOfAKey * len(p.keys) {
 		p.enqueue("limited", i, pawl.Key(p.keys[i%len(p.keys)]))

@@ -18,13 +18,13 @@ import (
 
 const (
 	quotaBacklog = 30
-	quotaBytes   = 25 * quotaSize // so that either is met first
+	quotaBytes   = 25 * quotaSize // so that either is reached first
 	quotaSize    = 100
 	quotaRunning = 5
 )
 
-// Whichever leaders die, and while a shard has none: the tasks of a namespace that have not ended, their bytes and those that run are
-// never more than its quotas, in two shards together; what was accepted ends, and then all of the quota may be used again.
+// Whichever leaders die, and while a shard has none: a namespace's unfinished tasks, their bytes and its running tasks never exceed
+// its quotas, over two shards together; what was accepted ends, and then the whole quota is available again.
 func TestQuotasOutliveLeaders(t *testing.T) {
 	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
@@ -44,9 +44,9 @@ func TestQuotasOutliveLeaders(t *testing.T) {
 			workers.Go(func() { q.work(ctx, queue) })
 		}
 		pass(10 * time.Second)
-		w.mute()
+		w.loseShard2()
 		pass(2 * someLease)
-		w.unmute()
+		w.healShard2()
 		for _, shard := range []uint32{2, 0, 1} {
 			pass(2 * time.Second)
 			w.crashLeader(shard, func() {})
@@ -99,7 +99,7 @@ func (q *quotaTest) produce(ctx context.Context, queue string, step int) {
 	}
 }
 
-// work runs tasks of a queue: most end, some fail once, the lease of some is lost once.
+// work runs tasks of a queue: most succeed, some fail once, some lose their lease once.
 func (q *quotaTest) work(ctx context.Context, queue string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		got, err := claims.New(q.client).Claim(ctx, claims.Request{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
@@ -124,7 +124,7 @@ func (q *quotaTest) work(ctx context.Context, queue string) {
 	}
 }
 
-// held judges by what the tasks say of themselves.
+// held checks the quotas by what the tasks report.
 func (q *quotaTest) held() {
 	q.t.Helper()
 	var lives, running []span
@@ -146,7 +146,7 @@ func (q *quotaTest) held() {
 	q.t.Logf("%d accepted, %d refused, at most %d at once, %d running", q.accepted.Load(), q.refused.Load(), mostAtOnce(lives), mostAtOnce(running))
 }
 
-// allOfIt uses all of the quota from one queue: what others have of it comes to it.
+// allOfIt uses the whole quota from one queue: the other shard's share moves to it.
 func (q *quotaTest) allOfIt() {
 	q.t.Helper()
 	taken := 0

@@ -10,16 +10,16 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// The map that a node keeps is only a help, and all that it says is in the system shard too. Without it a member knows nobody
-// whom it could ask.
+// The map that a node saves is only a help, since the system shard has everything in it too. But without it a member knows nobody
+// to ask.
 
-// recallMap finds the other nodes where the map that the directory had is lost: in this node's replica of the system shard, or
-// else by asking at the addresses of --join.
+// recallMap finds the other nodes when the saved map is lost: in this node's replica of the system shard, or else by asking at the
+// addresses of --join.
 func (n *Node) recallMap(ctx context.Context) (err error) {
 	if n.known != nil || n.cfg.InMemory {
 		return nil
 	}
-	h, holds := n.book.read().Replicas[systemShard]
+	h, holds := n.identity.read().Replicas[systemShard]
 	switch {
 	case holds && !n.replicas.log.Has(systemShard): // it is new
 		return nil
@@ -32,7 +32,7 @@ func (n *Node) recallMap(ctx context.Context) (err error) {
 	return n.askForMap(ctx)
 }
 
-// storedMap reads the map from this node's replica of the system shard; nil if that has none yet.
+// storedMap reads the map from this node's replica of the system shard; nil if it has none yet.
 func (n *Node) storedMap(h holding) (*cluster.Map, error) {
 	state, err := store.Open(n.replicas.storeConfig(systemShard, h))
 	if err != nil {
@@ -48,7 +48,7 @@ func (n *Node) storedMap(h holding) (*cluster.Map, error) {
 // methodMap asks a member for its map.
 const methodMap = "map"
 
-// askForMap asks at the addresses of --join until a member has answered with its map.
+// askForMap asks at the addresses of --join until a member answers with its map.
 func (n *Node) askForMap(ctx context.Context) error {
 	for {
 		for _, address := range n.cfg.Join {

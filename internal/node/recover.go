@@ -24,34 +24,34 @@ type Recovery struct {
 	Cluster string // the id of the new cluster
 	Node    string
 	Shards  []RecoveredShard
-	Lost    []uint32 // shards that begin anew, empty
+	Lost    []uint32 // shards that start over empty
 }
 
-// RecoveredShard is how far a replica is.
+// RecoveredShard is how far a replica's log reaches.
 type RecoveredShard struct {
 	Shard       uint32
 	Index, Term uint64
 }
 
-// RecoverConfig says which directory is recovered, and how.
+// RecoverConfig says which directory to recover, and how.
 type RecoverConfig struct {
 	Dir string
-	// DryRun changes nothing. It tells how far the replicas are, so that the survivors can be compared.
+	// DryRun changes nothing. It reports how far the replicas are, so that the survivors can be compared.
 	DryRun bool
-	// AbandonShards lets shards begin anew, empty, of which the directory has no replica.
+	// AbandonShards lets shards of which the directory has no replica start over empty.
 	AbandonShards bool
 }
 
-// Recover makes the data directory of a stopped node a cluster of its own, when a majority of the others is lost for ever:
-// with all that it has, under a new cluster id and a new epoch, so that neither a node nor a claim token of before can be
-// taken for one of it. The other nodes join it anew, with empty directories. It may be repeated.
+// Recover turns the data directory of a stopped node into a cluster of its own, when a majority of the others is lost for good. It
+// keeps all its data, under a new cluster id and a new epoch, so that no node or claim token of the old cluster is accepted by the
+// new one. The other nodes join again, with empty directories. Recover may be repeated.
 func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	me, err := readBook(cfg.Dir)
+	me, err := readMemberIdentity(cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
@@ -60,8 +60,8 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 	return r.Recovery, err
 }
 
-// readBook reads the identity of a directory that must have one.
-func readBook(dir string) (identity, error) {
+// readMemberIdentity reads the identity of a directory that must have one.
+func readMemberIdentity(dir string) (identity, error) {
 	id, err := loadIdentity(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return id, err
@@ -78,8 +78,8 @@ func readBook(dir string) (identity, error) {
 	return id, nil
 }
 
-// successor is the id of the cluster that a recovery makes of another: always the same, so that one that was interrupted can
-// be repeated.
+// successor returns the id of the cluster that recovering another produces. It is deterministic, so that an interrupted recovery
+// can be repeated.
 func successor(id string) string {
 	sum := sha256.Sum256([]byte("recovered from " + id))
 	return hex.EncodeToString(sum[:nonceLen])
@@ -90,15 +90,15 @@ type recovery struct {
 	me  identity
 	Recovery
 
-	queues []cluster.Queue // of which the data shards have copies
+	queues []cluster.Queue // that the data shards have copies of
 }
 
 func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
 
-// run recovers all replicas from the logs, then throws the logs away, and gives everything its new identity; node.json is
-// the last, so that a repeat finds what is left to do.
+// run recovers all replicas from the logs, then deletes the logs, and gives everything its new identity; node.json is last, so that
+// a repeat finds what remains to be done.
 func (r *recovery) run() (err error) {
-	b := &book{dir: r.cfg.Dir, id: r.me}
+	b := &identityStore{dir: r.cfg.Dir, id: r.me}
 	if err := r.fromLog(b); err != nil || r.cfg.DryRun {
 		return err
 	}
@@ -124,8 +124,8 @@ func (r *recovery) run() (err error) {
 	return b.join(r.Cluster, r.me.Node, "")
 }
 
-// fromLog brings the states as far as their logs reach.
-func (r *recovery) fromLog(b *book) (err error) {
+// fromLog applies the logs to the states.
+func (r *recovery) fromLog(b *identityStore) (err error) {
 	log, err := r.openLog(r.me.Cluster)
 	if errors.Is(err, raftlog.ErrIdentity) { // a repeat: the old logs are gone
 		log, err = r.openLog(r.Cluster)
@@ -151,10 +151,11 @@ func (r *recovery) fromLog(b *book) (err error) {
 	return nil
 }
 
-// checkDir is where a copy of the system shard is looked at.
+// checkDir is where a copy of the system shard is inspected.
 const checkDir = "recovery-check"
 
-// check refuses, before anything is changed, what would be refused halfway. Which shards there are may be in the log only.
+// check refuses, before anything is changed, what would otherwise be refused halfway. Which shards exist may be recorded in the log
+// only.
 func (r *recovery) check(log *raftlog.Log) (err error) {
 	h, ok := r.me.Replicas[systemShard]
 	if !ok {
@@ -187,7 +188,7 @@ func (r *recovery) check(log *raftlog.Log) (err error) {
 
 func (r *recovery) stateOf(id uint32) string { return r.path(stateDir(id, r.me.Replicas[id].Replica)) }
 
-// held are the replicas by their shards.
+// held returns the replicas by shard.
 func (r *recovery) held() map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	for id, h := range r.me.Replicas {
@@ -198,7 +199,7 @@ func (r *recovery) held() map[uint32]uint64 {
 	return held
 }
 
-// shards are those that the directory holds, the system shard the last: it decides whether all are there.
+// shards returns the shards in the directory, the system shard last: it decides whether all are there.
 func (r *recovery) shards() (ids []uint32) {
 	for id, h := range r.me.Replicas {
 		if !h.Leaving {
@@ -265,7 +266,7 @@ func (r *recovery) rename(id uint32) (err error) {
 	return errors.Join(err, state.Close())
 }
 
-// addCopies adds the queues that a data shard has copies of.
+// addCopies appends the queues that a data shard has copies of.
 func addCopies(queues *[]cluster.Queue, state *store.Store, id uint32) error {
 	copied, err := broker.CopiedQueues(state)
 	for _, q := range copied {

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Two of three nodes are lost for ever. What the third has goes on under another name, nothing of before matches it, and
-// new nodes fill it up.
+// Two of three nodes are lost for good. The third continues as a new cluster, which accepts nothing of the old one, and new nodes
+// join it.
 func TestRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -39,7 +39,7 @@ func TestRecover(t *testing.T) {
 		if err != nil || len(seen.Shards) != 2 || seen.Shards[0].Index == 0 {
 			t.Fatalf("a dry run gives %+v, %v", seen, err)
 		}
-		for range 2 { // again, as after an interruption
+		for range 2 { // repeated, as after an interruption
 			rec, err := Recover(RecoverConfig{Dir: dirs["n3"]})
 			if err != nil || rec.Node != "n3" || rec.Cluster == was {
 				t.Fatalf("recovered %+v, %v", rec, err)
@@ -63,12 +63,12 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// A recovery that would lose shards changes nothing, one that was begun keeps the node from starting.
+// A recovery that would lose shards changes nothing; an unfinished one keeps the node from starting.
 func TestRecoverRefuses(t *testing.T) {
 	bySameGoroutines(t, "TestRecover")
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
-	b, err := openBook(dir, DefaultName, slog.New(slog.DiscardHandler))
+	b, err := openIdentity(dir, DefaultName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

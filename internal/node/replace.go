@@ -17,19 +17,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A member that has lost something must not vote: it may have promised what it has forgotten. Where there are others, it is
-// taken for a node whose disk was lost: it joins anew, under its old name and with a new number, what it had is set aside, and
-// it gets its replicas from the others. Where there are none, only the operator can decide.
+// A member that has lost data must not vote: it may have promised what it has forgotten. If there are others, it is treated like a
+// node whose disk was lost: it joins again, under its old name and with a new number, its data is set aside, and the others send it
+// its replicas. If there are none, only the operator can decide.
 
 const (
-	// damagedPrefix begins the names of directories where damaged data is kept. Nobody but the operator deletes it.
+	// damagedPrefix begins the names of directories that keep damaged data. Only the operator deletes them.
 	damagedPrefix = "damaged-"
-	// damageFile says what was found to be damaged while the node ran, so that the next start knows of it: it may well open
-	// everything again, and end where this one did.
+	// damageFile records damage found while the node ran, for its next start, which might otherwise open everything and run until
+	// it hits the same damage.
 	damageFile = "DAMAGED"
 )
 
-// replaceable says whether the node can join anew after err: it was one of several, by the map that it kept.
+// replaceable reports whether the node can join again after err: it was one of several, according to its saved map.
 func (n *Node) replaceable(err error) bool {
 	if !errors.Is(err, ErrDamaged) || n.cfg.AcceptDataLoss || n.cfg.InMemory || n.cfg.PeerListener == nil || n.known == nil {
 		return false
@@ -38,8 +38,8 @@ func (n *Node) replaceable(err error) bool {
 	return member && len(n.others()) > 0
 }
 
-// mayAcceptLoss refuses to open what is left of a damaged log on a node that is one of several: it would vote with what it has
-// forgotten.
+// mayAcceptLoss refuses to open what remains of a damaged log on a node that is one of several: it would vote although it has
+// forgotten what it promised.
 func (n *Node) mayAcceptLoss() error {
 	if !n.cfg.AcceptDataLoss || n.alone() {
 		return nil
@@ -48,7 +48,7 @@ func (n *Node) mayAcceptLoss() error {
 		"node anew; if they are lost for ever, see `pawl recover`", n.cfg.Dir, len(n.known.Members()))
 }
 
-// others are the addresses of the other nodes, as they were known before the start.
+// others returns the addresses of the other nodes, as known before the start.
 func (n *Node) others() (join []string) {
 	for _, a := range addresses(n.known) {
 		if a.Name != n.cfg.Name {
@@ -58,19 +58,19 @@ func (n *Node) others() (join []string) {
 	return join
 }
 
-// replace joins the others in the place of the member that this node was. They may have to miss it for a while first, and do
-// not let it in while they can't do without it: until they do nothing is moved, so that all can still be put back.
+// replace joins the others in place of the member that this node was. They may have to notice its absence first, and don't admit it
+// while they depend on it. Until they do nothing is moved, so that everything can still be undone.
 func (n *Node) replace(ctx context.Context, damage error) error {
 	n.cfg.Logger.Error("damaged: this node joins anew, to be filled by the others", "error", damage)
-	former := n.book.read().Cluster
-	n.book.beginAnew(n.cfg.Name)
+	former := n.identity.read().Cluster
+	n.identity.reset(n.cfg.Name)
 	n.damaged.Store(true)
 	defer n.damaged.Store(false)
 	n.transport.SetPeers(nil)
 	for said := (time.Time{}); ; {
 		for _, address := range n.others() {
 			refused, err := n.rejoin(ctx, address, former)
-			if err != nil || n.book.read().member() {
+			if err != nil || n.identity.read().member() {
 				return err
 			}
 			if refused != "" && time.Since(said) > formLog {
@@ -86,7 +86,7 @@ func (n *Node) replace(ctx context.Context, damage error) error {
 	}
 }
 
-// rejoin asks the node at an address to let this one in, if it is of the cluster that this one was of, as far as that is known.
+// rejoin asks the node at an address to admit this one, if it belongs to the cluster that this one was in, as far as that is known.
 func (n *Node) rejoin(ctx context.Context, address, former string) (refused string, err error) {
 	request, err := cbor.Marshal(introduction{Name: n.cfg.Name, Member: true})
 	if err != nil {
@@ -95,27 +95,27 @@ func (n *Node) rejoin(ctx context.Context, address, former string) (refused stri
 	who, _, err := n.introduce(ctx, address, request)
 	switch of := hex.EncodeToString(who.Cluster[:]); {
 	case err != nil:
-		return "", nil // it may be away
+		return "", nil // it may be down
 	case former != "" && of != former:
 		return fmt.Sprintf("node %q is there, of cluster %s, and this one was of %s", who.Name, of, former), nil
 	}
 	return n.join(ctx, address)
 }
 
-// setAside moves all but the archive out of the way, and makes the directory that of the new number. The identity is the
-// first to go: a start that finds the new one finishes what is left to be moved.
+// setAside moves everything but the archive out of the way, and makes the directory that of the new number. The identity goes
+// first: a start that finds the new one moves the rest.
 func (n *Node) setAside(of string, number uint32) error {
 	to, err := makeAside(n.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	if err := n.book.join(of, number, filepath.Base(to)); err != nil {
+	if err := n.identity.join(of, number, filepath.Base(to)); err != nil {
 		return err
 	}
 	return n.finishAside()
 }
 
-// makeAside makes a directory for damaged data, with a copy of the identity.
+// makeAside creates a directory for damaged data, with a copy of the identity.
 func makeAside(dir string) (to string, err error) {
 	for i := 1; ; i++ {
 		to = filepath.Join(dir, fmt.Sprintf("%s%d", damagedPrefix, i))
@@ -135,9 +135,9 @@ func makeAside(dir string) (to string, err error) {
 	return to, errors.Join(err, syncDir(dir))
 }
 
-// finishAside moves what is left to be moved.
+// finishAside moves the rest.
 func (n *Node) finishAside() error {
-	aside := n.book.read().Aside
+	aside := n.identity.read().Aside
 	if aside == "" {
 		return nil
 	}
@@ -158,10 +158,11 @@ func (n *Node) finishAside() error {
 		return err
 	}
 	n.cfg.Logger.Info("the damaged data was set aside: delete it when you have looked at it", "aside", to)
-	return n.book.cleared()
+	return n.identity.asideCleared()
 }
 
-// noteDamage leaves the next start word of damage, which this one can't repair while it runs, and says what that will do.
+// noteDamage records damage for the next start, since it can't be repaired while the node runs, and adds to the error what that
+// start will do.
 func (n *Node) noteDamage(err error) error {
 	var damage *DamageError
 	if n.cfg.InMemory || !errors.As(err, &damage) {
@@ -182,7 +183,7 @@ func (n *Node) noteDamage(err error) error {
 	return fmt.Errorf("%w: start it again to be told what can be done", err)
 }
 
-// foundDamage is what a node that ran on this directory has found; nil: nothing.
+// foundDamage returns the damage recorded by an earlier run on this directory; nil: none.
 func (n *Node) foundDamage() error {
 	path := filepath.Join(n.cfg.Dir, damageFile)
 	text, err := os.ReadFile(path)
@@ -196,15 +197,15 @@ func (n *Node) foundDamage() error {
 	if json.Unmarshal(text, damage) != nil || damage.File == "" {
 		damage = &DamageError{What: "directory", File: n.cfg.Dir, Reason: "something in it was found to be damaged"}
 	}
-	if n.cfg.AcceptDataLoss && damage.What == "log" { // opening it gives up what can't be read
+	if n.cfg.AcceptDataLoss && damage.What == "log" { // opening it gives up what is unreadable
 		return errors.Join(os.Remove(path), syncDir(n.cfg.Dir))
 	}
 	damage.Reason += fmt.Sprintf(" (noted in %s)", path)
 	return damage
 }
 
-// ready says why the node should get no calls now. One that is being filled serves, but who restarts the nodes one after the
-// other must wait for it: as long as replicas of its former number have votes, the others can't miss another node.
+// ready returns why the node should get no calls now. A node whose replicas are being filled does serve, but a rolling restart must
+// wait for it: while replicas of its former number have votes, the others can't lose another node.
 func (n *Node) ready() error {
 	if err := n.router.Ready(); err != nil {
 		return err
@@ -220,7 +221,7 @@ func (n *Node) ready() error {
 	return nil
 }
 
-// removed says whether a number is that of a node that is no member any more.
+// removed reports whether a number is that of a removed node.
 func (n *Node) removed(number uint32) bool {
 	if !n.member.Load() {
 		return false
@@ -229,7 +230,7 @@ func (n *Node) removed(number uint32) bool {
 	return ok && node.State == cluster.Removed
 }
 
-// leaveIfRemoved ends the node when the cluster says that it is no member any more.
+// leaveIfRemoved ends the node if the cluster says that it is no longer a member.
 func (n *Node) leaveIfRemoved(err error) {
 	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState {
 		n.fail(fmt.Errorf("this node is no member any more: %w; its data directory %s is of no use to the cluster", err, n.cfg.Dir))

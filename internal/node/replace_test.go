@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A node that ends while its damaged data is being set aside finishes that at the next start, wherever it ended, and nothing of
-// its former number is left in its place.
+// A node that ends while its damaged data is being set aside finishes that at the next start, wherever it ended, and nothing of its
+// former number stays in place.
 func TestSettingAsideIsFinished(t *testing.T) {
 	former := []string{"raft", "shard-0000", "shard-0001-2", "shard-0001-2.staged", damageFile}
 	for moved := range len(former) + 1 {
 		dir := t.TempDir()
-		b := &book{dir: dir, id: newIdentity("n3")}
+		b := &identityStore{dir: dir, id: newIdentity("n3")}
 		if err := b.join("00112233445566778899aabbccddeeff", 4, "damaged-1"); err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +59,8 @@ func TestSettingAsideIsFinished(t *testing.T) {
 	}
 }
 
-// Nothing of a damaged member is moved before it is let in, so that it can still be repaired by hand: here the others can't
-// decide without it.
+// Nothing of a damaged member is moved before it is admitted, so that it can still be repaired by hand: here the others have no
+// majority without it.
 func TestNothingIsMovedBeforeItIsLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)

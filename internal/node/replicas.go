@@ -17,33 +17,33 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// replicas are those that this node holds: their states on disk, and the shards that run on them.
+// replicas are the replicas on this node: their states on disk, and the shards that run on them.
 type replicas struct {
-	cfg   Config
-	book  *book
-	fs    vfs.FS
-	cache *pebble.Cache
-	log   *raftlog.Log
-	path  func(name string) string
-	link  func(shard uint32) shard.Transport
-	fatal func(error)
+	cfg      Config
+	identity *identityStore
+	fs       vfs.FS
+	cache    *pebble.Cache
+	log      *raftlog.Log
+	path     func(name string) string
+	link     func(shard uint32) shard.Transport
+	fatal    func(error)
 	// nodeName names the node of a replica.
 	nodeName func(replica uint64) string
-	// observe gives what hears how long things take in a shard.
+	// observe returns an observer of how long things take in a shard.
 	observe func(shard uint32) shard.Observer
 
 	mu      sync.RWMutex
 	running map[uint32]*replica
 }
 
-// replica is one of them.
+// replica is a running replica.
 type replica struct {
 	id    uint64
 	state *store.Store
 	shard *shard.Shard
 }
 
-// stateDir is where the state of a replica lies in the data directory. The first replica of a shard has the plain name.
+// stateDir returns the directory of a replica's state. The first replica of a shard has the plain name.
 func stateDir(shard uint32, replica uint64) string {
 	if incarnation := replica >> 32; incarnation > 0 {
 		return fmt.Sprintf("shard-%04d-%d", shard, incarnation)
@@ -51,13 +51,13 @@ func stateDir(shard uint32, replica uint64) string {
 	return fmt.Sprintf("shard-%04d", shard)
 }
 
-// callBytes holds the largest request, 16 MiB, and the rows that it makes.
+// callBytes holds the largest request, 16 MiB, and the rows that it writes.
 const callBytes = 24 << 20
 
-// start runs a replica. If it is not in the book yet it is made, as the first of its shard or empty, waiting for a leader to
+// start runs a replica. If it is not recorded yet it is created, as the first of its shard, or empty and waiting for a leader to
 // send it the state.
 func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard, error) {
-	have, known := r.book.read().Replicas[id]
+	have, known := r.identity.read().Replicas[id]
 	if known && have.Replica != h.Replica {
 		return nil, fmt.Errorf("replica %s is to run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
 	}
@@ -76,16 +76,16 @@ func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard,
 	return rep.shard, nil
 }
 
-// make writes a new replica into the book. One whose log is here was in the book, and may have promised something.
+// make records a new replica. If its log already exists it was recorded before, and may have promised something.
 func (r *replicas) make(id uint32, h holding) error {
 	if r.log.Has(id) {
 		return &DamageError{What: "identity", File: r.path(identityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
 	}
-	return r.book.hold(id, &h)
+	return r.identity.hold(id, &h)
 }
 
 func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, error) {
-	me := r.book.read()
+	me := r.identity.read()
 	state, err := store.Open(store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
 		Identity: store.Identity{Cluster: decodeID(me.Cluster), Replica: h.Replica, Shard: id}, MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss,
 		Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
@@ -104,11 +104,11 @@ func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, erro
 	return &replica{id: h.Replica, state: state, shard: s}, nil
 }
 
-// storeConfig says where the state of a replica lies. If its log is here the state was here too: to begin it anew would be to
-// forget what the replica promised.
+// storeConfig returns the configuration of a replica's store. If its log exists the state must exist too: starting over would be
+// forgetting what the replica promised.
 func (r *replicas) storeConfig(id uint32, h holding) store.Config {
 	return store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
-		Identity:  store.Identity{Cluster: decodeID(r.book.read().Cluster), Replica: h.Replica, Shard: id},
+		Identity:  store.Identity{Cluster: decodeID(r.identity.read().Cluster), Replica: h.Replica, Shard: id},
 		MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss, Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal}
 }
 
@@ -119,14 +119,14 @@ func (r *replicas) get(id uint32) *replica {
 	return r.running[id]
 }
 
-// all lists the shards that run here, in order.
+// all returns the shards that run here, in order.
 func (r *replicas) all() []uint32 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Sorted(maps.Keys(r.running))
 }
 
-// stop ends a replica that is to run again later.
+// stop ends a replica that will run again later.
 func (r *replicas) stop(id uint32) error {
 	r.mu.Lock()
 	rep := r.running[id]
@@ -147,20 +147,20 @@ func (r *replicas) close() (err error) {
 	return err
 }
 
-// drop deletes a replica for good. A crash in between leaves something that finishLeaving deletes.
+// drop deletes a replica for good. finishLeaving deletes what a crash in between leaves.
 func (r *replicas) drop(id uint32) error {
-	h, known := r.book.read().Replicas[id]
+	h, known := r.identity.read().Replicas[id]
 	if !known {
 		return nil
 	}
 	h.Leaving = true
-	if err := errors.Join(r.book.hold(id, &h), r.stop(id)); err != nil {
+	if err := errors.Join(r.identity.hold(id, &h), r.stop(id)); err != nil {
 		return err
 	}
 	return r.erase(id, h)
 }
 
-// erase deletes what there is of a replica that is leaving.
+// erase deletes what remains of a replica that is leaving.
 func (r *replicas) erase(id uint32, h holding) error {
 	dir := r.path(stateDir(id, h.Replica))
 	for _, name := range []string{dir, dir + ".staged", dir + ".ready"} {
@@ -171,12 +171,12 @@ func (r *replicas) erase(id uint32, h holding) error {
 	if err := r.log.Remove(id); err != nil {
 		return err
 	}
-	return r.book.hold(id, nil)
+	return r.identity.hold(id, nil)
 }
 
 // finishLeaving deletes what a crash has left of replicas that were being deleted.
 func (r *replicas) finishLeaving() error {
-	for id, h := range r.book.read().Replicas {
+	for id, h := range r.identity.read().Replicas {
 		if h.Leaving {
 			if err := r.erase(id, h); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// What was answered is there after a restart, and goes on where it was.
+// Everything acknowledged is there after a restart, and continues where it was.
 func TestRestartKeepsTasks(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir})

@@ -19,16 +19,16 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// RestoreConfig says which backup becomes which data directory.
+// RestoreConfig says which backup to restore into which data directory.
 type RestoreConfig struct {
 	File string
-	// Dir is made, or must be empty, or have been left by a Restore that did not end.
+	// Dir is created, or must be empty or left by an unfinished Restore.
 	Dir     string
 	Name    string // of the node; "": n1
 	Version string // of the program
-	// Progress, if not nil, is told how many bytes of the backup were read, of how many: it is read twice.
+	// Progress, if not nil, is called with the number of bytes of the backup read so far, and the total: it is read twice.
 	Progress func(read, of int64)
-	// Fatal is called, at most once, when a state can't be written. The process should end at once: Restore itself may not
+	// Fatal is called, at most once, when a state can't be written. The process should exit immediately: Restore itself may not
 	// return.
 	Fatal func(error)
 }
@@ -38,13 +38,13 @@ type Restored struct {
 	Backup  Backup
 	Cluster string // the id of the new cluster
 	Node    string
-	Lost    []uint32 // shards that begin anew, empty: they were added while the backup was made
+	Lost    []uint32 // shards that start over empty: they were added during the backup
 }
 
-// restoringFile marks a directory in which Restore has begun, and has not ended.
+// restoringFile marks a directory in which Restore has begun but not completed.
 const restoringFile = "RESTORING"
 
-// mustNotBeRestoring refuses a directory that holds a part of a restored node.
+// mustNotBeRestoring refuses a directory that holds a partly restored node.
 func mustNotBeRestoring(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, restoringFile)); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -54,9 +54,9 @@ func mustNotBeRestoring(dir string) error {
 	return fmt.Errorf("a restore into %s did not end: repeat `pawl restore`, which begins it anew", dir)
 }
 
-// Restore makes a new data directory of a backup: that of the only node of a cluster, with a new id and a new epoch, so that
-// neither a node nor a claim token of before can be taken for one of it. The backup is checked whole before anything is
-// written. A directory in which Restore did not end can't be started; Restore may be repeated there.
+// Restore creates a data directory from a backup: that of the only node of a cluster, with a new id and a new epoch, so that no
+// node or claim token of the old cluster is accepted by the new one. The whole backup is checked before anything is written. A
+// directory with an unfinished Restore can't be started; Restore may be repeated there.
 func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if cfg.Name == "" {
 		cfg.Name = DefaultName
@@ -103,12 +103,12 @@ func (r *restore) run(ctx context.Context) error {
 		err = r.found()
 	}
 	if err != nil {
-		return errors.Join(err, r.clear()) // but the mark stays: what has failed must not be started as an empty node
+		return errors.Join(err, r.clear()) // but the mark stays: a failed restore must not be started as an empty node
 	}
 	return r.end()
 }
 
-// begin takes possession of the directory: from here on it is ours, and no node starts on it.
+// begin takes possession of the directory: from here on no node starts in it.
 func (r *restore) begin() error {
 	again := mustNotBeRestoring(r.cfg.Dir) != nil
 	if err := mustBeEmpty(r.cfg.Dir); err != nil && !again {
@@ -134,7 +134,7 @@ func (r *restore) begin() error {
 
 func (r *restore) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
 
-// clear deletes what an earlier Restore, or this one, has made.
+// clear deletes what an earlier Restore, or this one, has created.
 func (r *restore) clear() (err error) {
 	entries, err := os.ReadDir(r.cfg.Dir)
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *restore) clear() (err error) {
 	return err
 }
 
-// mustFit refuses when the disk has too little room for the states, of which the backup holds the rows as they are, and for
-// the server to take tasks afterwards.
+// mustFit returns an error if the disk has too little space for the states, whose rows the backup holds as they are, plus what the
+// server needs to accept tasks afterwards.
 func (r *restore) mustFit() error {
 	need := int64(DefaultMinFree)
 	for _, p := range r.Backup.Parts {
@@ -185,7 +185,7 @@ func (r *restore) stage(ctx context.Context) error {
 	return err
 }
 
-// stagedReplica is whose a state is until the number of the new node is known.
+// stagedReplica is the replica id of a state until the number of the new node is known.
 const stagedReplica = 1
 
 // open opens a state as that of the old cluster. The first replica of a shard in a directory has the plain name.
@@ -203,7 +203,7 @@ func (r *restore) found() (err error) {
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	var queues []cluster.Queue
-	for _, p := range r.Backup.Parts { // the system shard is the last: it is told of the queues of the others
+	for _, p := range r.Backup.Parts { // the system shard is last: it is told of the others' queues
 		var edit func(*store.Tx) error
 		if p.Shard == systemShard {
 			edit = func(tx *store.Tx) error { return r.editSystem(tx, queues) }
@@ -239,8 +239,8 @@ func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error,
 	return state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: replica, Shard: id})
 }
 
-// raiseEpoch makes the epoch one that no cluster ever had that grew from the same states: one that a backup was restored to
-// before would have the next, as the old one would after a recovery.
+// raiseEpoch sets an epoch that no cluster descended from the same states ever had. The next epoch would not do: a cluster restored
+// earlier from this backup would have it too, as would the old cluster after a recovery.
 func (r *restore) raiseEpoch(state *store.Store) error {
 	epoch, err := state.Epoch()
 	if err != nil {
@@ -249,7 +249,7 @@ func (r *restore) raiseEpoch(state *store.Store) error {
 	return state.SetEpoch(max(epoch, uint64(r.now().Unix())))
 }
 
-// held are the replicas of the new node, by their shards. Nobody had its number before, so these ids are new, too.
+// held returns the replicas of the new node by shard. Its number is unused, so these ids are new, too.
 func (r *restore) held() map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	for _, p := range r.Backup.Parts {
@@ -269,7 +269,7 @@ func (r *restore) end() error {
 	for id, replica := range r.held() {
 		replicas[id] = holding{Replica: replica}
 	}
-	b := &book{dir: r.cfg.Dir, id: identity{Format: identityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: newNonce(), Replicas: replicas}}
+	b := &identityStore{dir: r.cfg.Dir, id: identity{Format: identityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: newNonce(), Replicas: replicas}}
 	if err := b.save(); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// routerMap is this node's copy of the map, as the router sees it.
+// routerMap adapts this node's copy of the map to the router's interface.
 type routerMap struct{ n *Node }
 
 // Replicas implements router.Map.
@@ -61,13 +61,13 @@ func (a routerMap) Level() int {
 
 // Age implements router.Map.
 func (a routerMap) Age() time.Duration {
-	if a.n.waits.Load() {
+	if a.n.waitsForOwn.Load() {
 		return 0
 	}
 	return time.Since(time.Unix(0, a.n.heard.Load()))
 }
 
-// systemLeader is the node that leads the system shard as far as this node's replica knows; 0: none, or no replica here.
+// systemLeader returns the node that leads the system shard according to this node's replica; 0: none, or no replica here.
 func (n *Node) systemLeader() uint32 {
 	rep := n.replicas.get(systemShard)
 	if rep == nil {
@@ -77,55 +77,56 @@ func (n *Node) systemLeader() uint32 {
 	return nodeOf(leader)
 }
 
-// later is the router as the control's way to the data shards: each is made of the other.
-type later struct{ n *Node }
+// routerShards gives the control access to the data shards through the router. The two depend on each other, so it looks the router up
+// when called.
+type routerShards struct{ n *Node }
 
 // CopyQueues implements cluster.Shards.
-func (l later) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+func (l routerShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
 	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})
 	return err
 }
 
 // Spaces implements cluster.Shards.
-func (l later) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
+func (l routerShards) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
 	return broker.Spaces.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: names})
 }
 
 // PutShare implements cluster.Shards.
-func (l later) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+func (l routerShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
 	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []string{ns}}, Share: to})
 }
 
 // EraseNamespace implements cluster.Shards.
-func (l later) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
+func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
 	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: []string{ns}})
 	return err
 }
 
 // DropQueue implements cluster.Shards.
-func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
+func (l routerShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
 	_, err := broker.DropCopy.Call(ctx, l.n.router, onQueue(shard, ns, name))
 	return err
 }
 
 // KeysUntil implements cluster.Shards.
-func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
+func (l routerShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
 	return broker.KeysUntil.Call(ctx, l.n.router, onQueue(shard, ns, name))
 }
 
 // HoldsUnique implements cluster.Shards.
-func (l later) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
+func (l routerShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
 	return broker.HoldsUnique.Call(ctx, l.n.router, broker.OnSlots{OnQueue: onQueue(shard, ns, name), Slots: slots})
 }
 
 // CopyWatches implements cluster.Shards.
-func (l later) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
+func (l routerShards) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
 	_, err := l.n.watches.copy(ctx, shard, watches)
 	return err
 }
 
 // OnceUntil implements cluster.Shards.
-func (l later) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
+func (l routerShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
 	return broker.OnceUntil.Call(ctx, l.n.router, broker.OnSlots{OnQueue: onQueue(shard, ns, name), Slots: slots})
 }
 

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// While leaders die, of the schedule's home and of the shard that its tasks go to, each tick makes one task.
+// While leaders die, of the schedule's home and of its tasks' shard, each tick enqueues exactly one task.
 func TestSchedulesOutliveLeaders(t *testing.T) {
 	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestSchedulesOutliveLeaders(t *testing.T) {
 		}
 		for round := range uint32(6) {
 			pass(17 * time.Second)
-			if round == 2 { // from now on the tasks go another way than the schedule
+			if round == 2 { // from now on the tasks are in another shard than the schedule
 				w.until("the tasks go elsewhere", func() error { return sendAway(t, w.anyone()) })
 			}
 			name := w.leaderOf(1 + round%2)
@@ -57,7 +57,7 @@ func sendAway(t *testing.T, c *pawl.Client) error {
 	return err
 }
 
-// ticksAreWhole says what is wrong with the history of a schedule that nobody paused, or with its tasks.
+// ticksAreWhole returns what is wrong with the history of a schedule that was never paused, or with its tasks.
 func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 	var ticks []*admin.Tick
 	for tick, err := range admin.New(c).Schedules().History(t.Context(), "beat") {
@@ -98,7 +98,7 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 	return nil
 }
 
-// The task of a schedule belongs to the trace that its home began, also if it lies in another shard.
+// The task of a schedule belongs to the trace that its home began, even if it is in another shard.
 func TestTickIsTracedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
@@ -112,7 +112,7 @@ func TestTickIsTracedElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for sendAway(t, c) != nil { // as long as the queue is on its way to where it was sent
+		for sendAway(t, c) != nil { // while the queue is still moving
 			pass(time.Second)
 		}
 		ref, err := admin.New(c).Schedules().Trigger(t.Context(), "beat")

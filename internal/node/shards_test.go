@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A directory keeps the number of shards that it was made with, and 0 asks for just that.
+// A directory keeps its number of shards, and 0 means just that number.
 func TestDataShards(t *testing.T) {
 	for _, c := range []struct{ asked, has int }{{0, 1}, {1, 1}, {3, 3}} {
 		dir := t.TempDir()
@@ -28,7 +28,7 @@ func TestDataShards(t *testing.T) {
 	}
 }
 
-// Data shards can be added: what is there stays where it is, and new queues come to the new ones.
+// Data shards can be added: existing tasks stay where they are, and new queues use the new shards.
 func TestMoreDataShards(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir})
@@ -66,10 +66,10 @@ func TestInMemoryDataShards(t *testing.T) {
 	}
 }
 
-// dataShards is how many the cluster has.
+// dataShards returns how many the cluster has.
 func (s *server) dataShards() int { return len(s.copy.Shards()) }
 
-// enqueue adds a task and returns its id and the shard that it lies in.
+// enqueue enqueues a task and returns its id and shard.
 func enqueue(t *testing.T, c *pawl.Client, queue string) (string, uint32) {
 	t.Helper()
 	ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue(queue))
@@ -101,7 +101,7 @@ func oneQueueEach(t *testing.T, c *pawl.Client, n int) (queues pawl.Strict) {
 	return queues
 }
 
-// A claim over queues of several shards is one to its caller: in the order asked, and waiting for all of them.
+// A claim over queues of several shards is one claim to its caller: in the requested order, and waiting for all of them.
 func TestFourShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, Config{InMemory: true, DataShards: 4}).client()

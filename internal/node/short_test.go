@@ -4,8 +4,8 @@ import "testing"
 
 func init() { segmentSize = 1 << 20 }
 
-// bySameGoroutines skips a test in short runs, which make race does: the race detector sees the same goroutines in another test, which takes
-// less time or covers more. What the skipped test decides is looked at in every run that is not short.
+// bySameGoroutines skips a test in short runs, which make race does: another test, which takes less time or covers more, exercises
+// the same goroutines under the race detector. The results of the skipped test are checked in every run that is not short.
 func bySameGoroutines(t *testing.T, as string) {
 	t.Helper()
 	if testing.Short() {

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// aws is a client of the library of AWS that signs with the access key of a token.
+// aws returns a client of the AWS SDK that signs with the access key of a token.
 func (s *server) aws(id, secret string) *sqs.Client {
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
 	s.t.Cleanup(tr.CloseIdleConnections)
@@ -27,7 +27,7 @@ func (s *server) aws(id, secret string) *sqs.Client {
 		Credentials: credentials.NewStaticCredentialsProvider(id, secret, ""), RetryMaxAttempts: 1})
 }
 
-// wantCode wants a call to be refused with a code.
+// wantCode fails the test unless a call is refused with the code.
 func wantCode(t *testing.T, err error, code string) {
 	t.Helper()
 	if e, ok := errors.AsType[smithy.APIError](err); !ok || e.ErrorCode() != code {
@@ -35,7 +35,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// inAccess runs a story on a node that wants tokens, with the admin's own client.
+// inAccess runs a story on a node that requires tokens, with the admin's own client.
 func inAccess(t *testing.T, story func(t *testing.T, s *server, a admin.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
@@ -64,14 +64,14 @@ func TestSQSAccessKeys(t *testing.T) {
 		if err != nil || *made.QueueUrl != "http://localhost/000000000000/mail" {
 			t.Fatalf("create: %v, %v", made, err)
 		}
-		big := strings.Repeat("ü", 200_000) // its memory is counted
+		big := strings.Repeat("ü", 200_000) // large enough for its memory to be counted
 		if _, err := c.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: made.QueueUrl, MessageBody: &big}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := a.Access().GetToken(ctx, admin.TokenName{Name: "all"}); err != nil || got.AccessKeyID != all.AccessKeyID {
 			t.Errorf("the token is %+v, %v", got, err)
 		}
-		// Who has no access key, or another's secret.
+		// Callers without an access key, or with another's secret.
 		for code, c := range map[string]*sqs.Client{"SignatureDoesNotMatch": s.aws(all.AccessKeyID, all.SecretAccessKey+"x"), "InvalidClientTokenId": s.aws("PAWL0000000000000000", all.SecretAccessKey)} {
 			_, err := c.ListQueues(ctx, &sqs.ListQueuesInput{})
 			wantCode(t, err, code)
@@ -83,7 +83,7 @@ func TestSQSAccessKeys(t *testing.T) {
 		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Roles: []admin.Role{admin.RoleObserve}, SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
 			t.Errorf("a token for a certificate got an access key: %v", err)
 		}
-		// What a token may do, its access key may.
+		// An access key allows what its token allows.
 		less := make(admin.TokenSpec{Name: "less", Roles: []admin.Role{admin.RoleConsume}, Queues: []string{"mail"}, SQS: true})
 		limited := s.aws(less.AccessKeyID, less.SecretAccessKey)
 		if got, err := limited.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: aws.String("mail")}); err != nil || len(got.Messages) != 1 || *got.Messages[0].Body != big {
@@ -93,7 +93,7 @@ func TestSQSAccessKeys(t *testing.T) {
 		wantCode(t, err, "AccessDenied")
 		_, err = limited.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("other")})
 		wantCode(t, err, "AccessDenied")
-		// A rotated token has another access key; the one before is good for a while.
+		// A rotated token has another access key; the previous one stays valid for a while.
 		hour := time.Hour
 		next, err := a.Access().RotateToken(ctx, admin.TokenName{Name: "all"}, admin.Rotation{Overlap: &hour})
 		if err != nil || next.AccessKeyID == all.AccessKeyID || next.SecretAccessKey == "" {
@@ -143,7 +143,7 @@ func TestSQSLongPollOfARevokedToken(t *testing.T) {
 	})
 }
 
-// Nothing large is read of a caller who is not known, whichever form it speaks.
+// Nothing large is read from an unknown caller, in either protocol.
 func TestSQSReadsNoBodyOfStrangers(t *testing.T) {
 	inAccess(t, func(t *testing.T, s *server, _ admin.Client) {
 		for _, kind := range []string{"application/x-amz-json-1.0", "application/x-www-form-urlencoded"} {
@@ -156,20 +156,20 @@ func TestSQSReadsNoBodyOfStrangers(t *testing.T) {
 			r.Header.Set("Content-Type", kind)
 			r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=NOBODY/%s/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=0", time.Now().UTC().Format("20060102")))
 			r.Header.Set("X-Amz-Date", time.Now().UTC().Format("20060102T150405Z"))
-			if resp, err := s.sqs().Do(r); err == nil { // else the connection ended while the body was still sent
+			if resp, err := s.sqs().Do(r); err == nil { // otherwise the connection ended while the body was still being sent
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusForbidden {
 					t.Errorf("%s: %d", kind, resp.StatusCode)
 				}
 			}
-			if read := 1<<20 - body.left; read > 600_000 { // net/http reads a part, so that the connection may be used again
+			if read := 1<<20 - body.left; read > 600_000 { // net/http reads a part, so that the connection can be reused
 				t.Errorf("%s: %d bytes of a stranger were read", kind, read)
 			}
 		}
 	})
 }
 
-// counted is a body that counts what is read of it.
+// counted is a body that counts how much of it is read.
 type counted struct{ left int64 }
 
 func (c *counted) Read(b []byte) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// inFIFO runs a story with a FIFO queue f.fifo whose messages are hidden for 30 s.
+// inFIFO runs a story with a FIFO queue f.fifo and a visibility timeout of 30 s.
 func inFIFO(t *testing.T, attributes string, story func(t *testing.T, c *sqsClient)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -20,7 +20,7 @@ func inFIFO(t *testing.T, attributes string, story func(t *testing.T, c *sqsClie
 	})
 }
 
-// put sends a message whose body is its group and deduplication id, such as "g1-1".
+// put sends a message whose body is its group and deduplication ID, such as "g1-1".
 func (c *sqsClient) put(body string) sqsAnswer {
 	c.t.Helper()
 	group, _, _ := strings.Cut(body, "-")
@@ -51,7 +51,7 @@ func TestSQSFIFOGroups(t *testing.T) {
 		c.delete("f.fifo", got[4].ReceiptHandle)
 		again := c.receives("f.fifo", 0, "g1-2", "g1-3", "g1-4")
 		c.delete("f.fifo", again[0].ReceiptHandle)
-		c.delete("f.fifo", again[0].ReceiptHandle) // twice is no error
+		c.delete("f.fifo", again[0].ReceiptHandle) // repeating it is no error
 		time.Sleep(31 * time.Second)
 		late := func(when, handle string) {
 			t.Helper()
@@ -89,14 +89,14 @@ func TestSQSFIFODeduplication(t *testing.T) {
 			t.Error("after 5 minutes the id still stands for the first message")
 		}
 		c.does("PurgeQueue", `{"QueueUrl":"f.fifo"}`)
-		send("c", "g", "1") // a purge forgets the ids
+		send("c", "g", "1") // a purge forgets the IDs
 		c.receives("f.fifo", 0, "c")
 	})
 	inFIFO(t, `,"ContentBasedDeduplication":"true","DeduplicationScope":"messageGroup"`, func(t *testing.T, c *sqsClient) {
 		for _, group := range []string{"g", "g", "h"} {
 			c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":"same","MessageGroupId":%q}`, group))
 		}
-		c.receives("f.fifo", 0, "same", "same") // one of each group
+		c.receives("f.fifo", 0, "same", "same") // one per group
 	})
 }
 
@@ -119,7 +119,7 @@ func TestSQSFIFOReceiveAttempt(t *testing.T) {
 		if other := receive("b"); len(other) != 0 {
 			t.Errorf("another attempt got %q", other)
 		}
-		time.Sleep(20 * time.Second) // hidden anew by the repeat
+		time.Sleep(20 * time.Second) // hidden again by the retry
 		c.receives("f.fifo", 0)
 		time.Sleep(11 * time.Second)
 		if got := receive("c"); len(got) != 2 {
@@ -161,7 +161,7 @@ func TestSQSFIFORefusals(t *testing.T) {
 	})
 }
 
-// A message of a FIFO queue that was received too often goes to its dead-letter queue, and those behind it come next.
+// A message of a FIFO queue that was received too often goes to the dead-letter queue, and those behind it follow in the queue.
 func TestSQSFIFORedrive(t *testing.T) {
 	inFIFO(t, "", func(t *testing.T, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"d.fifo","Attributes":{"FifoQueue":"true"}}`)
@@ -191,7 +191,7 @@ func (c *sqsClient) die(queue string, bodies ...string) {
 
 const deadARN = "arn:aws:sqs:us-east-1:000000000000:dead"
 
-// list is the move tasks of the queue dead.
+// moves returns the move tasks of the queue dead.
 func (c *sqsClient) moves() (all []sqsMove) {
 	c.t.Helper()
 	var a struct{ Results []sqsMove }
@@ -212,7 +212,7 @@ func TestSQSMoveTasks(t *testing.T) {
 	inSQS(t, func(t *testing.T, _ *server, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"dead"}`)
 		c.does("CreateQueue", `{"QueueName":"p"}`)
-		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "InvalidParameterValue", 400) // nobody's dead-letter queue
+		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "InvalidParameterValue", 400) // it is no queue's dead-letter queue
 		c.die("q", "a", "b")
 		c.die("p", "c")
 		for _, r := range []struct {
@@ -249,7 +249,7 @@ func TestSQSMoveTasks(t *testing.T) {
 	})
 }
 
-// A move task with a rate runs for a while: no other may begin meanwhile, and it can be cancelled.
+// A move task with a rate runs for a while: no other may start meanwhile, and it can be cancelled.
 func TestSQSMoveTaskIsCancelled(t *testing.T) {
 	inSQS(t, func(t *testing.T, _ *server, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"dead"}`)
@@ -312,7 +312,7 @@ func TestSQSPermissions(t *testing.T) {
 	})
 }
 
-// Which queues may have a queue as their dead-letter queue, its RedriveAllowPolicy says.
+// RedriveAllowPolicy decides which queues may have a queue as their dead-letter queue.
 func TestSQSRedriveAllowPolicy(t *testing.T) {
 	inSQS(t, func(t *testing.T, _ *server, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"dead"}`)

@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// sqsClient speaks the JSON form of SQS.
+// sqsClient speaks the JSON protocol of SQS.
 type sqsClient struct {
 	t *testing.T
 	http.Client
@@ -25,8 +25,8 @@ type sqsClient struct {
 
 func (s *server) sqs() *sqsClient {
 	c := &sqsClient{t: s.t}
-	// A connection for each call: net/http ends its look at an idle connection with a deadline in the past, and a pipe of bufconn may let
-	// that time out the next read.
+	// One connection per call: net/http interrupts its read of an idle connection with a deadline in the past, which may also make
+	// the next read of a bufconn pipe time out.
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
 	c.Transport = tr
 	s.t.Cleanup(tr.CloseIdleConnections)
@@ -82,7 +82,7 @@ func (c *sqsClient) call(action, body string) (a sqsAnswer) {
 	return a
 }
 
-// does wants the call to be served.
+// does fails the test unless the call succeeds.
 func (c *sqsClient) does(action, body string) sqsAnswer {
 	c.t.Helper()
 	a := c.call(action, body)
@@ -92,7 +92,7 @@ func (c *sqsClient) does(action, body string) sqsAnswer {
 	return a
 }
 
-// refused wants the call to be refused with a code of Query.
+// refused fails the test unless the call fails with a Query code.
 func (c *sqsClient) refused(action, body, code string, status int) {
 	c.t.Helper()
 	if a := c.call(action, body); a.status != status || a.queryError != code+";Sender" {
@@ -100,7 +100,7 @@ func (c *sqsClient) refused(action, body, code string, status int) {
 	}
 }
 
-// receives wants the bodies, in their order.
+// receives fails the test unless the bodies are received in this order.
 func (c *sqsClient) receives(queue string, wait int, bodies ...string) (got []sqsMessage) {
 	c.t.Helper()
 	got = c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":%q,"MaxNumberOfMessages":10,"WaitTimeSeconds":%d,"AttributeNames":["All"]}`, queue, wait)).Messages
@@ -124,7 +124,7 @@ func (c *sqsClient) delete(queue, handle string) {
 	c.does("DeleteMessage", fmt.Sprintf(`{"QueueUrl":%q,"ReceiptHandle":%q}`, queue, handle))
 }
 
-// inSQS runs a story on a node with the door, in fake time, with a queue q whose messages are hidden for 30 s.
+// inSQS runs a story on a node that serves SQS, in fake time, with a queue q and a visibility timeout of 30 s.
 func inSQS(t *testing.T, story func(t *testing.T, s *server, c *sqsClient)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, SQS: true})
@@ -159,8 +159,8 @@ func TestSQSVisibility(t *testing.T) {
 		c.hide("q", third.ReceiptHandle, 0)
 		fourth := c.receives("q", 0, "a")[0]
 		time.Sleep(31 * time.Second)
-		c.delete("q", first.ReceiptHandle)    // nor while the message waits
-		c.hide("q", fourth.ReceiptHandle, 60) // its timeout has ended, and it is the latest
+		c.delete("q", first.ReceiptHandle)    // nor while the message is waiting
+		c.hide("q", fourth.ReceiptHandle, 60) // its timeout has ended, but it is the latest
 		time.Sleep(59 * time.Second)
 		c.receives("q", 0)
 		time.Sleep(2 * time.Second)
@@ -170,7 +170,7 @@ func TestSQSVisibility(t *testing.T) {
 		c.delete("q", fifth.ReceiptHandle)
 		c.receives("q", 20)
 		c.refused("ChangeMessageVisibility", fmt.Sprintf(`{"QueueUrl":"q","ReceiptHandle":%q,"VisibilityTimeout":5}`, fifth.ReceiptHandle), "InvalidParameterValue", 400)
-		// In a batch the service answers by another code, which clients drop.
+		// In a batch the error has another code, which clients drop.
 		late := c.does("ChangeMessageVisibilityBatch", fmt.Sprintf(`{"QueueUrl":"q","Entries":[{"Id":"a","ReceiptHandle":%q,"VisibilityTimeout":5}]}`, fifth.ReceiptHandle))
 		if len(late.Failed) != 1 || late.Failed[0].Code != "ReceiptHandleIsInvalid" {
 			t.Errorf("a late change in a batch: %s", late.raw)
@@ -213,7 +213,7 @@ func TestSQSAndSDKShareTasks(t *testing.T) {
 		if got, err := client.Task(t.Context(), sent.ID); err != nil || got.State != pawltype.StateSucceeded {
 			t.Errorf("the task is %v, %v, want succeeded", got, err)
 		}
-		// Celery's envelope shows the name of its task.
+		// Celery's envelope contains the name of its task.
 		id := c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"eyJoZWFkZXJzIjp7InRhc2siOiJ0YXNrcy5hZGQifX0="}`).MessageId
 		if got, err := client.Task(t.Context(), id); err != nil || got.Type != "tasks.add" {
 			t.Errorf("the task of Celery's message is %+v, %v, want the type tasks.add", got, err)
@@ -254,11 +254,11 @@ func TestSQSRefusals(t *testing.T) {
 		c.refused("PurgeQueue", `{"QueueUrl":"q"}`, ns+"PurgeQueueInProgress", http.StatusForbidden)
 		time.Sleep(time.Minute)
 		c.does("PurgeQueue", `{"QueueUrl":"q"}`)
-		// A handle is good for its own queue only.
+		// A handle is valid for its own queue only.
 		c.does("CreateQueue", `{"QueueName":"other"}`)
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`)
 		c.refused("DeleteMessage", fmt.Sprintf(`{"QueueUrl":"other","ReceiptHandle":%q}`, c.receives("q", 0, "a")[0].ReceiptHandle), "ReceiptHandleIsInvalid", 400)
-		// Neither what is claimed nor what is delayed keeps a queue from being deleted.
+		// Neither claimed nor delayed messages keep a queue from being deleted.
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"b","DelaySeconds":900}`)
 		c.does("DeleteQueue", `{"QueueUrl":"q"}`)
 		c.refused("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`, ns+"NonExistentQueue", 400)
@@ -273,7 +273,7 @@ func TestSQSQuery(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set("X-Amz-Target", "AmazonSQSv20121105.SendMessage") // a client sends it with forms
+			r.Header.Set("X-Amz-Target", "AmazonSQSv20121105.SendMessage") // some clients send it with forms
 			resp, err := c.Do(r)
 			if err != nil {
 				t.Fatal(err)
@@ -298,7 +298,7 @@ func TestSQSQuery(t *testing.T) {
 	})
 }
 
-// TestSQSIsOffUnlessWanted: nothing of the door is there without its flag.
+// TestSQSIsOffUnlessWanted: without the flag nothing of SQS is served.
 func TestSQSIsOffUnlessWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true})
@@ -318,7 +318,7 @@ func TestSQSIsOffUnlessWanted(t *testing.T) {
 	})
 }
 
-// TestSQSWantsTokens: while calls need a token, one that shows neither a signature nor a token is refused.
+// TestSQSWantsTokens: while calls need a token, a call with neither a signature nor a token is refused.
 func TestSQSWantsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, SQS: true, Tokens: TokensAlways})

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// statsFile is where the statistics lie in the data directory.
+	// statsFile is the name of the statistics in the data directory.
 	statsFile = "stats"
-	// statsEvery is how often they are written. What was counted since is lost if the process dies.
+	// statsEvery is how often they are written. If the process dies, what was counted since is lost.
 	statsEvery = 5 * time.Minute
 	// maxStatsFile bounds what is read back: far more than is written.
 	maxStatsFile = 256 << 20
 )
 
-// openStats takes over what was counted before the last stop. They are worth no more than a line in the log: nothing is decided by
-// them. They are written at the end, when nothing is counted any more.
+// openStats loads what was counted before the last stop. A failure is only logged, since nothing is decided by the statistics. They
+// are written at the end, when nothing is counted any more.
 func (n *Node) openStats() error {
 	n.stats = stats.New(time.Now())
 	if n.cfg.InMemory {
@@ -41,14 +41,14 @@ func (n *Node) loadStats() error {
 	if info.Size() > maxStatsFile {
 		return stats.ErrFormat
 	}
-	file, err := os.ReadFile(path) // #nosec G304 -- of the data directory
+	file, err := os.ReadFile(path) // #nosec G304 -- in the data directory
 	if err != nil {
 		return err
 	}
 	return n.stats.Load(file, time.Now())
 }
 
-// saveStats writes the statistics now and then.
+// saveStats writes the statistics periodically.
 func (n *Node) saveStats(ctx context.Context) {
 	tick := time.NewTicker(statsEvery)
 	defer tick.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// What was counted is there again after a stop; a file that is damaged is worth a line in the log, and no more.
+// Statistics survive a restart; a damaged file only causes a line in the log.
 func TestStatsSurvive(t *testing.T) {
 	dir, log := t.TempDir(), &bytes.Buffer{}
 	open := func() *Node {

@@ -11,15 +11,15 @@ import (
 	"github.com/pawlq/pawl/claims"
 )
 
-// A node that is stopped before it has begun to serve has not failed.
+// A node that is stopped before it has started to serve has not failed.
 func TestStopAtOnce(t *testing.T) {
 	for range 5 {
 		start(t, Config{InMemory: true}).end()
 	}
 }
 
-// Stop ends every goroutine, or the bubble would complain: of shards on disk and in memory, of a connection with a
-// claim that waits, and of what passes time and archives.
+// Stop ends every goroutine, or the bubble would complain: of shards on disk and in memory, of a connection with a waiting claim,
+// and of the loops that advance time and archive.
 func TestStopEndsEverything(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -40,7 +40,7 @@ func TestStopEndsEverything(t *testing.T) {
 					_, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail", "other"}, Wait: time.Minute})
 					answered <- err
 				}()
-				pass(time.Second) // it waits by now
+				pass(time.Second) // it is waiting by now
 				begin := time.Now()
 				s.end()
 				if err := <-answered; err != nil {
@@ -49,7 +49,7 @@ func TestStopEndsEverything(t *testing.T) {
 				if took := time.Since(begin); took > 5*time.Second {
 					t.Errorf("stop took %s", took)
 				}
-				s.end() // again, which changes nothing
+				s.end() // a second call changes nothing
 				if err := client.Close(); err != nil {
 					t.Error(err)
 				}
@@ -58,7 +58,7 @@ func TestStopEndsEverything(t *testing.T) {
 	}
 }
 
-// A start that fails halfway gives everything back: goroutines, which the bubble would miss, and the directory.
+// A failed start releases everything: goroutines, which the bubble would detect, and the directory.
 func TestFailedStartGivesEverythingBack(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 3}).end()

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// tables is this node's replica of the system shard, as the cluster package sees it. A node without one has none to ask.
+// tables adapts this node's replica of the system shard to the cluster package's interface. On a node without one every call fails.
 type tables struct{ of *replicas }
 
 func (t tables) shard() (*shard.Shard, error) {
@@ -39,21 +39,21 @@ func (t tables) View(ctx context.Context, fn func(store.Reader) error) error {
 	return err
 }
 
-// system is the calls that run where the system shard is led.
+// system has the calls that run where the system shard is led.
 type system struct {
-	join    func(context.Context, cluster.JoinRequest) (cluster.Joined, error)
-	present func(context.Context, cluster.Presence) (cluster.Node, error)
-	changes func(context.Context, changesArgs) (cluster.Delta, error)
-	shards  func(context.Context, countArgs) (struct{}, error)
+	join     func(context.Context, cluster.JoinRequest) (cluster.Joined, error)
+	announce func(context.Context, cluster.Presence) (cluster.Node, error)
+	changes  func(context.Context, changesArgs) (cluster.Delta, error)
+	shards   func(context.Context, countArgs) (struct{}, error)
 }
 
-// addShards makes the data shards total many.
+// addShards raises the number of data shards to total.
 func (s *system) addShards(ctx context.Context, by task.Author, total int) error {
 	_, err := s.shards(ctx, countArgs{total, by})
 	return err
 }
 
-// callChanges is the name under which other nodes ask for changes.
+// callChanges is the name of the call by which other nodes ask for changes.
 const callChanges = "shard.changes"
 
 // changesArgs are the arguments of Control.Changes.
@@ -65,8 +65,8 @@ type changesArgs struct {
 
 func newSystem(r *router.Router, c *cluster.Control) *system {
 	return &system{
-		join:    router.OnSystem(r, "join", true, c.Join),
-		present: router.OnSystem(r, "present", true, c.Hello),
+		join:     router.OnSystem(r, "join", true, c.Join),
+		announce: router.OnSystem(r, "present", true, c.Hello),
 		changes: router.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
 			return c.Changes(ctx, a.After, a.Report, a.Wait)
 		}),

@@ -19,8 +19,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// twoShards is three nodes with two data shards, whose leaders crash, and one client that was told of all nodes. Data shard 2 can be
-// left without a leader while everything else goes on.
+// twoShards is three nodes with two data shards, whose leaders crash, and a client with the addresses of all nodes. Data shard 2
+// can be left without a leader while everything else continues.
 type twoShards struct {
 	*network
 	dirs   map[string]string
@@ -33,7 +33,7 @@ func newTwoShards(t *testing.T) *twoShards {
 	w.dirs = w.grow()
 	for _, s := range w.nodes { // for the shard that is about to be added
 		plain := s.replicas.link
-		s.replicas.link = func(id uint32) shard.Transport { return gag{plain(id), id, &w.muted} }
+		s.replicas.link = func(id uint32) shard.Transport { return partition{plain(id), id, &w.muted} }
 	}
 	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler), RetryFor: 5 * time.Minute}) // longer than any shard is without a leader
 	if err != nil {
@@ -45,30 +45,30 @@ func newTwoShards(t *testing.T) *twoShards {
 	return w
 }
 
-// gag keeps the replicas of shard 2 from hearing each other, as long as it is shut. A node that was restarted speaks, but two of three
-// don't.
-type gag struct {
+// partition keeps the replicas of shard 2 from reaching each other while it is shut. A restarted node is not gagged, but the other two
+// are.
+type partition struct {
 	shard.Transport
 	id   uint32
 	shut *atomic.Bool
 }
 
-func (g gag) silent() bool { return g.id == 2 && g.shut.Load() }
+func (g partition) silent() bool { return g.id == 2 && g.shut.Load() }
 
-func (g gag) Send(ms []*pb.Message) {
+func (g partition) Send(ms []*pb.Message) {
 	if !g.silent() {
 		g.Transport.Send(ms)
 	}
 }
 
-func (g gag) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+func (g partition) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
 	if g.silent() {
 		return errors.New("nobody hears it")
 	}
 	return g.Transport.SendSnapshot(ctx, m, body)
 }
 
-// place makes a queue that lies in the shards, in equal parts.
+// place creates a queue spread over the shards in equal parts.
 func (w *twoShards) place(queue string, settings admin.QueueSettings, shards ...int) {
 	w.t.Helper()
 	if _, err := admin.New(w.client).Queues().Put(w.t.Context(), queue, settings); err != nil {
@@ -91,7 +91,7 @@ func (w *twoShards) place(queue string, settings admin.QueueSettings, shards ...
 	})
 }
 
-// crashLeader takes the leader of a shard away for a while, and brings it back when during has returned.
+// crashLeader takes the leader of a shard down, and restarts it when during has returned.
 func (w *twoShards) crashLeader(shard uint32, during func()) {
 	w.t.Helper()
 	name := w.leaderOf(shard)
@@ -101,8 +101,8 @@ func (w *twoShards) crashLeader(shard uint32, during func()) {
 	w.start(name, w.dirs[name])
 }
 
-// mute leaves shard 2 without a leader. It works once, before any node has crashed.
-func (w *twoShards) mute() {
+// loseShard2 leaves shard 2 without a leader. It works once, before any node has crashed.
+func (w *twoShards) loseShard2() {
 	w.t.Helper()
 	w.muted.Store(true)
 	w.until("shard 2 has no leader", func() error {
@@ -113,8 +113,8 @@ func (w *twoShards) mute() {
 	})
 }
 
-// unmute lets shard 2 elect a leader, if it has had none since mute.
-func (w *twoShards) unmute() {
+// healShard2 lets shard 2 elect a leader again after loseShard2.
+func (w *twoShards) healShard2() {
 	w.t.Helper()
 	if w.led(2) {
 		w.t.Error("shard 2 has a leader, and should have none")
@@ -134,7 +134,7 @@ func (w *twoShards) led(shard uint32) bool {
 	return false
 }
 
-// sound wants all replicas to hold the same, and all of it to agree.
+// sound fails the test unless all replicas have the same, consistent state.
 func (w *twoShards) sound() {
 	w.t.Helper()
 	w.until("three voters each", w.replicated(3))
@@ -146,7 +146,7 @@ func (w *twoShards) sound() {
 	}
 }
 
-// tasks are all of a queue, with their attempts.
+// tasks returns all tasks of a queue, with their attempts.
 func (w *twoShards) tasks(queue string) (all []*pawltype.Task) {
 	w.t.Helper()
 	for info, err := range admin.New(w.client).Tasks().List(w.t.Context(), admin.Filter{Queue: queue}) {
@@ -161,7 +161,7 @@ func (w *twoShards) tasks(queue string) (all []*pawltype.Task) {
 	return all
 }
 
-// ended says which task of a queue has not.
+// ended returns a condition: all tasks of a queue have ended.
 func (w *twoShards) ended(queue string) func() error {
 	return func() error {
 		q, err := admin.New(w.client).Queues().Get(w.t.Context(), queue)
@@ -172,7 +172,7 @@ func (w *twoShards) ended(queue string) func() error {
 	}
 }
 
-// inTheEnd waits for something that takes a while to come true, and is dear to ask for.
+// inTheEnd waits for a condition that takes a while and is expensive to check.
 func (w *twoShards) inTheEnd(what string, is func() error) {
 	w.t.Helper()
 	w.within(3*time.Minute, 2*time.Second, what, is)

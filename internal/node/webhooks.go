@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// webhooks sends from this node: it is the gateway.Webhooks.
+// webhooks is the gateway.Webhooks: it sends from this node.
 type webhooks struct {
 	*webhook.Sender // it checks addresses
 	test            func(context.Context, cluster.WebhookName) (cluster.Delivery, error)
@@ -29,7 +29,7 @@ func (w *webhooks) TestWebhook(ctx context.Context, by task.Author, ns, name str
 	return w.test(ctx, cluster.WebhookName{Namespace: ns, Name: name, By: by})
 }
 
-// meterArgs say which queues' ready tasks are wanted.
+// meterArgs say which queues' ready tasks to count.
 type meterArgs struct {
 	Namespace string
 	Patterns  []string
@@ -53,7 +53,7 @@ func newWatches(r *router.Router, b *broker.Broker) *watches {
 	}
 }
 
-// depths adds up what the shards say of queues.
+// depths adds up the shards' counts for queues.
 func (n *Node) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
 	at := map[string]int{}
 	now := store.TimeOf(time.Now())
@@ -78,8 +78,8 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 	return all, missing
 }
 
-// openPost makes what sends notices.
-func (n *Node) openPost() {
+// openWebhooks creates what sends notifications.
+func (n *Node) openWebhooks() {
 	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
 	n.watches = newWatches(n.router, n.broker)
 	n.dispatcher = cluster.NewDispatcher(cluster.DispatcherConfig{Control: n.control, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})

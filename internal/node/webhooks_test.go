@@ -24,19 +24,19 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// receiver is another program, which is told of things: a server in memory, by the paths of its webhooks.
+// receiver is a program that webhooks call: an in-memory server, with a path for each webhook.
 type receiver struct {
 	pipe *bufconn.Listener
 
 	mu      sync.Mutex
 	got     []notice
-	secrets map[string][]string // by path; the signature of each must be there
+	secrets map[string][]string // by path; each must have signed
 	answer  func(path string, n int) int
-	asked   map[string]int // requests, by path
+	asked   map[string]int // requests by path
 	bad     []string
 }
 
-// notice is one that was taken.
+// notice is a notification that was accepted.
 type notice struct {
 	ID, Path string
 	At       time.Time
@@ -60,7 +60,7 @@ type notice struct {
 	}
 }
 
-// newReceiver starts one that takes everything. It must be made within the bubble of the test.
+// newReceiver starts a receiver that accepts everything. It must be called within the bubble of the test.
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{pipe: bufconn.Listen(64 << 10), secrets: map[string][]string{}, asked: map[string]int{}}
 	srv := &http.Server{Handler: r}
@@ -107,7 +107,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// answers has requests answered with a status; 0: as if nothing was said.
+// answers sets the status of responses; 0: the default.
 func (r *receiver) answers(fn func(path string, n int) int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,8 @@ func (r *receiver) knows(path string, secrets ...string) {
 	r.secrets[path] = secrets
 }
 
-// told are the notices of a kind that a path has taken, each once, however often it came, and how many things they tell of.
+// told returns the accepted notifications of a kind for a path, each once, however often it was delivered, and the sum of their
+// counts.
 func (r *receiver) told(path, kind string) (notices []notice, count int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +143,7 @@ func (r *receiver) check(t *testing.T) {
 	}
 }
 
-// hook makes a webhook for a path of the receiver.
+// hook creates a webhook for a path of the receiver.
 func (w *network) hook(path string, spec admin.WebhookSpec) *admin.NewWebhook {
 	w.t.Helper()
 	spec.URL = "http://receiver.test" + path
@@ -157,7 +158,7 @@ func (w *network) hook(path string, spec admin.WebhookSpec) *admin.NewWebhook {
 	return made
 }
 
-// die makes so many dead letters in a queue.
+// die creates n dead letters in a queue.
 func (w *network) die(queue string, n int) {
 	w.t.Helper()
 	for range n {
@@ -165,7 +166,7 @@ func (w *network) die(queue string, n int) {
 	}
 }
 
-// fail lets a task of a queue end with an error.
+// fail makes a task of a queue end with an error.
 func (w *network) fail(queue string, how error) {
 	w.t.Helper()
 	w.until("a task", func() error {
@@ -182,7 +183,7 @@ func (w *network) fail(queue string, how error) {
 	})
 }
 
-// Each dead letter is told of, whichever leader dies between death and delivery.
+// Every dead letter is reported, whichever leader dies between death and delivery.
 func TestWebhooksOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -196,7 +197,7 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 		w.die("mail-1", 3)
 		w.die("sms", 2)
 		first := w.leaderOf(1)
-		w.crash(first) // what it has gathered is in the others' rows, too
+		w.crash(first) // what it has collected is in the others' rows, too
 		w.die("mail-1", 4)
 		w.start(first, dirs[first], "n1", "n2", "n3")
 		w.until("three voters each", w.replicated(3))
@@ -204,7 +205,7 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 		w.die("mail-1", 5)
 		pass(6 * time.Second)
 		second := w.leaderOf(systemShard)
-		w.crash(second) // perhaps with notices on their way
+		w.crash(second) // perhaps with notifications on their way
 		w.die("mail-2", 6)
 		w.start(second, dirs[second], "n1", "n2", "n3")
 		w.within(3*time.Minute, time.Second, "all is told", func() error {
@@ -239,7 +240,7 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 	})
 }
 
-// What is not a death is told of by the same way: breakers, tasks that nobody can read, schedules that missed their time.
+// Everything but deaths is reported the same way: breakers, poisoned tasks, schedules that missed their time.
 func TestWebhooksTellOfAllKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -290,7 +291,7 @@ func TestWebhooksTellOfAllKinds(t *testing.T) {
 	})
 }
 
-// A receiver that is down for an hour is told of everything when it is back, by few notices, and one that answers hears nothing of that.
+// A receiver that is down for an hour gets everything once it is back, in few notifications, and a working one is not affected.
 func TestReceiverDownForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -308,7 +309,7 @@ func TestReceiverDownForAnHour(t *testing.T) {
 			w.die("mail", 2)
 			w.die("sms", 1)
 			w.sleep(270 * time.Second)
-			pass(31 * time.Second) // in which shards look at their clocks
+			pass(31 * time.Second) // in which shards check their clocks
 		}
 		if notices, n := w.hooks.told("/up", "task.dead"); n != 36 || len(notices) != 24 {
 			t.Errorf("the one that is up was told of %d dead letters by %d notices", n, len(notices))
@@ -335,7 +336,7 @@ func TestReceiverDownForAnHour(t *testing.T) {
 	})
 }
 
-// One that hangs, or is gone, holds up no other.
+// A receiver that hangs, or is gone, delays no other.
 func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -393,7 +394,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A queue over a threshold is told of once, and once when it is under it again, whoever leads.
+// A queue over a threshold is reported once, and once when it is under it again, whoever leads.
 func TestThresholds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -437,7 +438,7 @@ func TestThresholds(t *testing.T) {
 		told("/slow", 1, 0)
 		drain(1)
 		pass(15 * time.Second)
-		told("/deep", 1, 0) // 5 are not under it yet
+		told("/deep", 1, 0) // 5 is not under it yet
 		drain(1)
 		pass(15 * time.Second)
 		told("/deep", 1, 1)
@@ -446,7 +447,7 @@ func TestThresholds(t *testing.T) {
 		told("/deep", 2, 1)
 		drain(7)
 		pass(15 * time.Second)
-		told("/deep", 2, 1) // it was told of that less than a minute ago
+		told("/deep", 2, 1) // the last notification was less than a minute ago
 		pass(time.Minute)
 		told("/deep", 2, 2)
 		told("/slow", 1, 0)
@@ -454,7 +455,8 @@ func TestThresholds(t *testing.T) {
 	})
 }
 
-// What waits for a webhook that is paused comes when it is resumed; secrets that overlap both sign; what is removed is told nothing more.
+// Notifications of a paused webhook are delivered when it is resumed; during an overlap both secrets sign; a removed webhook gets
+// nothing more.
 func TestSteeringWebhooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
@@ -485,14 +487,14 @@ func TestSteeringWebhooks(t *testing.T) {
 		if _, n := w.hooks.told("/a", "task.dead"); n != 2 {
 			t.Errorf("resumed, it was told of %d", n)
 		}
-		w.die("mail", 1) // is in the rest after the last
+		w.die("mail", 1) // within the pause after the last one
 		if _, _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b", Queues: []string{"sms"}}); err != nil {
 			t.Fatal(err)
 		}
 		w.hooks.knows("/b", fresh.Secret)
 		w.die("sms", 1)
 		w.die("mail", 1)
-		pass(75 * time.Second) // until the rest is over, and some more
+		pass(75 * time.Second) // until the pause is over, and some more
 		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
 			t.Errorf("with another address and queue it was told of %d", n)
 		}

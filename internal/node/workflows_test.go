@@ -20,8 +20,8 @@ const (
 	chainSteps = 5
 )
 
-// Whichever leaders die, and while the home of groups has none, each step of a chain is born once with its parent's result, each end of
-// a member counts once, and each group enqueues what it has to once.
+// Whichever leaders die, and while the home of groups has none, each step of a chain is enqueued once with its parent's result,
+// each member's end counts once, and each group enqueues its callbacks once.
 func TestWorkflowsOutliveLeaders(t *testing.T) {
 	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 		f := &flows{twoShards: w}
 		ctx, stop := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
-		for _, queue := range []string{"one", "two"} { // one each, so that a shard without a leader is waited for by nobody else
+		for _, queue := range []string{"one", "two"} { // one each, so that a worker waiting for a shard without a leader delays no other
 			cfg := pawl.WorkerConfig{Queues: pawl.Strict{queue}, Concurrency: 8, Name: queue, Logger: slog.New(slog.DiscardHandler)}
 			worker := pawl.NewWorker(w.client, flowMux(), cfg)
 			workers.Go(func() {
@@ -41,14 +41,14 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 				}
 			})
 		}
-		// Members end in shard 1, and its leader dies, while their group's home, shard 2, has no leader. Nothing else happens there: it is
-		// the next leader of shard 1 that has to tell, by itself.
+		// Members end in shard 1, and its leader dies, while their group's home, shard 2, has no leader. Nothing else happens
+		// there: the next leader of shard 1 must report by itself.
 		lonely := f.startLonelyGroup()
-		w.mute()
+		w.loseShard2()
 		w.inTheEnd("the members in shard 1 have ended", f.ended("one"))
 		w.crashLeader(1, func() {})
 		pass(5 * time.Second)
-		w.unmute()
+		w.healShard2()
 		w.inTheEnd("their group is complete", func() error { return f.complete(lonely, pawltype.GroupCounts{Members: 5, Succeeded: 5}) })
 
 		var cancels sync.WaitGroup
@@ -74,7 +74,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 	})
 }
 
-// flows is what was begun.
+// flows is what was started.
 type flows struct {
 	*twoShards
 	roots     []string
@@ -82,8 +82,8 @@ type flows struct {
 	cancelled []string
 }
 
-// flowMux does steps, each of which adds its number to what its parent has come to; members, of which some die; and tasks that run
-// until they are cancelled. One in three fails at first.
+// flowMux handles steps, each of which adds its number to its parent's result; members, of which some die; and tasks that run until
+// they are cancelled. One in three fails at first.
 func flowMux() *pawl.Mux {
 	mux := pawl.NewMux()
 	mux.Use(func(next pawl.Handler) pawl.Handler {
@@ -111,7 +111,7 @@ func flowMux() *pawl.Mux {
 	return mux
 }
 
-// startChain enqueues a chain whose steps lie in the one shard and the other by turns.
+// startChain enqueues a chain whose steps alternate between the shards.
 func (f *flows) startChain(n int) {
 	f.t.Helper()
 	queue := func(step int) pawl.Option { return pawl.Queue([]string{"one", "two"}[(n+step)%2]) }
@@ -127,7 +127,7 @@ func (f *flows) startChain(n int) {
 	f.roots = append(f.roots, ref.ID)
 }
 
-// startLonelyGroup makes a group whose home is shard 2, with one member there and four that lie in shard 1.
+// startLonelyGroup creates a group whose home is shard 2, with one member there and four in shard 1.
 func (f *flows) startLonelyGroup() string {
 	f.t.Helper()
 	var g pawl.GroupSpec
@@ -141,7 +141,7 @@ func (f *flows) startLonelyGroup() string {
 	return made.ID
 }
 
-// startGroup makes a group whose home is shard 2, with members in both: one dies, two are followed by another in the other shard.
+// startGroup creates a group whose home is shard 2, with members in both: one dies, two have a follow-up task in the other shard.
 func (f *flows) startGroup() {
 	f.t.Helper()
 	item := func(typ, queue string, more ...pawl.Option) pawl.Item {
@@ -160,7 +160,7 @@ func (f *flows) startGroup() {
 	f.groups = append(f.groups, g.ID)
 }
 
-// startSlowGroup makes one whose members don't end by themselves: two run, in one shard each, others wait.
+// startSlowGroup creates a group whose members don't end by themselves: two run, one in each shard, others wait.
 func (f *flows) startSlowGroup() string {
 	f.t.Helper()
 	g := pawl.GroupSpec{OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "done"}}}
@@ -184,7 +184,7 @@ func (f *flows) cancel(id string) {
 	}
 }
 
-// complete says whether a group has ended with such counts, and has enqueued what it had to.
+// complete returns an error unless a group has ended with the given counts, and has enqueued its callbacks.
 func (f *flows) complete(id string, want pawltype.GroupCounts) error {
 	g, err := f.client.Group(f.t.Context(), id)
 	if err != nil {
@@ -201,7 +201,7 @@ func (f *flows) complete(id string, want pawltype.GroupCounts) error {
 	return nil
 }
 
-// wholeGroups says which group has not ended as it must.
+// wholeGroups returns an error unless all groups have ended as they must.
 func (f *flows) wholeGroups() error {
 	for _, id := range f.groups {
 		if err := f.complete(id, pawltype.GroupCounts{Members: 8, Succeeded: 7, Dead: 1}); err != nil {
@@ -220,7 +220,7 @@ func (f *flows) wholeGroups() error {
 	return nil
 }
 
-// wholeChains says which chain has not come to its end, step by step.
+// wholeChains returns an error unless all chains have ended, step by step.
 func (f *flows) wholeChains() error {
 	for _, id := range f.roots {
 		parent, path := "", ""
@@ -251,9 +251,9 @@ func (f *flows) wholeChains() error {
 	return nil
 }
 
-// onceEach wants no task to be there twice.
+// onceEach fails the test if any task exists twice.
 func (f *flows) onceEach() {
-	times := map[string]int{} // by type, and by what it follows
+	times := map[string]int{} // by type, and by parent
 	for _, queue := range []string{"one", "two"} {
 		for _, info := range f.tasks(queue) {
 			times[info.Type]++

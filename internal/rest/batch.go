@@ -8,12 +8,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// batch reads the items of a batch, of which some may be unreadable: those are refused by themselves.
+// batch decodes the items of a batch. Items that cannot be decoded are refused individually.
 type batch[T proto.Message] struct {
 	field   string
 	most    int
 	all     []T
-	refused []*pawlv1.Error // of each item; nil for the good ones
+	refused []*pawlv1.Error // one per item; nil for the valid ones
 }
 
 // read reads a body that holds nothing but the items.
@@ -63,7 +63,7 @@ func (b *batch[T]) refusal(err error) *task.Error {
 	return e
 }
 
-// good are the items that could be read.
+// good returns the items that could be decoded.
 func (b *batch[T]) good() (good []T) {
 	for i, item := range b.all {
 		if b.refused[i] == nil {
@@ -73,7 +73,7 @@ func (b *batch[T]) good() (good []T) {
 	return good
 }
 
-// results writes the results of all items in their order: of the good ones as they were answered, of others the refusals.
+// results writes the results of all items in order: the answers for the good ones, the refusals for the others.
 func (b *batch[T]) results(x *exchange, good, refused func(i int)) {
 	x.open('{')
 	x.within("results", '[')
@@ -92,7 +92,7 @@ func (b *batch[T]) results(x *exchange, good, refused func(i int)) {
 	x.close('}')
 }
 
-// enqueueBatch refuses bad tasks by themselves, also those that it can't read.
+// enqueueBatch refuses bad tasks individually, including those that cannot be decoded.
 func enqueueBatch(x *exchange) error {
 	b := batch[*pawlv1.TaskSpec]{field: "tasks", most: x.Batch}
 	if err := b.read(x); err != nil {
@@ -136,7 +136,7 @@ func releases(x *exchange) error {
 	return settle(x, "releases", func(in *pawlv1.SettleRequest, good []*pawlv1.ReleaseRequest) { in.Releases = good }, (*pawlv1.SettleResponse).GetReleases)
 }
 
-// settle is the batch form of a verb on claims: each item is answered by itself.
+// settle serves the batch form of ack, fail, extend and release. Each item has its own result.
 func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest, []T), answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
 	b := batch[T]{field: field, most: contract.MaxSettle}
 	if err := b.read(x); err != nil {

@@ -7,7 +7,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A task that can't be read is refused by itself, wherever in it the reader stopped: those behind it are read.
+// A task that can't be decoded is refused individually, wherever in it the reader stopped: those after it are read.
 func TestRefusedItemsOfABatch(t *testing.T) {
 	read := func(items ...string) (*batch[*pawlv1.TaskSpec], error) {
 		m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 100}

@@ -25,7 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pipe is a listener of one connection, in memory.
+// pipe is an in-memory listener of one connection.
 type pipe struct{ conns chan net.Conn }
 
 func (p pipe) Accept() (net.Conn, error) {
@@ -40,12 +40,12 @@ func (p pipe) Close() error { return nil }
 
 func (p pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
-// serve gives the client's end of a connection to REST below /base, with pages beside it.
+// serve returns the client's end of a connection to REST below /base, with pages.
 func serve(t *testing.T, pages http.HandlerFunc) net.Conn {
 	return serveConns(t, Config{Pages: pages, BasePath: "/base", Large: admission.NewMemoryPool(128 << 20)}, 1)[0]
 }
 
-// serveConns gives the clients' ends of some connections to REST.
+// serveConns returns the clients' ends of some connections to REST.
 func serveConns(t *testing.T, cfg Config, n int) (near []net.Conn) {
 	server := newServer(cfg)
 	l := pipe{make(chan net.Conn, n)}
@@ -80,7 +80,7 @@ func call(r *http.Request, _ *Route, handle func(context.Context) error) (o Outc
 
 func anyNamespace(context.Context) string { return "default" }
 
-// readPages read what is sent to /read, and nothing else.
+// readPages reads what is sent to /read, and nothing else.
 func readPages(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/read" {
 		_, _ = io.ReadAll(r.Body)
@@ -88,8 +88,8 @@ func readPages(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// Bodies that don't come are given up, whoever reads them: REST, a page, or the server behind those that read none, as what leads to
-// tidy addresses.
+// Bodies that don't arrive time out, whoever reads them: REST, a page, or net/http after handlers that read none, such as redirects
+// to clean paths.
 func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
 	for _, path := range []string{"POST /api/v1/tasks", "GET /healthz", "POST /read", "POST /unread", "GET /unread", "PUT //untidy", "POST /base/read", "POST /base", "POST /base//untidy"} {
 		t.Run(path, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A body that has come in time leaves nothing behind: the next request on its connection may come as late as any.
+// A body that arrived in time leaves no deadline behind: the next request on its connection may come as late as any.
 func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 	for _, path := range []string{"/read", "/unread", "/api/v1/tasks"} {
 		t.Run(path, func(t *testing.T) {
@@ -132,11 +132,11 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 	}
 }
 
-// Large bodies wait until there is room, as long as a body may take to arrive. One that gets it then has that time for itself.
+// Large bodies wait for memory, for as long as a body may take to arrive. Once they have it, that time starts over.
 func TestRoomForBodies(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		room := admission.NewMemoryPool(2 * int64(roomFor(size)))
+		room := admission.NewMemoryPool(2 * int64(bodyMemory(size)))
 		conns, began := serveConns(t, Config{Large: room}, 3), time.Now()
 		wants := func(what string, c net.Conn, code int, words string, after time.Duration) {
 			t.Helper()
@@ -169,8 +169,8 @@ func TestRoomForBodies(t *testing.T) {
 	})
 }
 
-// A client that sends its whole body before it reads, and one that wants no other answer on its connection, still learn why the body was
-// refused: a connection that is closed with bytes unread is reset, and the answer is lost with it.
+// A client that sends its whole body before it reads, or that asks to close the connection, still learns why the body was refused:
+// closing a connection with unread bytes would reset it, and the answer would be lost.
 func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 	long := strings.Repeat(" ", 15<<20)
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 				l := bufconn.Listen(1 << 16)
 				full := admission.NewMemoryPool(4 * contract.MaxMessage)
 				server := newServer(Config{Large: full, Call: func(r *http.Request, on *Route, handle func(context.Context) error) Outcome {
-					time.Sleep(time.Second) // so that the wait for room doesn't end at the same moment as the time of the body
+					time.Sleep(time.Second) // so that the wait for memory doesn't end at the same moment as the body's deadline
 					return call(r, on, handle)
 				}})
 				go server.Serve(l)
@@ -220,18 +220,18 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		for name, known := range map[string]int64{"announced": int64(size), "not announced": -1} {
 			for _, piece := range []int{1000, 1 << 20, 1 << 30} {
 				room := admission.NewMemoryPool(4 * contract.MaxMessage)
-				x := exchange{face: &face{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST", "/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
+				x := exchange{server: &server{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST", "/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
 				x.conn, x.r.ContentLength = http.NewResponseController(x.w), known
 				got, err := x.body()
 				now, most := room.InUse()
-				x.giveRoom()
+				x.releaseMemory()
 				if tooLong := size > contract.MaxMessage; (err != nil) != tooLong || err == nil && !bytes.Equal(got, long[:size]) {
 					t.Errorf("%d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
 				}
 				if small := size < contract.SmallMessage || known >= 0 && (size == contract.SmallMessage || size > contract.MaxMessage); (most == 0) != small {
 					t.Errorf("%d bytes, %s: %d were taken at most", size, name, most)
 				}
-				if err == nil && most != 0 && now != int64(roomFor(cap(got))) {
+				if err == nil && most != 0 && now != int64(bodyMemory(cap(got))) {
 					t.Errorf("%d bytes, %s, in a place of %d: %d are taken", size, name, cap(got), now)
 				}
 				if left, _ := room.InUse(); left != 0 {
@@ -242,7 +242,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
-// pieces reads at most so many bytes at once.
+// pieces limits the number of bytes per read.
 type pieces struct {
 	io.Reader
 	most int
@@ -250,7 +250,7 @@ type pieces struct {
 
 func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), p.most)]) }
 
-// What is made of a body has a bound, and none of what may be said comes near it.
+// Memory for decoding a body is limited, and no legitimate request comes near the limit.
 func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 	many := func(before, part, after string, n int) string {
 		return before + strings.Repeat(part+",", n-1) + part + after
@@ -280,7 +280,7 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 	} {
 		body := many(`{"tasks":[`, c.task, `]}`, c.tasks)
 		extra := admission.NewMemoryPool(2 * contract.MaxExtra)
-		x := exchange{face: &face{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
+		x := exchange{server: &server{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
 		made := x.budget(len(body))
 		m := batch[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
 		err := readBody([]byte(body), made, maxListed, func(r *jsonReader, name string) error { return m.items(r) })

@@ -6,7 +6,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// listNodes answers all of them: they are few, and never more than a page.
+// listNodes returns all nodes: they are few, and never more than a page.
 func listNodes(x *exchange) error {
 	return listAll(x, (*pawlv1.GetClusterResponse).GetNodes)
 }
@@ -15,7 +15,7 @@ func listShards(x *exchange) error {
 	return listAll(x, (*pawlv1.GetClusterResponse).GetShards)
 }
 
-// listAll answers a part of the cluster as a list of one page.
+// listAll answers with a part of the cluster as a list of one page.
 func listAll[T proto.Message](x *exchange, of func(*pawlv1.GetClusterResponse) []T) error {
 	got, err := ask[*pawlv1.GetClusterRequest, *pawlv1.GetClusterResponse](x, x.on.RPC, func(in *pawlv1.GetClusterRequest) error { return x.request(in) })
 	if err != nil {

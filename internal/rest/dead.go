@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// listDead lists the dead letters of a queue or, with group_by=error, counts them by error. It is of poisoned tasks, too.
+// listDead lists the dead letters of a queue or, with group_by=error, counts them by error. It also serves poisoned tasks.
 func listDead(x *exchange) error {
 	by := x.r.URL.Query().Get("group_by")
 	switch q := x.r.URL.Query(); {
@@ -25,7 +25,7 @@ func listDead(x *exchange) error {
 	return callRPC(x)
 }
 
-// groupAllDead counts those of all queues. There is no list of them: tasks are listed by GET /api/v1/tasks.
+// groupAllDead counts the dead letters of all queues. There is no list of them: GET /api/v1/tasks lists tasks.
 func groupAllDead(x *exchange) error {
 	q, err := x.query("group_by")
 	if err != nil {
@@ -49,7 +49,8 @@ func groupDead(x *exchange) error {
 	return nil
 }
 
-// rate reads tasks a second: "50/s", "30/m", "1000/h". Other times, as of 100/10s, are what people write: the command line reads them.
+// rate parses tasks per second: "50/s", "30/m", "1000/h". Other intervals, as in 100/10s, are for people: the command line parses
+// them.
 func (r *jsonReader) rate(path string) (float64, error) {
 	s, err := r.str(path)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// eventWriteTime is how long a reader may take for a frame. One that is slower is cut off, and comes back with its cursor.
+// eventWriteTime is how long a client may take to receive a frame. A slower client is disconnected, and can resume from its cursor.
 const eventWriteTime = 30 * time.Second
 
-// headerLastEvent is what a browser sends that comes back: it goes before the cursor of the request.
+// headerLastEvent is sent by a browser that reconnects: it takes precedence over the cursor of the request.
 const headerLastEvent = "Last-Event-Id"
 
-// watchEvents answers with server-sent events. The id of each is the cursor behind it.
+// watchEvents answers with server-sent events. The id of each event is the cursor after it.
 func watchEvents(x *exchange) error {
 	req := &pawlv1.WatchEventsRequest{}
 	if err := x.request(req); err != nil {
@@ -28,7 +28,7 @@ func watchEvents(x *exchange) error {
 	}
 	err := x.Events(x.ctx, req, x.openEvents, x.sendEvents)
 	if _, refused := task.AsError(err); x.sent && !refused {
-		return nil // the reader is gone
+		return nil // the client is gone
 	}
 	return err
 }
@@ -37,14 +37,14 @@ func (x *exchange) openEvents() {
 	h := x.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // or a proxy would keep events back
+	h.Set("X-Accel-Buffering", "no") // or a proxy would buffer events
 	h.Set("X-Content-Type-Options", "nosniff")
 	x.sent = true
 	x.w.WriteHeader(http.StatusOK)
 }
 
-// sendEvents writes a frame: each event as an object in one line, since text in JSON has no line ends. A frame without events has only
-// the cursor, which a browser takes over without a word, and a comment.
+// sendEvents writes a frame: each event as an object on one line, since strings in JSON contain no newlines. A frame without events
+// consists of the cursor, which browsers store silently, and a comment.
 func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 	x.b = x.b[:0]
 	for _, e := range frame.GetEvents() {
@@ -62,7 +62,7 @@ func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 		}
 		x.b = append(x.b, ": nothing\n\n"...)
 	}
-	_ = x.conn.SetWriteDeadline(time.Now().Add(eventWriteTime)) // not on connections in memory
+	_ = x.conn.SetWriteDeadline(time.Now().Add(eventWriteTime)) // not supported by in-memory connections
 	if _, err := x.w.Write(x.b); err != nil {
 		return err
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// AnswerTimeout is how long an answer may take beyond what the request asks to wait for: the server's limit for all that do not
-// ask for more patience.
+// AnswerTimeout is how long an answer may take beyond the wait that the request asks for: the server's limit for all requests that
+// do not call extendDeadline.
 const AnswerTimeout = 60 * time.Second
 
-// Headers of answers. An answer of several shards lists them with commas.
+// Response headers. If the answer comes from several shards, the values are separated by commas.
 const (
 	headerShard = "Pawl-Shard"
 	headerIndex = "Pawl-Index"
@@ -30,31 +30,31 @@ const (
 type exchange struct {
 	jsonWriter // of the answer
 
-	*face
+	*server
 	on     *Route
 	ctx    context.Context
 	r      *http.Request
 	w      http.ResponseWriter
 	conn   *http.ResponseController
 	status int
-	sent   bool // the handler has answered by itself
-	// stalled says that the body stopped on its way: nobody waits for the rest.
+	sent   bool // the handler has sent the answer itself
+	// stalled is set when the body stopped arriving: the rest is not waited for.
 	stalled bool
 
-	held, extra *admission.Reservation // room for a large body and what is made of it; nil: none
+	held, extra *admission.Reservation // memory for a large body and for what is decoded from it; nil: none
 }
 
 // buffers hold answers until they are sent.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled keeps one large answer from holding its memory for ever.
+// maxPooled keeps the pool from holding on to large buffers.
 const maxPooled = 64 << 10
 
 // exchange runs a route's handler as a call, and sends its answer.
-func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
+func (f *server) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	buffer := buffers.Get().(*[]byte)
-	x := &exchange{face: f, on: on, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
-	defer x.giveRoom()
+	x := &exchange{server: f, on: on, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
+	defer x.releaseMemory()
 	defer func() {
 		if cap(x.b) <= maxPooled {
 			*buffer = x.b
@@ -95,9 +95,9 @@ func (x *exchange) send(came Outcome) {
 	_, _ = x.w.Write(x.b) // if this fails, the caller is gone
 }
 
-// problem is the answer to a refused request.
+// problem writes the answer to a refused request.
 func (x *exchange) problem(e *task.Error) {
-	looks := contract.FaceOf(e.Code)
+	looks := contract.StatusOf(e.Code)
 	if x.status == 0 || e.Code == contract.CodeInternal {
 		x.status = looks.HTTP
 	}
@@ -119,7 +119,7 @@ func (x *exchange) problem(e *task.Error) {
 	x.close('}')
 }
 
-// refusalFields writes what a program may want to know of a refusal.
+// refusalFields writes the machine-readable fields of a refusal.
 func (x *exchange) refusalFields(e *task.Error) {
 	x.str("code", string(e.Code))
 	x.opt("reason", e.Reason)
@@ -147,7 +147,7 @@ func (x *exchange) fields(field func(r *jsonReader, name string) error) error {
 	return nil
 }
 
-// query reads the parameters of the path; those that are not named are refused.
+// query parses the query. Parameters that are not named are refused.
 func (x *exchange) query(names ...string) (url.Values, error) {
 	if x.r.URL.RawQuery == "" {
 		return nil, nil
@@ -167,7 +167,7 @@ func (x *exchange) query(names ...string) (url.Values, error) {
 	return q, nil
 }
 
-// patience lets the answer take longer than others.
-func (x *exchange) patience(d time.Duration) {
+// extendDeadline gives the answer more time than usual.
+func (x *exchange) extendDeadline(d time.Duration) {
 	_ = x.conn.SetWriteDeadline(time.Now().Add(d + AnswerTimeout)) // not on connections in memory
 }

@@ -8,36 +8,36 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// form is how JSON has a field, where that does not follow from its type.
+// form describes how JSON represents a field, where that does not follow from its type.
 //
-// What follows from its type: a field has its name of the proto file. Durations are texts such as "1h30m", times texts of RFC 3339, bytes
-// base64, values of enums words, maps objects. An answer leaves out what is not set: texts, bytes, enums, messages, maps and lists of
-// texts. Numbers, true and false, and other lists stand there always.
+// What follows from its type: a field has its name in the proto file. Durations are strings such as "1h30m", times RFC 3339
+// strings, bytes base64, enum values words, maps objects. An answer omits strings, bytes, enums, messages, maps and lists of
+// strings that are not set. Numbers, booleans and other lists are always present.
 type form struct {
-	name     string // in JSON; "": that of the proto file
-	always   bool   // an answer has it even if it is empty
-	above    int64  // an answer has the number if it is greater
-	nonzero  bool   // an answer leaves it out if it is 0, false or empty
-	with     string // an answer has it only if this other field is set
-	unless   string // an answer has it only if this other field is not set
-	hidden   bool   // JSON does not have it
-	inline   bool   // the fields of the message stand beside those of the message that holds it
-	object   bool   // a list of pairs, which JSON has as an object
-	json     bool   // bytes or a text that is JSON, and stands there as it is
-	typed    string // bytes that are JSON or not, as the content type in this other field says
+	name     string // in JSON; "": the name in the proto file
+	always   bool   // present in an answer even if it is empty
+	above    int64  // a number is in an answer only if it is greater than this
+	nonzero  bool   // absent from an answer if it is 0, false or empty
+	with     string // in an answer only if this other field is set
+	unless   string // in an answer only if this other field is not set
+	hidden   bool   // not in JSON
+	inline   bool   // the message's fields are written among those of the message that holds it
+	object   bool   // a list of pairs, which is an object in JSON
+	json     bool   // bytes or a string that is JSON, and is written verbatim
+	typed    string // bytes that are JSON or not, according to the content type in this other field
 	least    int64  // bounds of a number in a request; both 0: those of its type, and not below 0
 	most     int64
-	negative bool   // the number may be below 0, as far as the form of a request goes
-	items    int    // how many a request may have; 0: maxListed
-	needed   string // a request must have it: the cure
-	full     string // a text or a list may be left out but not be empty: the cure
-	rate     bool   // a number of tasks a second, which JSON has as "50/s"
-	any      bool   // one item may stand there without its list
-	colon    bool   // a list of pairs of texts, each of which JSON has as "path:value"
+	negative bool   // whether decoding accepts a number below 0
+	items    int    // how many items a request may have; 0: maxListed
+	needed   string // required in a request: the hint if it is missing
+	full     string // a string or list that may be left out but not be empty: the hint if it is
+	rate     bool   // a number of tasks per second, written "50/s" in JSON
+	any      bool   // a single item may be written without its list
+	colon    bool   // a list of pairs of strings, each written "path:value" in JSON
 	shares   bool   // queues: a list of names, or an object of names and weights
 }
 
-// forms are those of fields by Message.field, or by the name of the field alone.
+// forms are the forms of fields, by Message.field or by the name of the field alone.
 var forms = map[string]form{
 	"next_cursor":        {always: true},
 	"unconfirmed_shards": {nonzero: true},
@@ -162,7 +162,7 @@ var forms = map[string]form{
 	"Schedule.coming":                   {nonzero: true},
 	"Schedule.spec":                     {inline: true},
 	"SetReplicationRequest.replication": {least: 1, most: int64(contract.Replications[len(contract.Replications)-1])},
-	"Settled.cancel_requested":          {hidden: true}, // of an extend alone
+	"Settled.cancel_requested":          {hidden: true}, // only of an extend
 	"Settled.claim_token":               {hidden: true},
 	"SetWebhookRequest.depth_over":      {negative: true},
 	"SetWebhookRequest.events":          {items: maxEvents},
@@ -183,7 +183,7 @@ var forms = map[string]form{
 	"Unique.key":                        {always: true, full: "leave it out for one that stands for type and payload"},
 	"Unique.states":                     {full: "leave it out for " + task.Unfinished.String()},
 	"UpdateTaskRequest.max_attempts":    {least: 1, most: contract.MaxAttempts},
-	"UpdateTaskRequest.payload":         {json: true}, // what it stands for depends on the task's content type
+	"UpdateTaskRequest.payload":         {json: true}, // its meaning depends on the task's content type
 	"WatchEventsRequest.kinds":          {name: "kind", any: true},
 	"WatchEventsRequest.task_id":        {name: "task"},
 	"Webhook.depth_over":                {nonzero: true},
@@ -196,10 +196,10 @@ var forms = map[string]form{
 }
 
 const (
-	// maxConditions is more than a filter may have on fields of the payload: the gateway says so of nine.
+	// maxConditions is more than the conditions that a filter may have on fields of the payload: the gateway refuses the ninth.
 	maxConditions = 9
-	// maxListed bounds the items of a list in a request. The limits of the field itself are lower.
+	// maxListed bounds the items of a list in a request. Limits specific to a field are lower.
 	maxListed = 1000
-	// maxEvents bounds the words for kinds of a webhook: more than there are.
+	// maxEvents bounds a webhook's list of event kinds: more than there are.
 	maxEvents = 32
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// A form is of a field that there is: a name that changes in the proto files takes its form along, or this fails.
+// Every form belongs to an existing field: when a name in the proto files changes, its form must follow, or this fails.
 func TestFormsAreOfFields(t *testing.T) {
 	fields := map[string]bool{}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
@@ -38,7 +38,7 @@ func TestFormsAreOfFields(t *testing.T) {
 	}
 }
 
-// What a path names is a field of the request, so that no value of a path gets lost; what decides a field names one that is true or false.
+// A path parameter is a field of the request, so that no value of a path gets lost; a field determined by the path is a boolean.
 func TestPathsFillRequests(t *testing.T) {
 	for _, r := range Routes() {
 		if r.RPC == "" {
@@ -61,7 +61,7 @@ func TestPathsFillRequests(t *testing.T) {
 	}
 }
 
-// Each special route is one, and takes the place of no other.
+// Every special route exists, and none hides another.
 func TestSpecialRoutes(t *testing.T) {
 	routes := map[string]bool{}
 	for _, r := range Routes() {
@@ -124,7 +124,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// zero says whether a value is what a field holds that was not set.
+// zero reports whether a value is that of a field that was not set.
 func zero(v any) bool {
 	list, ok := v.([]any)
 	return v == nil || v == "" || v == 0.0 || v == false || ok && len(list) == 0
@@ -148,7 +148,7 @@ func TestMapsOfManyEntries(t *testing.T) {
 	}
 }
 
-// What the path decides does not stand in the body.
+// What the path determines is not allowed in the body.
 func TestPathDecides(t *testing.T) {
 	for _, r := range Routes() {
 		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
@@ -170,11 +170,11 @@ func TestPatience(t *testing.T) {
 		var got, want time.Duration
 		switch r.String() {
 		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/poisoned/replay":
-			got, want = r.patience((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
+			got, want = r.extraTime((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
 		case "POST /api/v1/claim":
-			got, want = r.patience((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second
+			got, want = r.extraTime((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second
 		case "GET /api/v1/queues/{queue}":
-			got = r.patience((&pawlv1.GetQueueRequest{}).ProtoReflect())
+			got = r.extraTime((&pawlv1.GetQueueRequest{}).ProtoReflect())
 		}
 		if got != want {
 			t.Errorf("%s may take %v longer, want %v", r, got, want)
@@ -182,7 +182,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A number whose bounds are another's to say is read as it is; a list without a bound of its own ends at the usual one.
+// A number whose bounds are checked elsewhere is read as it is; a list without a limit of its own has the default one.
 func TestBoundsOfRequests(t *testing.T) {
 	hook := &pawlv1.AddWebhookRequest{}
 	if err := read(hook, `{"depth_over":-1}`); err != nil || hook.GetDepthOver() != -1 {

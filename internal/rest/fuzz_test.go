@@ -20,7 +20,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// Texts come out of the writer as they went in.
+// Strings survive quoting unchanged.
 func FuzzQuoted(f *testing.F) {
 	f.Add("a\"b\\c\n\x00\xffé\u2028")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -31,7 +31,7 @@ func FuzzQuoted(f *testing.F) {
 	})
 }
 
-// The JSON reader agrees with the library on what it accepts.
+// The JSON reader accepts the same input as the library.
 func FuzzReader(f *testing.F) {
 	f.Add(`{"type":"a","payload":[1,{"x":null}],"delay":"1s","tags":["\u00e9"],"max_attempts":3}`)
 	f.Fuzz(func(t *testing.T, body string) {

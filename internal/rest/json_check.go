@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CheckJSON says what keeps b from being one JSON value in UTF-8.
+// CheckJSON returns an error unless b is one JSON value in UTF-8.
 func CheckJSON(b []byte) error {
 	switch {
 	case !utf8.Valid(b):
@@ -22,7 +22,7 @@ func CheckJSON(b []byte) error {
 	return nil
 }
 
-// whyInvalid says what is wrong with what is not one JSON value.
+// whyInvalid says what keeps b from being one JSON value.
 func whyInvalid(b []byte) string {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), asWritten...)
 	_, err := d.ReadValue()
@@ -35,7 +35,7 @@ func whyInvalid(b []byte) string {
 	return syntaxText(err)
 }
 
-// deeper says whether valid JSON has more brackets within each other than most.
+// deeper reports whether valid JSON is nested more deeply than most.
 func deeper(b []byte, most int) bool {
 	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= most {
 		return false

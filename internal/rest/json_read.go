@@ -20,18 +20,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The readers of REST's bodies, above jsontext's decoder. A reader of whole values into structs would take a field that differs in case for the
-// same, and could not name the field that a wrong value stands in.
+// The readers of REST's bodies, built on jsontext's decoder. Unmarshalling into structs would accept field names that differ in
+// case, and could not name the field with a wrong value.
 
 const (
-	// maxBodyDepth bounds the nesting of a body, payloads apart: a chain of tasks takes 2 for each.
+	// maxBodyDepth bounds the nesting of a body, payloads apart: each task of a chain takes 2.
 	maxBodyDepth = 64
 	// maxPayloadDepth bounds the nesting of payloads and results. Nothing here looks inside them, but their readers do.
 	maxPayloadDepth = 1000
 )
 
-// asWritten lets pass what a payload may hold, as it is JSON: equal names, and escapes of half a surrogate pair. Where such names and texts
-// are the request's own, the reader refuses them.
+// asWritten allows whatever a payload may contain as JSON: duplicate names, and escapes of unpaired surrogates. In the request's
+// own names and strings the reader refuses them.
 var asWritten = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 // jsonReader reads a body value by value. Every refusal names the field by its path.
@@ -39,10 +39,10 @@ type jsonReader struct {
 	body []byte
 	json *jsontext.Decoder
 	made *budget
-	// most is how many items a list may have that has no bound of its own.
+	// most bounds the items of a list that has no limit of its own.
 	most  int
-	typed typedBytes // of the message that is being read
-	// malformed is the syntax error behind which there is nothing to read.
+	typed typedBytes // of the message being read
+	// malformed is the syntax error that ended reading.
 	malformed error
 }
 
@@ -50,19 +50,19 @@ func newReader(body []byte, made *budget) *jsonReader {
 	return &jsonReader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body), asWritten...), made: made}
 }
 
-// budget is how much memory may be made of a body, in bytes.
+// budget is how much memory may be used to decode a body, in bytes.
 type budget struct {
 	left, spent int
 	more        func() error // waits for contract.MaxExtra more; nil: there is no more
 }
 
-// What is made of a body's parts, about: a task is the largest object.
+// Approximate sizes of what a body is decoded to: a task is the largest object.
 const (
 	objectCost = 320
 	partCost   = 64 // a field or an item, with its name
 )
 
-// spend notes that memory is made of the body.
+// spend accounts for memory used to decode the body.
 func (b *budget) spend(n int) error {
 	if n <= b.left {
 		b.left, b.spent = b.left-n, b.spent+n
@@ -78,7 +78,7 @@ func (b *budget) spend(n int) error {
 	return b.spend(n)
 }
 
-// readBody reads a body that is one object, calling field for each of its fields. No body at all is an empty object.
+// readBody reads a body that is one object, calling field for each of its fields. An empty body is an empty object.
 func readBody(body []byte, made *budget, most int, field func(r *jsonReader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
@@ -101,7 +101,7 @@ func readBody(body []byte, made *budget, most int, field func(r *jsonReader, nam
 	return r.end(r.json.InputOffset())
 }
 
-// end refuses what follows the body's value.
+// end refuses anything after the body's value.
 func (r *jsonReader) end(at int64) error {
 	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
 		return task.Invalid("body", "not JSON: something follows the object, which ends at byte %d", at)
@@ -109,13 +109,13 @@ func (r *jsonReader) end(at int64) error {
 	return nil
 }
 
-// notJSON tells of a syntax error.
+// notJSON returns the refusal for a syntax error.
 func (r *jsonReader) notJSON(err error) error {
 	r.malformed = task.Invalid("body", "not JSON: %s", syntaxText(err))
 	return r.malformed
 }
 
-// syntaxText says what is wrong with JSON, where, and in which of its fields.
+// syntaxText says what is wrong with the JSON, where, and in which of its fields.
 func syntaxText(err error) string {
 	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
 	if !ok {
@@ -131,7 +131,7 @@ func syntaxText(err error) string {
 	return fmt.Sprintf("%s at byte %d", text, syntax.ByteOffset)
 }
 
-// raw reads a value and returns its bytes, which are a part of the body.
+// raw reads a value and returns its bytes, which alias the body.
 func (r *jsonReader) raw() ([]byte, error) {
 	value, err := r.json.ReadValue()
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *jsonReader) raw() ([]byte, error) {
 	return r.body[end-int64(len(value)) : end], nil
 }
 
-// token reads a bracket or a word. What is within a bracket is one deeper.
+// token reads a token. It refuses brackets that are nested too deeply.
 func (r *jsonReader) token(path string) (jsontext.Token, error) {
 	t, err := r.json.ReadToken()
 	switch {
@@ -153,7 +153,7 @@ func (r *jsonReader) token(path string) (jsontext.Token, error) {
 	return t, nil
 }
 
-// skip reads on until the list at a depth has more than n items, which it has unless one was left in its middle.
+// skip reads to the end of the list item in which decoding stopped: until the list at a depth has more than n items.
 func (r *jsonReader) skip(depth int, n int64) error {
 	for {
 		if r.json.StackDepth() == depth {
@@ -173,12 +173,12 @@ func (r *jsonReader) skip(depth int, n int64) error {
 	}
 }
 
-// fields reads an object. A name may stand in it once.
+// fields reads an object. A name may occur once.
 func (r *jsonReader) fields(path string, field func(name string) error) error {
 	return r.upTo(maxFields, path, field)
 }
 
-// upTo reads an object of so many fields at most.
+// upTo reads an object of at most the given number of fields.
 func (r *jsonReader) upTo(most int, path string, field func(name string) error) error {
 	if r.json.PeekKind() != '{' {
 		return r.wrong(path, "an object")
@@ -201,10 +201,10 @@ func (r *jsonReader) upTo(most int, path string, field func(name string) error) 
 	return err
 }
 
-// maxFields bounds the fields of an object: no request has so many, headers and weights included.
+// maxFields bounds the fields of an object: no request has as many, headers and weights included.
 const maxFields = 200
 
-// name reads the name of a field, and refuses one that was seen before.
+// name reads the name of a field, and refuses a duplicate.
 func (r *jsonReader) name(path string, seen []string, most int) (string, error) {
 	quoted, err := r.raw()
 	if err == nil {
@@ -225,7 +225,7 @@ func (r *jsonReader) name(path string, seen []string, most int) (string, error) 
 	return name, nil
 }
 
-// unknown refuses a field that there is none of.
+// unknown refuses an unknown field.
 func unknown(path, name string) error {
 	return task.Invalid(join(path, task.Cut(name, 64)), "there is no such field")
 }
@@ -244,7 +244,7 @@ func orBody(path string) string {
 	return path
 }
 
-// unquote is the text of a string. It refuses half of a surrogate pair, which no text can hold: read as U+FFFD, two keys would be one.
+// unquote decodes a string. It refuses an unpaired surrogate: decoded as U+FFFD, two different keys would become one.
 func unquote(quoted []byte) (string, error) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -257,7 +257,7 @@ func unquote(quoted []byte) (string, error) {
 	return string(text), nil
 }
 
-// wrong refuses the value that stands here.
+// wrong refuses the next value.
 func (r *jsonReader) wrong(path, want string) error {
 	value, err := r.any()
 	if err != nil {
@@ -272,7 +272,7 @@ func (r *jsonReader) any() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if value[0] == '"' { // perhaps of base64, of which bytes will be made
+	if value[0] == '"' { // may be base64, to be decoded into bytes
 		return value, r.made.spend(len(value))
 	}
 	if deeper(value, maxPayloadDepth) {
@@ -339,7 +339,7 @@ func (r *jsonReader) boolean(to *bool, path string) error {
 	return nil
 }
 
-// integer reads a whole number that is at least least and not more than most.
+// integer reads an integer between least and most.
 func (r *jsonReader) integer(path string, least, most int64) (int64, error) {
 	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a whole number")
@@ -373,7 +373,7 @@ func (r *jsonReader) float(path string) (float64, error) {
 	return f, nil
 }
 
-// spanText reads a duration as people write it: 30s, 1h30m.
+// spanText parses a duration: 30s, 1h30m.
 func spanText(path, s string) (*durationpb.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -382,7 +382,7 @@ func spanText(path, s string) (*durationpb.Duration, error) {
 	return durationpb.New(d), nil
 }
 
-// timeText reads a time of RFC 3339.
+// timeText parses an RFC 3339 time.
 func timeText(path, s string) (*timestamppb.Timestamp, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
@@ -391,7 +391,7 @@ func timeText(path, s string) (*timestamppb.Timestamp, error) {
 	return timestamppb.New(t), nil
 }
 
-// blobText reads bytes: base64 in a string.
+// blobText decodes base64.
 func blobText(path, s string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil {
@@ -400,7 +400,7 @@ func blobText(path, s string) ([]byte, error) {
 	return b, nil
 }
 
-// dataOf is what a payload or result stands for: itself, or the bytes of its base64 if the content type is not JSON's.
+// dataOf returns the data of a payload or result: the value itself, or the decoded base64 if the content type is not JSON.
 func dataOf(path string, value []byte, contentType string) ([]byte, error) {
 	if value == nil || contract.IsJSON(contentType) {
 		return value, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// jsonWriter appends JSON. A name or an item puts the comma before itself where one is needed: behind anything but an
-// opening bracket or a name.
+// jsonWriter appends JSON. A name or an item writes the preceding comma itself where one is needed: after anything but an opening
+// bracket or a name.
 type jsonWriter struct{ b []byte }
 
 func (w *jsonWriter) comma() {
@@ -20,7 +20,7 @@ func (w *jsonWriter) comma() {
 	}
 }
 
-// open begins an object or a list that is an item, or the whole.
+// open begins an object or a list that is an item, or the whole value.
 func (w *jsonWriter) open(bracket byte) {
 	w.comma()
 	w.b = append(w.b, bracket)
@@ -46,7 +46,7 @@ func (w *jsonWriter) str(name, s string) {
 	w.b = appendQuoted(w.b, s)
 }
 
-// opt leaves out an empty text.
+// opt omits an empty string.
 func (w *jsonWriter) opt(name, s string) {
 	if s != "" {
 		w.str(name, s)
@@ -60,7 +60,7 @@ func (w *jsonWriter) num(name string, n int64) {
 
 func (w *jsonWriter) number(f float64) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		f = 0 // JSON has no such number
+		f = 0 // not representable in JSON
 	}
 	w.b = strconv.AppendFloat(w.b, f, 'g', -1, 64)
 }
@@ -70,7 +70,7 @@ func (w *jsonWriter) boolean(name string, v bool) {
 	w.b = strconv.AppendBool(w.b, v)
 }
 
-// data writes a payload or result: as it is if it is JSON, else in base64. None is left out.
+// data writes a payload or result: verbatim if it is JSON, otherwise in base64. It omits an empty one.
 func (w *jsonWriter) data(name string, data []byte, contentType string) {
 	switch {
 	case len(data) == 0:
@@ -82,7 +82,7 @@ func (w *jsonWriter) data(name string, data []byte, contentType string) {
 	}
 }
 
-// blob leaves out an empty one.
+// blob omits an empty value.
 func (w *jsonWriter) blob(name string, data []byte) {
 	if len(data) == 0 {
 		return
@@ -95,8 +95,8 @@ func (w *jsonWriter) base64(data []byte) {
 	w.b = append(base64.StdEncoding.AppendEncode(append(w.b, '"'), data), '"')
 }
 
-// appendQuoted appends a string. What is not UTF-8 becomes the replacement character.
+// appendQuoted appends a string. Invalid UTF-8 becomes the replacement character.
 func appendQuoted(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // tells only of what is not UTF-8
+	b, _ = jsontext.AppendQuote(b, s) // its only error is invalid UTF-8
 	return b
 }

@@ -7,26 +7,26 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// message is how JSON has a message of the API.
+// message describes how JSON represents a message of the API.
 type message struct {
 	name   string   // without its package
 	fields []*field // in the order of the proto file
 	byName map[string]*field
 }
 
-// field is how JSON has a field of a message.
+// field describes how JSON represents a field of a message.
 type field struct {
 	form
 	d     protoreflect.FieldDescriptor
 	kind  kind // of one value
 	words []string
-	// inner is the message of the values of a field, or of a map; nil: they are none.
+	// inner is the message type of a field's values, or of a map's; nil: they are not messages.
 	inner *message
-	// contentType is that of typed bytes; condition is the field of with or unless.
+	// contentType is the content type field of typed bytes; condition is the field that with or unless names.
 	contentType, condition protoreflect.FieldDescriptor
 }
 
-// kind is how one value stands in JSON.
+// kind is how one value is represented in JSON.
 type kind uint8
 
 const (
@@ -42,13 +42,13 @@ const (
 	objects
 )
 
-// messages are those of the API that were asked for, by their descriptors. One is made when it is first needed.
+// messages caches the message types used so far, by descriptor. Each is built when first needed.
 var messages struct {
 	mu  sync.RWMutex
 	all map[protoreflect.FullName]*message
 }
 
-// messageOf is how JSON has a message.
+// messageOf returns how JSON represents a message.
 func messageOf(d protoreflect.MessageDescriptor) *message {
 	messages.mu.RLock()
 	m := messages.all[d.FullName()]
@@ -64,7 +64,7 @@ func messageOf(d protoreflect.MessageDescriptor) *message {
 	return makeMessage(d)
 }
 
-// makeMessage makes a message with those within it; some hold others of their kind.
+// makeMessage builds a message and those within it; some are recursive.
 func makeMessage(d protoreflect.MessageDescriptor) *message {
 	if m := messages.all[d.FullName()]; m != nil {
 		return m
@@ -147,7 +147,7 @@ func kindOf(d protoreflect.FieldDescriptor) kind {
 	panic("JSON has no form for " + string(d.FullName()))
 }
 
-// wordsOf are the words of an enum by their numbers: CAUGHT_UP of TickOutcome is "caught_up". The first stands for none.
+// wordsOf returns the words of an enum, indexed by value: CAUGHT_UP of TickOutcome is "caught_up". The first stands for none.
 func wordsOf(d protoreflect.EnumDescriptor) []string {
 	values := d.Values()
 	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
@@ -159,7 +159,7 @@ func wordsOf(d protoreflect.EnumDescriptor) []string {
 	return words
 }
 
-// word is that of a number; "": there is none.
+// word returns the word for a value; "": there is none.
 func (f *field) word(n protoreflect.EnumNumber) string {
 	if n < 0 || int(n) >= len(f.words) {
 		return ""

@@ -23,11 +23,11 @@ func (r *jsonReader) object(m *message, to protoreflect.Message, path string) er
 	return err
 }
 
-// typedBytes are those of a message whose content type may stand behind them. A request has one of them at most.
+// typedBytes holds a message's bytes until its content type, which may come later, is known. A request has at most one such field.
 type typedBytes struct {
 	of    *field
 	to    protoreflect.Message
-	value []byte // as it stands in the body
+	value []byte // as in the body
 }
 
 func (t *typedBytes) done(path string) error {
@@ -41,7 +41,7 @@ func (t *typedBytes) done(path string) error {
 	return err
 }
 
-// field reads the field of a name into a message, or into one whose fields stand beside its own.
+// field reads the named field into a message, or into one whose fields are inlined in it.
 func (r *jsonReader) field(m *message, to protoreflect.Message, path, name string) error {
 	f := m.byName[name]
 	if f == nil {
@@ -77,7 +77,7 @@ func (r *jsonReader) field(m *message, to protoreflect.Message, path, name strin
 	return err
 }
 
-// has says whether a field of the name stands in the object of a message.
+// has reports whether the object of a message may have a field with the name.
 func (m *message) has(name string) bool {
 	if m.byName[name] != nil {
 		return true
@@ -92,7 +92,7 @@ func (f *field) notEmpty(empty bool, path string) error {
 	return nil
 }
 
-// value reads one value that is no object.
+// value reads one value that is not an object.
 func (r *jsonReader) value(f *field, path string) (v protoreflect.Value, err error) {
 	switch {
 	case f.json && f.kind == blobs:
@@ -125,7 +125,7 @@ func (r *jsonReader) value(f *field, path string) (v protoreflect.Value, err err
 	return f.fromText(path, s)
 }
 
-// bounds are those of a whole number in a request.
+// bounds returns the bounds of an integer in a request.
 func (f *field) bounds() (least, most int64) {
 	least, most = f.least, f.most
 	if most == 0 {
@@ -144,7 +144,7 @@ func (f *field) bounds() (least, most int64) {
 	return least, most
 }
 
-// number is a whole number within the bounds of a field.
+// number converts an integer within the bounds of a field to the field's type.
 func (f *field) number(n int64) protoreflect.Value {
 	switch f.d.Kind() {
 	case protoreflect.Int32Kind:
@@ -157,7 +157,7 @@ func (f *field) number(n int64) protoreflect.Value {
 	return protoreflect.ValueOfInt64(n)
 }
 
-// fromText is the value of a text, in a body or in a query.
+// fromText returns the value of a string in a body or in a query.
 func (f *field) fromText(path, s string) (v protoreflect.Value, err error) {
 	switch f.kind {
 	case texts:
@@ -183,7 +183,7 @@ func (f *field) fromText(path, s string) (v protoreflect.Value, err error) {
 	panic("no text is read for " + string(f.d.FullName()))
 }
 
-// list reads a list, or a single item where that may stand for it.
+// list reads a list, or a single item where that may replace it.
 func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error {
 	list := to.Mutable(f.d).List()
 	add := func(i int) error {
@@ -222,7 +222,7 @@ func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error 
 	return err
 }
 
-// addPair adds a pair that is written as "path:value". The first colon without a \ before it ends the path.
+// addPair adds a pair written as "path:value". The first colon not preceded by a \ ends the path.
 func (f *field) addPair(list protoreflect.List, path, s string) error {
 	end := 0
 	for end < len(s) && s[end] != ':' {
@@ -240,7 +240,7 @@ func (f *field) addPair(list protoreflect.List, path, s string) error {
 	return nil
 }
 
-// maxEntries bounds the entries of a map. Those of a map that has a lower bound are counted where its rules are.
+// maxEntries bounds the entries of a map. A lower limit is checked along with the map's other rules.
 const maxEntries = 1000
 
 // mapped reads an object whose names are the keys of a map.

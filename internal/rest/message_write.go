@@ -19,7 +19,7 @@ func (w *jsonWriter) message(p proto.Message) {
 	w.object(messageOf(v.Descriptor()), v)
 }
 
-// fieldsOf writes the fields of a message into the object that is open.
+// fieldsOf writes the fields of a message into the open object.
 func (w *jsonWriter) fieldsOf(p proto.Message) {
 	v := p.ProtoReflect()
 	w.fields(messageOf(v.Descriptor()), v)
@@ -72,7 +72,7 @@ func (w *jsonWriter) single(f *field, v protoreflect.Message) {
 	}
 }
 
-// shown says whether an answer has a field.
+// shown reports whether an answer includes a field.
 func (w *jsonWriter) shown(f *field, v protoreflect.Message, value protoreflect.Value) bool {
 	switch f.kind {
 	case booleans, integers, unsigned, floats:
@@ -135,7 +135,7 @@ func (w *jsonWriter) list(f *field, list protoreflect.List) {
 	w.close(']')
 }
 
-// pairs writes a list of pairs as an object: the first field of each names the second.
+// pairs writes a list of pairs as an object: the first field of each is the name, the second the value.
 func (w *jsonWriter) pairs(f *field, list protoreflect.List) {
 	name, value := f.inner.fields[0], f.inner.fields[1]
 	w.within(f.name, '{')
@@ -149,7 +149,7 @@ func (w *jsonWriter) pairs(f *field, list protoreflect.List) {
 	w.close('}')
 }
 
-// mapped writes a map as an object, sorted by its keys.
+// mapped writes a map as an object, sorted by key.
 func (w *jsonWriter) mapped(f *field, m protoreflect.Map) {
 	if m.Len() == 0 {
 		return

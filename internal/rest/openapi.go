@@ -7,24 +7,25 @@ import (
 	"sync"
 )
 
-// document describes REST for programs. It is written by hand; tests hold it and the handlers together.
+// document is the OpenAPI description of REST. It is written by hand; tests keep it in line with the handlers.
 //
 //go:embed openapi.json
 var document []byte
 
-// examples are a request and an answer of each operation, by its id. A test makes them with a real server: go test ./test/docs -rewrite.
+// examples holds a request and an answer of each operation, by operation id. A test generates them against a real server: go test
+// ./test/docs -rewrite.
 //
 //go:embed examples.json
 var examples []byte
 
-// Example is what an operation is asked and what it answers; nil: nothing.
+// Example is a request to an operation and its answer; nil: no body.
 type Example struct {
 	Request json.RawMessage `json:"request,omitempty"`
 	Status  int             `json:"status"`
 	Answer  json.RawMessage `json:"answer"`
 }
 
-// Examples are those of all operations, by their ids.
+// Examples returns the examples of all operations, by operation id.
 var Examples = sync.OnceValue(func() map[string]Example {
 	var out map[string]Example
 	if err := json.Unmarshal(examples, &out); err != nil {
@@ -33,7 +34,7 @@ var Examples = sync.OnceValue(func() map[string]Example {
 	return out
 })
 
-// OpenAPI is the document with its examples.
+// OpenAPI returns the document with its examples.
 var OpenAPI = sync.OnceValue(func() []byte {
 	var doc struct {
 		OpenAPI    json.RawMessage                       `json:"openapi"`
@@ -59,11 +60,11 @@ var OpenAPI = sync.OnceValue(func() []byte {
 	return out
 })
 
-// withExample puts the example of an operation into its request and its answer.
+// withExample adds the example of an operation to its request and its answer.
 func withExample(raw json.RawMessage) json.RawMessage {
 	var op map[string]any
 	if json.Unmarshal(raw, &op) != nil {
-		return raw // parameters of all methods of a path: a list
+		return raw // a list: parameters common to all methods of a path
 	}
 	id, _ := op["operationId"].(string)
 	example, ok := Examples()[id]

@@ -6,7 +6,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// startOperation answers a dry run with what the operation would be for.
+// startOperation answers a dry run with what the operation would affect.
 func startOperation(x *exchange) error {
 	got, err := ask[*pawlv1.StartOperationRequest, *pawlv1.StartOperationResponse](x, x.on.RPC, func(in *pawlv1.StartOperationRequest) error {
 		return x.request(in)

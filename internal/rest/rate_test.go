@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is no rate is refused by its field, its value and the rule.
+// An invalid rate is refused with its field, its value and the rule.
 func TestRate(t *testing.T) {
 	for _, c := range []struct {
 		text, says string

@@ -14,13 +14,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Headers that say the same as fields of a request.
+// Headers that set fields of a request.
 const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerRequestID      = "Pawl-Request-Id"
 )
 
-// repeats says whether a query may have a parameter several times.
+// repeats reports whether a query may repeat a parameter.
 func (r *Route) repeats(name string) bool {
 	return r.takes != nil && r.takes.repeats(name)
 }
@@ -31,11 +31,11 @@ func (m *message) repeats(name string) bool {
 	})
 }
 
-// headers are the fields that a header may fill.
+// headers are the fields that a header can set.
 var headers = map[string]string{"idempotency_key": headerIdempotencyKey, "request_id": headerRequestID}
 
-// request fills the request of the route's rpc: from the path, from the query of GET and DELETE or else the body, and from headers. The route
-// reads the parameters others by itself.
+// request fills the request of the route's rpc: from the path, from the query (GET and DELETE) or the body (other methods), and
+// from headers. The route itself reads the parameters named in others.
 func (x *exchange) request(in proto.Message, others ...string) error {
 	m, to := x.on.takes, in.ProtoReflect()
 	if err := x.fromPath(to); err != nil {
@@ -56,8 +56,8 @@ func (x *exchange) request(in proto.Message, others ...string) error {
 	if err := x.fromHeaders(m, to); err != nil {
 		return err
 	}
-	if d := x.on.patience(to); d > 0 {
-		x.patience(d)
+	if d := x.on.extraTime(to); d > 0 {
+		x.extendDeadline(d)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (x *exchange) fromPath(to protoreflect.Message) error {
 	return nil
 }
 
-// fromBody reads the body. What stands in the path does not stand in it.
+// fromBody reads the body. It must not contain fields that are in the path.
 func (x *exchange) fromBody(to protoreflect.Message) error {
 	if _, err := x.query(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (x *exchange) readInto(p proto.Message) error {
 	return x.readFields(p.ProtoReflect(), func(string) bool { return false })
 }
 
-// readFields reads the fields of a message from the body, but for some.
+// readFields reads the fields of a message from the body, except for those that but refuses.
 func (x *exchange) readFields(to protoreflect.Message, but func(name string) bool) error {
 	m := messageOf(to.Descriptor())
 	return x.fields(func(r *jsonReader, name string) error {
@@ -117,7 +117,7 @@ func (x *exchange) readFields(to protoreflect.Message, but func(name string) boo
 	})
 }
 
-// reads says whether the path decides a field of the request.
+// reads reports whether the path determines a field of the request.
 func (r *Route) reads(name string) bool {
 	if slices.Contains(r.fixed, name) {
 		return true
@@ -142,7 +142,7 @@ func (x *exchange) fromQuery(to protoreflect.Message, others []string) error {
 	return err
 }
 
-// parameters are the names that a query may have.
+// parameters returns the names that a query may have.
 func (m *message) parameters(on *Route) (names []string) {
 	for _, f := range m.fields {
 		switch {
@@ -171,7 +171,7 @@ func (m *message) fromQuery(to protoreflect.Message, q url.Values) error {
 	return nil
 }
 
-// fromParameter reads a parameter. Of a list there may be several, and several items with commas between.
+// fromParameter reads a parameter. One that is a list may be repeated, and may have several items separated by commas.
 func (f *field) fromParameter(to protoreflect.Message, values []string) error {
 	if f.colon {
 		for _, s := range values {
@@ -215,7 +215,7 @@ func (f *field) fromWord(s string) (v protoreflect.Value, err error) {
 	return f.fromText(f.name, s)
 }
 
-// flagText reads a parameter that is true or false.
+// flagText parses a boolean parameter.
 func flagText(name, s string) (bool, error) {
 	switch s {
 	case "", "false":
@@ -226,7 +226,7 @@ func flagText(name, s string) (bool, error) {
 	return false, task.Invalid(name, "%q is neither true nor false", task.Cut(s, 64))
 }
 
-// fromHeaders takes fields from headers, unless the body says something else.
+// fromHeaders sets fields from headers. It refuses a header that contradicts the body.
 func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
 	for _, f := range m.fields {
 		if f.inline && !f.d.IsList() {
@@ -250,7 +250,7 @@ func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
 	return nil
 }
 
-// foundByID are the ids of which a path that holds no id names what does not exist.
+// foundByID names what an id in a path stands for: a malformed id there means that it is not found.
 var foundByID = map[string]string{"group_id": "group", "operation_id": "operation"}
 
 func (x *exchange) idInPath() error {
@@ -264,8 +264,8 @@ func (x *exchange) idInPath() error {
 	return nil
 }
 
-// patience is how much longer than others the answer to a request may take.
-func (r *Route) patience(to protoreflect.Message) time.Duration {
+// extraTime returns how much more time than usual the answer to a request may take.
+func (r *Route) extraTime(to protoreflect.Message) time.Duration {
 	if r.said.GetSlow() {
 		return slowTime
 	}

@@ -13,63 +13,64 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Config is what REST is made of.
+// Config holds what REST needs.
 type Config struct {
-	// Register registers the services of the API: REST makes their calls as a client of gRPC would.
+	// Register registers the API's services. REST calls their methods as gRPC's server would.
 	Register func(grpc.ServiceRegistrar)
-	// Events is EventService.WatchEvents: it calls open when the request was found good, and send for each frame.
+	// Events is EventService.WatchEvents: it calls open once the request has been validated, and send for each frame.
 	Events func(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error
-	// Call runs each request.
+	// Call runs every request.
 	Call Call
-	// Ready says whether the node should get calls now, and more to who may know it.
+	// Ready reports whether the node is ready for calls, with details for callers who may see them.
 	Ready func(context.Context) (Readiness, error)
 	Batch int // tasks that one request may enqueue
 
-	// Large is the room for large bodies, and Extra that of those that take more than their length lets expect. Messages of gRPC share both.
+	// Large is the memory for large bodies, Extra that for bodies which take more than their length suggests. gRPC's messages share
+	// both.
 	Large, Extra *admission.MemoryPool
-	// Namespace is that of a call.
+	// Namespace returns the namespace of a call.
 	Namespace func(context.Context) string
 
-	// Misdirected refuses a request for another host than this one, before anything else is looked at; nil: all are for this one.
+	// Misdirected refuses a request for another host, before anything else is checked; nil: all hosts are accepted.
 	Misdirected func(r *http.Request) error
 
-	// Pages answers what is not the API's. Nil: not found.
+	// Pages serves everything that is not the API. Nil: not found.
 	Pages http.Handler
-	// Metrics answers /metrics. Nil: not found.
+	// Metrics serves /metrics. Nil: not found.
 	Metrics http.Handler
-	// BasePath is a prefix that paths may have, such as "/pawl"; "": none.
+	// BasePath is an optional prefix of paths, such as "/pawl"; "": none.
 	BasePath string
 }
 
-// Readiness is what is said of whether a node should get calls.
+// Readiness is the answer to whether a node should get calls.
 type Readiness struct {
 	OK     bool
 	Status string              // "ok", or why not
-	Shards []*pawlv1.ShardInfo // nil: who asks may not know
+	Shards []*pawlv1.ShardInfo // nil: the caller may not see them
 }
 
-// Call runs a request as every call is run, whichever its face: it lets the caller in or not, calls handle with a context limited to
-// what the caller may see, and tells what came of it. A panic of handle ends this call only.
+// Call runs a request as every call of gRPC and REST is run: it admits the caller or not, calls handle with a context limited to
+// what the caller may see, and records the outcome. A panic in handle ends this call only.
 type Call func(r *http.Request, on *Route, handle func(context.Context) error) Outcome
 
-// Outcome is what came of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
-	Refusal *task.Error // nil: it was served
-	// Shard, Index and Time say which moments of which shards the answer tells of; "": none was asked.
+	Refusal *task.Error // nil: it succeeded
+	// Shard, Index and Time say which state of which shards the answer reflects; "": no shard was asked.
 	Shard, Index, Time string
 }
 
-// face serves REST.
-type face struct {
+// server serves REST.
+type server struct {
 	Config
 	methods methods
 	guard   *http.CrossOriginProtection
 }
 
-// New serves REST, and what is not the API's beside it.
+// New returns a handler for REST, and for what Pages and Metrics serve.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
-	f := &face{Config: cfg, methods: methods{}, guard: http.NewCrossOriginProtection()}
+	f := &server{Config: cfg, methods: methods{}, guard: http.NewCrossOriginProtection()}
 	cfg.Register(f.methods)
 	for _, rt := range Routes() {
 		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, rt) })
@@ -88,11 +89,11 @@ func New(cfg Config) http.Handler {
 		}
 		f.exchange(w, r, &Route{handle: func(x *exchange) error { return task.NotFound("path", r.URL.Path) }})
 	})
-	return punctual(f.ours(underBase(cfg.BasePath, mux)))
+	return withBodyDeadline(f.forThisHost(underBase(cfg.BasePath, mux)))
 }
 
-// ours answers what is for this host.
-func (f *face) ours(h http.Handler) http.Handler {
+// forThisHost answers requests for this host.
+func (f *server) forThisHost(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
 		if f.Misdirected != nil {
@@ -108,32 +109,33 @@ func (f *face) ours(h http.Handler) http.Handler {
 	})
 }
 
-// underBase serves paths below a prefix as they are without it. Those without it are served too: there are proxies that strip it. An
-// untidy path leads to the tidy one, with the prefix whatever the proxy did with it: a browser follows.
+// underBase serves paths below a prefix as if they had none. It also serves paths without the prefix, because some proxies strip
+// it. A path that is not clean is redirected to the clean one, always with the prefix, since browsers see the path before the
+// proxy.
 func underBase(base string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came := r.URL.EscapedPath()
-		path := tidyPath(came)
+		path := cleanPath(came)
 		_, below := strings.CutPrefix(path, base+"/")
 		switch {
 		case r.Method == http.MethodConnect || came == "*": // they have no path
 			h.ServeHTTP(w, r)
 		case path == base:
-			lead(w, r, base+"/")
+			redirect(w, r, base+"/")
 		case path != came && below:
-			lead(w, r, path)
+			redirect(w, r, path)
 		case path != came:
-			lead(w, r, base+path)
+			redirect(w, r, base+path)
 		case below && base != "":
-			h.ServeHTTP(w, without(base, r))
+			h.ServeHTTP(w, stripPrefix(base, r))
 		default:
 			h.ServeHTTP(w, r)
 		}
 	})
 }
 
-// tidyPath is a path without empty segments and dots, as net/http wants to see them.
-func tidyPath(p string) string {
+// cleanPath returns a path without empty segments and dots, the form that net/http expects.
+func cleanPath(p string) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
@@ -144,8 +146,8 @@ func tidyPath(p string) string {
 	return tidy
 }
 
-// lead sends the client to another path, which is escaped.
-func lead(w http.ResponseWriter, r *http.Request, to string) {
+// redirect redirects the client to another path, which is escaped.
+func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery
 	}
@@ -153,8 +155,8 @@ func lead(w http.ResponseWriter, r *http.Request, to string) {
 	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
 }
 
-// without is a request for a path below a prefix, without the prefix, of which nothing needs escapes.
-func without(base string, r *http.Request) *http.Request {
+// stripPrefix returns the request without a prefix of its path. The prefix contains nothing that is escaped.
+func stripPrefix(base string, r *http.Request) *http.Request {
 	inner, address := *r, *r.URL
 	address.Path, address.RawPath = strings.TrimPrefix(address.Path, base), strings.TrimPrefix(address.RawPath, base)
 	inner.URL = &address
@@ -163,7 +165,7 @@ func without(base string, r *http.Request) *http.Request {
 
 func isAPI(path string) bool { return strings.HasPrefix(path, "/api/") }
 
-// methodsOf are the methods that a path knows, if it knows any.
+// methodsOf returns the methods that a path supports, if any.
 func methodsOf(mux *http.ServeMux, r *http.Request) (allowed []string) {
 	for _, method := range []string{"GET", "POST", "", "PUT", "PATCH", "DELETE"} {
 		with := *r

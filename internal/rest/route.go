@@ -15,22 +15,22 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// Route is one address of REST.
+// Route is one method and path of REST.
 type Route struct {
 	Method, Path string
-	// RPC names the call, as Service/Method; "": it stands for none.
+	// RPC names the call, as Service/Method; "": the route is not one of the API's calls.
 	RPC    string
 	handle func(*exchange) error
 
 	said  *pawlv1.Route
-	takes *message // the request
+	takes *message // the type of the request
 	// inPath are the fields of the request in the path, by their names there.
 	inPath map[string]*field
-	// fixed are the fields of the request that the path of this or another route of the call decides.
+	// fixed are the fields of the request that the path of this or another route of the call determines.
 	fixed []string
 }
 
-// String is how a route is named where calls are counted: GET /api/v1/tasks.
+// String returns the name under which calls of the route are counted: GET /api/v1/tasks.
 func (r *Route) String() string {
 	if r.Path == "" {
 		return "other"
@@ -38,7 +38,7 @@ func (r *Route) String() string {
 	return r.Method + " " + r.Path
 }
 
-// Routes are all of them: those of the proto files, and those of the server itself.
+// Routes returns all routes: those of the proto files, and those of the server itself.
 var Routes = sync.OnceValue(func() []*Route {
 	routes := slices.Clone(serverRoutes)
 	calls := contract.Calls()
@@ -50,7 +50,7 @@ var Routes = sync.OnceValue(func() []*Route {
 	return routes
 })
 
-// special are the routes whose requests or answers have a form of their own.
+// special are the routes with a special form of request or answer.
 var special = map[string]func(*exchange) error{
 	"POST /api/v1/tasks/batch":            enqueueBatch,
 	"GET /api/v1/tasks":                   listTasks,
@@ -92,8 +92,8 @@ func newRoute(call *contract.Call, said *pawlv1.Route) *Route {
 	return r
 }
 
-// pathField is the field that a path names: by its name, by its name without _id, or, if it is {id}, the first one. Nil: a special
-// route reads it.
+// pathField returns the field that a path parameter stands for: the one of that name, with or without _id, or for {id} the first
+// field. Nil: a special route reads the parameter.
 func (m *message) pathField(name string) *field {
 	for _, f := range m.fields {
 		if f.name == name || f.name == name+"_id" {
@@ -109,10 +109,10 @@ func (m *message) pathField(name string) *field {
 	return nil
 }
 
-// methods are the rpcs of services, which register as they do with a server of gRPC.
+// methods are the rpcs of services, which register as with a gRPC server.
 type methods map[string]func(ctx context.Context, fill func(any) error) (any, error)
 
-// RegisterService takes a service in.
+// RegisterService implements grpc.ServiceRegistrar.
 func (m methods) RegisterService(d *grpc.ServiceDesc, service any) {
 	name := strings.TrimPrefix(d.ServiceName, "pawl.v1.")
 	for _, rpc := range d.Methods {
@@ -122,7 +122,7 @@ func (m methods) RegisterService(d *grpc.ServiceDesc, service any) {
 	}
 }
 
-// ask runs an rpc, whose request fill makes.
+// ask calls an rpc with a request that fill fills in.
 func ask[Request, Response proto.Message](x *exchange, rpc string, fill func(Request) error) (got Response, err error) {
 	answer, err := x.methods[rpc](x.ctx, func(in any) error { return fill(in.(Request)) })
 	if err != nil {
@@ -131,7 +131,7 @@ func ask[Request, Response proto.Message](x *exchange, rpc string, fill func(Req
 	return answer.(Response), nil
 }
 
-// callRPC runs the rpc of the route.
+// callRPC calls the rpc of the route.
 func callRPC(x *exchange) error {
 	got, err := ask[proto.Message, proto.Message](x, x.on.RPC, func(in proto.Message) error { return x.request(in) })
 	if err != nil {
@@ -141,11 +141,11 @@ func callRPC(x *exchange) error {
 	return nil
 }
 
-// answer writes what an rpc answered, or the field of it that is the answer.
+// answer writes the rpc's answer, or the one field of it that is the route's answer.
 func (x *exchange) answer(got proto.Message) {
 	v := got.ProtoReflect()
 	if v.Descriptor().Fields().ByName(fieldSecret) != nil {
-		x.w.Header().Set("Cache-Control", "no-store") // nothing between may keep it
+		x.w.Header().Set("Cache-Control", "no-store") // no cache may store it
 	}
 	if name := x.on.said.GetAnswer(); name != "" {
 		v = v.Get(v.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()

@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// createSchedule takes what a schedule is, and nothing of how it is put.
+// createSchedule reads only the fields of the schedule itself, not those that say how to put it.
 func createSchedule(x *exchange) error {
 	got, err := ask[*pawlv1.PutScheduleRequest, *pawlv1.PutScheduleResponse](x, x.on.RPC, func(in *pawlv1.PutScheduleRequest) error {
 		in.Spec, in.CreateOnly = &pawlv1.ScheduleSpec{}, true

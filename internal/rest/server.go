@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// serverRoutes stand for no rpc.
+// serverRoutes are the routes without an rpc.
 var serverRoutes = []*Route{
 	{Method: "GET", Path: "/api/v1/openapi.json", handle: openAPI},
 	{Method: "GET", Path: "/healthz", handle: health},
@@ -19,7 +19,7 @@ func openAPI(x *exchange) error {
 	return nil
 }
 
-// health says that the process lives.
+// health reports that the process is alive.
 func health(x *exchange) error {
 	x.open('{')
 	x.str("status", "ok")
@@ -27,7 +27,7 @@ func health(x *exchange) error {
 	return nil
 }
 
-// ready says whether calls will be served: the node is ready for them, and does not shut down.
+// ready reports whether calls will be served: the node is ready for them and not shutting down.
 func ready(x *exchange) error {
 	is, err := x.Ready(x.ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func ready(x *exchange) error {
 	return nil
 }
 
-// metrics is what Prometheus reads.
+// metrics serves Prometheus's metrics.
 func metrics(x *exchange) error {
 	if x.Metrics == nil {
 		return task.NotFound("path", x.r.URL.Path)

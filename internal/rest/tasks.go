@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// headerAge says of a stale read how long ago at most it was true.
+// headerAge is the maximum age of a stale read.
 const headerAge = "Pawl-Age"
 
 func getTask(x *exchange) error {
@@ -20,7 +20,7 @@ func getTask(x *exchange) error {
 	return nil
 }
 
-// listTasks leaves payloads out unless the query has fields=payload.
+// listTasks leaves out payloads unless the query has fields=payload.
 func listTasks(x *exchange) error {
 	got, err := ask[*pawlv1.ListTasksRequest, *pawlv1.ListTasksResponse](x, x.on.RPC, func(in *pawlv1.ListTasksRequest) error {
 		if err := x.request(in, "fields"); err != nil {
@@ -42,7 +42,7 @@ func listTasks(x *exchange) error {
 	return nil
 }
 
-// updateTask reads the task if its payload is to change: what the payload of the request stands for depends on the task's content type.
+// updateTask reads the task if its payload is to change: the meaning of the request's payload depends on the task's content type.
 func updateTask(x *exchange) error {
 	got, err := ask[*pawlv1.UpdateTaskRequest, *pawlv1.UpdateTaskResponse](x, x.on.RPC, func(in *pawlv1.UpdateTaskRequest) error {
 		if err := x.request(in); err != nil || in.Payload == nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/pawlq/pawl/internal/sqs/wire"
 )
 
-// allow is the attribute RedriveAllowPolicy of a dead-letter queue: which queues may have it as theirs.
+// allow is the RedriveAllowPolicy attribute of a dead-letter queue: which source queues may use it.
 type allow struct {
 	Permission string   `json:"redrivePermission"` // allowAll, denyAll or byQueue
 	Sources    []string `json:"sourceQueueArns"`
 }
 
-// maxSources is how many queues a policy byQueue may name.
+// maxSources bounds the queues that a byQueue policy may name.
 const maxSources = 10
 
 func checkAllow(value string) error {
@@ -36,10 +36,10 @@ func checkAllow(value string) error {
 	return nil
 }
 
-// mayRedrive refuses a redrive policy to a queue that does not let the request's own queue have it as its dead-letter queue.
+// mayRedrive rejects a redrive policy whose dead-letter queue does not allow the request's queue as a source.
 func (x *exchange) mayRedrive(target *cluster.Queue, value string) error {
 	var a allow
-	said := told(&target.Config, "RedriveAllowPolicy")
+	said := attributeOf(&target.Config, "RedriveAllowPolicy")
 	if said == "" || json.Unmarshal([]byte(said), &a) != nil || a.Permission == "allowAll" {
 		return nil
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a queue was told is noted in its configuration, beside what Pawl's own settings say.
+// Attributes of a queue are stored as annotations of its configuration, next to Pawl's own settings.
 const (
-	noteAttribute = "sqs:" // the name follows
+	noteAttribute = "sqs:" // followed by the name
 	noteTag       = "sqs-tag:"
 	noteModified  = "sqs-modified" // Unix seconds
 	notePurged    = "sqs-purged"   // Unix seconds
 )
 
-// number is an attribute that is a whole number.
+// number is an integer attribute.
 type number struct{ least, most, otherwise int }
 
 var numbers = map[string]number{
@@ -32,27 +32,27 @@ var numbers = map[string]number{
 	"KmsDataKeyReusePeriodSeconds":  {60, 86400, 300},
 }
 
-// maxMessage is how many bytes a message may have with its attributes.
+// maxMessage bounds a message with its attributes, in bytes.
 const maxMessage = 1 << 20
 
-// texts are the other attributes that can be set, with their limits in bytes.
+// texts are the other settable attributes, with their limits in bytes.
 var texts = map[string]int{"Policy": 8192, "RedrivePolicy": 2048, "RedriveAllowPolicy": 4096, "KmsMasterKeyId": 256, "SqsManagedSseEnabled": 5}
 
 // fifoOnly are attributes that only FIFO queues have, and their values. The first is the default.
 var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"}, "DeduplicationScope": {"queue", "messageGroup"},
 	"FifoThroughputLimit": {"perQueue", "perMessageGroupId"}}
 
-// readOnly are attributes that can be asked for and not set.
+// readOnly are attributes that can be read but not set.
 var readOnly = []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed",
 	"CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
 
-// redrive is the attribute RedrivePolicy.
+// redrive is the RedrivePolicy attribute.
 type redrive struct {
 	Target string
 	Max    int
 }
 
-// checkAttributes refuses attributes outside the rules, of a queue that is FIFO or not and that has others already.
+// checkAttributes rejects invalid attributes for a queue of this type that already has others.
 func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has *task.QueueConfig) error {
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		if err := x.checkAttribute(name, attributes[name], fifo); err != nil {
@@ -63,7 +63,7 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 		if v, ok := attributes[name]; ok {
 			return v
 		}
-		return told(has, name)
+		return attributeOf(has, name)
 	}
 	if will("FifoThroughputLimit") == "perMessageGroupId" && will("DeduplicationScope") != "messageGroup" {
 		return wire.ErrInvalidAttributeValue.With("The perMessageGroupId value of FifoThroughputLimit is allowed only when the value for DeduplicationScope is messageGroup.")
@@ -71,7 +71,7 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 	return nil
 }
 
-// checkAttribute refuses a value outside the rules.
+// checkAttribute rejects an invalid value.
 func (x *exchange) checkAttribute(name, value string, fifo bool) error {
 	bad := func() error { return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter %s.", name) }
 	if rule, ok := numbers[name]; ok {
@@ -140,7 +140,7 @@ func (x *exchange) checkRedrive(value string, fifo bool) error {
 	return wire.BadValue(value, "RedrivePolicy", "Dead letter target does not exist.")
 }
 
-// redriveOf reads a redrive policy. The number may be a text.
+// redriveOf parses a redrive policy. The number may be a string.
 func redriveOf(value string) (p redrive, ok bool) {
 	var raw struct {
 		Target string          `json:"deadLetterTargetArn"`
@@ -153,10 +153,10 @@ func redriveOf(value string) (p redrive, ok bool) {
 	return redrive{raw.Target, n}, err == nil
 }
 
-// told is an attribute that a queue was told, or its default.
-func told(c *task.QueueConfig, name string) string {
+// attributeOf returns the value to which an attribute was set, or its default.
+func attributeOf(c *task.QueueConfig, name string) string {
 	if name == "VisibilityTimeout" {
-		// Operators may have changed the lease since. A lease has 1 s at least.
+		// Operators may have changed the lease since. A lease is 1 s or longer.
 		if c.Settings.Lease == task.MinLease && c.Annotations[noteAttribute+name] == "0" {
 			return "0"
 		}
@@ -177,17 +177,17 @@ func told(c *task.QueueConfig, name string) string {
 	return ""
 }
 
-// toldNumber is told of a number.
-func toldNumber(c *task.QueueConfig, name string) int {
-	n, err := strconv.Atoi(told(c, name))
+// numberOf is told for a number.
+func numberOf(c *task.QueueConfig, name string) int {
+	n, err := strconv.Atoi(attributeOf(c, name))
 	if err != nil {
-		return numbers[name].otherwise // it was checked when it was set
+		return numbers[name].otherwise // validated when it was set
 	}
 	return n
 }
 
-// setTold notes attributes. Maps of a configuration are never changed in place.
-func setTold(c *task.QueueConfig, attributes map[string]string, now time.Time) {
+// setAttributesOf stores attributes. A configuration's maps are never modified in place.
+func setAttributesOf(c *task.QueueConfig, attributes map[string]string, now time.Time) {
 	notes := maps.Clone(c.Annotations)
 	if notes == nil {
 		notes = map[string]string{}
@@ -199,7 +199,7 @@ func setTold(c *task.QueueConfig, attributes map[string]string, now time.Time) {
 		}
 		notes[noteAttribute+name] = value
 		if name == "VisibilityTimeout" {
-			n, _ := strconv.Atoi(value) // checked before
+			n, _ := strconv.Atoi(value) // validated before
 			c.Settings.Lease = max(time.Duration(n)*time.Second, task.MinLease)
 		}
 	}
@@ -207,7 +207,7 @@ func setTold(c *task.QueueConfig, attributes map[string]string, now time.Time) {
 	c.Annotations = notes
 }
 
-// setAttributes is SetQueueAttributes.
+// setAttributes implements SetQueueAttributes.
 func setAttributes(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -223,12 +223,12 @@ func setAttributes(x *exchange) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
-		setTold(c, x.in.Attributes, time.Now())
+		setAttributesOf(c, x.in.Attributes, time.Now())
 		return nil
 	})
 }
 
-// getAttributes is GetQueueAttributes.
+// getAttributes implements GetQueueAttributes.
 func getAttributes(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -262,7 +262,7 @@ func getAttributes(x *exchange) error {
 	return nil
 }
 
-// attribute is one value of a queue; "" if it has none.
+// attribute returns the value of a queue's attribute; "" if it has none.
 func (x *exchange) attribute(c *task.QueueConfig, queue, name string, counts map[string]string) (value string, known bool) {
 	switch name {
 	case "QueueArn":
@@ -284,5 +284,5 @@ func (x *exchange) attribute(c *task.QueueConfig, queue, name string, counts map
 	if !known {
 		_, known = fifoOnly[name]
 	}
-	return told(c, name), known
+	return attributeOf(c, name), known
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A FIFO queue is one with a strict order of keys. The message group is the key; a claim gives runs of a group; a deduplication id is an
-// idempotency key of five minutes, whose repeats may hold anything.
+// A FIFO queue is one with a strict order of keys. The message group is the key; a claim returns runs of a group; a deduplication
+// ID is an idempotency key of five minutes, whose repeats may have any content.
 
-// dedupTime is how long a deduplication id finds its message.
+// dedupTime is how long a deduplication ID is remembered.
 const dedupTime = 5 * time.Minute
 
-// headerDedup is the deduplication id of a message.
+// headerDedup holds the deduplication ID of a message.
 const headerDedup = "sqs-deduplication-id"
 
-// isFIFO says whether a queue was made as a FIFO queue.
+// isFIFO reports whether a queue was created as a FIFO queue.
 func isFIFO(c *task.QueueConfig) bool { return c.Annotations[noteAttribute+"FifoQueue"] == "true" }
 
-// checkFIFOName refuses a name that does not go with the type of the queue.
+// checkFIFOName rejects a name that doesn't match the type of the queue.
 func checkFIFOName(name string, fifo bool) error {
 	switch {
 	case name == "":
@@ -38,7 +38,7 @@ func checkFIFOName(name string, fifo bool) error {
 	return nil
 }
 
-// idForm is that of message groups, deduplication ids and attempts to receive.
+// idForm is the format of message group IDs, deduplication IDs and receive request attempt IDs.
 var idForm = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")
 
 func checkID(name, id string) error {
@@ -48,13 +48,13 @@ func checkID(name, id string) error {
 	return nil
 }
 
-// The service words it in two ways.
+// Amazon SQS words it in two ways.
 const (
 	notOfThisType = "The request includes a parameter that is not valid for this queue type."
 	forOtherType  = "The request include parameter that is not valid for this queue type."
 )
 
-// checkFIFO refuses what a queue of its type does not take.
+// checkFIFO rejects what a queue of this type does not accept.
 func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
 	fifo := isFIFO(c)
 	switch {
@@ -66,13 +66,13 @@ func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
 		return wire.Missing("MessageGroupId")
 	case o.delay != nil && *o.delay != 0:
 		return wire.BadValue(*o.delay, "DelaySeconds", forOtherType)
-	case o.dedup == "" && told(c, "ContentBasedDeduplication") != "true":
+	case o.dedup == "" && attributeOf(c, "ContentBasedDeduplication") != "true":
 		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
 	}
 	return checkID("MessageDeduplicationId", o.dedup)
 }
 
-// deduplicate gives a task the idempotency key of its deduplication id. A purge begins anew: it changes all keys.
+// deduplicate sets a task's idempotency key from its deduplication ID. A purge forgets earlier messages, by changing all keys.
 func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
 	id := o.dedup
 	if id == "" {
@@ -80,7 +80,7 @@ func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
 		id = hex.EncodeToString(sum[:])
 	}
 	scope := ""
-	if told(c, "DeduplicationScope") == "messageGroup" {
+	if attributeOf(c, "DeduplicationScope") == "messageGroup" {
 		scope = o.group
 	}
 	s.IdempotencyKey, s.IdempotencyTTL, s.AnyContent = digest("sqs-", c.Annotations[notePurged], scope, id), dedupTime, true
@@ -90,7 +90,7 @@ func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
 	s.Headers[headerDedup] = id
 }
 
-// digest is a name made of several parts.
+// digest hashes several parts into one name.
 func digest(prefix string, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -99,7 +99,7 @@ func digest(prefix string, parts ...string) string {
 	return prefix + hex.EncodeToString(h.Sum(nil)[:20])
 }
 
-// sequence is the sequence number of a message; "": its queue is no FIFO queue.
+// sequence returns the sequence number of a message; "": its queue is not a FIFO queue.
 func sequence(order uint64) string {
 	if order == 0 {
 		return ""
@@ -107,7 +107,7 @@ func sequence(order uint64) string {
 	return fmt.Sprintf("%020d", order)
 }
 
-// attempt makes a receive repeatable by its ReceiveRequestAttemptId.
+// attempt makes a receive safe to retry, by its ReceiveRequestAttemptId.
 func (x *exchange) attempt(c *broker.ClaimCall, queue string, fifo bool) error {
 	if x.in.AttemptID == "" {
 		return nil
@@ -119,7 +119,7 @@ func (x *exchange) attempt(c *broker.ClaimCall, queue string, fifo bool) error {
 	return checkID("ReceiveRequestAttemptId", x.in.AttemptID)
 }
 
-// hideAgain hides for their whole visibility timeout messages that a repeated receive got again.
+// hideAgain hides messages that a retried receive returns again for their full visibility timeout.
 func (x *exchange) hideAgain(got []broker.Claimed, lease time.Duration) {
 	var calls []broker.Settle
 	for i := range got {
@@ -132,8 +132,8 @@ func (x *exchange) hideAgain(got []broker.Claimed, lease time.Duration) {
 	}
 }
 
-// expired is what a client of a FIFO queue is told of a delete that comes too late: who has the message now, or the next of its group,
-// must not be confused.
+// expired returns the error for a delete in a FIFO queue that comes too late: deleting must not interfere with the consumer that
+// has the message now, or the next one of its group.
 func expired(err error, receipt string) error {
 	e, ok := task.AsError(err)
 	if ok && e.Code == task.CodeStaleClaim && (e.Reason == task.StaleExpired || e.Reason == task.StaleReclaimed) {

@@ -11,8 +11,8 @@ import (
 
 const handleVersion = 1
 
-// handle is a receipt handle: the task and the token of its claim, which nobody can guess, and a checksum that also covers the queue, so
-// that a handle is good for its own queue only.
+// handle returns a receipt handle: the task and the unguessable token of its claim, and a checksum that also covers the queue, so
+// that a handle is valid for its own queue only.
 func handle(queue string, id task.ID, t task.Token) string {
 	b := make([]byte, 0, 64)
 	b = append(append(b, handleVersion), id[:]...)

@@ -11,39 +11,39 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Headers of tasks that were messages.
+// Headers of tasks that are messages.
 const (
 	headerAttributes = "sqs-attributes"        // JSON
 	headerTrace      = "sqs-aws-trace"         // the system attribute AWSTraceHeader
-	headerMessageID  = "sqs-message-id"        // of a dead letter: the id that it had
+	headerMessageID  = "sqs-message-id"        // of a dead letter: its previous id
 	headerSent       = "sqs-sent"              // of a dead letter: when it was sent, Unix milliseconds
 	headerReceives   = "sqs-receives"          // of a dead letter: how often it was received before
-	headerSource     = "sqs-dead-letter-arn"   // of a dead letter: the queue that it came from
-	headerTarget     = "sqs-dead-letter-queue" // of a dead letter: the queue that it was moved to
+	headerSource     = "sqs-dead-letter-arn"   // of a dead letter: the queue it came from
+	headerTarget     = "sqs-dead-letter-queue" // of a dead letter: the queue it was moved to
 )
 
 const (
-	// textBody is the content type of a message's body, packedBody that of a payload with the attributes before the body: 4 bytes with
-	// their length, JSON, the body.
+	// textBody is the content type of a message's body, packedBody that of a payload with the attributes before the body: their
+	// length in 4 bytes, the attributes as JSON, the body.
 	textBody   = "text/plain; charset=utf-8"
 	packedBody = "application/vnd.pawl.sqs-message"
-	// maxHeader is how long attributes may be to travel in a header.
+	// maxHeader is the size up to which attributes are stored in a header.
 	maxHeader = 8 << 10
 )
 
-// plainType is the type of a task that says none: a message attribute with the name typeAttribute says one, or Celery's envelope.
+// plainType is the type of a task for which neither the message attribute named typeAttribute nor Celery's envelope specifies one.
 const (
 	plainType     = "message"
 	typeAttribute = "pawl.type"
 )
 
-// specOf makes a task of a message, whose parts were checked.
+// specOf converts a validated message to a task.
 func specOf(body string, attributes map[string]wire.Attribute, trace string) task.Spec {
 	s := task.Spec{Type: typeOf(body, attributes), Payload: []byte(body), ContentType: textBody}
 	if len(attributes) > 0 {
 		b, err := json.Marshal(attributes)
 		if err != nil {
-			panic(err) // they hold texts and bytes
+			panic(err) // strings and bytes can always be encoded
 		}
 		if len(b) <= maxHeader {
 			s.Headers = map[string]string{headerAttributes: string(b)}
@@ -61,7 +61,7 @@ func specOf(body string, attributes map[string]wire.Attribute, trace string) tas
 	return s
 }
 
-// typeOf is the type of the task that a message becomes.
+// typeOf returns the type of the task for a message.
 func typeOf(body string, attributes map[string]wire.Attribute) string {
 	name := ""
 	if a, ok := attributes[typeAttribute]; ok && a.StringValue != nil {
@@ -75,7 +75,7 @@ func typeOf(body string, attributes map[string]wire.Attribute) string {
 	return name
 }
 
-// celeryTask is the name of the task in an envelope of Celery, the base64 of an object with headers; "" if it is none.
+// celeryTask returns the name of the task in a Celery envelope, the base64 of an object with headers; "" if it is none.
 func celeryTask(body string) string {
 	const brace = "ey" // how the base64 of {" and {space begins
 	if !strings.HasPrefix(body, brace) {
@@ -96,7 +96,7 @@ func celeryTask(body string) string {
 	return envelope.Headers.Task
 }
 
-// bodyOf is the message that a task holds. What is no text, which others may have enqueued, is given in base64.
+// bodyOf returns the message in a task. A payload that is not text, enqueued by other producers, is returned in base64.
 func bodyOf(payload []byte, contentType string, headers map[string]string) (body string, attributes map[string]wire.Attribute) {
 	if contentType == packedBody && len(payload) >= 4 {
 		if n := binary.BigEndian.Uint32(payload); uint64(n) <= uint64(len(payload)-4) {
@@ -114,7 +114,7 @@ func bodyOf(payload []byte, contentType string, headers map[string]string) (body
 	return string(payload), attributes
 }
 
-// isText says whether a message may hold some bytes.
+// isText reports whether a message may contain the bytes.
 func isText(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false

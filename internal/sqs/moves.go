@@ -14,23 +14,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A message move task is an operation that moves the tasks of a dead-letter queue. Without a destination each message goes back to where
-// it came from: that is an operation for each such queue. Which operations belong together their request ids say.
+// A message move task is an operation that moves the tasks of a dead-letter queue. Without a destination every message returns to
+// the queue it came from, with one operation per such queue. The request ids tell which operations belong together.
 
-// moveID is what the request ids of a move task's operations begin with: a mark, and 11 random bytes. Behind it they have a byte that says
-// whether a destination was named, the number of the operation, and the number of operations.
+// moveID is the common prefix of the request ids of a move task's operations: a marker and 11 random bytes. It is followed by three
+// bytes: whether a destination was named, the index of the operation, and the number of operations.
 type moveID [13]byte
 
 var moveMark = []byte("sq")
 
-const moveOperations = 50 // of a move task at most, and so queues with one dead-letter queue
+const moveOperations = 50 // of a move task, and so source queues of one dead-letter queue
 
-// sourceTag is the tag of dead letters that came from a queue.
+// sourceTag returns the tag of dead letters that came from a queue.
 func sourceTag(queue string) string { return "sqs-from:" + queue }
 
 func newMoveID() (id moveID) {
 	copy(id[:], moveMark)
-	_, _ = rand.Read(id[len(moveMark):]) // it never fails
+	_, _ = rand.Read(id[len(moveMark):]) // never fails
 	return id
 }
 
@@ -42,7 +42,7 @@ func parseMoveHandle(s string) (id moveID, ok bool) {
 	return id, err == nil && copy(id[len(moveMark):], b) == len(b) && len(b) == len(id)-len(moveMark)
 }
 
-// request is the request id of an operation.
+// request returns the request id of an operation.
 func (id moveID) request(named bool, n, of int) (r task.ID) {
 	copy(r[:], id[:])
 	if named {
@@ -52,14 +52,14 @@ func (id moveID) request(named bool, n, of int) (r task.ID) {
 	return r
 }
 
-// move is a move task: its operations, in the order of their numbers.
+// move is a move task: its operations, by their index.
 type move struct {
 	id         moveID
-	named      bool // a destination
+	named      bool // whether a destination was named
 	operations []*broker.Operation
 }
 
-// movesOf reads the move tasks of a queue, the newest first: those among the last 1,000 operations.
+// movesOf returns the move tasks of a queue, newest first, that are among the last 1,000 operations.
 func (x *exchange) movesOf(queue string) (moves []*move, err error) {
 	const pages, most = 10, 100
 	known := map[moveID]*move{}
@@ -89,7 +89,7 @@ func (x *exchange) movesOf(queue string) (moves []*move, err error) {
 	return moves, nil
 }
 
-// status is how a move task stands.
+// status returns the status of a move task.
 func (m *move) status() string {
 	status := "COMPLETED"
 	for _, o := range m.operations {
@@ -115,7 +115,7 @@ func (m *move) moved() (n int64) {
 	return n
 }
 
-// moveQueue finds the queue of an ARN that a move task names.
+// moveQueue finds the queue that a move task names by ARN.
 func (x *exchange) moveQueue(parameter, arn string) (cluster.Queue, error) {
 	name, ok := queueOfARN(arn)
 	if !ok {
@@ -128,7 +128,7 @@ func (x *exchange) moveQueue(parameter, arn string) (cluster.Queue, error) {
 	return q, err
 }
 
-// sources are the queues that have a queue as their dead-letter queue.
+// sources returns the names of the queues that have the target as their dead-letter queue.
 func (x *exchange) sources(target string) (names []string, err error) {
 	for after := ""; ; {
 		queues, err := x.Core.Queues(x.ctx, "*", after, maxListed)
@@ -149,7 +149,7 @@ func (x *exchange) sources(target string) (names []string, err error) {
 
 const maxMoveRate = 500
 
-// startMove is StartMessageMoveTask.
+// startMove implements StartMessageMoveTask.
 func startMove(x *exchange) error {
 	in := x.in
 	if in.SourceARN == "" {
@@ -187,17 +187,17 @@ func startMove(x *exchange) error {
 			specs[i].Rate = float64(*in.MaxPerSecond) / float64(len(specs))
 		}
 		if err := x.Core.StartOperation(x.ctx, specs[i]); err != nil {
-			return err // those that were started go on, and a list shows them
+			return err // those already started continue, and are listed
 		}
 	}
 	x.out.TaskHandle = id.handle()
 	return nil
 }
 
-// moveEnds are how a move task ends.
+// moveEnds are the final states of a move task.
 var moveEnds = []string{"COMPLETED", "CANCELLED", "FAILED"}
 
-// moveSpecs are the operations of a move task out of a queue that is the dead-letter queue of others.
+// moveSpecs returns the operations of a move task that returns messages to their source queues.
 func (x *exchange) moveSpecs(source *cluster.Queue, from []string) (specs []broker.OperationSpec, err error) {
 	to := func(queue, tag string) broker.OperationSpec {
 		s := broker.OperationSpec{Action: task.Move, ToQueue: queue}
@@ -226,7 +226,7 @@ func (x *exchange) moveSpecs(source *cluster.Queue, from []string) (specs []brok
 	return specs, nil
 }
 
-// cancelMove is CancelMessageMoveTask.
+// cancelMove implements CancelMessageMoveTask.
 func cancelMove(x *exchange) error {
 	if x.in.TaskHandle == "" {
 		return wire.Missing("TaskHandle")
@@ -260,7 +260,7 @@ func cancelMove(x *exchange) error {
 	return nil
 }
 
-// listMoves is ListMessageMoveTasks.
+// listMoves implements ListMessageMoveTasks.
 func listMoves(x *exchange) error {
 	if x.in.SourceARN == "" {
 		return wire.Missing("SourceArn")
@@ -280,13 +280,13 @@ func listMoves(x *exchange) error {
 		return err
 	}
 	for _, m := range moves[:min(len(moves), limit)] {
-		x.out.Moves = append(x.out.Moves, x.told(m))
+		x.out.Moves = append(x.out.Moves, x.moveTask(m))
 	}
 	return nil
 }
 
-// told is a move task as a list has it.
-func (x *exchange) told(m *move) wire.MoveTask {
+// moveTask converts a move task to an item of a list.
+func (x *exchange) moveTask(m *move) wire.MoveTask {
 	first := m.operations[len(m.operations)-1]
 	t := wire.MoveTask{Status: m.status(), Source: x.arnOf(first.Spec.Filter.Queue), Moved: m.moved(),
 		StartedUnixMillis: first.CreatedAt.Time().Truncate(time.Millisecond).UnixMilli()}

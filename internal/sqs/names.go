@@ -12,12 +12,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// defaultAccount is that of the default namespace: what clients assume that were told of none.
+// defaultAccount is the account of the default namespace: what clients assume when none is configured.
 const defaultAccount = "000000000000"
 
 const defaultNamespace = "default"
 
-// accountOf is the account number by which a namespace goes in URLs and ARNs. Nothing is found by it.
+// accountOf returns the account number that stands for a namespace in URLs and ARNs. It is never looked up.
 func accountOf(ns string) string {
 	if ns == defaultNamespace {
 		return defaultAccount
@@ -27,7 +27,7 @@ func accountOf(ns string) string {
 	return fmt.Sprintf("%012d", h.Sum64()%1e12)
 }
 
-// urlOf is a queue's URL at the host that the request was sent to: another would lead clients round their proxies.
+// urlOf returns a queue's URL, with the host that the request was sent to: any other would make clients bypass their proxies.
 func (x *exchange) urlOf(queue string) string {
 	scheme := "http"
 	if x.r.TLS != nil {
@@ -38,7 +38,7 @@ func (x *exchange) urlOf(queue string) string {
 
 const defaultRegion = "us-east-1"
 
-// region is the one that the request is signed for, by its header or, where it is presigned, by its URL.
+// region returns the region that the request is signed for, from its Authorization header or, if presigned, from its URL.
 func (x *exchange) region() string {
 	_, scope, signed := strings.Cut(x.r.Header.Get("Authorization"), "Credential=")
 	scope, _, _ = strings.Cut(scope, ",")
@@ -57,7 +57,7 @@ func (x *exchange) arnOf(queue string) string {
 	return "arn:aws:sqs:" + x.region() + ":" + accountOf(x.Core.Namespace(x.ctx)) + ":" + queue
 }
 
-// queueOfARN is the name of a queue in an ARN, whatever its region and account.
+// queueOfARN returns the name of the queue in an ARN, ignoring region and account.
 func queueOfARN(arn string) (string, bool) {
 	parts := strings.Split(arn, ":")
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "sqs" || parts[5] == "" {
@@ -66,7 +66,8 @@ func queueOfARN(arn string) (string, bool) {
 	return parts[5], true
 }
 
-// queueName is the queue that a request is about: by its URL, whatever the host; by its bare name; or by the request's own path.
+// queueName returns the name of the request's queue: from its URL, ignoring the host; from a bare name; or from the request's own
+// path.
 func (x *exchange) queueName() (string, error) {
 	if x.in.QueueURL == "" {
 		if _, name, ok := splitPath(x.r.URL.Path); ok {
@@ -77,7 +78,7 @@ func (x *exchange) queueName() (string, error) {
 	return x.in.QueueURL[strings.LastIndexByte(x.in.QueueURL, '/')+1:], nil
 }
 
-// queue finds the queue that a request is about.
+// queue returns the queue that a request is about.
 func (x *exchange) queue() (cluster.Queue, error) {
 	name, err := x.queueName()
 	if err != nil {

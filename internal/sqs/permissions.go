@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// policy is the attribute Policy as AddPermission writes it. It is kept and returned, and decides nothing: what a caller may do, its access
-// key says.
+// policy is the Policy attribute as AddPermission writes it. It is stored and returned but not enforced: the access key decides
+// what a caller may do.
 type policy struct {
 	Version   string
 	ID        string            `json:"Id"`
@@ -22,7 +22,7 @@ type policy struct {
 type statement struct {
 	Sid, Effect string
 	Principal   struct{ AWS any }
-	Action      any // a text, or several
+	Action      any // a string or a list
 	Resource    string
 }
 
@@ -40,7 +40,7 @@ var (
 var grantable = []string{"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl",
 	"ListDeadLetterSourceQueues", "PurgeQueue"}
 
-// addPermission is AddPermission.
+// addPermission implements AddPermission.
 func addPermission(x *exchange) error {
 	in := x.in
 	switch {
@@ -86,7 +86,7 @@ func addPermission(x *exchange) error {
 	})
 }
 
-// removePermission is RemovePermission.
+// removePermission implements RemovePermission.
 func removePermission(x *exchange) error {
 	if x.in.Label == "" {
 		return wire.Missing("Label")
@@ -101,7 +101,7 @@ func removePermission(x *exchange) error {
 	})
 }
 
-// oneOrAll is how a policy writes a list: one member stands by itself.
+// oneOrAll returns a list as policies write it: a single item without the list.
 func oneOrAll(list []string) any {
 	if len(list) == 1 {
 		return list[0]
@@ -109,7 +109,7 @@ func oneOrAll(list []string) any {
 	return list
 }
 
-// labelled is the place of the statement with a label; -1: there is none.
+// labelled returns the index of the statement with a label; -1: there is none.
 func labelled(p *policy, label string) int {
 	return slices.IndexFunc(p.Statement, func(raw json.RawMessage) bool {
 		var s struct{ Sid string }
@@ -117,7 +117,7 @@ func labelled(p *policy, label string) int {
 	})
 }
 
-// changePolicy changes the policy of the request's queue. One without statements is none.
+// changePolicy changes the policy of the request's queue. A policy without statements is removed.
 func (x *exchange) changePolicy(change func(p *policy, arn string) error) error {
 	q, err := x.queue()
 	if err != nil {
@@ -130,7 +130,7 @@ func (x *exchange) changePolicy(change func(p *policy, arn string) error) error 
 			return task.NotFound("queue", q.Name)
 		}
 		p := policy{Version: "2008-10-17", ID: arn + "/SQSDefaultPolicy"}
-		if said := told(c, "Policy"); said != "" && json.Unmarshal([]byte(said), &p) != nil {
+		if said := attributeOf(c, "Policy"); said != "" && json.Unmarshal([]byte(said), &p) != nil {
 			refused = wire.ErrInvalidAttributeValue.With("The queue has a policy that can not be changed by labels: set the attribute Policy.")
 			return nil
 		}
@@ -149,7 +149,7 @@ func (x *exchange) changePolicy(change func(p *policy, arn string) error) error 
 			refused = wire.ErrOverLimit.With("The policy has %d bytes, maximum allowed is %d.", len(value), texts["Policy"])
 			return nil
 		}
-		setTold(c, map[string]string{"Policy": value}, time.Now())
+		setAttributesOf(c, map[string]string{"Policy": value}, time.Now())
 		return nil
 	})
 	return errors.Join(err, refused)

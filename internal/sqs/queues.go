@@ -13,10 +13,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxReceives is after how many receives a message becomes a dead letter of its own queue, if no redrive policy came before.
+// maxReceives is the number of receives after which a message becomes a dead letter of its own queue, if no redrive policy applies
+// first.
 const maxReceives = 1000
 
-// createQueue is CreateQueue. It answers for a queue that is there, if it has the same attributes.
+// createQueue implements CreateQueue. It succeeds for an existing queue if the attributes are the same.
 func createQueue(x *exchange) error {
 	name := x.in.QueueName
 	fifo := x.in.Attributes["FifoQueue"] == "true"
@@ -41,7 +42,7 @@ func createQueue(x *exchange) error {
 		if fifo {
 			c.Settings.KeyOrder = task.KeyOrderStrict
 		}
-		setTold(c, x.in.Attributes, now)
+		setAttributesOf(c, x.in.Attributes, now)
 		setTags(c, x.in.Tags)
 		return nil
 	})
@@ -54,14 +55,14 @@ func createQueue(x *exchange) error {
 
 func sameAttributes(c *task.QueueConfig, attributes map[string]string) error {
 	for _, n := range slices.Sorted(maps.Keys(attributes)) {
-		if told(c, n) != attributes[n] {
+		if attributeOf(c, n) != attributes[n] {
 			return wire.ErrQueueNameExists.With("A queue already exists with the same name and a different value for attribute %s", n)
 		}
 	}
 	return nil
 }
 
-// getQueueURL is GetQueueUrl.
+// getQueueURL implements GetQueueUrl.
 func getQueueURL(x *exchange) error {
 	if x.in.QueueName == "" {
 		return wire.Missing("QueueName")
@@ -73,10 +74,10 @@ func getQueueURL(x *exchange) error {
 	return err
 }
 
-// maxListed is how many queues one answer has.
+// maxListed bounds the queues in one response.
 const maxListed = 1000
 
-// page reads how many queues are wanted, and behind which.
+// page returns how many queues are requested.
 func (x *exchange) page() (limit int, err error) {
 	if x.in.MaxResults == nil {
 		if x.in.NextToken != "" {
@@ -90,7 +91,7 @@ func (x *exchange) page() (limit int, err error) {
 	return limit, nil
 }
 
-// listQueues is ListQueues. The token is the last name of the page before.
+// listQueues implements ListQueues. The token is the last name of the previous page.
 func listQueues(x *exchange) error {
 	limit, err := x.page()
 	if err != nil {
@@ -112,7 +113,7 @@ func listQueues(x *exchange) error {
 	return nil
 }
 
-// listSources is ListDeadLetterSourceQueues.
+// listSources implements ListDeadLetterSourceQueues.
 func listSources(x *exchange) error {
 	target, err := x.queue()
 	if err != nil {
@@ -155,7 +156,7 @@ func redrivesTo(q *cluster.Queue, target string) bool {
 	return ok && name == target
 }
 
-// deleteQueue is DeleteQueue, whatever lies in the queue.
+// deleteQueue implements DeleteQueue, whether or not the queue is empty.
 func deleteQueue(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -164,13 +165,13 @@ func deleteQueue(x *exchange) error {
 	return x.Core.DropQueue(x.ctx, q)
 }
 
-// purgeRest lies between two purges of a queue.
-const purgeRest = 60 * time.Second
+// purgeInterval is the minimum time between two purges of a queue.
+const purgeInterval = 60 * time.Second
 
-// purgeUndo bounds how long the note of a purge that failed is taken back.
+// purgeUndo bounds the time spent on clearing the note of a failed purge.
 const purgeUndo = 5 * time.Second
 
-// purgeQueue is PurgeQueue.
+// purgeQueue implements PurgeQueue.
 func purgeQueue(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -185,7 +186,7 @@ func purgeQueue(x *exchange) error {
 			return task.NotFound("queue", q.Name)
 		}
 		last, err := strconv.ParseInt(c.Annotations[notePurged], 10, 64)
-		if err == nil && now.Sub(time.Unix(last, 0)) < purgeRest {
+		if err == nil && now.Sub(time.Unix(last, 0)) < purgeInterval {
 			early = wire.ErrPurgeQueueInProgress.With("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.Name)
 			return nil
 		}
@@ -199,7 +200,7 @@ func purgeQueue(x *exchange) error {
 	if err == nil {
 		return nil
 	}
-	// The note goes, so that it may be tried again at once.
+	// Clear the note, so that the purge can be retried immediately.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), purgeUndo)
 	defer cancel()
 	return errors.Join(err, x.Core.PutQueue(ctx, q.Name, func(c *task.QueueConfig) error {

@@ -14,14 +14,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// systemAttributes are those that a message may have.
+// systemAttributes are the system attributes that a message may have.
 var systemAttributes = []string{"SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "SequenceNumber",
 	"MessageDeduplicationId", "MessageGroupId", traceHeader, "DeadLetterQueueSourceArn"}
 
-// workerName is who receives, in the registry of workers.
+// workerName identifies receives in the worker registry.
 const workerName = "sqs"
 
-// receive is ReceiveMessage: a claim.
+// receive implements ReceiveMessage: a claim.
 func receive(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -32,7 +32,7 @@ func receive(x *exchange) error {
 		return err
 	}
 	hide := c.Lease
-	if hide == 0 { // the message is to be visible at once: it is claimed, and given back
+	if hide == 0 { // the message must be visible immediately: claim it, then release it
 		c.Lease = task.MinLease
 	}
 	fifo := isFIFO(&q.Config)
@@ -40,7 +40,7 @@ func receive(x *exchange) error {
 	if err := x.attempt(&c, q.Name, fifo); err != nil {
 		return err
 	}
-	policy, redrives := redriveOf(told(&q.Config, "RedrivePolicy"))
+	policy, redrives := redriveOf(attributeOf(&q.Config, "RedrivePolicy"))
 	deadline := time.Now().Add(wait)
 	for {
 		got, err := x.Core.Claim(x.ctx, c, max(time.Until(deadline), 0))
@@ -65,7 +65,7 @@ func receive(x *exchange) error {
 	}
 }
 
-// claimOf reads what is to be received.
+// claimOf converts the request to a claim.
 func (x *exchange) claimOf(q *cluster.Queue) (c broker.ClaimCall, wait time.Duration, err error) {
 	c = broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Max: 1, Worker: workerName}
 	if n := x.in.Max; n != nil {
@@ -73,13 +73,13 @@ func (x *exchange) claimOf(q *cluster.Queue) (c broker.ClaimCall, wait time.Dura
 			return c, 0, wire.BadValue(*n, "MaxNumberOfMessages", "Must be between 1 and 10, if provided.")
 		}
 	}
-	seconds := toldNumber(&q.Config, "ReceiveMessageWaitTimeSeconds")
+	seconds := numberOf(&q.Config, "ReceiveMessageWaitTimeSeconds")
 	if n := x.in.Wait; n != nil {
 		if seconds = *n; seconds < 0 || seconds > 20 {
 			return c, 0, wire.BadValue(*n, "WaitTimeSeconds", "Must be >= 0 and <= 20, if provided.")
 		}
 	}
-	hide := toldNumber(&q.Config, "VisibilityTimeout")
+	hide := numberOf(&q.Config, "VisibilityTimeout")
 	if n := x.in.Visibility; n != nil {
 		if hide = *n; hide < 0 || hide > maxVisibility {
 			return c, 0, wire.BadValue(*n, "VisibilityTimeout", "Must be between 0 and 43200, if provided.")
@@ -94,36 +94,36 @@ func (x *exchange) claimOf(q *cluster.Queue) (c broker.ClaimCall, wait time.Dura
 	return c, time.Duration(seconds) * time.Second, nil
 }
 
-// giveBack releases what was received with no visibility timeout.
+// giveBack releases what was received with a visibility timeout of 0.
 func (x *exchange) giveBack(got []broker.Claimed) {
 	calls := make([]broker.Settle, len(got))
 	for i := range got {
 		calls[i] = broker.Settle{Verb: broker.Release, Hold: holdOf(&got[i])}
 	}
-	x.Core.Settle(x.ctx, calls) // one that fails waits for the end of its lease, a second
+	x.Core.Settle(x.ctx, calls) // one that fails waits for its lease to end, a second later
 }
 
 func holdOf(c *broker.Claimed) broker.Hold {
 	return broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
 }
 
-// receives is how often a message was received, this time counted.
+// receives returns how often a message was received, including this time.
 func receives(c *broker.Claimed) uint64 {
 	if !isDeadLetter(c) {
 		return c.Token.Fence
 	}
-	before, _ := strconv.ParseUint(c.Headers[headerReceives], 10, 32) // another producer's header may say anything
+	before, _ := strconv.ParseUint(c.Headers[headerReceives], 10, 32) // another producer's header may contain anything
 	return before + c.Token.Fence
 }
 
-// isDeadLetter says whether a message lies in the dead-letter queue that it was moved to: its former life is told there, and not where it
-// is moved to from there, since it is a new message then.
+// isDeadLetter reports whether a message is in the dead-letter queue that it was moved to. There its history is reported; once
+// moved on from there, it is a new message.
 func isDeadLetter(c *broker.Claimed) bool {
 	return c.Headers[headerSource] != "" && (c.Headers[headerTarget] == "" || c.Headers[headerTarget] == c.Queue)
 }
 
-// redrive moves those that were received too often to the dead-letter queue, and returns the others. A move that dies half-way is made
-// again at the next receive, and makes no second message: its request id comes from the task.
+// redrive moves messages that were received too often to the dead-letter queue, and returns the others. An interrupted move is
+// repeated at the next receive and creates no second message, because its request id is derived from the task.
 func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (left []broker.Claimed, err error) {
 	name, _ := queueOfARN(p.Target)
 	for i := range got {
@@ -149,7 +149,7 @@ func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (l
 	return left, nil
 }
 
-// deadLetter is a message as it lives on in a dead-letter queue.
+// deadLetter returns the message to enqueue in a dead-letter queue.
 func (x *exchange) deadLetter(from, to *cluster.Queue, c *broker.Claimed) task.Spec {
 	headers := maps.Clone(c.Headers)
 	if headers == nil {
@@ -160,7 +160,7 @@ func (x *exchange) deadLetter(from, to *cluster.Queue, c *broker.Claimed) task.S
 	headers[headerSource], headers[headerTarget] = x.arnOf(from.Name), to.Name
 	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
 	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
-		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(toldNumber(&to.Config, "MessageRetentionPeriod")) * time.Second}
+		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(numberOf(&to.Config, "MessageRetentionPeriod")) * time.Second}
 	s.Fill()
 	return s
 }
@@ -181,7 +181,7 @@ func sentAt(c *broker.Claimed) string {
 
 func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
-// messages makes the answer of what was claimed.
+// messages adds the claimed messages to the response.
 func (x *exchange) messages(q *cluster.Queue, got []broker.Claimed) error {
 	names := slices.Concat(x.in.AttributeNames, x.in.SystemAttrNames)
 	for i := range got {
@@ -199,7 +199,7 @@ func (x *exchange) messages(q *cluster.Queue, got []broker.Claimed) error {
 	return nil
 }
 
-// wanted says whether a message attribute is one of those that were asked for: by name, all, or by prefix.
+// wanted reports whether a message attribute was asked for: by name, by prefix, or because all were.
 func wanted(names []string, attribute string) bool {
 	for _, n := range names {
 		prefix, all := strings.CutSuffix(n, "*")
@@ -210,7 +210,7 @@ func wanted(names []string, attribute string) bool {
 	return false
 }
 
-// system are the attributes that the service itself gives a message.
+// system returns the attributes that the service itself gives a message.
 func (x *exchange) system(c *broker.Claimed, names []string) (map[string]string, error) {
 	if len(names) == 0 {
 		return nil, nil

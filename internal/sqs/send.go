@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// send is SendMessage.
+// send implements SendMessage.
 func send(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -33,7 +33,7 @@ func send(x *exchange) error {
 	return nil
 }
 
-// sendBatch is SendMessageBatch: each message is answered by itself.
+// sendBatch implements SendMessageBatch. Each message has its own result.
 func sendBatch(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -72,7 +72,7 @@ func sendBatch(x *exchange) error {
 	return nil
 }
 
-// failed answers an entry of a batch with an error.
+// failed adds the error of a batch entry to the response.
 func (x *exchange) failed(id string, err error) {
 	refusal, ok := task.AsError(err)
 	if !ok {
@@ -81,12 +81,12 @@ func (x *exchange) failed(id string, err error) {
 	x.out.Failed = append(x.out.Failed, wire.Failed{ID: id, Err: errorOf(err, refusal)})
 }
 
-// maxEntries is how many entries a batch may have.
+// maxEntries bounds the entries of a batch.
 const maxEntries = 10
 
 var entryID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
-// checkEntries refuses a batch that breaks a rule as a whole.
+// checkEntries rejects a batch that is invalid as a whole.
 func (x *exchange) checkEntries(name string) error {
 	n := len(x.in.Entries)
 	if n == 0 {
@@ -109,7 +109,7 @@ func (x *exchange) checkEntries(name string) error {
 	return nil
 }
 
-// outgoing is a message on its way in.
+// outgoing is a message to be sent.
 type outgoing struct {
 	body               string
 	delay              *int
@@ -117,7 +117,7 @@ type outgoing struct {
 	group, dedup       string
 }
 
-// size is what the service counts.
+// size returns the size that Amazon SQS limits.
 func (o *outgoing) size() int {
 	n := len(o.body)
 	for name, a := range o.attributes {
@@ -126,7 +126,7 @@ func (o *outgoing) size() int {
 	return n
 }
 
-// spec checks a message and makes a task of it.
+// spec validates a message and converts it to a task.
 func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
 	if err := o.check(q); err != nil {
 		return task.Spec{}, err
@@ -137,12 +137,12 @@ func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
 	}
 	s := specOf(o.body, o.attributes, trace)
 	s.Queue, s.Key = q.Name, o.group
-	delay := toldNumber(&q.Config, "DelaySeconds")
+	delay := numberOf(&q.Config, "DelaySeconds")
 	if o.delay != nil {
 		delay = *o.delay
 	}
 	s.Delay = time.Duration(delay) * time.Second
-	s.ExpiresIn = time.Duration(toldNumber(&q.Config, "MessageRetentionPeriod")) * time.Second
+	s.ExpiresIn = time.Duration(numberOf(&q.Config, "MessageRetentionPeriod")) * time.Second
 	if isFIFO(&q.Config) {
 		o.deduplicate(&s, &q.Config)
 	}
@@ -154,7 +154,7 @@ func (o *outgoing) check(q *cluster.Queue) error {
 	if o.body == "" {
 		return wire.Missing("MessageBody")
 	}
-	if most := toldNumber(&q.Config, "MaximumMessageSize"); o.size() > most {
+	if most := numberOf(&q.Config, "MaximumMessageSize"); o.size() > most {
 		return wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", most)
 	}
 	if !isText([]byte(o.body)) {
@@ -175,10 +175,10 @@ func (o *outgoing) check(q *cluster.Queue) error {
 	return checkAttributes(o.attributes)
 }
 
-// traceHeader is the one system attribute that can be sent.
+// traceHeader is the only system attribute that can be sent.
 const traceHeader = "AWSTraceHeader"
 
-// maxTraceHeader bounds it, since it travels in a header.
+// maxTraceHeader bounds its value, which is stored in a header.
 const maxTraceHeader = 1 << 10
 
 func checkSystem(all map[string]wire.Attribute) error {
@@ -197,7 +197,7 @@ const maxAttributes = 10
 
 var attributeName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,256}$`)
 
-// checkAttributes refuses message attributes outside the rules.
+// checkAttributes rejects invalid message attributes.
 func checkAttributes(all map[string]wire.Attribute) error {
 	if len(all) > maxAttributes {
 		return wire.ErrInvalidParameterValue.With("Number of message attributes [%d] exceeds the allowed maximum [%d].", len(all), maxAttributes)
@@ -238,7 +238,7 @@ func checkAttributeValue(name string, a *wire.Attribute) error {
 
 var numberForm = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
 
-// sent is the answer for a message that was taken.
+// sent returns the result for an accepted message.
 func (o *outgoing) sent(got *broker.Enqueued) *wire.Sent {
 	return &wire.Sent{MessageID: got.ID.String(), MD5OfBody: wire.MD5(o.body), MD5OfAttributes: wire.MD5OfAttributes(o.attributes),
 		MD5OfSystemAttributes: wire.MD5OfAttributes(o.system), SequenceNumber: sequence(got.Order)}

@@ -12,7 +12,7 @@ import (
 // maxVisibility is the longest visibility timeout, in seconds.
 const maxVisibility = 43200
 
-// holdOf reads a receipt handle.
+// holdOf parses a receipt handle.
 func (x *exchange) holdOf(queue, receipt string) (broker.Hold, error) {
 	if receipt == "" {
 		return broker.Hold{}, wire.Missing("ReceiptHandle")
@@ -21,8 +21,8 @@ func (x *exchange) holdOf(queue, receipt string) (broker.Hold, error) {
 	return broker.Hold{Namespace: x.Core.Namespace(x.ctx), ID: id, Token: token}, err
 }
 
-// deleteMessage is DeleteMessage. The handle of the last receive is good for it whether the visibility timeout has ended or not; an older
-// one deletes nothing, and neither is an error.
+// deleteMessage implements DeleteMessage. The handle of the last receive works even after the visibility timeout has ended; an
+// older one deletes nothing. Neither is an error.
 func deleteMessage(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -40,7 +40,8 @@ func deleteMessage(x *exchange) error {
 	return deleted(err)
 }
 
-// deleted is what a client is told of an ack: a message that is gone, or that another has, is no error.
+// deleted returns the error of a delete, given that of the ack: a message that is gone, or that another consumer has received, is
+// no error.
 func deleted(err error) error {
 	if errors.Is(err, task.ErrStaleClaim) || errors.Is(err, task.ErrNotFound) {
 		return nil
@@ -48,7 +49,7 @@ func deleted(err error) error {
 	return err
 }
 
-// deleteBatch is DeleteMessageBatch: each message is answered by itself.
+// deleteBatch implements DeleteMessageBatch. Each message has its own result.
 func deleteBatch(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -67,7 +68,7 @@ func deleteBatch(x *exchange) error {
 		})
 }
 
-// changeVisibility is ChangeMessageVisibility.
+// changeVisibility implements ChangeMessageVisibility.
 func changeVisibility(x *exchange) error {
 	q, err := x.queue()
 	if err != nil {
@@ -88,13 +89,13 @@ func changeVisibility(x *exchange) error {
 	return err
 }
 
-// errNotHidden is what a message that is gone, or that was received again, has in place of a new visibility timeout. The service answers it
-// by one code alone and by another in a batch: clients of batches drop ReceiptHandleIsInvalid.
+// errNotHidden is the error for changing the visibility of a message that is gone or was received again. Amazon SQS uses one code
+// for a single change and another in a batch: batch clients drop ReceiptHandleIsInvalid.
 var errNotHidden = errors.New("the message is gone, or was received again")
 
 const notHidden = "Message does not exist or is not available for visibility timeout change"
 
-// changeVisibilityBatch is ChangeMessageVisibilityBatch: each message is answered by itself.
+// changeVisibilityBatch implements ChangeMessageVisibilityBatch. Each message has its own result.
 func changeVisibilityBatch(x *exchange) error {
 	return x.settleBatch("ChangeMessageVisibilityBatchRequestEntry",
 		func(e *wire.Entry, hold broker.Hold) (broker.Settle, error) { return hideCall(hold, e.Visibility) },
@@ -107,7 +108,8 @@ func changeVisibilityBatch(x *exchange) error {
 		})
 }
 
-// hideCall hides a message for so many seconds from now: its lease ends then, or now.
+// hideCall returns the call that hides a message for the given number of seconds from now: it extends the lease to then, or ends it
+// now.
 func hideCall(hold broker.Hold, seconds *int) (broker.Settle, error) {
 	if seconds == nil {
 		return broker.Settle{}, wire.Missing("VisibilityTimeout")
@@ -122,7 +124,8 @@ func hideCall(hold broker.Hold, seconds *int) (broker.Settle, error) {
 	return broker.Settle{Verb: broker.Extend, Hold: hold, Extend: broker.Extension{Lease: time.Duration(n) * time.Second, Exact: true}}, nil
 }
 
-// hidden is what a client is told of a change. One whose lease has ended, and whose message nobody received since, is made by a delay.
+// hidden returns the error of a visibility change. If the lease has ended, and nobody has received the message since, it delays the
+// message instead.
 func (x *exchange) hidden(hold broker.Hold, seconds int, s *broker.Settled) error {
 	err := s.Err
 	if errors.Is(err, task.ErrStaleClaim) && seconds > 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Limits of tags, those of the service.
+// Limits on tags, the same as in Amazon SQS.
 const (
 	maxTags     = 50
 	maxTagKey   = 128 // characters
 	maxTagValue = 256
 )
 
-// checkTags refuses tags outside the rules, for a queue that has so many others.
+// checkTags rejects invalid tags for a queue that already has the given number of others.
 func checkTags(tags map[string]string, others int) error {
 	if len(tags)+others > maxTags {
 		return wire.ErrInvalidParameterValue.With("Too many tags added for queue: at most %d are allowed.", maxTags)
@@ -51,7 +51,7 @@ func tagsOf(c *task.QueueConfig) map[string]string {
 	return tags
 }
 
-// tagQueue is TagQueue.
+// tagQueue implements TagQueue.
 func tagQueue(x *exchange) error {
 	if len(x.in.Tags) == 0 {
 		return wire.Missing("Tags")
@@ -69,7 +69,7 @@ func tagQueue(x *exchange) error {
 	})
 }
 
-// untagQueue is UntagQueue.
+// untagQueue implements UntagQueue.
 func untagQueue(x *exchange) error {
 	if len(x.in.TagKeys) == 0 {
 		return wire.ErrInvalidParameterValue.With("Tag keys are needed.")
@@ -100,7 +100,7 @@ func (x *exchange) retag(change func(*task.QueueConfig) error) error {
 	return errors.Join(err, refused)
 }
 
-// listTags is ListQueueTags.
+// listTags implements ListQueueTags.
 func listTags(x *exchange) error {
 	q, err := x.queue()
 	if err == nil {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Killable is a database server of one test, which the test may kill. What was committed stays: the process dies, not the machine.
+// Killable is a database server of one test, which the test may kill. Committed data survives: the process dies, not the machine.
 type Killable struct {
-	DSN string // of an empty database, for the driver of its kind
+	DSN string // of an empty database, for its driver
 
 	t *testing.T
 	s *server
 }
 
-// KillablePostgres starts a server and makes an empty database, for driver "pgx".
+// KillablePostgres starts a server and creates an empty database, for driver "pgx".
 func KillablePostgres(t *testing.T) *Killable { return killable(t, newPostgres()) }
 
-// KillableMariaDB starts a server and makes an empty database, for driver "mysql".
+// KillableMariaDB starts a server and creates an empty database, for driver "mysql".
 func KillableMariaDB(t *testing.T) *Killable { return killable(t, newMariaDB("2")) }
 
 func killable(t *testing.T, s *server) *Killable {
@@ -27,13 +27,13 @@ func killable(t *testing.T, s *server) *Killable {
 	return &Killable{DSN: s.database(t), t: t, s: s}
 }
 
-// Kill ends the server with SIGKILL.
+// Kill kills the server with SIGKILL.
 func (k *Killable) Kill() {
 	_ = k.s.process.Kill()
 	<-k.s.ended
 }
 
-// Start starts the server that was killed. It waits for what the old one left behind: PostgreSQL's children end when they notice.
+// Start restarts the killed server. It waits for what the old one left behind: PostgreSQL's child processes end once they notice.
 func (k *Killable) Start() {
 	k.t.Helper()
 	log, err := os.OpenFile(k.s.dir+"/log", os.O_APPEND|os.O_WRONLY, 0)

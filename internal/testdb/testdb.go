@@ -1,5 +1,5 @@
-// Package testdb starts Debian's PostgreSQL and MariaDB for tests, on a socket and a directory of their own, and gives each test a database.
-// It does not know what is tested.
+// Package testdb starts Debian's PostgreSQL and MariaDB for tests, each with its own socket and directory, and creates a database
+// for each test. It does not know what is tested.
 package testdb
 
 import (
@@ -22,26 +22,26 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // "pgx"
 )
 
-// startTime bounds the start of a server on a machine that does ten things at once.
+// startTime bounds the start of a server, on a machine that does ten things at the same time.
 const startTime = 2 * time.Minute
 
-// A test that kills its server knows that its connections break.
+// Tests that kill their server expect broken connections: don't log them.
 func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
-// Main runs the tests of a package and then stops the servers that they have started: os.Exit(testdb.Main(m)).
+// Main runs the tests of a package and then stops the servers that they started: os.Exit(testdb.Main(m)).
 func Main(m *testing.M) int {
 	defer postgres.stop()
 	defer mariadb.stop()
 	return m.Run()
 }
 
-// Postgres makes an empty database and returns where it is, for drivers "pgx". Without PostgreSQL on the machine the test is skipped.
+// Postgres creates an empty database and returns its DSN, for driver "pgx". It skips the test if the machine has no PostgreSQL.
 func Postgres(t testing.TB) (dsn string) { return postgres.database(t) }
 
-// MariaDB makes an empty database and returns where it is, for driver "mysql". Without MariaDB on the machine the test is skipped.
+// MariaDB creates an empty database and returns its DSN, for driver "mysql". It skips the test if the machine has no MariaDB.
 func MariaDB(t testing.TB) (dsn string) { return mariadb.database(t) }
 
-// HasPostgres says whether there is a PostgreSQL on the machine.
+// HasPostgres reports whether the machine has PostgreSQL.
 func HasPostgres() bool { return find(postgres.program...) != "" }
 
 var (
@@ -63,7 +63,7 @@ func newPostgres() *server {
 	}
 }
 
-// newMariaDB is a server that writes its log at each commit if flush is "2", and once a second if it is "0".
+// newMariaDB returns a server that flushes its log at each commit if flush is "2", and once a second if it is "0".
 func newMariaDB(flush string) *server {
 	return &server{
 		name: "MariaDB", driver: "mysql", user: "mysql", admin: "mysql",
@@ -79,11 +79,11 @@ func newMariaDB(flush string) *server {
 	}
 }
 
-// server is one that all tests of a process share. It is started by the first that wants it.
+// server is a database server shared by all tests of a process. The first test that needs it starts it.
 type server struct {
 	name, driver string
-	user         string   // who runs it if the tests are root's, which it refuses to be
-	admin        string   // a database that is always there
+	user         string   // whom to run it as if the tests run as root, which it refuses
+	admin        string   // a database that always exists
 	program      []string // where it may be
 	prepare, run func(program, dir string) []string
 	dsn          func(dir, database string) string
@@ -94,7 +94,7 @@ type server struct {
 	dir     string
 	process *os.Process
 	ended   chan struct{}
-	count   atomic.Int64 // of the databases
+	count   atomic.Int64 // of databases
 }
 
 func (s *server) database(t testing.TB) string {
@@ -150,7 +150,7 @@ func (s *server) launch(program string, as *syscall.Credential, log *os.File) er
 	ended := make(chan struct{})
 	cmd := s.command(s.run(program, s.dir), as, log)
 	go func() {
-		runtime.LockOSThread() // the server dies with the thread that started it, so that one of a test that was killed doesn't stay
+		runtime.LockOSThread() // the server dies with the thread that started it, so that it doesn't outlive a test process that was killed
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -189,19 +189,20 @@ func (s *server) await() error {
 	}
 }
 
-// told adds the end of the server's log to an error.
+// told adds the tail of the server's log to an error.
 func (s *server) told(err error) error {
 	log, _ := os.ReadFile(s.dir + "/log")
 	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-8000):])
 }
 
-// credential is whom the server runs as, nil: who runs the tests. Its directory becomes his.
+// credential returns the user to run the server as, nil: the user who runs the tests. It makes that user the owner of the
+// directory.
 func (s *server) credential() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
 	u, err := user.Lookup(s.user)
-	if err != nil { // the package that has only the server makes no user
+	if err != nil { // the package with only the server creates no user
 		if u, err = user.Lookup("nobody"); err != nil {
 			return nil, err
 		}
@@ -226,7 +227,7 @@ func (s *server) command(args []string, as *syscall.Credential, log *os.File) *e
 
 func (s *server) stop() {
 	if s.process != nil {
-		_ = s.process.Signal(syscall.SIGQUIT) // at once, with its children
+		_ = s.process.Signal(syscall.SIGQUIT) // immediate, with its children
 		select {
 		case <-s.ended:
 		case <-time.After(10 * time.Second):

@@ -1,5 +1,5 @@
-// Package version holds the version of this release, for the server, the command and the SDK alike. It knows nothing else.
+// Package version holds the version of this release, for the server, the command and the SDK. It knows nothing else.
 package version
 
-// Version of the release.
+// Version is the version of this release.
 const Version = "0.1.0"

@@ -10,13 +10,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxURL bounds an address, in bytes.
+// maxURL bounds a URL, in bytes.
 const maxURL = 2 << 10
 
-// Networks are those to which notices may go beside the public internet. To them they may go in the clear.
+// Networks are the networks that notifications may go to besides the public internet. Plain HTTP is allowed to them.
 type Networks []netip.Prefix
 
-// ParseNetworks reads networks such as 10.1.0.0/16 or fd00::/8.
+// ParseNetworks parses networks such as 10.1.0.0/16 or fd00::/8.
 func ParseNetworks(texts []string) (n Networks, err error) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
@@ -33,7 +33,7 @@ func ParseNetworks(texts []string) (n Networks, err error) {
 	return n, nil
 }
 
-// contains says whether an address lies in one of the networks.
+// contains reports whether an address is in one of the networks.
 func (n Networks) contains(a netip.Addr) bool {
 	for _, p := range n {
 		if p.Contains(a) {
@@ -43,7 +43,7 @@ func (n Networks) contains(a netip.Addr) bool {
 	return false
 }
 
-// CheckURL refuses an address by its form. Where a name leads is looked at when it is dialled.
+// CheckURL rejects a URL by its form. The addresses behind a name are checked when it is dialled.
 func CheckURL(field, text string, allow Networks) error {
 	u, err := parseURL(field, text)
 	if err != nil {
@@ -53,14 +53,14 @@ func CheckURL(field, text string, allow Networks) error {
 		return task.Invalid(field, "it is http, and only https is allowed: http needs a server with --webhook-allow-network")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
-		if err := permitted(a, u.Scheme == "https", allow); err != nil {
+		if err := checkAddress(a, u.Scheme == "https", allow); err != nil {
 			return task.Invalid(field, "%v", err)
 		}
 	}
 	return nil
 }
 
-// parseURL reads an address in one of the forms that are allowed. What it says of others does not show them: they may hold secrets.
+// parseURL parses a URL in one of the allowed forms. Its errors do not quote others: they may contain secrets.
 func parseURL(field, text string) (*url.URL, error) {
 	switch {
 	case text == "":
@@ -93,7 +93,7 @@ func parseURL(field, text string) (*url.URL, error) {
 	return u, checkHost(field, host)
 }
 
-// checkHost refuses what some resolvers take for an IPv4 address: 2130706433, 0x7f.1, 127.1, 0177.0.0.1.
+// checkHost rejects what some resolvers take for an IPv4 address: 2130706433, 0x7f.1, 127.1, 0177.0.0.1.
 func checkHost(field, host string) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
@@ -114,8 +114,8 @@ func checkHost(field, host string) error {
 	return nil
 }
 
-// Shown is the beginning of an address, which is no secret: what follows often is.
-func Shown(text string) string {
+// Redacted returns the beginning of a URL, which is not secret: the rest often is.
+func Redacted(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		return ""
@@ -127,16 +127,17 @@ func Shown(text string) string {
 	return shown
 }
 
-// special are the addresses that no notice goes to unless their network is allowed: those that are not of the public internet, those
-// that hold another address within them, and those of clouds' own services.
+// special are the addresses that notifications must not go to unless their network is allowed: those outside the public internet,
+// those that embed another address, and those of cloud providers' internal services.
 var special = parsed(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 	"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-	"168.63.129.16/32",                                     // of a cloud, to its own machines
-	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // within what is public of IPv6
+	"168.63.129.16/32",                                     // of a cloud provider, for its own machines
+	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // within the public range of IPv6
 )
 
-// public is what is public of IPv6. Loopback, link-local, site-local, unique local, multicast, NAT64 and IPv4 in IPv6 lie outside.
+// public is the public range of IPv6. Loopback, link-local, site-local, unique local, multicast, NAT64 and IPv4-mapped addresses
+// are outside it.
 var public = parsed("2000::/3")
 
 func parsed(texts ...string) Networks {
@@ -147,8 +148,8 @@ func parsed(texts ...string) Networks {
 	return n
 }
 
-// permitted says whether notices may go to an address.
-func permitted(a netip.Addr, secure bool, allow Networks) error {
+// checkAddress returns an error if notifications must not go to an address.
+func checkAddress(a netip.Addr, secure bool, allow Networks) error {
 	a = a.Unmap().WithZone("")
 	switch {
 	case !a.IsValid():

@@ -15,7 +15,7 @@ func networks(t *testing.T, texts ...string) Networks {
 	return n
 }
 
-// What has no good form is refused when it is written down, and what it says does not show the address.
+// A malformed URL is rejected when it is configured, and the error does not show it.
 func TestCheckURL(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://example.com":                              "",
@@ -89,22 +89,22 @@ func TestPermitted(t *testing.T) {
 		"fe80::1": false, "fec0::1": false, "fc00::1": false, "fd00:ec2::254": false, "ff02::1": false, "2001::1": false, "2001:db8::1": false, "2002:7f00:1::": false,
 		"3fff::1": false, "4000::1": false,
 	} {
-		if err := permitted(netip.MustParseAddr(text), true, nil); (err == nil) != ok {
+		if err := checkAddress(netip.MustParseAddr(text), true, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
-		if err := permitted(netip.MustParseAddr(text), false, nil); err == nil {
+		if err := checkAddress(netip.MustParseAddr(text), false, nil); err == nil {
 			t.Errorf("%s over http: permitted", text)
 		}
 	}
 	allow := networks(t, "10.1.0.0/16", "fd00::/8")
 	for text, ok := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd00::1": true, "fe80::1": false, "127.0.0.1": false, "64:ff9b::a01:203": false} {
 		for _, secure := range []bool{true, false} {
-			if err := permitted(netip.MustParseAddr(text), secure, allow); (err == nil) != ok {
+			if err := checkAddress(netip.MustParseAddr(text), secure, allow); (err == nil) != ok {
 				t.Errorf("%s with networks, secure %t: %v", text, secure, err)
 			}
 		}
 	}
-	if err := permitted(netip.Addr{}, true, nil); err == nil {
+	if err := checkAddress(netip.Addr{}, true, nil); err == nil {
 		t.Error("no address is permitted")
 	}
 }
@@ -122,7 +122,7 @@ func TestParseNetworks(t *testing.T) {
 func TestShown(t *testing.T) {
 	for text, want := range map[string]string{"https://example.com/services/T0/B0/secret?x=secret": "https://example.com/…", "https://example.com:8443": "https://example.com:8443",
 		"https://example.com/": "https://example.com", "https://example.com?secret": "https://example.com/…"} {
-		if got := Shown(text); got != want {
+		if got := Redacted(text); got != want {
 			t.Errorf("%s is shown as %s", text, got)
 		}
 	}

@@ -7,16 +7,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The bodies are part of the public contract: docs/webhooks.md has one of each.
+// The bodies are part of the public API: docs/webhooks.md has an example of each.
 
-// body is what is sent.
+// body is the body of a request.
 type body struct {
 	Type      task.NotificationKind `json:"type"`
-	Timestamp time.Time             `json:"timestamp"` // when the last of what is told of happened
+	Timestamp time.Time             `json:"timestamp"` // when the last of the reported events happened
 	Data      data                  `json:"data"`
 }
 
-// data is what happened.
+// data describes what happened.
 type data struct {
 	Namespace   string     `json:"namespace"`
 	Webhook     string     `json:"webhook"`
@@ -63,7 +63,7 @@ type level struct {
 	OverSince         time.Time `json:"over_since"`
 }
 
-// Body is the JSON that a webhook is sent. The same notification makes the same bytes.
+// Body returns the JSON that a webhook is sent. It is deterministic.
 func Body(hook string, n *task.Notification) []byte {
 	b := body{Type: n.Kind, Timestamp: n.Last.UTC(), Data: data{Namespace: n.Namespace, Webhook: hook, Queue: n.Queue}}
 	d := &b.Data
@@ -87,7 +87,7 @@ func Body(hook string, n *task.Notification) []byte {
 	}
 	out, err := json.Marshal(b)
 	if err != nil {
-		panic(err) // texts, numbers and times always have a form
+		panic(err) // strings, numbers and times can always be encoded
 	}
 	return out
 }

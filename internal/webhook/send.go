@@ -29,60 +29,60 @@ const (
 )
 
 const (
-	// attemptTime bounds an attempt, from the name to the end of the answer.
+	// attemptTime bounds an attempt, from name resolution to the end of the response.
 	attemptTime = 10 * time.Second
-	// maxAnswer bounds what is read of an answer's body, maxAnswerHead its headers.
+	// maxAnswer bounds how much is read of a response body, maxAnswerHead its headers.
 	maxAnswer     = 4 << 10
 	maxAnswerHead = 32 << 10
-	// maxError bounds what is told of a failure.
+	// maxError bounds the description of a failure.
 	maxError = 1 << 10
-	// maxRetryAfter bounds for how long a receiver may ask to be left alone.
+	// maxRetryAfter bounds how long a receiver may ask us to wait.
 	maxRetryAfter = time.Hour
 )
 
-// Letter is one attempt to send a notice.
+// Request is one attempt to send a notification.
 type Request struct {
 	URL     string
-	Secrets []string // each signs
-	ID      string   // the same at each attempt
+	Secrets []string // each adds a signature
+	ID      string   // the same for every attempt
 	Body    []byte
 }
 
-// Outcome is what came of an attempt.
+// Outcome is the outcome of an attempt.
 type Outcome struct {
-	Status     int           // of HTTP; 0: there was no answer
+	Status     int           // of HTTP; 0: no response
 	Error      string        // "": it was delivered
-	Gone       bool          // the receiver wants no more
-	RetryAfter time.Duration // for which the receiver wants to be left alone; 0: it did not say
+	Gone       bool          // the receiver wants no more notifications
+	RetryAfter time.Duration // how long the receiver asked us to wait; 0: it did not
 	Took       time.Duration
 }
 
-// Delivered says whether the receiver has taken the notice.
+// Delivered reports whether the receiver accepted the notification.
 func (o Outcome) Delivered() bool { return o.Error == "" }
 
-// Config is what a Sender is made of.
+// Config holds the settings of a Sender.
 type Config struct {
-	// Allow are the networks that notices may go to beside the public internet.
+	// Allow are the networks that notifications may go to besides the public internet.
 	Allow   Networks
 	Version string // of this program
-	// Resolver finds addresses, Roots are whose certificates are believed; nil: those of the system.
+	// Resolver resolves names, Roots are the trusted authorities; nil: the system's.
 	Resolver *net.Resolver
 	Roots    *x509.CertPool
-	// Dial connects, in place of the network, with nothing refused: for tests. Nil: the network.
+	// Dial, for tests, connects instead of the network, with no address refused; nil: the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Sender sends notices. Its methods may be called from any goroutine.
+// Sender sends notifications. Its methods may be called from any goroutine.
 type Sender struct {
 	cfg    Config
 	client *http.Client
 }
 
-// NewSender makes a sender.
+// NewSender returns a sender.
 func NewSender(cfg Config) *Sender {
 	s := &Sender{cfg: cfg}
 	s.client = &http.Client{
-		// No proxy: it would be asked to go where this must not. No connection is kept: each is looked at when it is made.
+		// No proxy, which would go where this process must not. No keep-alive: the address is checked for each new connection.
 		Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHead,
 			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -90,13 +90,13 @@ func NewSender(cfg Config) *Sender {
 	return s
 }
 
-// Check refuses an address by its form, as CheckURL.
+// Check rejects a URL by its form, as CheckURL does.
 func (s *Sender) Check(field, text string) error { return CheckURL(field, text, s.cfg.Allow) }
 
 type schemeKey struct{}
 
-// dial connects to an address that notices may go to. It is looked at behind the name, when the socket is about to connect, so that a
-// name can't lead elsewhere than where it led when it was looked at.
+// dial connects to a permitted address. The address is checked after name resolution, just before the socket connects, so that a
+// name cannot resolve to one address for the check and to another for the connection.
 func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if s.cfg.Dial != nil {
 		return s.cfg.Dial(ctx, network, address)
@@ -105,20 +105,20 @@ func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, e
 	d := net.Dialer{Resolver: s.cfg.Resolver, ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(at)
 		if err != nil {
-			return refused{fmt.Errorf("%q is no address", at)}
+			return forbiddenError{fmt.Errorf("%q is no address", at)}
 		}
-		if err := permitted(to.Addr(), secure, s.cfg.Allow); err != nil {
-			return refused{err}
+		if err := checkAddress(to.Addr(), secure, s.cfg.Allow); err != nil {
+			return forbiddenError{err}
 		}
 		return nil
 	}}
 	return d.DialContext(ctx, network, address)
 }
 
-// refused says that nothing was sent, since it must not go there.
-type refused struct{ error }
+// forbiddenError is the error when nothing was sent because the address is not permitted.
+type forbiddenError struct{ error }
 
-// Send makes one attempt, for up to 10 s. 2xx is success; redirects are not followed.
+// Send makes one attempt, of up to 10 s. 2xx is success; redirects are not followed.
 func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	began := time.Now()
 	defer func() { o.Took = time.Since(began) }()
@@ -144,11 +144,11 @@ func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what could be read is good enough
-	return judge(resp, body, began)
+	return outcomeOf(resp, body, began)
 }
 
-// judge says what an answer means.
-func judge(resp *http.Response, body []byte, now time.Time) Outcome {
+// outcomeOf returns the outcome that a response stands for.
+func outcomeOf(resp *http.Response, body []byte, now time.Time) Outcome {
 	o := Outcome{Status: resp.StatusCode}
 	if o.Status >= 200 && o.Status < 300 {
 		return o
@@ -169,7 +169,7 @@ func judge(resp *http.Response, body []byte, now time.Time) Outcome {
 	return o
 }
 
-// retryAfter reads how long a receiver wants to be left alone: seconds, or a date.
+// retryAfter parses how long a receiver asks us to wait: seconds, or a date.
 func retryAfter(said string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(said, 10, 32); err == nil {
 		return min(time.Duration(n)*time.Second, maxRetryAfter)
@@ -181,9 +181,9 @@ func retryAfter(said string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// reason says why there was no answer, without the address: it may be a secret.
+// reason describes why there was no response, without the URL, which may be a secret.
 func reason(ctx context.Context, err error) string {
-	if no, ok := errors.AsType[refused](err); ok {
+	if no, ok := errors.AsType[forbiddenError](err); ok {
 		return clean(no.Error())
 	}
 	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
@@ -195,7 +195,7 @@ func reason(ctx context.Context, err error) string {
 	return clean(err.Error())
 }
 
-// clean makes one line of what others said, without what could move a terminal.
+// clean makes foreign text a single line without characters that could control a terminal.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

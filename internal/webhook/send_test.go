@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// serve is a receiver in memory, and a sender that reaches it whatever the host.
+// serve returns a sender that reaches an in-memory receiver whatever the host.
 func serve(t *testing.T, h http.HandlerFunc) *Sender {
 	pipe := bufconn.Listen(64 << 10)
 	srv := &http.Server{Handler: h}
@@ -91,7 +91,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// hang waits until the caller has left, which a server hears of when it has read the request.
+// hang waits until the caller has left, which a server notices once it has read the request.
 func hang(r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
@@ -108,7 +108,7 @@ func busy(code int, after string) http.HandlerFunc {
 	}
 }
 
-// names answers questions for addresses: each with the next of its list, over and over.
+// names is a DNS server that answers each query with the next of its addresses, over and over.
 type names struct {
 	asked   atomic.Int64
 	answers []string
@@ -156,7 +156,8 @@ func (n *names) serve(c net.Conn) {
 	}
 }
 
-// A name is looked at behind its address, at each dial: one that leads to a good address first and to a bad one then is refused then.
+// The address behind a name is checked at each dial: a name that first resolves to a permitted address and then to a forbidden one
+// is refused then.
 func TestNamesAreLookedAtWhenDialled(t *testing.T) {
 	var reached atomic.Int64
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -181,7 +182,7 @@ func TestNamesAreLookedAtWhenDialled(t *testing.T) {
 	if o := send(&names{answers: []string{"127.0.0.1"}}, "127.0.0.0/8"); !o.Delivered() || reached.Load() != 1 {
 		t.Errorf("a name for a network that is allowed: %+v", o)
 	}
-	// It leads into the allowed network first, and elsewhere on the same machine then.
+	// It first resolves into the allowed network, and then to another address of the same machine.
 	rebinding := &names{answers: []string{"127.0.0.1", "127.0.0.2"}}
 	s := NewSender(Config{Allow: networks(t, "127.0.0.1/32"), Resolver: rebinding.resolver(), Roots: roots})
 	to := letter(fmt.Sprintf("https://example.com:%d/hook", port))
@@ -196,7 +197,7 @@ func TestNamesAreLookedAtWhenDialled(t *testing.T) {
 	}
 }
 
-// No proxy of the environment is asked to go where the sender must not.
+// Proxies from the environment are not used: they would go where the sender must not.
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")

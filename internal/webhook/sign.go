@@ -12,24 +12,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// secretPrefix begins a secret; what follows is its bytes in base64.
+// secretPrefix precedes the secret's bytes in base64.
 const secretPrefix = "whsec_"
 
-// The bytes of a secret: of one that is made here, and the bounds of Standard Webhooks for any.
+// Lengths in bytes: of a secret that is generated here, and the bounds of Standard Webhooks for any.
 const (
 	newSecret = 32
 	minSecret = 24
 	maxSecret = 64
 )
 
-// NewSecret makes a secret, as it is shown to its receiver.
+// NewSecret generates a secret, in the form shown to its receiver.
 func NewSecret() string {
 	b := make([]byte, newSecret)
 	_, _ = rand.Read(b) // never fails
 	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 
-// CheckSecret refuses what is no secret. The error does not show it.
+// CheckSecret rejects a malformed secret. The error does not show it.
 func CheckSecret(field, s string) error {
 	encoded, ok := strings.CutPrefix(s, secretPrefix)
 	if !ok || len(encoded) > base64.StdEncoding.EncodedLen(maxSecret) {
@@ -45,13 +45,13 @@ func CheckSecret(field, s string) error {
 	return nil
 }
 
-// key is the bytes of a secret that CheckSecret let pass.
+// key returns the bytes of a secret that CheckSecret accepted.
 func key(secret string) []byte {
 	b, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	return b
 }
 
-// signatures is the header webhook-signature: one signature for each secret.
+// signatures returns the webhook-signature header: one signature for each secret.
 func signatures(secrets []string, id string, at time.Time, body []byte) string {
 	all := make([]string, len(secrets))
 	for i, s := range secrets {

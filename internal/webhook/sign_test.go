@@ -11,7 +11,7 @@ import (
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// An independent implementation believes what is signed here, by each of the secrets, and nothing that was changed.
+// An independent implementation accepts signatures made here, by each of the secrets, and nothing that was changed.
 func TestSignatures(t *testing.T) {
 	old, now := NewSecret(), NewSecret()
 	if old == now || len(old) != len("whsec_")+base64.StdEncoding.EncodedLen(32) {

@@ -46,8 +46,8 @@ type house struct {
 	copy     *cluster.Copy
 	registry *registry.Registry
 	router   *router.Router
-	heard    *cluster.Copy // of the system shard's tables, as a node follows them
-	keeper   *auth.Door    // lets everybody in, and knows the namespaces
+	heard    *cluster.Copy       // of the system shard's tables, as a node follows them
+	keeper   *auth.Authenticator // lets everybody in, and knows the namespaces
 	hooks    onlyHooks
 	told     *receiver // of notices
 	pipe     *bufconn.Listener
@@ -61,7 +61,7 @@ func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.L
 // build starts a house that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), heard: cluster.NewCopy(nil), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
+	h := &house{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), heard: cluster.NewCopy(nil), keeper: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -114,7 +114,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Auth: h.keeper, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

@@ -24,20 +24,20 @@ const (
 	hostHeader = "host"
 )
 
-// Bounds of what is read of a request before its caller is known.
+// Limits on what is read of a request before its caller is known.
 const (
 	maxHeaders = 64 // signed ones
 	maxField   = 4096
 )
 
 const (
-	// Skew is how far the clocks of client and server may be apart.
+	// Skew is how far the clocks of client and server may differ.
 	Skew = 15 * time.Minute
-	// MaxExpires is how long a presigned URL may be good.
+	// MaxExpires is the longest lifetime of a presigned URL.
 	MaxExpires = 7 * 24 * time.Hour
 )
 
-// Error is why a signature is not accepted, in the words of the service.
+// Error says why a signature is not accepted, in AWS's words.
 type Error struct {
 	Code    string // IncompleteSignature, InvalidClientTokenId or SignatureDoesNotMatch
 	Message string
@@ -53,24 +53,25 @@ func mismatch(format string, args ...any) error {
 	return &Error{"SignatureDoesNotMatch", fmt.Sprintf(format, args...)}
 }
 
-// Signature is what a request says of its signature, which Verify has yet to check.
+// Signature is the signature of a request as the request states it, not yet verified.
 type Signature struct {
 	AccessKey string
 
 	at        time.Time
 	scope     string        // date/region/service/aws4_request
-	headers   []string      // the signed ones, lower case, in their order
-	expires   time.Duration // of a presigned URL; 0: it is none
+	headers   []string      // the signed ones, lower case, in order
+	expires   time.Duration // of a presigned URL; 0: it is not one
 	signature string
 }
 
-// IsSigned says whether a request shows a signature, good or not.
+// IsSigned reports whether a request carries a signature, valid or not.
 func IsSigned(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Authorization"), algorithm) || strings.Contains(r.URL.RawQuery, "X-Amz-Algorithm=")
 }
 
-// Parse reads the signature of a request, from the header Authorization or from the query of a presigned URL. The body is not touched. Region
-// and service may be any: there are clients that take the service from the host, and an access key is for this service only.
+// Parse parses the signature of a request, from the Authorization header or from the query of a presigned URL. It does not touch
+// the body. Any region and service are accepted: some clients derive the service from the host, and access keys are for this
+// service only.
 func Parse(r *http.Request) (*Signature, error) {
 	if strings.HasPrefix(r.Header.Get("Authorization"), algorithm) {
 		return parseHeader(r)
@@ -150,8 +151,8 @@ func signatureOf(credential, date, headers, signature string) (*Signature, error
 	return &Signature{AccessKey: key, at: at, scope: scope, headers: signed, signature: signature}, nil
 }
 
-// Verify checks the signature of a request with this body by the secret of its access key, and that it is of this time. Must names headers
-// that decide what the request does: it is refused if one of them is there and not signed.
+// Verify checks the signature of a request with this body by the secret of its access key, and its time. Must names headers that
+// change what the request does: the request is refused if it has one of them unsigned.
 func (s *Signature) Verify(r *http.Request, body []byte, secret string, now time.Time, must ...string) error {
 	if err := s.checkTime(now); err != nil {
 		return err
@@ -199,7 +200,7 @@ func (s *Signature) checkTime(now time.Time) error {
 	return nil
 }
 
-// canonical is the request as it was signed.
+// canonical returns the canonical request.
 func (s *Signature) canonical(r *http.Request, digest string) string {
 	var b strings.Builder
 	b.WriteString(r.Method + "\n" + canonicalPath(r.URL.EscapedPath()) + "\n" + canonicalQuery(r.URL.RawQuery) + "\n")
@@ -210,7 +211,7 @@ func (s *Signature) canonical(r *http.Request, digest string) string {
 	return b.String()
 }
 
-// canonicalPath encodes a path once more: only S3 takes it as it is.
+// canonicalPath encodes the path a second time, as every service but S3 does.
 func canonicalPath(path string) string {
 	if path == "" {
 		return "/"
@@ -232,7 +233,7 @@ func canonicalQuery(raw string) string {
 		}
 		all = append(all, escape(unescape(name))+"="+escape(unescape(value)))
 	}
-	// By name, then by value: "=" must not be compared with what may follow a shorter name.
+	// By name, then by value: "=" must not be compared with a character that continues a longer name.
 	slices.SortFunc(all, func(a, b string) int {
 		an, av, _ := strings.Cut(a, "=")
 		bn, bv, _ := strings.Cut(b, "=")
@@ -251,7 +252,7 @@ func unescape(s string) string {
 	return s // so that the signature does not match
 }
 
-// escape encodes all but the characters that RFC 3986 leaves as they are.
+// escape percent-encodes all but the unreserved characters of RFC 3986.
 func escape(s string) string {
 	const hexDigits = "0123456789ABCDEF"
 	var b strings.Builder
@@ -268,7 +269,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// headerValue is a header's value as it is signed: net/http keeps some headers apart from the others.
+// headerValue returns a header's value as it is signed. net/http keeps some headers outside the header map.
 func headerValue(r *http.Request, name string) string {
 	switch name {
 	case hostHeader:

@@ -23,7 +23,7 @@ const secret = "0123456789abcdefghijklmnopqrstuvwxyzABCDE/+"
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// signed is a request as the library of AWS signs it, and as a server gets it.
+// signed returns a request signed by the AWS SDK, as a server receives it.
 func signed(t testing.TB, method, target, body string, presign bool, headers ...string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
@@ -105,7 +105,7 @@ func TestSignaturesOfTheLibrary(t *testing.T) {
 	}
 }
 
-// Whatever of a request is changed on the way, its signature is wrong then.
+// Whatever is changed in a request, its signature becomes invalid.
 func TestChangedRequests(t *testing.T) {
 	const body = "Action=SendMessage"
 	for name, change := range map[string]func(r *http.Request){
@@ -194,7 +194,7 @@ func TestIncompleteSignatures(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a request says, it is refused or read, and never with this secret.
+// FuzzParse: any request is refused or parsed, and never verified with this secret.
 func FuzzParse(f *testing.F) {
 	f.Add("AWS4-HMAC-SHA256 Credential=K/20260304/us-east-1/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature=00", "20260304T050607Z", "a=b")
 	f.Add("", "", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=K/20260304/us-east-1/sqs/aws4_request&X-Amz-Date=20260304T050607Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0")

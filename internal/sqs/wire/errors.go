@@ -5,20 +5,20 @@ import (
 	"net/http"
 )
 
-// Error is a refusal as the service words it. The two forms name some of them differently.
+// Error is an error as Amazon SQS words it. The two forms have different names for some.
 type Error struct {
-	Shape   string // in JSON: the end of __type
+	Shape   string // in JSON: the last part of __type
 	Code    string // in Query, and in the header x-amzn-query-error
 	Status  int
 	Message string
-	// QueryTail follows the message in Query.
+	// QueryTail is appended to the message in Query.
 	QueryTail string
-	Receiver  bool // it is the server's fault, not the sender's
+	Receiver  bool // whether the server is at fault, not the sender
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// fault is whose fault an error is.
+// fault returns who is at fault.
 func (e *Error) fault() string {
 	if e.Receiver {
 		return "Receiver"
@@ -26,7 +26,7 @@ func (e *Error) fault() string {
 	return "Sender"
 }
 
-// With is the error with a message of its own.
+// With returns a copy of the error with another message.
 func (e *Error) With(format string, args ...any) *Error {
 	own := *e
 	own.Message = fmt.Sprintf(format, args...)
@@ -43,7 +43,7 @@ func forbidden(shape, code string) *Error {
 	return &Error{Shape: shape, Code: code, Status: http.StatusForbidden}
 }
 
-// The service's errors. Those without a message get one by With.
+// The errors of Amazon SQS. Those without a message get one from With.
 var (
 	ErrQueueDoesNotExist = &Error{Shape: "QueueDoesNotExist", Code: legacy + "NonExistentQueue", Status: http.StatusBadRequest,
 		Message: "The specified queue does not exist.", QueryTail: " for this wsdl version."}
@@ -76,12 +76,12 @@ var (
 	ErrInternal               = &Error{Shape: "InternalFailure", Code: "InternalFailure", Status: http.StatusInternalServerError, Receiver: true}
 )
 
-// Missing refuses a request without a parameter that it needs.
+// Missing rejects a request that lacks a required parameter.
 func Missing(name string) *Error {
 	return ErrMissingParameter.With("The request must contain the parameter %s.", name)
 }
 
-// BadValue refuses the value of a parameter.
+// BadValue rejects the value of a parameter.
 func BadValue(value any, name, reason string) *Error {
 	return ErrInvalidParameterValue.With("Value %v for parameter %s is invalid. Reason: %s", value, name, reason)
 }

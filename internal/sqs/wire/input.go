@@ -1,6 +1,6 @@
 package wire
 
-// Input is what a request says, whichever action it is: each reads the members that are its own. A nil number was not said.
+// Input holds the parameters of any action; each reads its own fields. A nil number was not given.
 type Input struct {
 	QueueURL    string `json:"QueueUrl"`
 	QueueName   string
@@ -36,7 +36,7 @@ type Input struct {
 	TaskHandle     string
 }
 
-// Entry is one item of a batch.
+// Entry is one entry of a batch.
 type Entry struct {
 	ID              string               `json:"Id"`
 	Body            string               `json:"MessageBody"`
@@ -49,14 +49,14 @@ type Entry struct {
 	Visibility      *int `json:"VisibilityTimeout"`
 }
 
-// Attribute is a typed value that travels with a message.
+// Attribute is a typed value that is sent with a message.
 type Attribute struct {
 	StringValue *string `json:",omitempty"`
 	BinaryValue []byte  `json:",omitempty"`
 	DataType    string
 }
 
-// Size is what an attribute counts of a message's size, beside its name.
+// Size returns what an attribute adds to a message's size, besides its name.
 func (a *Attribute) Size() int {
 	n := len(a.DataType) + len(a.BinaryValue)
 	if a.StringValue != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// TargetPrefix begins the header X-Amz-Target; the action follows.
+// TargetPrefix precedes the action in the X-Amz-Target header.
 const TargetPrefix = "AmazonSQS."
 
-// ReadJSON reads the body of a request in JSON. An empty body says nothing.
+// ReadJSON decodes the body of a JSON request. An empty body is an empty request.
 func ReadJSON(body []byte) (*Input, error) {
 	in := new(Input)
 	if len(bytes.TrimSpace(body)) == 0 {

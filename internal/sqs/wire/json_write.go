@@ -7,13 +7,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonOptions sort maps by their keys. Tags may hold anything: what is not UTF-8 becomes U+FFFD, even if two names are then the same.
+// jsonOptions sorts maps by key. Tags may contain anything: invalid UTF-8 becomes U+FFFD, even if that makes two names equal.
 var jsonOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
-// JSON is an answer in JSON. Empty lists are left out.
+// JSON encodes a response as JSON. Empty lists are left out.
 func JSON(out *Output) []byte { return marshal(out) }
 
-// JSONError is an error in JSON.
+// JSONError encodes an error as JSON.
 func JSONError(e *Error) []byte {
 	return marshal(struct {
 		Type    string `json:"__type"`
@@ -21,10 +21,10 @@ func JSONError(e *Error) []byte {
 	}{"com.amazonaws.sqs#" + e.Shape, e.Message})
 }
 
-// QueryError is the value of the header x-amzn-query-error, by which clients of JSON learn the code of Query.
+// QueryError returns the value of the x-amzn-query-error header, from which JSON clients learn the Query protocol's code.
 func (e *Error) QueryError() string { return e.Code + ";" + e.fault() }
 
-// MarshalJSON writes what JSON says of an entry that was refused: not all of the error.
+// MarshalJSON writes the fields that JSON has for a failed entry: not the whole error.
 func (f Failed) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		ID            string `json:"Id"`

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"crypto/md5" // #nosec G501 -- the protocol's checksum against damage on the way, not against forgery
+	"crypto/md5" // #nosec G501 -- the protocol's checksum against corruption, not against forgery
 	"encoding/binary"
 	"encoding/hex"
 	"maps"
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// MD5 is the checksum of a body.
+// MD5 returns the checksum of a body.
 func MD5(body string) string {
 	sum := md5.Sum([]byte(body)) // #nosec G401 -- see the import
 	return hex.EncodeToString(sum[:])
@@ -21,7 +21,7 @@ const (
 	transportBinary = 2
 )
 
-// MD5OfAttributes is the checksum of a message's attributes, in the order of their names; "" if there are none.
+// MD5OfAttributes returns the checksum of a message's attributes, in the order of their names; "" if there are none.
 func MD5OfAttributes(all map[string]Attribute) string {
 	if len(all) == 0 {
 		return ""

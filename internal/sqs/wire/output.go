@@ -1,10 +1,10 @@
 package wire
 
-// Output is what an answer says, whichever action it is of.
+// Output holds the response fields of any action.
 type Output struct {
 	QueueURL   string            `json:"QueueUrl,omitempty"`
 	QueueURLs  []string          `json:"QueueUrls,omitempty"`
-	Sources    []string          `json:"queueUrls,omitzero"` // of ListDeadLetterSourceQueues, which answers an empty list too
+	Sources    []string          `json:"queueUrls,omitzero"` // of ListDeadLetterSourceQueues, which returns an empty list too
 	NextToken  string            `json:",omitempty"`
 	Attributes map[string]string `json:",omitempty"`
 	Tags       map[string]string `json:",omitempty"`
@@ -17,11 +17,11 @@ type Output struct {
 	Moves      []MoveTask        `json:"Results,omitempty"`                          // of ListMessageMoveTasks
 }
 
-// MoveTask is how a message move task stands.
+// MoveTask is the status of a message move task.
 type MoveTask struct {
 	Moved             int64  `json:"ApproximateNumberOfMessagesMoved"`
 	ToMove            int64  `json:"ApproximateNumberOfMessagesToMove"`
-	Target            string `json:"DestinationArn,omitempty"` // none: back to where the messages came from
+	Target            string `json:"DestinationArn,omitempty"` // empty: back to where the messages came from
 	Failure           string `json:"FailureReason,omitempty"`
 	PerSecond         int    `json:"MaxNumberOfMessagesPerSecond,omitzero"`
 	Source            string `json:"SourceArn"`
@@ -30,7 +30,7 @@ type MoveTask struct {
 	Handle            string `json:"TaskHandle,omitempty"` // while it runs
 }
 
-// Sent tells of a message that was taken.
+// Sent describes an accepted message.
 type Sent struct {
 	MD5OfBody             string `json:"MD5OfMessageBody"`
 	MD5OfAttributes       string `json:"MD5OfMessageAttributes,omitempty"`
@@ -39,30 +39,30 @@ type Sent struct {
 	SequenceNumber        string `json:",omitempty"`
 }
 
-// Message is a message as a consumer gets it.
+// Message is a message as a consumer receives it.
 type Message struct {
 	ID                string `json:"MessageId"`
 	ReceiptHandle     string
 	MD5OfBody         string
 	Body              string
-	Attributes        map[string]string    `json:",omitempty"` // of the system
+	Attributes        map[string]string    `json:",omitempty"` // system attributes
 	MD5OfAttributes   string               `json:"MD5OfMessageAttributes,omitempty"`
 	MessageAttributes map[string]Attribute `json:",omitempty"`
 }
 
-// Result is an entry of a batch that was done.
+// Result is a successful entry of a batch.
 type Result struct {
 	ID   string `json:"Id"`
 	Sent *Sent  `json:",embed"` // of SendMessageBatch
 }
 
-// Failed is an entry of a batch that was refused.
+// Failed is a failed entry of a batch.
 type Failed struct {
 	ID  string
 	Err *Error
 }
 
-// Actions whose answer in Query has no result.
+// Actions whose response has no result in Query.
 var resultless = map[string]bool{
 	"AddPermission": true, "ChangeMessageVisibility": true, "DeleteMessage": true, "DeleteQueue": true, "PurgeQueue": true,
 	"RemovePermission": true, "SetQueueAttributes": true, "TagQueue": true, "UntagQueue": true,

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// Bounds of a form, far above what any action takes.
+// Limits on a form, far above what any action needs.
 const (
 	// MaxMembers bounds a list of the Query protocol.
 	MaxMembers = 1000
-	// maxAllMembers bounds all lists of a request together. A list counts up to its highest member, whether the others are there or
-	// not, so that lists within lists could make a small form a million members.
+	// maxAllMembers bounds all lists of a request together. A list is as long as its highest index says, even if the members before
+	// it are missing, so nested lists could turn a small form into a million members.
 	maxAllMembers = 10_000
-	// maxField bounds the name of a field. A longer one is none that is known, and is passed over.
+	// maxField bounds the name of a field. A longer one is unknown in any case, and is ignored.
 	maxField = 256
 )
 
-// ReadQuery reads what the fields of a form, or the parameters of a query, say. Fields that are not known are passed over, as signatures
-// and versions are.
+// ReadQuery decodes the fields of a form or the parameters of a query. It ignores unknown fields, such as signatures and versions.
 func ReadQuery(form url.Values) (*Input, error) {
 	q := query{form: form, lists: indexes(form)}
 	in := &Input{
@@ -48,16 +47,16 @@ func ReadQuery(form url.Values) (*Input, error) {
 	return in, nil
 }
 
-// query reads a form. The first thing that is wrong is kept.
+// query decodes a form. It keeps the first error.
 type query struct {
 	form  url.Values
-	lists map[string]int // the highest number of each list, by what stands before it
-	all   int            // members of the lists that were read so far
+	lists map[string]int // the highest index of each list, by the list's name
+	all   int            // members of all lists read so far
 	bad   error
 }
 
-// indexes finds the lists of a form: of "Entry.2.Attribute.1.Name" those named "Entry" and "Entry.2.Attribute". Each beginning of a name
-// is hashed, which takes time by the square of the name's length.
+// indexes finds the lists of a form: in "Entry.2.Attribute.1.Name" those named "Entry" and "Entry.2.Attribute". It hashes every
+// prefix of a name, which is quadratic in the name's length.
 func indexes(form url.Values) map[string]int {
 	lists := map[string]int{}
 	for field := range form {
@@ -107,7 +106,7 @@ func (q *query) wrong(err error) {
 	}
 }
 
-// members are the beginnings of a list's fields, "Name.1" and on.
+// members returns the prefixes of a list's fields, "Name.1" and so on.
 func (q *query) members(list string) (names []string) {
 	last := q.lists[list]
 	if last > MaxMembers {

@@ -23,7 +23,7 @@ func TestChecksums(t *testing.T) {
 	if got := MD5OfAttributes(nil); got != "" {
 		t.Errorf("MD5OfAttributes(nil) = %q, want none", got)
 	}
-	// A custom type is part of the sum, and binary values count as such.
+	// A custom type is part of the checksum, and binary values count as such.
 	plain := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String.x", StringValue: text("b")}})
 	binary := MD5OfAttributes(map[string]Attribute{"a": {DataType: "Binary.x", BinaryValue: []byte("b")}})
 	if plain == binary || plain == "bef8bf215374a0a228d67533b1a488be" {
@@ -83,7 +83,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestCostOfForms: what a form costs to read is bounded by its size, whatever its fields are called.
+// TestCostOfForms: the cost of reading a form is bounded by its size, whatever its fields are called.
 func TestCostOfForms(t *testing.T) {
 	long := strings.Repeat("1.", maxField/2)
 	for name, want := range map[string]int{long: maxField/2 - 1, long + "1": 0, long + long: 0} {
@@ -92,7 +92,7 @@ func TestCostOfForms(t *testing.T) {
 		}
 	}
 
-	// Each entry has a list of 1000, of which one member is there.
+	// Each entry has a list of 1000, of which one member exists.
 	form := url.Values{}
 	for i := 1; i <= 11; i++ {
 		form.Set(fmt.Sprintf("SendMessageBatchRequestEntry.%d.MessageAttribute.%d.Name", i, MaxMembers), "a")
@@ -101,7 +101,7 @@ func TestCostOfForms(t *testing.T) {
 	if _, err := ReadQuery(form); err == nil || err.Error() != want {
 		t.Errorf("11 lists of 1000: %v, want %q", err, want)
 	}
-	// A batch that is twice too long and as full as can be is refused for its length, by whoever knows of batches.
+	// A batch that is twice too long and as full as possible is refused for its length, by the code that knows batches.
 	form = url.Values{}
 	for i := 1; i <= 20; i++ {
 		for n := 1; n <= 11; n++ {

@@ -10,7 +10,7 @@ import (
 
 const namespace = "http://queue.amazonaws.com/doc/2012-11-05/"
 
-// AppendXML appends an answer of the Query protocol.
+// AppendXML appends a response of the Query protocol.
 func AppendXML(b []byte, action, requestID string, out *Output) []byte {
 	w := xmlWriter{append(b, `<?xml version="1.0"?><`+action+`Response xmlns="`+namespace+`">`...)}
 	if !resultless[action] {
@@ -37,10 +37,10 @@ func (e *Error) queryMessage() string {
 	if e.QueryTail == "" || e.Message == "" {
 		return e.Message
 	}
-	return e.Message[:len(e.Message)-1] + e.QueryTail // its full stop goes
+	return e.Message[:len(e.Message)-1] + e.QueryTail // without its full stop
 }
 
-// xmlWriter appends XML. Lists are flat: one element a member.
+// xmlWriter appends XML. Lists are flat: one element per member.
 type xmlWriter struct{ b []byte }
 
 func (w *xmlWriter) result(action string, out *Output) {
@@ -152,7 +152,8 @@ func (w *xmlWriter) text(element, s string) {
 	w.in(element, func() { w.b = appendText(w.b, s) })
 }
 
-// appendText appends text. A reader of XML would turn a bare carriage return into a newline; what XML can't hold becomes U+FFFD.
+// appendText appends text. XML parsers turn a bare carriage return into a newline, so it is escaped; characters that XML cannot
+// contain become U+FFFD.
 func appendText(b []byte, s string) []byte {
 	for i, r := range s {
 		switch {
@@ -177,7 +178,7 @@ func appendText(b []byte, s string) []byte {
 	return b
 }
 
-// IsMessageRune says whether a message may hold a character: those of XML 1.0.
+// IsMessageRune reports whether a message may contain the character: those of XML 1.0.
 func IsMessageRune(r rune) bool {
 	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
 }

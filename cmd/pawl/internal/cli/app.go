@@ -180,7 +180,7 @@ func (a *App) transport(opts *pawl.DialOptions) error {
 		if err != nil {
 			return fmt.Errorf("--client-cert: %w", err)
 		}
-		config.GetClientCertificate = pair.Show
+		config.GetClientCertificate = pair.GetClientCertificate
 	}
 	opts.TLS = config
 	return nil

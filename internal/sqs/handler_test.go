@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// oneQueue is a core with one queue. Other calls than those for a purge panic.
+// oneQueue is a Core with one queue. Calls other than those for a purge panic.
 type oneQueue struct {
 	Core
 	q       cluster.Queue
@@ -43,13 +43,13 @@ func (c *oneQueue) Purge(ctx context.Context, _ cluster.Queue) error {
 	return errors.Join(c.failing, ctx.Err())
 }
 
-// A purge that failed may be tried again at once; one that was done rests for a minute.
+// A failed purge may be retried immediately; after a successful one there is a pause of a minute.
 func TestPurgeThatFailsLeavesNoNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := &oneQueue{q: cluster.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
 		purge := func(ctx context.Context) error {
 			r := httptest.NewRequestWithContext(ctx, "POST", "http://pawl/", nil)
-			return purgeQueue(&exchange{Door: New(Config{Core: core}), ctx: ctx, r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
+			return purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: ctx, r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
 		}
 		early := func(err error) bool {
 			e, ok := errors.AsType[*wire.Error](err)

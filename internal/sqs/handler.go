@@ -23,24 +23,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Config is what a door is made of.
+// Config holds what a Handler needs.
 type Config struct {
 	Core Core
-	// Call runs each action: it finds out who calls, calls handle with a context limited to what the caller may see, and tells
-	// what came of it. A panic of handle ends this call only.
+	// Call runs each action: it authenticates the caller, calls handle with a context limited to what the caller may see, and
+	// records the outcome. A panic in handle ends this call only.
 	Call func(r *http.Request, handle func(context.Context, Caller) error) *task.Error
 }
 
-// Caller is who makes a call. Its signature covers the body, and a form names its action in the body: so both are looked at when the
-// body was read.
+// Caller is the caller of an action. Its signature covers the body, and a form names its action in the body, so both are checked
+// once the body has been read.
 type Caller interface {
-	// Verify checks the signature of the request with this body, if one is wanted.
+	// Verify checks the signature of the request with this body, if one is required.
 	Verify(body []byte) error
-	// May says whether the caller may do an action, and gives the context in which that goes on.
-	May(action string) (context.Context, error)
+	// Authorize returns the context in which to run an action, or an error if the caller lacks the right.
+	Authorize(action string) (context.Context, error)
 }
 
-// Core has the calls of the API, on the namespace of their context and as far as it may see.
+// Core has the calls of the API, in the namespace of their context and within its scope.
 type Core interface {
 	Namespace(ctx context.Context) string
 	// Reserve waits for memory for a large request.
@@ -49,30 +49,30 @@ type Core interface {
 	Queue(ctx context.Context, name string) (cluster.Queue, bool, error)
 	Queues(ctx context.Context, pattern, after string, limit int) ([]cluster.Queue, error)
 	PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error
-	// DropQueue deletes a queue with all that lies in it, Purge ends what waits or is claimed.
+	// DropQueue deletes a queue with everything in it, Purge ends the tasks that wait or are claimed.
 	DropQueue(ctx context.Context, q cluster.Queue) error
 	Purge(ctx context.Context, q cluster.Queue) error
 	Depth(ctx context.Context, q cluster.Queue) (broker.QueueInfo, error)
 
-	// Enqueue makes tasks of filled specs, each answered by itself.
+	// Enqueue enqueues tasks whose defaults are filled in. Each has its own result.
 	Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec) []broker.Enqueued
 	Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error)
 	Settle(ctx context.Context, calls []broker.Settle) []broker.Settled
-	// FirstClaimed is when the first claim of a task began that it remembers; zero: none.
+	// FirstClaimed returns when the earliest recorded claim of a task began; zero: none.
 	FirstClaimed(ctx context.Context, id task.ID) (time.Time, error)
 
-	// StartOperation starts an operation, whose filter and target the caller may use.
+	// StartOperation starts an operation. Its filter and target must be within the caller's rights.
 	StartOperation(ctx context.Context, spec broker.OperationSpec) error
-	// Operations are those below an id, the newest first; zero: from the newest.
+	// Operations returns the operations below an id, newest first; zero: from the newest.
 	Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error)
 	AbortOperation(ctx context.Context, id task.ID) error
 }
 
-// Door serves clients of Amazon SQS.
-type Door struct{ Config }
+// Handler serves clients of Amazon SQS.
+type Handler struct{ Config }
 
-// New makes a door.
-func New(cfg Config) *Door { return &Door{cfg} }
+// New returns a Handler.
+func New(cfg Config) *Handler { return &Handler{cfg} }
 
 const (
 	jsonType  = "application/x-amz-json-1.0"
@@ -80,8 +80,8 @@ const (
 	algorithm = "AWS4-HMAC-SHA256"
 )
 
-// Handles says whether a request is for the door.
-func (d *Door) Handles(r *http.Request) bool {
+// Handles reports whether a request is one of the SQS protocol.
+func (d *Handler) Handles(r *http.Request) bool {
 	if t := r.Header["X-Amz-Target"]; len(t) > 0 && strings.HasPrefix(t[0], "AmazonSQS") {
 		return true
 	}
@@ -95,7 +95,7 @@ func (d *Door) Handles(r *http.Request) bool {
 	return ok || strings.Contains(r.URL.RawQuery, "X-Amz-Algorithm=")
 }
 
-// splitPath reads the path of a queue's URL.
+// splitPath splits the path of a queue's URL.
 func splitPath(path string) (account, queue string, ok bool) {
 	account, queue, ok = strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return account, queue, ok && isAccount(account) && queue != "" && !strings.Contains(queue, "/")
@@ -107,7 +107,7 @@ func isAccount(s string) bool {
 
 // exchange is one request and its answer.
 type exchange struct {
-	*Door
+	*Handler
 	ctx    context.Context
 	r      *http.Request
 	in     *wire.Input
@@ -118,7 +118,7 @@ type exchange struct {
 	room   *admission.Reservation
 }
 
-// action serves one action.
+// action implements one action.
 type action func(x *exchange) error
 
 var actions = map[string]action{
@@ -132,12 +132,12 @@ var actions = map[string]action{
 	"StartMessageMoveTask": startMove, "CancelMessageMoveTask": cancelMove, "ListMessageMoveTasks": listMoves,
 }
 
-// Actions are the names of all actions that are served.
+// Actions returns the names of all implemented actions.
 func Actions() []string { return slices.Sorted(maps.Keys(actions)) }
 
-// Serve answers a request. One that is not for this server is refused with why.
-func (d *Door) Serve(w http.ResponseWriter, r *http.Request, why error) {
-	x := &exchange{Door: d, r: r, json: isJSON(r), id: requestID()}
+// Serve answers a request. If why is not nil, the request is not for this server and is refused with that error.
+func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
+	x := &exchange{Handler: d, r: r, json: isJSON(r), id: requestID()}
 	var own error
 	refusal := d.Call(r, func(ctx context.Context, caller Caller) error {
 		if why != nil {
@@ -153,13 +153,13 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, why error) {
 	x.answer(w, own, refusal)
 }
 
-// isJSON tells the forms apart by the content type alone: there are clients of Query that send X-Amz-Target.
+// isJSON distinguishes the two protocols by the content type alone: some clients of the Query protocol send X-Amz-Target.
 func isJSON(r *http.Request) bool {
 	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return t == jsonType
 }
 
-// run reads the request and serves its action. A large body waits for memory, which counts as its caller's namespace's.
+// run reads the request and runs its action. A large body waits for memory of its caller's namespace.
 func (x *exchange) run(w http.ResponseWriter, caller Caller) (err error) {
 	most := int64(maxForm)
 	if x.json {
@@ -183,17 +183,17 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) (err error) {
 	if actions[x.action] == nil {
 		return wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
 	}
-	if x.ctx, err = caller.May(x.action); err != nil {
+	if x.ctx, err = caller.Authorize(x.action); err != nil {
 		return err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // or it would end a long poll
 	return actions[x.action](x)
 }
 
-// maxForm bounds a form: a message of 1 MiB whose every byte is escaped.
+// maxForm bounds a form: a message of 1 MiB with every byte escaped.
 const maxForm = 4 << 20
 
-// read finds out which action is wanted, and what it is told. A form stands in the body, or in the query.
+// read determines the action and its parameters. A form is in the body or in the query.
 func (x *exchange) read(body []byte) (err error) {
 	if x.json {
 		x.action = strings.TrimPrefix(x.r.Header.Get("X-Amz-Target"), wire.TargetPrefix)
@@ -225,7 +225,7 @@ func (x *exchange) body(most int64) ([]byte, error) {
 	return body, nil
 }
 
-// answer sends what came of the request.
+// answer sends the response.
 func (x *exchange) answer(w http.ResponseWriter, own error, refusal *task.Error) {
 	h := w.Header()
 	h["X-Amzn-Requestid"] = []string{x.id}
@@ -254,24 +254,24 @@ func (x *exchange) answer(w http.ResponseWriter, own error, refusal *task.Error)
 	_, _ = w.Write(body) // if this fails, the caller is gone
 }
 
-// answersObject has the actions that answer {} when there is nothing to tell. Others answer nothing at all.
+// answersObject lists the actions that answer {} when there is nothing to return. The others return no body.
 var answersObject = map[string]bool{
 	"ReceiveMessage": true, "ListQueues": true, "ListQueueTags": true, "GetQueueAttributes": true, "DeleteMessageBatch": true,
 	"ChangeMessageVisibilityBatch": true, "SendMessageBatch": true, "ListMessageMoveTasks": true,
 }
 
-// errorOf is what the caller is told; nil: the request was served.
+// errorOf returns the error to send; nil: the request succeeded.
 func errorOf(own error, refusal *task.Error) *wire.Error {
 	if e, ok := errors.AsType[*wire.Error](own); ok {
 		return e
 	}
 	if refusal != nil {
-		return worded(refusal)
+		return awsError(refusal)
 	}
 	return nil
 }
 
-// reported is an error of the door as calls are counted by.
+// reported converts an error of this package to the one that is counted for the call.
 func reported(err error) error {
 	e, ok := errors.AsType[*wire.Error](err)
 	switch {
@@ -285,8 +285,8 @@ func reported(err error) error {
 	return &task.Error{Code: task.CodeInvalidArgument, Message: e.Message}
 }
 
-// worded is a refusal in the service's words.
-func worded(e *task.Error) *wire.Error {
+// awsError converts an error to Amazon SQS's.
+func awsError(e *task.Error) *wire.Error {
 	switch e.Code {
 	case task.CodeUnauthenticated:
 		return unknownCaller(e)
@@ -306,7 +306,7 @@ func worded(e *task.Error) *wire.Error {
 	return wire.ErrInvalidParameterValue.With("%s", e.Message)
 }
 
-// unknownCaller is the refusal of a caller who was not let in.
+// unknownCaller returns the error for a caller that was not admitted.
 func unknownCaller(e *task.Error) *wire.Error {
 	switch e.Reason {
 	case ReasonUnsigned:
@@ -319,7 +319,7 @@ func unknownCaller(e *task.Error) *wire.Error {
 	return wire.ErrInvalidClientTokenID.With("The security token included in the request is invalid: %s", e.Message)
 }
 
-// ReasonUnsigned is the reason of the refusal of a call that shows neither a signature nor a token. Those of wrong signatures are the
+// ReasonUnsigned is the reason for refusing a call with neither a signature nor a token. The reasons for wrong signatures are the
 // codes of package sigv4.
 const ReasonUnsigned = "unsigned"
 

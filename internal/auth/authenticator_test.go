@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// How old the copy of the tokens may be, and who may say that it is still good.
+// How old the copy of the tokens may be, and what may vouch for it beyond that.
 func TestStale(t *testing.T) {
 	yes, no := func() bool { return true }, func() bool { return false }
 	for what, c := range map[string]struct {
@@ -30,9 +30,9 @@ func TestStale(t *testing.T) {
 		"older, not said to be current":   {no, true, time.Hour, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := NewDoor(Config{Mode: Always, Current: c.current})
+			d := NewAuthenticator(Config{Mode: Always, Current: c.current})
 			if c.heard {
-				d.Heard(time.Now())
+				d.Refreshed(time.Now())
 			}
 			time.Sleep(c.age)
 			if _, err := d.Admit(NewSecret()); (err == errStale) != c.stale {
@@ -43,7 +43,7 @@ func TestStale(t *testing.T) {
 }
 
 func TestNamespacesHaveAnOrder(t *testing.T) {
-	d := NewDoor(Config{})
+	d := NewAuthenticator(Config{})
 	for _, given := range [][]string{{"team", "alpha"}, {"team", DefaultNamespace, "alpha"}} {
 		d.Replace(Access{Namespaces: given, Quotas: map[string]task.Quotas{"team": {}}})
 		if got := d.Namespaces(); !slices.Equal(got, []string{"alpha", DefaultNamespace, "team"}) {
@@ -64,9 +64,9 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 			if c.expires > 0 {
 				rotated.ExpiresAt = now.Add(c.expires)
 			}
-			d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+			d := NewAuthenticator(Config{Mode: Always, Current: func() bool { return true }})
 			d.Replace(Access{Tokens: []Token{rotated}})
-			d.Heard(time.Now())
+			d.Refreshed(time.Now())
 			time.Sleep(c.want - 1)
 			if v, err := d.Admit(before); err != nil || !v.ExpiresAt().Equal(time.Now().Add(1)) {
 				t.Errorf("%+v, just before the end: %v", c, err)
@@ -79,7 +79,7 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// Whatever changes of a token, calls that last with it end, and those that come have what it says now.
+// Whatever changes in a token, its long calls end, and new calls have the new rights.
 func TestChangedToken(t *testing.T) {
 	secret := NewSecret()
 	was := func() Token {
@@ -100,14 +100,14 @@ func TestChangedToken(t *testing.T) {
 		"expiry":     {func(t *Token) { t.ExpiresAt++ }, true},
 		"made again": {func(t *Token) { t.CreatedAt++ }, true},
 	} {
-		d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+		d := NewAuthenticator(Config{Mode: Always, Current: func() bool { return true }})
 		d.Replace(Access{Tokens: []Token{was()}})
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		v, err := d.Admit(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, leave := d.Stay(t.Context(), v, nil)
+		ctx, leave := d.Track(t.Context(), v, nil)
 		now := was()
 		c.change(&now)
 		d.Replace(Access{Tokens: []Token{now}})
@@ -115,7 +115,7 @@ func TestChangedToken(t *testing.T) {
 			t.Errorf("%s changes: a call ends: %v", what, got)
 		}
 		leave()
-		if len(d.guests) > 0 {
+		if len(d.longCalls) > 0 {
 			t.Errorf("%s changes: a call that has ended is still looked at", what)
 		}
 		if v, err = d.Admit(secret); err != nil || v.Name != now.Name || !slices.Equal(v.Queues, now.Queues) || v.Roles != now.Roles {
@@ -124,20 +124,20 @@ func TestChangedToken(t *testing.T) {
 	}
 }
 
-// A door whose cluster wants no tokens for a while, and then again, goes on looking at the calls that last.
+// After a cluster has required no tokens for a while and then does again, long calls are still checked.
 func TestTokensAreWantedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := NewSecret()
-		d := NewDoor(Config{Current: func() bool { return true }})
+		d := NewAuthenticator(Config{Current: func() bool { return true }})
 		access := Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), ExpiresAt: store.TimeOf(time.Now()).Add(time.Hour)}}}
 		d.Replace(access)
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		go d.Watch(t.Context())
 		v, err := d.Admit(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, leave := d.Stay(t.Context(), v, nil)
+		ctx, leave := d.Track(t.Context(), v, nil)
 		defer leave()
 		access.Required = false
 		d.Replace(access)
@@ -152,13 +152,13 @@ func TestTokensAreWantedAgain(t *testing.T) {
 	})
 }
 
-// What changes does not end the calls that it has nothing to do with: those by the node's own token, and, where no tokens are wanted, any.
+// A change does not end unrelated calls: those by the node's own admin token and, where no tokens are required, any.
 func TestCallsThatGoOn(t *testing.T) {
 	secret, operator := NewSecret(), NewSecret()
-	d := NewDoor(Config{Admin: func() (Hash, bool) { return HashOf(operator), true }})
+	d := NewAuthenticator(Config{Admin: func() (Hash, bool) { return HashOf(operator), true }})
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
-	d.Heard(time.Now())
-	if d.hasGuests() {
+	d.Refreshed(time.Now())
+	if d.hasLongCalls() {
 		t.Error("it looks at calls, and there are none")
 	}
 	var calls []context.Context
@@ -167,16 +167,16 @@ func TestCallsThatGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, leave := d.Stay(t.Context(), v, nil)
+		ctx, leave := d.Track(t.Context(), v, nil)
 		defer leave()
 		calls = append(calls, ctx)
 	}
-	if !d.hasGuests() {
+	if !d.hasLongCalls() {
 		t.Error("it looks at no calls, and there are two")
 	}
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
 	d.Replace(Access{})
-	if d.hasGuests() {
+	if d.hasLongCalls() {
 		t.Error("it looks at calls though no tokens are wanted")
 	}
 	for i, ctx := range calls {
@@ -186,7 +186,7 @@ func TestCallsThatGoOn(t *testing.T) {
 	}
 }
 
-// A call that came in by a certificate ends when that is not good any more.
+// A call admitted by a certificate ends when the certificate is no longer valid.
 func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := time.Now().Add(time.Minute)
@@ -196,16 +196,16 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 			}
 			return errors.New("expired")
 		}}
-		d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
+		d := NewAuthenticator(Config{Mode: Always, Current: func() bool { return true }})
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Certificate: "dns:a", Hash: HashOfCertificate("dns:a")}}})
-		d.Heard(time.Now())
+		d.Refreshed(time.Now())
 		go d.Watch(t.Context())
-		synctest.Wait() // it has found no call to look at, and sleeps
+		synctest.Wait() // it has found no call to check, and sleeps
 		v, err := d.AdmitCertificate(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, leave := d.Stay(t.Context(), v, c)
+		ctx, leave := d.Track(t.Context(), v, c)
 		defer leave()
 		if time.Sleep(time.Minute - time.Second); context.Cause(ctx) != nil {
 			t.Errorf("before: %v", context.Cause(ctx))
@@ -216,16 +216,16 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 	})
 }
 
-// A door that wants tokens in any case says that it knows none yet, and not that it does not know whether it wants some.
+// An authenticator that always requires tokens reports that it knows none yet, not that it doesn't know whether it requires any.
 func TestAlwaysBeforeItHasHeard(t *testing.T) {
-	if _, err := NewDoor(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
+	if _, err := NewAuthenticator(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
 		t.Error(err)
 	}
 }
 
 func TestRefusalsAreCounted(t *testing.T) {
-	d := NewDoor(Config{Mode: Always, Current: func() bool { return true }})
-	d.Heard(time.Now())
+	d := NewAuthenticator(Config{Mode: Always, Current: func() bool { return true }})
+	d.Refreshed(time.Now())
 	for range 2 {
 		_, _ = d.Admit("")
 	}
@@ -234,22 +234,22 @@ func TestRefusalsAreCounted(t *testing.T) {
 	if counts, source := d.Refused(); counts != [failures]uint64{2, 1, 0, 0, 1} || source != "" || d.Failed(FailedNone) != 2 {
 		t.Errorf("refused %v from %q", counts, source)
 	}
-	d.From("::1")
+	d.NoteAddress("::1")
 	if _, source := d.Refused(); source != "::1" {
 		t.Errorf("the last came from %q", source)
 	}
 }
 
-// The record calls a token of all namespaces by a name that no token of one of them can have.
+// In the audit log, a token of all namespaces has a name that no token of a single namespace can have.
 func TestActor(t *testing.T) {
-	for want, v := range map[string]*Visitor{
-		"": Anybody, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}}, "*/a": {Name: "a", Rights: Everything},
+	for want, v := range map[string]*Principal{
+		"": Anonymous, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}}, "*/a": {Name: "a", Rights: Everything},
 	} {
 		if got := v.Actor(); got != want {
 			t.Errorf("%+v is called %q, want %q", v, got, want)
 		}
 	}
-	if Anybody.Certificate() != "" || !Anybody.ExpiresAt().IsZero() {
+	if Anonymous.Certificate() != "" || !Anonymous.ExpiresAt().IsZero() {
 		t.Error("anybody has a certificate or expires")
 	}
 }
