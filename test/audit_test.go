@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestAuditThroughCrashes kills the server again and again under an operator who pauses, edits and cancels all the time. What was
-// answered is in the audit once, however often it was repeated; what was not answered, once at most.
+// TestAuditThroughCrashes kills the server repeatedly while an operator pauses, edits and cancels. Every answered action is in the audit exactly
+// once, however often it was repeated, and every unanswered one at most once.
 func TestAuditThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")

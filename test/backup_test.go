@@ -15,10 +15,10 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// noSpace is what the kernel says of a full disk.
+// noSpace is the kernel's message for a full disk.
 const noSpace = "no space left on device"
 
-// backedUp is a server under load that has 16 MiB of tasks, which can't be compressed.
+// backedUp returns a server under load that has 16 MiB of incompressible tasks.
 func backedUp(t *testing.T) (*server, *workload) {
 	t.Helper()
 	s := newServer(t)
@@ -38,8 +38,7 @@ func backedUp(t *testing.T) (*server, *workload) {
 	return s, w
 }
 
-// backUp runs pawl backup to its end. As long as the node has not noticed that the backup before was broken off, it is asked
-// again.
+// backUp runs pawl backup to its end. It retries until the node has noticed that the previous backup was aborted.
 func (s *server) backUp(file string, to *os.File) (cmd *exec.Cmd) {
 	s.t.Helper()
 	eventually(s.t, "the node makes no other backup", startLimit, func() bool {
@@ -47,14 +46,14 @@ func (s *server) backUp(file string, to *os.File) (cmd *exec.Cmd) {
 		if to != nil {
 			cmd.Stdout = to
 		}
-		_ = cmd.Run() // ProcessState says what it would
+		_ = cmd.Run() // the caller looks at ProcessState
 		return !strings.Contains(fmt.Sprint(cmd.Stderr), "making another backup")
 	})
 	return cmd
 }
 
-// TestBackupDiskFull backs a server up to a disk that is too small. Nothing is left there, or, of what went through standard
-// output, nothing that can be restored; the server goes on; and once there is room the backup is made.
+// TestBackupDiskFull backs up a server to a disk that is too small. Nothing is left there, or, of a backup through standard output, nothing that can
+// be restored; the server keeps working; and once there is room the backup succeeds.
 func TestBackupDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 4)
@@ -89,7 +88,7 @@ func TestBackupDiskFull(t *testing.T) {
 	w.check()
 }
 
-// has wants these files on the disk, and no others.
+// has checks that the disk has these files and no others.
 func (d *disk) has(want ...string) {
 	d.t.Helper()
 	entries, err := os.ReadDir(d.path)
@@ -105,8 +104,8 @@ func (d *disk) has(want ...string) {
 	}
 }
 
-// TestRestoreDiskFull fills the disk while a backup is restored to it. No server starts on what is there, and the restore can be
-// repeated there: while there is no room it is refused, then all comes back.
+// TestRestoreDiskFull fills the disk while a backup is being restored to it. No server starts on the result, and the restore can be repeated:
+// without room it is refused, and with room everything is restored.
 func TestRestoreDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree)
@@ -130,13 +129,13 @@ func TestRestoreDiskFull(t *testing.T) {
 	w.check()
 }
 
-// refusesRestore wants a restore to the server's directory to end with an error that names it.
+// refusesRestore checks that a restore to the server's directory fails with an error that contains the given texts.
 func (s *server) refusesRestore(file string, wants ...string) {
 	s.t.Helper()
 	fails(s.t, command(s.t, "restore", file, "--data", s.data), append(wants, s.data)...)
 }
 
-// restoring wants no server to start on what a restore has left.
+// restoring checks that no server starts on what a restore has left.
 func (s *server) restoring() {
 	s.t.Helper()
 	if said, want := s.refuses(), "a restore into "+s.data+" did not end"; !strings.Contains(said, want) {
@@ -144,7 +143,7 @@ func (s *server) restoring() {
 	}
 }
 
-// fillsDuring fills the disk after a restore has found enough room there and before it ends; false if it came too late.
+// fillsDuring fills the disk after a restore has found enough room there and before it ends; false if it was too late.
 func (d *disk) fillsDuring(s *server, file string) bool {
 	d.t.Helper()
 	cmd := command(d.t, "restore", file, "--data", s.data)
@@ -179,7 +178,7 @@ func (d *disk) fillsDuring(s *server, file string) bool {
 	return true
 }
 
-// restoringMark is the file by which a restore that has not ended is known.
+// restoringMark is the file that marks an unfinished restore.
 const restoringMark = "RESTORING"
 
 func restoringIn(data string) bool {
@@ -187,8 +186,8 @@ func restoringIn(data string) bool {
 	return err == nil
 }
 
-// TestRestoreWithoutInodes restores to a disk on which no files can be made beyond a number, and then one more, and so on: after
-// each failure no server starts on what is there, and the next restore begins there anew. Then the server meets the same.
+// TestRestoreWithoutInodes restores to disks with an increasing number of inodes: after each failure no server starts on the result, and the next
+// restore starts over. Then it does the same with the server.
 func TestRestoreWithoutInodes(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree)
@@ -203,14 +202,14 @@ func TestRestoreWithoutInodes(t *testing.T) {
 	s.data = filepath.Join(d.path, "data")
 
 	failed := 0
-	for inodes := 3; !t.Failed(); inodes++ { // two directories, and the lock
+	for inodes := 3; !t.Failed(); inodes++ { // two directories and the lock
 		d.limit(inodes)
 		cmd := command(t, "restore", file, "--data", s.data)
 		if cmd.Run() == nil {
 			break
 		}
 		fails(t, cmd, noSpace, s.data)
-		if !strings.Contains(fmt.Sprint(cmd.Stderr), restoringMark) { // else nothing has begun
+		if !strings.Contains(fmt.Sprint(cmd.Stderr), restoringMark) { // otherwise nothing has begun
 			s.restoring()
 		}
 		failed++
@@ -232,8 +231,8 @@ func TestRestoreWithoutInodes(t *testing.T) {
 	w.check()
 }
 
-// startWithoutRoom starts a server that may lack room for its files: then it must say so, and is counted. It may have enough, when
-// it deletes others first.
+// startWithoutRoom starts a server that may not have enough inodes for its files: then it must say so, and the refusal is counted. It may have
+// enough, if it deletes other files first.
 func (s *server) startWithoutRoom() (refused int) {
 	s.t.Helper()
 	from := s.mark()
@@ -248,7 +247,7 @@ func (s *server) startWithoutRoom() (refused int) {
 	return 1
 }
 
-// inodes is how many files and directories the disk has.
+// inodes returns how many files and directories the disk can have.
 func (d *disk) inodes() int {
 	d.t.Helper()
 	var s syscall.Statfs_t
@@ -258,7 +257,7 @@ func (d *disk) inodes() int {
 	return int(s.Files - s.Ffree)
 }
 
-// limit lets the disk have so many files and directories, its own among them.
+// limit limits the number of files and directories on the disk, including its own.
 func (d *disk) limit(inodes int) {
 	d.t.Helper()
 	if out, err := d.mount(2*minFree, fmt.Sprintf("remount,nr_inodes=%d", inodes)).CombinedOutput(); err != nil {

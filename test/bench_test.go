@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// The benchmarks run client and server in one process, over TCP and a real disk, so that one profile shows both. What
-// users may expect is what pawl bench prints, with a server in a process of its own.
+// The benchmarks run client and server in one process, over TCP and a real disk, so that one profile covers both. What users can expect is what pawl
+// bench prints, with a server in a separate process.
 
 func benchClient(b *testing.B) *pawl.Client {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func benchClient(b *testing.B) *pawl.Client {
 	return client
 }
 
-// benchTask has a payload that compression makes no smaller.
+// benchTask returns a task with an incompressible payload.
 func benchTask() pawl.RawTask {
 	payload := make([]byte, 1024)
 	_, _ = rand.Read(payload) // never fails
@@ -90,7 +90,7 @@ func BenchmarkEnqueueBatch1000(b *testing.B) {
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkWork runs one worker with 100 slots over a full queue, with a handler that does nothing.
+// BenchmarkWork runs one worker with 100 slots on a full queue, with a handler that does nothing.
 func BenchmarkWork(b *testing.B) {
 	client := benchClient(b)
 	for done := 0; done < b.N; done += 1000 {

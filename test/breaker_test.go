@@ -16,13 +16,13 @@ import (
 const (
 	brokenQueue = "broken"
 	brokenHold  = time.Second
-	brokenTasks = 40  // of the type that fails
-	goodTasks   = 300 // of another in the same queue
+	brokenTasks = 40  // of the failing type
+	goodTasks   = 300 // of another type in the same queue
 )
 
-// TestBreakerThroughCrashes kills the server again and again while the tasks of a type fail: its breaker stays open, no more than
-// one of them is tried at a time, and no more often than the hold lets; tasks of another type go past. When the type works again,
-// all of it is done, and nothing is held any more.
+// TestBreakerThroughCrashes kills the server repeatedly while the tasks of a type fail: its breaker stays open, no more than one of them is tried at
+// a time, and no more often than the hold allows; tasks of another type pass. When the type works again, all of its tasks run, and none is held any
+// more.
 func TestBreakerThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -60,7 +60,7 @@ func TestBreakerThroughCrashes(t *testing.T) {
 			t.Errorf("after a crash the queue is %+v, %v", q, err)
 		}
 	}
-	// Each failed probe is followed by a hold. A claim whose answer was lost in a crash may end while nobody serves, and says nothing.
+	// Each failed probe is followed by a hold. A claim whose answer was lost in a crash may end while no server runs, without an event.
 	if most := int(time.Since(began)/brokenHold)*11/10 + 2 + 4*kills; w.works() > most {
 		t.Errorf("in %s %d tasks of a type that fails were tried, at most %d could be", time.Since(began), w.tried, most)
 	}
@@ -78,20 +78,20 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	}
 }
 
-// brokenWork is workers for whom the tasks of a type fail, until they don't.
+// brokenWork is a set of workers for which the tasks of a type fail, until they don't.
 type brokenWork struct {
 	t      *testing.T
 	claims claims.Client
 
 	mu    sync.Mutex
 	fails bool
-	held  int // tasks of the type that are claimed, while it fails
+	held  int // claimed tasks of the failing type
 	most  int
 	tried int
 	done  map[string]map[string]bool // by type and task
 }
 
-// failUntilOpen has tasks fail until the breaker is open and none of the type is claimed.
+// failUntilOpen makes tasks fail until the breaker is open and none of the type is claimed.
 func (w *brokenWork) failUntilOpen(ctx context.Context, operator admin.Client) {
 	for {
 		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{brokenQueue}, Max: 1, Worker: "w"})
@@ -115,7 +115,7 @@ func (w *brokenWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
 		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{brokenQueue}, Max: 3, Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
-			continue // the server is down; what it may have given comes back with the lease
+			continue // the server is down; what it may have handed out comes back with the lease
 		}
 		for _, c := range got {
 			w.settle(ctx, c, w.begin(c))
@@ -123,7 +123,7 @@ func (w *brokenWork) run(ctx context.Context) {
 	}
 }
 
-// begin says whether the task fails.
+// begin reports whether the task fails.
 func (w *brokenWork) begin(c *pawl.Claim) (fails bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *brokenWork) settle(ctx context.Context, c *pawl.Claim, fails bool) {
 	if fails {
 		time.Sleep(5 * time.Millisecond)
 		w.mu.Lock()
-		w.held-- // before the answer can let the next one through
+		w.held-- // before the answer can admit the next one
 		w.mu.Unlock()
 		_, err = w.claims.Fail(ctx, c, pawl.RetryIn(10*time.Millisecond, errors.New("broken")))
 	} else if err = w.claims.Ack(ctx, c); err == nil {
@@ -154,7 +154,7 @@ func (w *brokenWork) settle(ctx context.Context, c *pawl.Claim, fails bool) {
 	}
 }
 
-// works lets the type work from now on. It returns how many were tried before.
+// works makes the type work from now on. It returns how many tasks were tried before.
 func (w *brokenWork) works() (tried int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// drainLimit is how long it may take until nothing is open.
+	// drainLimit is the maximum time until no task is open.
 	drainLimit = 2 * time.Minute
 	drainWait  = 500 * time.Millisecond
-	// clockBound is how far a shard's time may be from the clock of this machine, which is that of all servers.
+	// clockBound is the maximum difference between a shard's time and the clock of this machine, which all servers share.
 	clockBound = 500 * time.Millisecond
-	// readers read the tasks at the end side by side.
+	// readers is the number of concurrent reads at the end.
 	readers = 8
 )
 
-// check runs everything to its end, reads where each task is, and judges the history. The load must have finished. It
-// gives the number of tasks.
+// check finishes all tasks, reads the final state of each, and checks the history. The load must have ended. It returns the number of tasks.
 func (w *workload) check() int {
 	w.t.Helper()
 	w.drain()
@@ -43,7 +42,7 @@ func (w *workload) check() int {
 	return len(o.Final)
 }
 
-// keep writes a history to files that outlive the test, and says where.
+// keep writes a history to files that outlive the test, and returns the directory.
 func (w *workload) keep(records, final []history.Record, report *history.Report) (dir string) {
 	dir, err := os.MkdirTemp("", "pawl-history-")
 	if err != nil {
@@ -104,7 +103,7 @@ func (w *workload) ackAll(id int, claimed []*pawl.Claim) {
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), fateKey{}, &f), startLimit)
 	defer cancel()
 	r := history.Record{Client: id, Seq: int(calls.Add(1)), Op: history.Ack, CallNS: w.rec.Now()}
-	settled, _ = claims.New(w.patient).SettleAll(ctx, items) // without an answer they come back
+	settled, _ = claims.New(w.patient).SettleAll(ctx, items) // without an answer the claims come back
 	r.ReturnNS, r.Retried = w.rec.Now(), f.tries > 1
 	for i, c := range claimed {
 		one := r
@@ -134,7 +133,7 @@ func (w *workload) open() (open int64) {
 	return open
 }
 
-// final reads each task that is there, or that an answer told of.
+// final reads every task that exists, or that an answer mentioned.
 func (w *workload) final() []history.Record {
 	w.t.Helper()
 	ids := map[string]bool{}
@@ -174,7 +173,7 @@ func (w *workload) readAll(ids map[string]bool) (final []history.Record) {
 					continue
 				}
 				mu.Lock()
-				if r.Code == history.OK { // one that is not found is not among them, and so lost
+				if r.Code == history.OK { // a task that is not found is missing here, and so lost
 					final = append(final, r)
 				}
 				mu.Unlock()
@@ -204,7 +203,7 @@ func (w *workload) dead() []string {
 	return dead
 }
 
-// changes are the records of calls that may have changed something when they were answered, in the order of their answers.
+// changes returns the records of answered calls that may have changed something, in the order of their answers.
 func (w *workload) changes() (changed []history.Record) {
 	type end struct {
 		op    history.Op
@@ -225,12 +224,12 @@ func (w *workload) changes() (changed []history.Record) {
 	return changed
 }
 
-// nothingAfter finds calls that began after a moment and changed something all the same.
+// nothingAfter finds calls that began after a point in time and still changed something.
 func (w *workload) nothingAfter(at time.Time) {
 	w.t.Helper()
 	for _, r := range w.changes() {
 		began := w.rec.Began().Add(time.Duration(r.CallNS))
-		if began.UnixMicro() > at.UnixMicro() { // without the monotonic clock: at has none
+		if began.UnixMicro() > at.UnixMicro() { // without the monotonic clock, which at lacks
 			w.t.Errorf("a call began %s after the disk failed, and was answered: %s", began.Sub(at), r.String())
 		}
 	}

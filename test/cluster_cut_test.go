@@ -12,8 +12,8 @@ const (
 	cutMore = 3 * time.Second
 )
 
-// TestClusterCut cuts the leader off in several ways, and heals the cut, under load: writes go on elsewhere, and what the
-// leader says meanwhile must not be of the past. PAWL_CLUSTER_CUTS sets how often each way is tried.
+// TestClusterCut cuts the leader off in several ways, and heals the cut, under load: writes continue elsewhere, and the leader's answers meanwhile
+// must not be stale. PAWL_CLUSTER_CUTS sets how often each way is tried.
 func TestClusterCut(t *testing.T) {
 	t.Parallel()
 	v := newWires(t)
@@ -51,13 +51,13 @@ func TestClusterCut(t *testing.T) {
 	w.check()
 }
 
-// way is one of cutting the leader off.
+// way is a way of cutting the leader off.
 type way struct {
 	name      string
 	cut, heal func(leader, other, third int)
 }
 
-// oneWay lets the leader send and not receive, or the other way round.
+// oneWay lets the leader send but not receive, or the other way round.
 func (v *wires) oneWay() way {
 	if rand.IntN(2) == 0 {
 		return way{"deaf", func(l, o, th int) { v.mute(o, l); v.mute(th, l) }, func(l, o, th int) { v.unmute(o, l); v.unmute(th, l) }}
@@ -65,10 +65,10 @@ func (v *wires) oneWay() way {
 	return way{"mute", func(l, o, th int) { v.mute(l, o); v.mute(l, th) }, func(l, o, th int) { v.unmute(l, o); v.unmute(l, th) }}
 }
 
-// number is that of a server in the network.
+// number returns a server's number in the network.
 func (c *nodes) number(n *member) int { return slices.Index(c.all, n) + 1 }
 
-// term is the latest of the data shard that a server knows.
+// term returns the latest term of the data shard that a server knows.
 func (c *nodes) term() (latest uint64) {
 	for _, n := range c.all {
 		s, _ := n.look()

@@ -17,10 +17,10 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// refillBudget is how soon a member that has lost something is whole again.
+// refillBudget is the time in which a member that has lost something must be whole again.
 const refillBudget = 30 * time.Second
 
-// damages are what a member can lose while it is down.
+// damages are the things that a member can lose while it is down.
 var damages = []struct {
 	name string
 	do   func(n *member)
@@ -33,9 +33,9 @@ var damages = []struct {
 	{"the name of the list of tables", func(n *member) { n.lose("shard-0001*/marker.manifest.*") }},
 }
 
-// TestClusterDamage lets one server after the other lose a part of its directory while it is down, on a machine that has no
-// processor to spare. It comes back by itself, under its name, and is filled by the others: the cluster is whole again within
-// 30 s, and no shard has fewer than three voters in between. PAWL_CLUSTER_DAMAGES sets how often.
+// TestClusterDamage makes one server after the other lose a part of its directory while it is down, on a machine with no CPU to spare. It comes back
+// by itself, under its name, and is refilled by the others: the cluster is whole again within 30 s, and no shard has fewer than three voters in
+// between. PAWL_CLUSTER_DAMAGES sets how often.
 func TestClusterDamage(t *testing.T) {
 	c := newCluster(t)
 	w := c.work()
@@ -71,8 +71,8 @@ func TestClusterDamage(t *testing.T) {
 	w.check()
 }
 
-// TestClusterDamageFoundLater lets a server lose what it has open: the first read of it ends the process, and the next start
-// has it filled by the others. Another one that opens and fails in the same way would be no good.
+// TestClusterDamageFoundLater makes a server lose what it has open: the first read of it ends the process, and the next start has it refilled by the
+// others. Reopening it and failing in the same way again would be no use.
 func TestClusterDamageFoundLater(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -81,7 +81,7 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	full := fill(c.leader().server)
 	eventually(t, "tables of the state", startLimit, func() bool { return len(n.files("shard-0001*/*.sst")) > 3 })
 	full()
-	from := n.mark() // a merge may meet the damage before the verification does
+	from := n.mark() // a compaction may meet the damage before the verification does
 	n.spoil("shard-0001*/*.sst")
 	_ = command(t, "verify", "--server", "http://"+c.leader().addr).Run()
 	if status := n.exit(); status <= 0 {
@@ -100,7 +100,7 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	w.check()
 }
 
-// files are those of the data directory that match a pattern.
+// files returns the files in the data directory that match a pattern.
 func (s *server) files(pattern string) []string {
 	s.t.Helper()
 	names, err := filepath.Glob(filepath.Join(s.data, pattern))
@@ -132,13 +132,14 @@ func (s *server) spoil(pattern string) {
 		s.t.Fatalf("no %s in %s", pattern, s.data)
 	}
 	for _, name := range names {
-		if err := flipBit(name, 20); err != nil && !os.IsNotExist(err) { // merged meanwhile
+		if err := flipBit(name, 20); err != nil && !os.IsNotExist(err) { // compacted meanwhile
 			s.t.Fatal(err)
 		}
 	}
 }
 
-// flipBit flips a bit of the byte at an offset, if the file is so long. It writes in place: who has the file open never sees it cut short.
+// flipBit flips a bit of the byte at an offset, if the file is long enough. It writes in place: a process that has the file open never sees it
+// truncated.
 func flipBit(name string, at int64) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -157,7 +158,7 @@ func flipBit(name string, at int64) error {
 	return err
 }
 
-// keepBusy takes all processors of the machine, until it is ended.
+// keepBusy keeps all CPUs of the machine busy until end is called.
 func keepBusy(t *testing.T) (end func()) {
 	var loops []*exec.Cmd
 	for range 4 {
@@ -177,7 +178,7 @@ func keepBusy(t *testing.T) (end func()) {
 	return end
 }
 
-// watchVoters looks at the voters of all shards until it is ended: there must be three all the time.
+// watchVoters polls the voters of all shards until end is called: there must always be three.
 func (c *nodes) watchVoters() (end func()) {
 	client := c.operator()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -188,7 +189,7 @@ func (c *nodes) watchVoters() (end func()) {
 			ask, cancel := context.WithTimeout(ctx, lookTime)
 			info, err := admin.New(client).Cluster().Status(ask)
 			cancel()
-			if err == nil && info.SeenBy == "" { // else it is what one node finds out by itself, which knows of no votes
+			if err == nil && info.SeenBy == "" { // otherwise it is one node's own view, which has no voters
 				for _, s := range info.Shards {
 					voters := 0
 					for _, m := range s.Members {
@@ -196,7 +197,7 @@ func (c *nodes) watchVoters() (end func()) {
 							voters++
 						}
 					}
-					if s.Leader != "" && voters < clusterSize { // without a leader nobody says who votes
+					if s.Leader != "" && voters < clusterSize { // without a leader the voters are unknown
 						few[fmt.Sprintf("shard %d has %d voters", s.Shard, voters)] = true
 					}
 				}

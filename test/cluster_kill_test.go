@@ -20,8 +20,7 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// TestClusterKill kills a server of three with -9, mostly the leader, and starts it again, again and again under load.
-// PAWL_CLUSTER_KILLS sets how often.
+// TestClusterKill repeatedly kills one of three servers with -9, usually the leader, and restarts it, under load. PAWL_CLUSTER_KILLS sets how often.
 func TestClusterKill(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -32,7 +31,7 @@ func TestClusterKill(t *testing.T) {
 		kills.begin()
 		next := time.After(2*time.Second + rand.N(2*time.Second))
 		n.kill()
-		time.Sleep(rand.N(2 * time.Second)) // it is down for so long
+		time.Sleep(rand.N(2 * time.Second)) // downtime
 		n.start()
 		n.ready()
 		<-next
@@ -43,8 +42,8 @@ func TestClusterKill(t *testing.T) {
 	w.check()
 }
 
-// TestClusterPause stops a server of three for a while, mostly the leader, and lets it go on: what it answers then must
-// not be of the past. PAWL_CLUSTER_PAUSES sets how often.
+// TestClusterPause pauses one of three servers for a while, usually the leader, and resumes it: what it answers then must not be stale.
+// PAWL_CLUSTER_PAUSES sets how often.
 func TestClusterPause(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -54,7 +53,7 @@ func TestClusterPause(t *testing.T) {
 		n := c.victim()
 		pauses.begin()
 		n.signal(syscall.SIGSTOP)
-		pause := crowdTime + rand.N(time.Second) // about an election
+		pause := crowdTime + rand.N(time.Second) // about an election timeout
 		if i%2 == 0 {
 			pause = time.Second + rand.N(5*time.Second)
 		}
@@ -72,12 +71,12 @@ func TestClusterPause(t *testing.T) {
 }
 
 const (
-	// crowdSize is how many calls wait for a paused server, crowdTime for how long: they are the first that it answers.
+	// crowdSize is how many calls wait for a paused server, and crowdTime for how long: it answers them first.
 	crowdSize = 60
 	crowdTime = 100 * time.Millisecond
 )
 
-// crowd asks for tasks of which some have come or moved while the server was paused, and ends claims.
+// crowd asks for tasks, some of which have been added or moved while the server was paused, and ends claims.
 func (w *workload) crowd(c *pawl.Client) {
 	for n := range crowdSize {
 		task, claim := w.pick()
@@ -104,13 +103,13 @@ func (s *server) signal(sig os.Signal) {
 const (
 	// answerTime is how much later than promised an answer may come: the machine may be busy.
 	answerTime = 2 * time.Second
-	// searchTime is more than a node looks for the leader of a shard.
+	// searchTime is longer than a node looks for a shard's leader.
 	searchTime = 20 * time.Second
 	shortTime  = 3 * time.Second
 )
 
-// TestClusterTwoLost kills two servers of three: calls fail within the time that the caller gave, and say why. When the two
-// are back, everything goes on by itself.
+// TestClusterTwoLost kills two of three servers: calls fail within the caller's timeout, and say why. When the two are back, everything continues by
+// itself.
 func TestClusterTwoLost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -131,7 +130,7 @@ func TestClusterTwoLost(t *testing.T) {
 			return err
 		},
 	}
-	for _, limit := range []time.Duration{searchTime, shortTime} { // who comes later is not made to wait so long
+	for _, limit := range []time.Duration{searchTime, shortTime} { // later callers don't have to wait that long
 		var asking sync.WaitGroup
 		for what, ask := range asks {
 			asking.Go(func() { failing(t, what, limit, ask) })
@@ -162,8 +161,7 @@ func enqueueAt(ctx context.Context, client *pawl.Client) error {
 	return err
 }
 
-// failing makes a call that must fail in the time it is given, and say that the shard has no leader, and that the call may
-// be repeated.
+// failing makes a call that must fail within its timeout, and say that the shard has no leader and that the call may be repeated.
 func failing(t *testing.T, what string, limit time.Duration, call func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -179,7 +177,7 @@ func failing(t *testing.T, what string, limit time.Duration, call func(context.C
 	}
 }
 
-// refusesOverHTTP: REST says the same.
+// refusesOverHTTP checks that REST says the same.
 func (n *member) refusesOverHTTP() {
 	n.t.Helper()
 	resp, err := http.Post("http://"+n.addr+"/api/v1/tasks", "application/json", strings.NewReader(`{"type":"job","queue":"a"}`))

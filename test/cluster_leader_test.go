@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// handoverBudget is how soon a server leads nothing whose disk has no room.
+	// handoverBudget is the time in which a server whose disk has no room must lead nothing any more.
 	handoverBudget = 10 * time.Second
-	// roomMiB is the --min-free of TestClusterFullDisk, diskMiB the size of its disks.
+	// roomMiB is the --min-free of TestClusterFullDisk, and diskMiB the size of its disks.
 	roomMiB, diskMiB = 64, 192
 )
 
-// TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything that it leads to those with
-// room, so that new tasks are taken through any of them, and it is named as a problem.
+// TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything that it leads to servers with
+// room, so that new tasks are accepted through any server, and it is reported as a problem.
 func TestClusterFullDisk(t *testing.T) {
 	t.Parallel()
 	var disks []*disk
@@ -39,7 +39,7 @@ func TestClusterFullDisk(t *testing.T) {
 	budget(t, "a server with a full disk leads nothing", time.Since(began), handoverBudget)
 	w.flow(&w.accepted)
 	for _, n := range c.all {
-		client := n.dial(pawl.DialOptions{RetryFor: startLimit}) // another server may just be about to lead
+		client := n.dial(pawl.DialOptions{RetryFor: startLimit}) // another server may just be taking over
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("c")); err != nil {
 			t.Errorf("a task is refused at %s: %v", n.name, err)
 		}
@@ -61,8 +61,8 @@ func TestClusterFullDisk(t *testing.T) {
 	w.check()
 }
 
-// TestClusterTransferToTheDead kills a server, and stops another for a while, whose shards are then led by others, which are to give some back:
-// no shard stands still for a handover to who is not there.
+// TestClusterTransferToTheDead kills a server, and pauses another for a while. Others then lead their shards and are to give some back: no shard
+// stalls for a handover to a server that is away.
 func TestClusterTransferToTheDead(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -107,10 +107,10 @@ func TestClusterTransferToTheDead(t *testing.T) {
 	w.check()
 }
 
-// begunBefore is within how long a handover ends that had begun when its target went away: three election timeouts, since the machine may be busy.
+// begunBefore is how long a handover may take that had begun when its target went away: three election timeouts, since the machine may be busy.
 const begunBefore = 3 * time.Second
 
-// saidAt is when a line of a log was written.
+// saidAt returns when a log line was written.
 func saidAt(t *testing.T, line string) time.Time {
 	t.Helper()
 	text, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
@@ -121,10 +121,10 @@ func saidAt(t *testing.T, line string) time.Time {
 	return at
 }
 
-// awayTime is long enough for the others to notice that a server is away, and for them to share out its shards.
+// awayTime is long enough for the others to notice that a server is away, and to redistribute its shards.
 const awayTime = 12 * time.Second
 
-// scattered loads queues that lie in several shards until clients get answers.
+// scattered loads queues in several shards until clients get answers.
 func (c *nodes) scattered(queues ...string) *workload {
 	cfg := c.load()
 	cfg.queues, cfg.scattered = queues, true
@@ -133,7 +133,7 @@ func (c *nodes) scattered(queues ...string) *workload {
 	return w
 }
 
-// eventuallyLeads waits until a server leads at least so many shards, or none at all.
+// eventuallyLeads waits until a server leads at least that many shards, or none at all.
 func (c *nodes) eventuallyLeads(n *member, least int) {
 	c.t.Helper()
 	client := c.operator()
@@ -151,7 +151,7 @@ func (c *nodes) eventuallyLeads(n *member, least int) {
 	})
 }
 
-// marks are places in the logs of all servers, for said.
+// marks returns the current ends of all servers' logs, for said.
 func (c *nodes) marks() (at []int64) {
 	for _, n := range c.all {
 		at = append(at, n.mark())
@@ -159,7 +159,7 @@ func (c *nodes) marks() (at []int64) {
 	return at
 }
 
-// said are the lines of all logs since marks that have all of some texts.
+// said returns the log lines since marks that contain all of some texts.
 func (c *nodes) said(marks []int64, texts ...string) (lines []string) {
 	for i, n := range c.all {
 		for line := range strings.Lines(n.said(marks[i])) {

@@ -16,9 +16,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestClusterRollingRestart ends each server in turn as an update does, with SIGTERM, and starts it again when it has gone.
-// Clients of the SDK that know all addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often
-// each is restarted.
+// TestClusterRollingRestart stops each server in turn as an update does, with SIGTERM, and restarts it when it has gone. SDK clients that know all
+// addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often each is restarted.
 func TestClusterRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -46,7 +45,7 @@ func TestClusterRollingRestart(t *testing.T) {
 	w.check()
 }
 
-// end has the process end as an update does.
+// end stops the process as an update does.
 func (n *member) end() {
 	n.t.Helper()
 	n.signal(syscall.SIGTERM)
@@ -55,7 +54,7 @@ func (n *member) end() {
 	}
 }
 
-// stream is a producer and workers of the SDK as users write them.
+// stream is a producer and workers that use the SDK as users do.
 type stream struct {
 	t       *testing.T
 	client  *pawl.Client
@@ -63,7 +62,7 @@ type stream struct {
 	running sync.WaitGroup
 	drain   context.CancelFunc
 	workers sync.WaitGroup
-	ran     sync.Map // of payloads to *atomic.Int64
+	ran     sync.Map // from payloads to *atomic.Int64
 	refs    []*pawl.Ref
 }
 
@@ -126,7 +125,7 @@ func (s *stream) produce(ctx context.Context) {
 	}
 }
 
-// check waits until each task has been run.
+// check waits until every task has run.
 func (s *stream) check() {
 	s.t.Helper()
 	s.cancel()
@@ -152,8 +151,8 @@ func (s *stream) check() {
 	s.t.Logf("%d tasks for workers of the SDK, %d ran more than once", len(s.refs), more)
 }
 
-// TestClusterReplaceDisk takes the disk of one server. It comes back empty, under its name, and is filled by the others:
-// then it can stand in for the next that is lost.
+// TestClusterReplaceDisk takes away the disk of one server. It comes back empty, under its name, and is refilled by the others: then it can stand in
+// for the next one that is lost.
 func TestClusterReplaceDisk(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -186,10 +185,10 @@ func TestClusterReplaceDisk(t *testing.T) {
 	w.check()
 }
 
-// hangBudget is how soon writes go on after the disk of a leader has stopped to answer.
+// hangBudget is the time in which writes must continue after a leader's disk has stopped responding.
 const hangBudget = 8 * time.Second
 
-// TestClusterHungDisk holds up the syncs of the leader's log: another server must take over.
+// TestClusterHungDisk delays the syncs of the leader's log: another server must take over.
 func TestClusterHungDisk(t *testing.T) {
 	t.Parallel()
 	needStrace(t)

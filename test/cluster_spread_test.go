@@ -11,11 +11,11 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// spreadShards are the data shards over which TestClusterSpread shares out its queues.
+// spreadShards is the number of data shards over which TestClusterSpread spreads its queues.
 const spreadShards = 4
 
-// TestClusterSpread shares out two queues anew every second or two, over shards of which some lose their leader: a server of three
-// is killed with -9, again and again under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how often.
+// TestClusterSpread respreads two queues every second or two, over shards some of which lose their leader: one of three servers is repeatedly killed
+// with -9 under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how often.
 func TestClusterSpread(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -34,7 +34,7 @@ func TestClusterSpread(t *testing.T) {
 		eventually(t, "a queue is shared out anew", startLimit, func() bool { return moves.Load() > before })
 		n := c.victim()
 		n.kill()
-		time.Sleep(rand.N(2 * time.Second)) // it is down for so long
+		time.Sleep(rand.N(2 * time.Second)) // downtime
 		n.start()
 		n.ready()
 		w.flow(&w.acked)
@@ -49,7 +49,7 @@ func TestClusterSpread(t *testing.T) {
 	t.Logf("%d kills, %d moves, %d tasks; %d enqueues without an answer", kills, moves.Load(), tasks, w.unknown.Load())
 }
 
-// spread shares out the queues anew, in turn, until ctx ends, and counts in moves how often that was answered.
+// spread respreads the queues in turn until ctx is done, and counts answered calls in moves.
 func (c *nodes) spread(ctx context.Context, queues []string, moves *atomic.Int64) {
 	client := c.operator()
 	for i := 0; ctx.Err() == nil; i++ {
@@ -69,7 +69,7 @@ func (c *nodes) spread(ctx context.Context, queues []string, moves *atomic.Int64
 	}
 }
 
-// settled waits until no slots are on their way, and then each belongs to one shard.
+// settled waits until no slots are moving, and then checks that each belongs to one shard.
 func (c *nodes) settled(queues []string) {
 	client := c.operator()
 	for _, name := range queues {

@@ -20,10 +20,10 @@ import (
 type nodes struct {
 	t    *testing.T
 	all  []*member
-	join string // the addresses at which they hear each other
+	join string // peer addresses
 }
 
-// member is a server that is one of several.
+// member is a server of a cluster.
 type member struct {
 	*server
 	name string
@@ -31,26 +31,26 @@ type member struct {
 
 const (
 	clusterSize = 3
-	// dataShard is where all tasks of a cluster of one data shard lie.
+	// dataShard is the shard of all tasks in a cluster with one data shard.
 	dataShard = 1
-	// lookTime bounds one question how a node stands.
+	// lookTime limits one request for a node's state.
 	lookTime = time.Second
-	// clusterPace lets producers leave some of the machine to three servers.
+	// clusterPace makes producers leave some of the machine to three servers.
 	clusterPace = 20 * time.Millisecond
-	// clusterProbe is how fine gaps are measured.
+	// clusterProbe is the resolution at which gaps are measured.
 	clusterProbe = 20 * time.Millisecond
 )
 
-// newCluster starts three servers, which form a cluster in which each can take over at once.
+// newCluster starts three servers that form a cluster in which each can take over immediately.
 func newCluster(t *testing.T) *nodes { return newClusterOf(t, binary) }
 
-// newClusterOf is newCluster with servers that run a program.
+// newClusterOf is newCluster with servers that run a given program.
 func newClusterOf(t *testing.T, program func() (string, error)) *nodes {
 	t.Helper()
 	return newClusterIn(t, program, nil)
 }
 
-// newClusterIn is newClusterOf with a directory for each of the servers, if there are any, and flags for all.
+// newClusterIn is newClusterOf with a directory for each server, if any are given, and flags for all.
 func newClusterIn(t *testing.T, program func() (string, error), dirs []string, flags ...string) *nodes {
 	t.Helper()
 	skipIfShort(t)
@@ -73,7 +73,7 @@ func newClusterIn(t *testing.T, program func() (string, error), dirs []string, f
 	return c
 }
 
-// form starts all servers at once.
+// form starts all servers concurrently.
 func (c *nodes) form() {
 	c.t.Helper()
 	for _, n := range c.all {
@@ -85,7 +85,7 @@ func (c *nodes) form() {
 	c.whole()
 }
 
-// load is that of clients of which one is connected to each of the servers, and one to whichever it finds.
+// load returns the load of clients of which one is connected to each server, and one to whichever it finds.
 func (c *nodes) load() load {
 	cfg := load{queues: []string{"a", "b"}, pace: clusterPace, probe: clusterProbe}
 	for _, n := range c.all {
@@ -95,8 +95,7 @@ func (c *nodes) load() load {
 	return cfg
 }
 
-// faultless is a load of clients that know all addresses, each with connections of its own, to whichever server: they must see
-// no error.
+// faultless returns a load of clients that know all addresses, each with its own connections to whichever server: they must see no error.
 func (c *nodes) faultless() load {
 	cfg := c.load()
 	all := cfg.addrs[len(cfg.addrs)-1]
@@ -111,7 +110,7 @@ func (c *nodes) work() *workload {
 	return w
 }
 
-// standing is what a server tells of itself.
+// standing is what a server reports about itself.
 type standing struct {
 	Shards []struct {
 		Shard, Term uint64
@@ -119,7 +118,7 @@ type standing struct {
 	}
 }
 
-// look asks a server how its replicas stand; not ok if it gives no answer.
+// look asks a server for the state of its replicas; ok is false if it doesn't answer.
 func (n *member) look() (s standing, ok bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
@@ -135,7 +134,7 @@ func (n *member) look() (s standing, ok bool) {
 	return s, json.NewDecoder(resp.Body).Decode(&s) == nil
 }
 
-// leader waits until a server says that it leads the data shard.
+// leader waits until a server reports that it leads the data shard.
 func (c *nodes) leader() (leader *member) {
 	c.t.Helper()
 	eventually(c.t, "a leader is known", startLimit, func() bool {
@@ -154,13 +153,13 @@ func (c *nodes) leader() (leader *member) {
 	return leader
 }
 
-// other is a random server other than those given.
+// other returns a random server other than those given.
 func (c *nodes) other(than ...*member) *member {
 	rest := slices.DeleteFunc(slices.Clone(c.all), func(n *member) bool { return slices.Contains(than, n) })
 	return rest[rand.IntN(len(rest))]
 }
 
-// victim is mostly the leader.
+// victim usually returns the leader.
 func (c *nodes) victim() *member {
 	c.t.Helper()
 	if leader := c.leader(); rand.IntN(4) > 0 {
@@ -170,7 +169,7 @@ func (c *nodes) victim() *member {
 	}
 }
 
-// whole waits until every shard has a replica on each server that votes and keeps up.
+// whole waits until every shard has a voting, up-to-date replica on every server.
 func (c *nodes) whole() {
 	c.t.Helper()
 	client := c.operator()
@@ -203,7 +202,7 @@ func replicated(info *admin.ClusterStatus) bool {
 	return len(info.Shards) > 1
 }
 
-// operator makes a client of whichever servers answer.
+// operator returns a client of whichever servers answer.
 func (c *nodes) operator(opts ...pawl.DialOptions) *pawl.Client {
 	c.t.Helper()
 	addrs := c.load().addrs
@@ -215,7 +214,7 @@ func (c *nodes) operator(opts ...pawl.DialOptions) *pawl.Client {
 	return client
 }
 
-// ready waits until a server says that it will serve calls.
+// ready waits until a server reports that it serves calls.
 func (n *member) ready() {
 	n.t.Helper()
 	eventually(n.t, n.name+" is ready", startLimit, func() bool {
@@ -234,7 +233,7 @@ func (n *member) ready() {
 	})
 }
 
-// outages are moments at which something was broken.
+// outages are the times at which something was broken.
 type outages struct {
 	w     *workload
 	began []int64 // by the recorder's clock
@@ -242,8 +241,7 @@ type outages struct {
 
 func (o *outages) begin() { o.began = append(o.began, o.w.rec.Now()) }
 
-// gaps is, for each outage, the longest time that passed without an answer to a call that changed something, from its
-// begin to that of the next.
+// gaps returns for each outage the longest time without an answer to a call that changed something, from the outage's start to that of the next.
 func (o *outages) gaps() []time.Duration {
 	var gaps []time.Duration
 	changed := o.w.changes()
@@ -263,7 +261,7 @@ func (o *outages) gaps() []time.Duration {
 	return gaps
 }
 
-// tell prints how long writes got no answer. It must come before the load ends.
+// tell prints how long writes got no answer. It must be called before the load ends.
 func (o *outages) tell(what string) {
 	o.w.t.Helper()
 	gaps := o.gaps()

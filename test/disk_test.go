@@ -20,13 +20,13 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// disk is a small file system of its own, in memory.
+// disk is a small in-memory file system.
 type disk struct {
 	t    *testing.T
 	path string
 }
 
-// mountDisk makes a disk of some MiB, which is gone after the test.
+// mountDisk mounts a disk of the given size, which is removed after the test.
 func mountDisk(t *testing.T, mib int) *disk {
 	t.Helper()
 	skipIfShort(t)
@@ -54,7 +54,7 @@ func (d *disk) grow(mib int) {
 	}
 }
 
-// free is how many MiB are free.
+// free returns the free space in MiB.
 func (d *disk) free() int {
 	d.t.Helper()
 	var s syscall.Statfs_t
@@ -64,7 +64,7 @@ func (d *disk) free() int {
 	return int(int64(s.Bavail) * s.Bsize >> 20)
 }
 
-// fill adds to a file of the test's own until at most so many MiB are free.
+// fill appends to a file until at most mib MiB are free.
 func (d *disk) fill(mib int) {
 	d.t.Helper()
 	f, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -80,7 +80,7 @@ func (d *disk) fill(mib int) {
 	}
 }
 
-// empty removes what fill wrote.
+// empty removes the file written by fill.
 func (d *disk) empty() {
 	d.t.Helper()
 	if err := os.Remove(d.ballast()); err != nil {
@@ -90,17 +90,17 @@ func (d *disk) empty() {
 
 func (d *disk) ballast() string { return filepath.Join(d.path, "ballast") }
 
-// minFree is the free space, in MiB, below which a server takes no tasks by default.
+// minFree is the default free space, in MiB, below which a server accepts no tasks.
 const minFree = 256
 
-// logRoom is what the segments of the Raft log may take, in MiB: they stay when tasks are gone.
+// logRoom is the maximum size of the Raft log's segments, in MiB: they stay when tasks are gone.
 const logRoom = 160
 
-// others is what others have on the disk, in MiB, so that they can make room: the tasks that fill it stay.
+// others is the size, in MiB, of other files on the disk that can be removed to make room: the tasks that fill the disk stay.
 const others = 64
 
-// TestDiskFull fills the disk by enqueues, and then by what others write. New tasks are refused while there is still
-// room; all else goes on, through kill -9 too; and new tasks are taken again once there is room, by the same process.
+// TestDiskFull fills the disk by enqueues, and then by other files. New tasks are refused while there is still room; everything else continues,
+// through kill -9 too; and the same process accepts new tasks again once there is room.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree+logRoom+others)
@@ -108,7 +108,7 @@ func TestDiskFull(t *testing.T) {
 	s := newServerIn(t, filepath.Join(d.path, "data"))
 	s.start()
 	client := s.dial()
-	held := []string{"held-1", "held-2"} // work for later, when no new tasks come
+	held := []string{"held-1", "held-2"} // work for later, when no new tasks are accepted
 	for _, q := range held {
 		_, err := admin.New(client).Queues().Put(t.Context(), q, admin.QueueSettings{})
 		if err == nil {
@@ -146,13 +146,12 @@ func TestDiskFull(t *testing.T) {
 	goesOn(t, w, client, held[1], tasks[1])
 
 	d.empty()
-	w.flow(&w.accepted) // by the process that refused them: nobody starts another
+	w.flow(&w.accepted) // by the process that refused them: no other is started
 	w.finish()
 	w.check()
 }
 
-// refuses fills the disk until new tasks are refused. What the server removes makes room again for a while, so that
-// this may take more than one try.
+// refuses fills the disk until new tasks are refused. What the server removes frees some room again, so this may take more than one try.
 func (d *disk) refuses(client *pawl.Client) {
 	d.t.Helper()
 	eventually(d.t, "new tasks are refused", startLimit, func() bool {
@@ -165,8 +164,8 @@ func (d *disk) refuses(client *pawl.Client) {
 	})
 }
 
-// TestDiskOverflows takes away the low-water mark and fills a disk to the last byte: the server must end and say why,
-// and have everything that it answered once the disk is larger.
+// TestDiskOverflows disables the low-water mark and fills a disk to the last byte: the server must exit with an explanation, and have everything
+// that it has acknowledged once the disk is larger.
 func TestDiskOverflows(t *testing.T) {
 	t.Parallel()
 	const size = 160
@@ -197,7 +196,7 @@ func TestDiskOverflows(t *testing.T) {
 	w.check()
 }
 
-// fillByEnqueues enqueues large tasks until one is refused: at the latest when there are more than fit on the disk, of so many MiB.
+// fillByEnqueues enqueues large tasks until one is refused, at the latest when there are more than fit on a disk of mib MiB.
 func fillByEnqueues(t *testing.T, client *pawl.Client, mib int) error {
 	t.Helper()
 	for range mib {
@@ -209,7 +208,7 @@ func fillByEnqueues(t *testing.T, client *pawl.Client, mib int) error {
 	return nil
 }
 
-// checkRefusal: the answer says what is wrong, and when to come again.
+// checkRefusal checks that the error says what is wrong, and when to retry.
 func checkRefusal(t *testing.T, err error) {
 	t.Helper()
 	var refusal *pawltype.Error
@@ -237,8 +236,7 @@ func checkRefusalOverHTTP(t *testing.T, addr string) {
 	}
 }
 
-// goesOn: although no new tasks are taken, a held queue is set free, its tasks are claimed and acked, a task is
-// cancelled and read.
+// goesOn checks that while no new tasks are accepted, a paused queue can be resumed, its tasks claimed and acked, and a task cancelled and read.
 func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string) {
 	t.Helper()
 	if _, err := admin.New(client).Queues().Resume(t.Context(), queue, "by the test"); err != nil {
@@ -253,7 +251,7 @@ func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string
 	}
 }
 
-// largeTasks are n tasks of 64 KiB, random: what can be compressed would not fill a disk.
+// largeTasks returns n tasks of 64 KiB of random data: compressible ones would not fill a disk.
 func largeTasks(n int) []pawl.Item {
 	items := make([]pawl.Item, n)
 	for i := range items {

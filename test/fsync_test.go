@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// exitBudget is how soon the process is gone after its disk failed.
+// exitBudget is how soon the process must be gone after its disk failed.
 const exitBudget = time.Second
 
-// TestDiskFails lets one call to the disk fail while the server works, and lets all later ones succeed. A disk that
-// has failed to sync has forgotten what was to be synced, so that a second sync which succeeds says nothing: the
-// process must end at once, answer nothing any more, and have everything that it answered when it starts again.
+// TestDiskFails makes one call to the disk fail while the server works, and lets all later ones succeed. A disk that has failed to sync has dropped
+// the data, so a later successful sync proves nothing: the process must exit immediately, answer nothing more, and have everything that it has
+// acknowledged when it starts again.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
 	for _, c := range []struct {
 		name  string
 		fault fault
-		file  string // the one that matches and was written last, in the data directory; "": any
-		fill  bool   // writes until tables must be made
+		file  string // the most recently written match in the data directory; "": any
+		fill  bool   // write until tables must be flushed
 		says  string // what the log tells the operator
 	}{
 		{name: "sync of the log", fault: syncFails, file: "raft/log/*.log", says: "input/output error"},
@@ -64,7 +64,7 @@ func TestDiskFails(t *testing.T) {
 				t.Errorf("the server's log does not say %q", c.says)
 			}
 			budget(t, "exit after the failure", gone.Sub(at), exitBudget)
-			if strings.HasSuffix(c.file, ".log") { // what is synced elsewhere holds no answers
+			if strings.HasSuffix(c.file, ".log") { // no acknowledgement depends on what is synced elsewhere
 				w.nothingAfter(at)
 			}
 			s.start()
@@ -78,7 +78,7 @@ func TestDiskFails(t *testing.T) {
 // syncFails fails the first sync of each thread.
 var syncFails = fault{calls: "fsync,fdatasync", does: "error=EIO:when=1"}
 
-// file is the file of the data directory that matches a pattern and was written last.
+// file returns the most recently written file in the data directory that matches a pattern.
 func (s *server) file(pattern string) string {
 	s.t.Helper()
 	names, err := filepath.Glob(filepath.Join(s.data, pattern))
@@ -94,7 +94,7 @@ func (s *server) file(pattern string) string {
 	return last
 }
 
-// fill gives the broker large tasks that the workload does not know, until it is stopped or gets no answer.
+// fill sends the broker large tasks that the workload does not know, until it is stopped or gets no answer.
 func fill(s *server) (stop func()) {
 	client := s.dial()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -109,9 +109,8 @@ func fill(s *server) (stop func()) {
 	return func() { cancel(); filling.Wait() }
 }
 
-// TestDiskFailsAtStart lets a sync fail while the server starts, on a directory that holds tasks: one after the
-// other, from the first that a start makes on. It must not start over a failed sync, and the next start has
-// everything.
+// TestDiskFailsAtStart makes a sync fail while the server starts on a directory with tasks: one sync after the other, from the first one of a start.
+// The server must not start after a failed sync, and the next start has everything.
 func TestDiskFailsAtStart(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
@@ -148,9 +147,9 @@ func TestDiskFailsAtStart(t *testing.T) {
 	w.check()
 }
 
-// TestDiskHangs holds up the syncs of the log, as a disk does that has stopped to answer: nothing is answered
-// meanwhile. Then the disk comes back soon and everything goes on; or late, and the server has given up by itself; or the
-// process is killed before that. A start has all that was answered.
+// TestDiskHangs delays the syncs of the log, as if the disk had stopped responding: nothing is acknowledged meanwhile. Then the disk recovers soon
+// and everything continues; or late, when the server has given up by itself; or the process is killed before that. After a restart everything that
+// was acknowledged is there.
 func TestDiskHangs(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
@@ -164,7 +163,7 @@ func TestDiskHangs(t *testing.T) {
 			eventually(s.t, "the server says that the disk hangs", startLimit, func() bool {
 				return strings.Contains(s.said(0), "the disk hangs")
 			})
-			// The process can't end while a thread of it is in the hands of the disk, but nobody waits for it.
+			// The process can't exit while one of its threads is in a disk call, but nobody waits for it.
 			eventually(s.t, "the server takes no connections", startLimit, func() bool {
 				conn, err := net.Dial("tcp", s.addr)
 				if err == nil {
@@ -206,8 +205,8 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
-// TestKillAtSync kills the server at each sync of its first start: a directory that was begun can always be finished.
-// PAWL_SYNC_STEP is how many syncs lie between two kills.
+// TestKillAtSync kills the server at each sync of its first start: initializing a directory can always be completed later. PAWL_SYNC_STEP is the
+// number of syncs between two kills.
 func TestKillAtSync(t *testing.T) {
 	t.Parallel()
 	needStrace(t)

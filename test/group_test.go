@@ -15,9 +15,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestGroupsThroughCrashes kills the server again and again while groups are made, whose members lie in two shards, fail, and are
-// followed by others, in the other shard too: each group counts each member once, is complete, and has enqueued its last task once; a
-// group that is cancelled between two kills ends all its members and enqueues nothing.
+// TestGroupsThroughCrashes kills the server repeatedly while groups are created whose members are in two shards, fail, and have follow-up tasks,
+// some in the other shard: each group counts each member once, completes, and enqueues its last task once; a group that is cancelled between two
+// kills ends all its members and enqueues nothing.
 func TestGroupsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -85,7 +85,7 @@ func TestGroupsThroughCrashes(t *testing.T) {
 	t.Logf("%d groups", len(made))
 }
 
-// groupMux fails the first attempt of each third task.
+// groupMux fails the first attempt of every third task.
 func groupMux() *pawl.Mux {
 	mux := pawl.NewMux()
 	for _, typ := range []string{"first", "member", "next", "done"} {
@@ -99,8 +99,7 @@ func groupMux() *pawl.Mux {
 	return mux
 }
 
-// makeSomeGroup makes a group of six members, of which each is followed by one more. Every fourth is one of tasks that wait, and is
-// cancelled.
+// makeSomeGroup creates a group of six members, each with a follow-up task. Every fourth group consists of waiting tasks, and is cancelled.
 func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id string, cancelled bool, err error) {
 	queue := func(i int) pawl.Option { return pawl.Queue([]string{"one", "two"}[i%2]) }
 	retry := pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Millisecond})
@@ -123,7 +122,7 @@ func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id strin
 	return made.ID, cancelled, err
 }
 
-// wholeGroup says what is wrong with a group.
+// wholeGroup returns what is wrong with a group.
 func wholeGroup(t *testing.T, client *pawl.Client, id string, cancelled bool) error {
 	g, err := client.Group(t.Context(), id)
 	if err != nil {
@@ -142,7 +141,7 @@ func wholeGroup(t *testing.T, client *pawl.Client, id string, cancelled bool) er
 	return nil
 }
 
-// onceEach says which group did not enqueue its last task once.
+// onceEach returns an error if a group did not enqueue its last task exactly once.
 func onceEach(t *testing.T, client *pawl.Client, made map[string]bool) error {
 	times := map[string]int{}
 	for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{Type: "done"}) {

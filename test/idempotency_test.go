@@ -25,9 +25,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while producers go on,
-// and a payment provider that keeps its own books. The workers and the provider are processes of their own: this binary, which
-// plays what playEnv says.
+// The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while producers continue, and a payment
+// provider that keeps its own books. The workers and the provider are separate processes: this test binary in the role named by playEnv.
 const (
 	playEnv     = "PAWL_TEST_PLAY"
 	serverEnv   = "PAWL_TEST_SERVER"
@@ -41,7 +40,7 @@ const (
 	payBatches     = 20 // of the producer, each followed by a kill
 	payKillsBeyond = 5
 	payDrain       = 2 * time.Minute
-	// payLife is when a process ends by itself, should the test have died.
+	// payLife is when a process exits by itself, in case the test has died.
 	payLife = 10 * time.Minute
 )
 
@@ -50,15 +49,15 @@ const (
 	noLayer   = "none"
 	onceLayer = "once"
 	keyLayer  = "key"          // Idempotency-Key to the provider
-	allLayers = "once and key" // what docs/idempotency.md advises for a provider
-	// effectLayer records the effect in the transaction that has it: the payment is a row of a database.
+	allLayers = "once and key" // what docs/idempotency.md recommends for a provider
+	// effectLayer records the effect in the same transaction: the payment is a row in a database.
 	effectLayer = "effect"
 )
 
-// plays are what a process of this binary may be.
+// plays are the roles of a process of this binary.
 var plays = map[string]func() error{"provider": playProvider, "worker": playWorker}
 
-// playIf ends the process after its part, if it has one.
+// playIf runs the process's role, if it has one, and exits.
 func playIf(name string) {
 	play, ok := plays[name]
 	if !ok {
@@ -72,7 +71,7 @@ func playIf(name string) {
 	os.Exit(0)
 }
 
-// payment is one that is wanted once, whatever task asks for it.
+// payment is a payment that is wanted once, whatever task asks for it.
 type payment struct {
 	ID string `json:"id"`
 	// Dies: in the first of two lives the task becomes a dead letter after it has paid.
@@ -81,8 +80,7 @@ type payment struct {
 
 func (payment) TaskType() string { return "pay" }
 
-// playProvider takes payments, counts how often each was made, and tells that. A request with an Idempotency-Key that it has seen
-// makes none.
+// playProvider accepts payments, counts how often each was made, and reports the counts. A request with a known Idempotency-Key makes no payment.
 func playProvider() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,7 +129,7 @@ func playWorker() error {
 		if err := pay(ctx, t, p); err != nil {
 			return err
 		}
-		time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) // what else a handler does
+		time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) // the rest of a handler's work
 		if t.Args.Dies && die {
 			return pawl.DeadLetter(errors.New("the receipt could not be printed"))
 		}
@@ -153,7 +151,7 @@ func payOnce(ctx context.Context, t *pawl.Task[payment], p *provider, layer stri
 	return err
 }
 
-// payInDatabase pays by a row, and records that in the same transaction.
+// payInDatabase pays by a row, and records the effect in the same transaction.
 func payInDatabase() (func(ctx context.Context, t *pawl.Task[payment], _ *provider) error, error) {
 	db, err := sql.Open("pgx", os.Getenv(shopDSNEnv))
 	if err != nil {
@@ -202,7 +200,7 @@ func (p *provider) pay(ctx context.Context, id, key string) (receipt string, err
 	return receipt, err
 }
 
-// books are the provider's: how often each payment was made.
+// books returns how often each payment was made.
 func (p *provider) books(t *testing.T) (made map[string]int) {
 	t.Helper()
 	resp, err := p.http.Get(p.url + "/books")
@@ -216,7 +214,7 @@ func (p *provider) books(t *testing.T) (made map[string]int) {
 	return made
 }
 
-// ledger is a database with payments, and what a worker needs to find it.
+// ledger is a database with payments, and the environment that a worker needs to find it.
 func ledger(t *testing.T) (books func() map[string]int, env string) {
 	t.Helper()
 	dsn := testdb.Postgres(t)
@@ -254,7 +252,7 @@ func ledger(t *testing.T) (books func() map[string]int, env string) {
 	}, shopDSNEnv + "=" + dsn
 }
 
-// process is this binary in a part, with more environment.
+// process returns this binary in a role, with additional environment.
 func process(t *testing.T, play string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -263,7 +261,7 @@ func process(t *testing.T, play string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// startProvider starts a provider that ends with the test.
+// startProvider starts a provider that is stopped at the end of the test.
 func startProvider(t *testing.T) (*provider, string) {
 	t.Helper()
 	cmd := process(t, "provider")
@@ -283,7 +281,7 @@ func startProvider(t *testing.T) (*provider, string) {
 	return &provider{url: "http://" + addr, http: &http.Client{}}, addr
 }
 
-// staff are worker processes, of which one is killed now and then and replaced.
+// staff is a set of worker processes, one of which is killed now and then and replaced.
 type staff struct {
 	t     *testing.T
 	env   []string
@@ -309,7 +307,7 @@ func (s *staff) hire(i int) {
 	s.t.Cleanup(func() { _ = cmd.Process.Kill() })
 }
 
-// kill kills one with -9 at a random moment, and replaces it.
+// kill kills one with -9 at a random time, and replaces it.
 func (s *staff) kill() {
 	s.t.Helper()
 	time.Sleep(20*time.Millisecond + rand.N(80*time.Millisecond))
@@ -330,8 +328,8 @@ func (s *staff) endAll() {
 	}
 }
 
-// TestIdempotency counts the payments that are made twice, and those that are missing, with layers between task and effect and
-// without. PAWL_PAYMENTS says how many there are for each.
+// TestIdempotency counts payments that are made twice, and missing ones, with and without layers between task and effect. PAWL_PAYMENTS sets how
+// many there are for each.
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -389,7 +387,7 @@ func TestIdempotency(t *testing.T) {
 
 func paymentID(i int) string { return fmt.Sprintf("p%05d", i) }
 
-// experiment is one layer's.
+// experiment is the experiment with one layer.
 type experiment struct {
 	t      *testing.T
 	client *pawl.Client
@@ -401,8 +399,8 @@ type experiment struct {
 	replayed     int64
 }
 
-// run produces and works off all tasks under kills. With a layer every twentieth task becomes a dead letter after it has paid, and is
-// replayed. Where the layer stands for effects of different tasks too, every tenth payment is asked for by two tasks.
+// run produces all tasks and runs them under kills. With a layer, every twentieth task becomes a dead letter after it has paid, and is
+// replayed. If the layer also covers effects of different tasks, every tenth payment is requested by two tasks.
 func (x *experiment) run() {
 	hard := x.layer != noLayer
 	workers := newStaff(x.t, append(x.env, dieEnv+"=1")...)

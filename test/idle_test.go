@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// fewWorkers is what the latency of many is compared with.
+	// fewWorkers is the number with which the latency of many is compared.
 	fewWorkers = 100
-	// probes are the tasks of which the latency is measured, probePause the time between them; fewProbes are they with -short.
+	// probes is the number of tasks whose latency is measured, probePause the time between them; fewProbes is the number with -short.
 	probes     = 500
 	fewProbes  = 20
 	probePause = 10 * time.Millisecond
-	// idleTime is how long the server's work is counted while nothing happens.
+	// idleTime is how long the server's work is measured while nothing happens.
 	idleTime = 10 * time.Second
-	// shortIdle is that with -short.
+	// shortIdle is idleTime with -short.
 	shortIdle = time.Second
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestKill kills the only node with -9 again and again under load, also while it starts, and checks the history:
-// nothing answered is lost, nobody holds a task twice, no stale holder changes anything. PAWL_KILLS sets how often.
+// TestKill repeatedly kills the only node with -9 under load, also while it starts, and checks the history: nothing acknowledged is lost, no task is
+// held twice, no stale holder changes anything. PAWL_KILLS sets how often.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -23,12 +23,12 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killOften kills and starts the server again and again, at random moments, and says how long the slowest start took.
+// killOften kills and restarts the server repeatedly, at random times, and returns how long the slowest start took.
 func (s *server) killOften(kills int) (slowest time.Duration) {
 	for range kills {
 		time.Sleep(time.Duration(10+rand.IntN(400)) * time.Millisecond)
 		s.kill()
-		if rand.IntN(4) == 0 { // once more while it starts
+		if rand.IntN(4) == 0 { // again while it starts
 			s.launch()
 			time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 			s.kill()

@@ -29,8 +29,8 @@ type limited struct{ N int }
 // TaskType implements pawl.Args.
 func (limited) TaskType() string { return "limited" }
 
-// TestLimitsThroughCrashes kills the server again and again while workers run tasks of a few keys: at no time do they hold more
-// of one key, or of all, than the limits allow, and in the end no slot is lost.
+// TestLimitsThroughCrashes kills the server repeatedly while workers run tasks of a few keys: they never hold more of one key, or of all, than the
+// limits allow, and in the end no slot is lost.
 func TestLimitsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -66,7 +66,7 @@ func TestLimitsThroughCrashes(t *testing.T) {
 	}
 }
 
-// limitedWork is workers, and what they hold together: from the answer to a claim until they begin to give it back.
+// limitedWork is a set of workers with the tasks that they hold together: from the answer to a claim until they begin to return it.
 type limitedWork struct {
 	t      *testing.T
 	claims claims.Client
@@ -81,7 +81,7 @@ func (w *limitedWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
 		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
-			continue // the server is down; what it may have given comes back with the lease
+			continue // the server is down; what it may have handed out comes back with the lease
 		}
 		for _, c := range got {
 			w.hold(c, +1)
@@ -94,7 +94,7 @@ func (w *limitedWork) run(ctx context.Context) {
 	}
 }
 
-// settle ends a claim in one of the ways there are.
+// settle ends a claim in one of several ways.
 func (w *limitedWork) settle(ctx context.Context, c *pawl.Claim) {
 	var n limited
 	if err := json.Unmarshal(c.Payload, &n); err != nil {

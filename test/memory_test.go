@@ -19,12 +19,12 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// mostOfRequests is how much memory large requests may take with all that is written of them, in MiB: what docs/limits.md says. What a
-// busy machine flushes and collects late is in it.
+// mostOfRequests is the maximum memory of large requests, including everything written for them, in MiB, as docs/limits.md says. It includes what a
+// busy machine flushes and collects late.
 const mostOfRequests = 640
 
-// TestMemoryOfLargeRequests sends many requests at once that are as large as they may be, each in another way, to a server of its own: it
-// serves all of them, and takes no more memory than it says.
+// TestMemoryOfLargeRequests sends many concurrent requests of maximum size, each in a different way, to a server of its own: the server serves all
+// of them, and uses no more memory than documented.
 func TestMemoryOfLargeRequests(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -63,7 +63,7 @@ func TestMemoryOfLargeRequests(t *testing.T) {
 	}
 }
 
-// errNoRoom is a request that waited in vain, and may be sent again.
+// errNoRoom is the error of a request that waited in vain, and may be sent again.
 var errNoRoom = errors.New("no room in time")
 
 const (
@@ -105,7 +105,7 @@ func enqueueRPC(t *testing.T, addr string, batch *pawlv1.EnqueueBatchRequest, op
 	return got, err
 }
 
-// manyEmpty sends tasks of two bytes each, of which a server must not make objects.
+// manyEmpty sends tasks of two bytes each, for which a server must not allocate objects.
 func manyEmpty(t *testing.T, addr string) func() error {
 	batch, empty := &pawlv1.EnqueueBatchRequest{}, &pawlv1.TaskSpec{}
 	for range 7 << 20 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wires is a network of its own for the servers of a cluster: each has a network namespace with one address, on a bridge
-// that this machine has an address on, too, for clients.
+// wires is a network of its own for the servers of a cluster: each has a network namespace with one address, on a bridge on which this machine has
+// an address for clients.
 type wires struct {
 	t      *testing.T
 	subnet string // "10.77.3"
@@ -18,11 +18,11 @@ type wires struct {
 
 const (
 	apiPort, peerPort = 7295, 7296
-	// clientsAt is this machine's number in the network. Servers have those from 1 on.
+	// clientsAt is this machine's number in the network. Servers have numbers from 1.
 	clientsAt = 254
 )
 
-// newWires makes the network, or skips the test where that is not allowed.
+// newWires creates the network, or skips the test if that is not permitted.
 func newWires(t *testing.T) *wires {
 	t.Helper()
 	skipIfShort(t)
@@ -51,16 +51,16 @@ func newWires(t *testing.T) *wires {
 	return v
 }
 
-// remove undoes what newWires has done, however far it came.
+// remove undoes what newWires has done, however far it got.
 func (v *wires) remove() {
 	for n := 1; n <= clusterSize; n++ {
-		_ = ip("link del " + v.plug(n)) // else it lives for as long as something of the namespace does
+		_ = ip("link del " + v.plug(n)) // otherwise it lives as long as anything of the namespace
 		_ = ip("netns del " + v.space(n))
 	}
 	_ = ip("link del " + v.bridge)
 }
 
-// ip runs the command of that name.
+// ip runs the ip command.
 func ip(args string) error {
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w %s", args, err, out)
@@ -72,7 +72,7 @@ func (v *wires) space(n int) string { return fmt.Sprintf("%s-%d", v.bridge, n) }
 func (v *wires) plug(n int) string  { return fmt.Sprintf("%sp%d", v.bridge, n) }
 func (v *wires) ip(n int) string    { return fmt.Sprintf("%s.%d", v.subnet, n) }
 
-// do runs a command of ip that must work.
+// do runs an ip command that must succeed.
 func (v *wires) do(format string, args ...any) {
 	v.t.Helper()
 	if err := ip(fmt.Sprintf(format, args...)); err != nil {
@@ -80,11 +80,11 @@ func (v *wires) do(format string, args ...any) {
 	}
 }
 
-// unplug takes a server off the network, and plug puts it back.
+// unplug disconnects a server from the network, and plug reconnects it.
 func (v *wires) unplug(n int) { v.do("link set %s down", v.plug(n)) }
 func (v *wires) replug(n int) { v.do("link set %s up", v.plug(n)) }
 
-// mute lets nothing that a server sends reach another, and unmute ends that.
+// mute drops everything that a server sends to another, and unmute ends that.
 func (v *wires) mute(from, to int) { v.do("-n %s route add blackhole %s/32", v.space(from), v.ip(to)) }
 func (v *wires) unmute(from, to int) {
 	v.do("-n %s route del blackhole %s/32", v.space(from), v.ip(to))

@@ -31,8 +31,8 @@ func fillQueue(t *testing.T, client *pawl.Client, queue string, n int) {
 	}
 }
 
-// TestOperationsThroughKills kills the server again and again while an operation moves tasks of one shard to a queue of another: none
-// is lost or doubled, and the counts are exact.
+// TestOperationsThroughKills kills the server repeatedly while an operation moves tasks of one shard to a queue in another: none is lost or
+// duplicated, and the counts are exact.
 func TestOperationsThroughKills(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -75,8 +75,8 @@ func TestOperationsThroughKills(t *testing.T) {
 	}
 }
 
-// TestOperationBesideOthers tells how fast an operation is, what an enqueue takes meanwhile, how long its count takes before, and the
-// server's memory. What it measures decides nothing.
+// TestOperationBesideOthers reports how fast an operation is, how long an enqueue takes meanwhile, how long the count before it takes, and the
+// server's memory. The measurements decide nothing.
 func TestOperationBesideOthers(t *testing.T) {
 	s := newServer(t)
 	s.start()
@@ -112,7 +112,7 @@ func TestOperationBesideOthers(t *testing.T) {
 	t.Logf("resident memory %d MiB before, %d MiB after it, %d MiB at its peak", filled, s.memory("VmRSS"), s.memory("VmHWM"))
 }
 
-// latencies is the 99th percentile of the time that single enqueues take while something runs.
+// latencies returns the 99th percentile of the latency of single enqueues while something runs.
 func latencies(t *testing.T, client *pawl.Client, during func()) time.Duration {
 	done := make(chan struct{})
 	var all []time.Duration

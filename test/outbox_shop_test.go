@@ -16,23 +16,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The application of TestOutboxThroughKills, a process of its own: it commits orders with their tasks, rolls others back, and works on them.
-// Each order has a task that is only counted, in the order of its key, and one that books it: an effect in the database, with a receipt as
-// the next task. Whatever fails is tried again.
+// The application of TestOutboxThroughKills, a separate process: it commits orders with their tasks, rolls others back, and handles the tasks. Each
+// order has a task that is only counted, in the order of its key, and one that books it: an effect in the database, with a receipt as the next task.
+// Whatever fails is retried.
 const (
 	shopDialectEnv = "PAWL_TEST_DIALECT"
 	shopDriverEnv  = "PAWL_TEST_DRIVER"
 	shopDSNEnv     = "PAWL_TEST_DSN"
 	shopFirstEnv   = "PAWL_TEST_FIRST_KEY"
 
-	shopKeys  = 8 // of an application
+	shopKeys  = 8 // per application
 	shopPause = 20 * time.Millisecond
 )
 
 type order struct {
 	ID  string `json:"id"`
 	Key int    `json:"key"`
-	Seq int    `json:"seq"` // of its key
+	Seq int    `json:"seq"` // within its key
 }
 
 func (order) TaskType() string { return "order" }
@@ -73,7 +73,7 @@ func playShop() error {
 	if err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, "SELECT 1 FROM closed"); err != nil { // there is no such table as long as the shop is open
+	if _, err := db.ExecContext(ctx, "SELECT 1 FROM closed"); err != nil { // the table doesn't exist as long as the shop is open
 		for key := first; key < first+shopKeys; key++ {
 			go app.write(ctx, key)
 		}
@@ -88,13 +88,13 @@ type shopApp struct {
 	box *outbox.Outbox
 }
 
-// write makes orders of a key one after the other, and rolls every third back.
+// write creates orders of a key one after the other, and rolls back every third.
 func (a *shopApp) write(ctx context.Context, key int) {
 	seq := 0
 	for a.db.QueryRowContext(ctx, fmt.Sprintf("SELECT coalesce(max(seq), 0) FROM orders WHERE k = %d", key)).Scan(&seq) != nil {
 		time.Sleep(shopPause)
 	}
-	for seq++; ; seq++ { // one whose commit failed may be there all the same: its number is not used again
+	for seq++; ; seq++ { // one whose commit failed may exist after all: its number is not used again
 		if err := a.writeOne(ctx, order{fmt.Sprintf("%d-%d", key, seq), key, seq}, seq%3 != 2); err != nil {
 			time.Sleep(shopPause)
 		}
@@ -124,7 +124,7 @@ func (a *shopApp) writeOne(ctx context.Context, o order, commit bool) error {
 	return tx.Commit()
 }
 
-// book books an order, once, and has its receipt sent.
+// book books an order, once, and enqueues its receipt.
 func (a *shopApp) book(ctx context.Context, t *pawl.Task[booking]) error {
 	tx, err := a.db.BeginTx(ctx, nil)
 	if err != nil {

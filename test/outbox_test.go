@@ -20,9 +20,9 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// TestOutboxThroughKills: two applications commit orders with their tasks, roll others back and book them, while they, the relays, the
-// server and the database are killed with -9 at random. Then each committed order has one task, in the order of its key, one booking and
-// one receipt, and no other has any. PAWL_OUTBOX_SECONDS says how long.
+// TestOutboxThroughKills: two applications commit orders with their tasks, roll others back and book them, while they, the relays, the server and
+// the database are killed with -9 at random. In the end each committed order has one task, in the order of its key, one booking and one receipt, and
+// no other order has any. PAWL_OUTBOX_SECONDS sets the duration.
 func TestOutboxThroughKills(t *testing.T) {
 	for d, relays := range map[outbox.Dialect]int{outbox.Postgres: 10, outbox.MySQL: 2, outbox.SQLite: 2} {
 		t.Run(string(d), func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestOutboxThroughKills(t *testing.T) {
 	}
 }
 
-// victim is a process that may be killed and started again.
+// victim is a process that may be killed and restarted.
 type victim struct {
 	name string
 	make func() *exec.Cmd
@@ -91,14 +91,14 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// shop is the database of an application, and its processes.
+// shop is an application's database and its processes.
 type shop struct {
 	t           *testing.T
 	db          *sql.DB
 	dialect     outbox.Dialect
 	driver, dsn string
 	file        string           // with the DSN, for relays
-	server      *testdb.Killable // nil: there is none
+	server      *testdb.Killable // nil: none
 }
 
 func newShop(t *testing.T, d outbox.Dialect) *shop {
@@ -142,7 +142,7 @@ func newShop(t *testing.T, d outbox.Dialect) *shop {
 	return s
 }
 
-// exec runs statements. A connection of before a kill fails once.
+// exec runs statements. A connection from before a kill fails once.
 func (s *shop) exec(query string) {
 	s.t.Helper()
 	eventually(s.t, "the database takes "+query, 30*time.Second, func() bool {
@@ -157,7 +157,7 @@ func (s *shop) count(query string) (n int) {
 	return n
 }
 
-// relay starts a relay as a process of its own.
+// relay starts a relay in a separate process.
 func (s *shop) relay(addr string) *victim {
 	s.t.Helper()
 	path, err := binary()
@@ -169,7 +169,7 @@ func (s *shop) relay(addr string) *victim {
 	})
 }
 
-// app starts an application for keys from a first one on.
+// app starts an application for the keys from first.
 func (s *shop) app(addr string, first int) *victim {
 	s.t.Helper()
 	return s.run("application", func() *exec.Cmd {
@@ -186,14 +186,14 @@ func (s *shop) run(name string, make func() *exec.Cmd) *victim {
 	return v
 }
 
-// free ends the lease of a relay that is dead, half of the time: the other one then overlaps with what it left behind.
+// free ends the lease of a dead relay, half of the time: then the other one overlaps with what it left behind.
 func (s *shop) free() {
 	if rand.IntN(2) == 0 {
 		s.exec("UPDATE pawl_outbox_relay SET expires_at = '1999-01-01'")
 	}
 }
 
-// settle lets the applications book what is left: there is a table by which their last lives know that the shop is closed.
+// settle lets the applications book the rest: they are restarted with a table from which they learn that the shop is closed.
 func (s *shop) settle(apps []*victim) {
 	s.t.Helper()
 	s.exec("CREATE TABLE closed (id integer)")
@@ -217,7 +217,7 @@ func (s *shop) settle(apps []*victim) {
 	}
 }
 
-// check compares orders with tasks, bookings and receipts, one by one, and says how many there are.
+// check compares orders with tasks, bookings and receipts, one by one, and returns their number.
 func (s *shop) check(client *pawl.Client) int {
 	s.t.Helper()
 	orders, booked := s.ids("orders"), s.ids("booked")
@@ -261,7 +261,7 @@ func (s *shop) check(client *pawl.Client) int {
 	return len(orders)
 }
 
-// ids are those of a table, and how often each is there.
+// ids returns the ids in a table, with the number of rows of each.
 func (s *shop) ids(table string) map[string]int {
 	s.t.Helper()
 	out := map[string]int{}

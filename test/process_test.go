@@ -34,13 +34,13 @@ var binary = sync.OnceValues(func() (string, error) {
 	return build("pawl")
 })
 
-// previousBinary builds, once, a pawl that knows all feature levels but the newest.
+// previousBinary builds, once, a pawl that knows all feature levels except the newest.
 var previousBinary = sync.OnceValues(func() (string, error) {
 	return build("pawl-previous", "-tags", "pawl_previous_level,"+tags())
 })
 
-// tags are those that this program was built with. What -tags says replaces what GOFLAGS says, and without Pebble's tag all that stands
-// on Pebble would be compiled anew.
+// tags returns the build tags of this test program. -tags overrides GOFLAGS, and without Pebble's tag everything that depends on Pebble would be
+// recompiled.
 func tags() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {
@@ -73,7 +73,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// count is how often a test does something: n, unless the environment says otherwise (make soak).
+// count returns how often a test does something: n, unless the environment overrides it (make soak).
 func count(t *testing.T, env string, n int) int {
 	t.Helper()
 	v := os.Getenv(env)
@@ -87,8 +87,7 @@ func count(t *testing.T, env string, n int) int {
 	return n
 }
 
-// budget compares how long something took with what we promise. Timing decides a test only if PAWL_BUDGETS is set: the
-// machine may be busy with others' work.
+// budget compares a duration with what we promise. Timing fails a test only if PAWL_BUDGETS is set: the machine may be busy otherwise.
 func budget(t testing.TB, what string, took, limit time.Duration) {
 	t.Helper()
 	t.Logf("%s: %s (budget %s)", what, took.Round(time.Millisecond), limit)
@@ -109,14 +108,14 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 	}
 }
 
-// server is a pawl serve process on a directory and a port that stay the same over its lives.
+// server is a pawl serve process on a directory and a port that stay the same over its restarts.
 type server struct {
 	t       testing.TB
 	program func() (string, error) // binary, or previousBinary
 	data    string
 	addr    string
-	flags   []string // beside --data and --listen
-	under   []string // a command that runs the server's, as strace does
+	flags   []string // in addition to --data and --listen
+	under   []string // a command that runs the server, such as strace
 	log     *os.File
 	life    *life
 }
@@ -124,12 +123,12 @@ type server struct {
 // life is one run of the process.
 type life struct {
 	cmd   *exec.Cmd
-	line  chan string   // the first line of its output, "" if it ended without one
-	ended chan struct{} // closed when it has ended; then cmd.ProcessState says how
-	fault *injected     // nil if there is none
+	line  chan string   // the first line of its output, "" if it exited without one
+	ended chan struct{} // closed when it has exited; then cmd.ProcessState says how
+	fault *injected     // nil: none
 }
 
-// skipIfShort skips tests that run real processes where -short asks for none. Benchmarks take it for shorter runs.
+// skipIfShort skips tests that run real processes with -short. Benchmarks run shorter instead.
 func skipIfShort(t testing.TB) {
 	t.Helper()
 	if _, isTest := t.(*testing.T); isTest && testing.Short() {
@@ -163,18 +162,18 @@ func newServerIn(t testing.TB, data string, flags ...string) *server {
 	return s
 }
 
-// notable is the end of a log without what a load says of its tasks: a failure's own words must not drown in it.
+// notable returns the end of a log without a load's lines about tasks, in which a failure's message would be lost.
 func notable(log string) string {
 	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(l string) bool { return strings.Contains(l, `msg="task `) })
 	kept := strings.Join(lines, "\n")
 	return kept[max(0, len(kept)-3000):]
 }
 
-// givenAddrs are those that freeAddr has returned: who got one may not listen yet.
+// givenAddrs are the results of freeAddr: the caller may not listen yet.
 var givenAddrs sync.Map
 
-// freeAddr is an address on this machine where nobody listens. Its port is none that the system gives to outgoing
-// connections: one of those might have it while the server is down.
+// freeAddr returns an unused address on this machine. The port is outside the range for outgoing connections, one of which might otherwise take it
+// while the server is down.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -220,16 +219,16 @@ func (s *server) launch() *life {
 		_ = r.Close()
 	}()
 	go func() {
-		_ = l.cmd.Wait() // ProcessState says what it would
+		_ = l.cmd.Wait() // ProcessState has the result
 		close(l.ended)
 	}()
 	return l
 }
 
-// startLimit is far more than any start takes: it tells a hang from a busy machine.
+// startLimit is far more than any start takes: it distinguishes a hang from a busy machine.
 const startLimit = 60 * time.Second
 
-// start starts the process, waits until it serves, and says how long that took.
+// start starts the process, waits until it serves, and returns how long that took.
 func (s *server) start() time.Duration {
 	s.t.Helper()
 	began := time.Now()
@@ -238,7 +237,7 @@ func (s *server) start() time.Duration {
 	return time.Since(began)
 }
 
-// serves waits until the process that was launched serves.
+// serves waits until the launched process serves.
 func (s *server) serves() {
 	s.t.Helper()
 	if line := s.listen(); !strings.Contains(line, "ready") {
@@ -246,14 +245,14 @@ func (s *server) serves() {
 	}
 }
 
-// launchAndListen starts the process and waits for its first line, which is "" if it ended without one.
+// launchAndListen starts the process and waits for its first line, which is "" if it exited without one.
 func (s *server) launchAndListen() string {
 	s.t.Helper()
 	s.launch()
 	return s.listen()
 }
 
-// listen waits for the first line of the process that was launched.
+// listen waits for the first line of the launched process.
 func (s *server) listen() string {
 	s.t.Helper()
 	select {
@@ -265,11 +264,11 @@ func (s *server) listen() string {
 	}
 }
 
-// kill ends the process as kill -9 does, at once.
+// kill kills the process with SIGKILL.
 func (s *server) kill() {
 	if s.life != nil {
 		_ = s.life.cmd.Process.Signal(syscall.SIGKILL)
-		if s.life.fault != nil { // strace keeps a thread that it holds up, even from dying
+		if s.life.fault != nil { // strace keeps a thread that it delays even from dying
 			s.life.fault.lift()
 		}
 		<-s.life.ended
@@ -277,10 +276,10 @@ func (s *server) kill() {
 	}
 }
 
-// pid names the process that runs.
+// pid is the id of the running process.
 func (s *server) pid() int { return s.life.cmd.Process.Pid }
 
-// exit waits until the process has ended by itself, and gives its exit status: -1 if a signal ended it.
+// exit waits until the process has exited by itself, and returns its exit status: -1 if a signal ended it.
 func (s *server) exit() int {
 	s.t.Helper()
 	select {
@@ -293,7 +292,7 @@ func (s *server) exit() int {
 	return status
 }
 
-// refuses starts a server that must end by itself with a status that is not 0, and gives what it said.
+// refuses starts a server that must exit by itself with a non-zero status, and returns its output.
 func (s *server) refuses() string {
 	s.t.Helper()
 	from := s.mark()
@@ -306,7 +305,7 @@ func (s *server) refuses() string {
 	return s.said(from)
 }
 
-// mark is a place in the log, for said.
+// mark returns a position in the log, for said.
 func (s *server) mark() int64 {
 	info, err := s.log.Stat()
 	if err != nil {
@@ -315,7 +314,7 @@ func (s *server) mark() int64 {
 	return info.Size()
 }
 
-// said is what the server has logged since mark.
+// said returns what the server has logged since mark.
 func (s *server) said(from int64) string {
 	b, err := os.ReadFile(s.log.Name())
 	if err != nil {
@@ -324,7 +323,7 @@ func (s *server) said(from int64) string {
 	return string(b[min(from, int64(len(b))):])
 }
 
-// dial makes a client that repeats nothing unless told to.
+// dial returns a client that repeats nothing unless told to.
 func (s *server) dial(opts ...pawl.DialOptions) *pawl.Client {
 	s.t.Helper()
 	client, err := pawl.Dial(s.addr, append([]pawl.DialOptions{{RetryFor: -1}}, opts...)...)
@@ -335,7 +334,7 @@ func (s *server) dial(opts ...pawl.DialOptions) *pawl.Client {
 	return client
 }
 
-// command is another command of pawl. One that takes longer than any should is killed.
+// command returns another pawl command. It is killed if it takes longer than any should.
 func command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := binary()
@@ -359,14 +358,14 @@ func does(t testing.TB, args ...string) {
 	}
 }
 
-// stackTrace is in what a program says that panics.
+// stackTrace is part of the output of a panicking program.
 const stackTrace = "\ngoroutine "
 
-// fails runs a command, unless it has run. It must end by itself with a status that is not 0, and say all this.
+// fails runs a command, unless it has run. It must exit by itself with a non-zero status, and its output must contain all the given texts.
 func fails(t testing.TB, cmd *exec.Cmd, wants ...string) {
 	t.Helper()
 	if cmd.Process == nil {
-		_ = cmd.Run() // ProcessState says what it would
+		_ = cmd.Run() // ProcessState has the result
 	}
 	said := fmt.Sprint(cmd.Stderr)
 	if strings.Contains(said, stackTrace) {
@@ -382,7 +381,7 @@ func fails(t testing.TB, cmd *exec.Cmd, wants ...string) {
 	}
 }
 
-// lockedBuffer takes what a process says while the test reads it.
+// lockedBuffer collects a process's output while the test reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  []byte
@@ -396,7 +395,7 @@ func (l *lockedBuffer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is what has been written so far.
+// String returns what has been written so far.
 func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,16 +18,15 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// Each call that is sent has a record of its own, with the stamps of its answer: a client that records repeats nothing by
-// itself, or says so in the record.
+// Each call has a record of its own, with the stamps of its answer: a recording client repeats nothing by itself, or says so in the record.
 
-// fate is what became of one call on its way, filled by the interceptor.
+// fate is what happened to a call on its way, filled in by the interceptor.
 type fate struct {
 	tries  int // how often it was sent
 	stamps []stamp
 }
 
-// stamp is the moment of a shard that an answer tells of.
+// stamp is a shard's time and log position as of an answer.
 type stamp struct {
 	shard uint32
 	index uint64
@@ -67,7 +66,7 @@ func stampsOf(trailer metadata.MD) (stamps []stamp) {
 	return stamps
 }
 
-// of is the stamp of the shard that owns a task; of the only shard, if no task is named.
+// of returns the stamp of the shard that owns a task, or of the only shard if no task is named.
 func (f *fate) of(id string) (found stamp) {
 	shard, known := uint32(0), false
 	if parsed, err := task.ParseID(id); err == nil {
@@ -81,7 +80,7 @@ func (f *fate) of(id string) (found stamp) {
 	return stamp{}
 }
 
-// dialRecorded makes a client for recorded calls.
+// dialRecorded returns a client for recorded calls.
 func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
 	opts = append([]pawl.DialOptions{{RetryFor: -1, Plaintext: true, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(intercept)}}}, opts...)
@@ -93,11 +92,10 @@ func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Cli
 	return client
 }
 
-// calls gives each call a number.
+// calls numbers the calls.
 var calls atomic.Int64
 
-// recorded makes a call and returns its record, which is not noted yet: a claim becomes one for each task. Do fills in what
-// the answer says.
+// recorded makes a call and returns its record without adding it to the history: a claim becomes one record for each task. do fills in the answer.
 func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, *fate, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -120,15 +118,15 @@ func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx c
 	return r, f, err
 }
 
-// call is recorded for a call about at most one task: it is noted.
+// call is recorded for a call about at most one task: it adds the record to the history.
 func (w *workload) call(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, error) {
 	r, _, err := w.recorded(r, limit, do)
 	w.rec.Add(r)
 	return r, err
 }
 
-// outcome says what is known of a call by its error. Only what the state of a task justifies is a refusal; all other
-// errors may have come after the call took effect.
+// outcome classifies a call by its error. Only what a task's state justifies is a refusal; all other errors may have come after the call took
+// effect.
 func outcome(err error) (history.Code, history.Reason) {
 	var refusal *pawltype.Error
 	switch {
@@ -146,7 +144,7 @@ func outcome(err error) (history.Code, history.Reason) {
 	return history.Unknown, ""
 }
 
-// micro is a time as records have it.
+// micro converts a time to the unit of records.
 func micro(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -154,7 +152,7 @@ func micro(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// see fills in what a task's description tells.
+// see fills in what a task's description says.
 func see(r *history.Record, info *pawltype.Task) {
 	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
 	r.LeaseUntilUS, r.Releases = micro(info.LeaseExpiresAt), info.Releases

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/api/keda"
 )
 
-// TestScalerByCertificate: with access control KEDA asks as whom its certificate says (caCert, tlsClientCert and tlsClientKey of
-// its trigger), about the queues of that token, until it is revoked.
+// TestScalerByCertificate: with access control, KEDA's requests have the rights of its certificate's token (caCert, tlsClientCert and tlsClientKey
+// of its trigger), for the queues of that token, until it is revoked.
 func TestScalerByCertificate(t *testing.T) {
 	ours, dir := newTrust(t), t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -75,7 +75,7 @@ func TestScalerByCertificate(t *testing.T) {
 		t.Errorf("a certificate without a token: %v", err)
 	}
 	run("token revoke keda" + as)
-	for err = nil; err == nil; { // the end of the stream, whatever it says before
+	for err = nil; err == nil; { // the end of the stream, whatever comes before
 		_, err = stream.Recv()
 	}
 	if _, again := asked.IsActive(ctx, ref("mail")); status.Code(err) != codes.Unauthenticated || status.Code(again) != codes.Unauthenticated {

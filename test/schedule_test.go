@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestSchedulesThroughCrashes kills the server again and again while two schedules tick, one of which sends its tasks to another
-// shard: each second is in each history once, and has one task.
+// TestSchedulesThroughCrashes kills the server repeatedly while two schedules tick, one of which sends its tasks to another shard: every second is
+// in each history once, and has one task.
 func TestSchedulesThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -28,7 +28,7 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, err := strconv.ParseUint(away.ID[15:18], 16, 12) // where ids have their shard
+	home, err := strconv.ParseUint(away.ID[15:18], 16, 12) // the position of the shard in ids
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	}
 }
 
-// wholeHistory says what is wrong with the history of a schedule that ticks each second into a queue of its name, or with its tasks.
+// wholeHistory returns what is wrong with the history or the tasks of a schedule that ticks each second into a queue of its name.
 func wholeHistory(t *testing.T, client *pawl.Client, name string) error {
 	var ticks []*admin.Tick
 	for tick, err := range admin.New(client).Schedules().History(t.Context(), name) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// manyQueues are enough for each of a few shards to get some.
+// manyQueues returns enough queues for each of a few shards to get some.
 func manyQueues(n int) []string {
 	queues := make([]string, n)
 	for i := range queues {
@@ -33,7 +33,7 @@ func TestShards(t *testing.T) {
 	t.Logf("%d kills, %d tasks; %d enqueues without an answer; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
 }
 
-// busyShards: there are so many shards, each with a leader and with entries of its own.
+// busyShards checks that there are that many shards, each with a leader and entries of its own.
 func busyShards(t *testing.T, s *server, want int) {
 	t.Helper()
 	for _, shard := range shardsOf(t, s, want) {
@@ -43,7 +43,7 @@ func busyShards(t *testing.T, s *server, want int) {
 	}
 }
 
-// shardsOf are the server's shards, of which there must be so many.
+// shardsOf returns the server's shards, and checks their number.
 func shardsOf(t *testing.T, s *server, want int) []admin.ServerShard {
 	t.Helper()
 	info, err := admin.New(s.dial()).Cluster().Server(t.Context())
@@ -56,8 +56,8 @@ func shardsOf(t *testing.T, s *server, want int) []admin.ServerShard {
 	return info.Shards
 }
 
-// TestOtherShards starts a server with fewer shards than its directory has: it must refuse, since tasks would be out of
-// reach, and say both numbers. With more it adds some, and without a number it has what there was.
+// TestOtherShards starts a server with fewer shards than its directory has: it must refuse, since tasks would be unreachable, and report both
+// numbers. With a larger number it adds shards, and without a number it keeps the existing ones.
 func TestOtherShards(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "4")

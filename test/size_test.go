@@ -17,11 +17,11 @@ import (
 	"github.com/pawlq/pawl/claims"
 )
 
-// startBudget is how soon a server with a million tasks serves again after kill -9.
+// startBudget is the time in which a server with a million tasks must serve again after kill -9.
 const startBudget = 5 * time.Second
 
-// TestStartWithManyTasks kills a server that has many tasks of 1 KiB on its disk, and looks how long the next one
-// takes until it serves, and at its memory. PAWL_TASKS sets how many. Like TestIdle it measures, and so runs alone.
+// TestStartWithManyTasks kills a server with many tasks of 1 KiB on its disk, and measures the time until the next one serves, and its memory.
+// PAWL_TASKS sets how many. Like TestIdle it measures, and so runs alone.
 func TestStartWithManyTasks(t *testing.T) {
 	const batch = 1000
 	n := count(t, "PAWL_TASKS", 50_000)
@@ -50,7 +50,7 @@ func TestStartWithManyTasks(t *testing.T) {
 	t.Logf("resident memory when it was ready %d MiB, at its peak %d MiB", ready, s.memory("VmHWM"))
 }
 
-// enqueueMany enqueues n tasks of 1 KiB, some batches at a time.
+// enqueueMany enqueues n tasks of 1 KiB, several batches at a time.
 func enqueueMany(t *testing.T, s *server, n, batch int) {
 	t.Helper()
 	client := s.dial()
@@ -77,7 +77,7 @@ func enqueueMany(t *testing.T, s *server, n, batch int) {
 	clients.Wait()
 }
 
-// payload is 1 KiB that does not compress to nothing.
+// payload returns 1 KiB that doesn't compress to nothing.
 func payload(n int) []byte {
 	b := make([]byte, 1024)
 	x := uint32(n)*2_654_435_761 + 1
@@ -90,8 +90,8 @@ func payload(n int) []byte {
 	return b
 }
 
-// TestIdle keeps many claims waiting on empty queues: a server that has nothing to do makes no rounds, and takes next
-// to no time. PAWL_IDLE_SECONDS sets for how long.
+// TestIdle keeps many claims waiting on empty queues: an idle server makes no rounds, and uses next to no CPU time. PAWL_IDLE_SECONDS sets the
+// duration.
 func TestIdle(t *testing.T) {
 	const polls, streams = 50, 50
 	window := time.Duration(count(t, "PAWL_IDLE_SECONDS", 3)) * time.Second
@@ -116,7 +116,7 @@ func TestIdle(t *testing.T) {
 			_ = pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"pushed"}, Concurrency: 1, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
 		})
 	}
-	// A task that runs tells that the streams are open, and its effects have settled when the index stands still.
+	// A task that runs shows that the streams are open, and its effects have settled when the index stops changing.
 	if _, err := client.Enqueue(ctx, pawl.RawTask{Type: "job"}, pawl.Queue("pushed")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestIdle(t *testing.T) {
 	})
 
 	cpu, wrote := s.cpu(), s.wrote()
-	time.Sleep(window) // what is measured is that nothing happens
+	time.Sleep(window) // the test is that nothing happens
 	cpu, wrote = s.cpu()-cpu, s.wrote()-wrote
 	if now := s.index(client); now != index {
 		t.Errorf("the log grew from entry %d to %d while there was nothing to do", index, now)
@@ -139,7 +139,7 @@ func TestIdle(t *testing.T) {
 		polls, streams, window, cpu, 100*cpu.Seconds()/window.Seconds(), wrote, s.memory("VmRSS"))
 }
 
-// index is the sum of the last entries of all shards.
+// index returns the sum of the last log indexes of all shards.
 func (s *server) index(client *pawl.Client) (sum uint64) {
 	s.t.Helper()
 	info, err := admin.New(client).Cluster().Server(s.t.Context())
@@ -152,19 +152,19 @@ func (s *server) index(client *pawl.Client) (sum uint64) {
 	return sum
 }
 
-// memory is a figure of the process in MiB: VmRSS, VmHWM.
+// memory returns a figure of the process in MiB: VmRSS or VmHWM.
 func (s *server) memory(figure string) int {
 	s.t.Helper()
 	return s.figure("status", figure+":") >> 10
 }
 
-// wrote is how many bytes the process has sent to disks.
+// wrote returns how many bytes the process has written to disks.
 func (s *server) wrote() int {
 	s.t.Helper()
 	return s.figure("io", "write_bytes:")
 }
 
-// figure reads a number behind its name from a file of /proc.
+// figure reads the number after a name in a file in /proc.
 func (s *server) figure(file, name string) int {
 	s.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.pid(), file))
@@ -185,17 +185,17 @@ func (s *server) figure(file, name string) int {
 	return 0
 }
 
-// clockTick is the unit of times in /proc/PID/stat, the same on all of Linux.
+// clockTick is the unit of times in /proc/PID/stat, the same on all Linux architectures.
 const clockTick = 10 * time.Millisecond
 
-// cpu is the time that the process has run.
+// cpu returns the CPU time that the process has used.
 func (s *server) cpu() time.Duration {
 	s.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid()))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third on: the second may hold anything
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third on: the second may contain anything
 	user, err1 := strconv.Atoi(string(fields[11]))
 	system, err2 := strconv.Atoi(string(fields[12]))
 	if err1 != nil || err2 != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestSQSClients runs clients of Amazon SQS, as their users have them, against a server that verifies their signatures. Those that are not
-// installed are skipped: make test installs them.
+// TestSQSClients runs Amazon SQS clients as users would, against a server that verifies their signatures. Those that are not installed are skipped:
+// make test installs them.
 func TestSQSClients(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
@@ -41,8 +41,8 @@ func TestSQSClients(t *testing.T) {
 	})
 }
 
-// TestSQSGoCDK runs the conformance suite of the Go CDK, 14 cases: one of them, TestSendReceiveTwo, wants two subscriptions of one topic, which
-// SQS has through SNS only, and skips itself. The suite is in a module of its own.
+// TestSQSGoCDK runs the conformance suite of the Go CDK, 14 cases. One of them, TestSendReceiveTwo, needs two subscriptions of one topic, which SQS
+// supports only through SNS, and skips itself. The suite is in a separate module.
 func TestSQSGoCDK(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestSQSGoCDK(t *testing.T) {
 	runs(t, env, suite)
 }
 
-// newSQSServer starts a server that verifies signatures. It returns the environment of clients, and the broker of Celery.
+// newSQSServer starts a server that verifies signatures. It returns the environment for clients, and Celery's broker URL.
 func newSQSServer(t *testing.T, home string) (s *server, env []string, broker string) {
 	admin := filepath.Join(home, "admin.token")
 	s = newServer(t, "--sqs", "--auth", "--admin-token-file", admin)
@@ -89,10 +89,10 @@ const debianPython = "/usr/bin/python3"
 
 var pythons = []string{debianPython, "python3"}
 
-// clientLimit ends a client that takes longer than any should, so that a failure is no hang.
+// clientLimit ends a client that takes longer than any should, so that a failure doesn't hang.
 const clientLimit = 2 * time.Minute
 
-// wants skips a test if a command fails: what the test needs is not installed.
+// wants skips a test if a command fails: something that the test needs is not installed.
 func wants(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -111,7 +111,7 @@ func runs(t *testing.T, env []string, args ...string) {
 	}
 }
 
-// nodeModules installs the clients for Node, once for all runs on this machine.
+// nodeModules installs the Node clients, once for all runs on this machine.
 func nodeModules(t *testing.T) string {
 	t.Helper()
 	home, err := npmPackages(t, "sqs-node", "@aws-sdk/client-sqs@3.1169.0", "sqs-consumer@14.2.8", "sqs-producer@8.0.4")
@@ -121,7 +121,7 @@ func nodeModules(t *testing.T) string {
 	return home
 }
 
-// npmPackages installs packages of npm, once for all runs on this machine, and returns where.
+// npmPackages installs npm packages, once for all runs on this machine, and returns their directory.
 func npmPackages(t *testing.T, name string, packages ...string) (home string, err error) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -146,12 +146,12 @@ func npmPackages(t *testing.T, name string, packages ...string) (home string, er
 	return home, nil
 }
 
-// celeryWorker is the command of a worker.
+// celeryWorker returns the command of a worker.
 func celeryWorker(name string) []string {
 	return []string{debianPython, "-m", "celery", "-A", "jobs", "worker", "-n", name, "--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"}
 }
 
-// celery runs an application of Celery while its workers, and once the server, are killed: nothing is lost.
+// celery runs a Celery application while its workers, and once the server, are killed: nothing is lost.
 func celery(t *testing.T, s *server, env []string, home string) {
 	for _, dir := range []string{"results", "celery"} {
 		if err := os.Mkdir(filepath.Join(home, dir), 0o755); err != nil {
@@ -194,7 +194,7 @@ func celery(t *testing.T, s *server, env []string, home string) {
 	}
 }
 
-// startLogged starts a program that is killed at the end of the test. What it writes is logged if the test fails.
+// startLogged starts a program that is killed at the end of the test. Its output is logged if the test fails.
 func startLogged(t *testing.T, name string, cmd *exec.Cmd) *lockedBuffer {
 	t.Helper()
 	log := &lockedBuffer{}

@@ -21,10 +21,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestSQSEdges plays the edge cases of each action against the server, in both forms of the protocol, and against an independent emulator:
-// fauxqs, which is alive, and speaks JSON for 17 of the 23 actions. A line of testdata/sqs/edges is what our server answers. A line that
-// begins with "emulator" follows where that answers otherwise, and the comment of the case says which source is right. A line that begins
-// with "query" would say that the two forms differ. Without the emulator, its lines are taken as they stand.
+// TestSQSEdges plays the edge cases of each action against the server, in both forms of the protocol, and against an independent emulator: fauxqs,
+// which is maintained, and supports 17 of the 23 actions in JSON. A line in testdata/sqs/edges is what our server answers. A line that begins with
+// "emulator" follows if the emulator answers differently, and the comment of the case says which source is right. A line that begins with "query"
+// would mean that the two forms differ. Without the emulator, its lines are taken as they are.
 func TestSQSEdges(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
@@ -81,8 +81,8 @@ func emulatorModules(t *testing.T) (home string) {
 type edgePlayer struct {
 	name, url string
 	query     bool
-	base      string            // of the URLs of queues
-	got       map[string]string // what $R1, $M1 and so on stand for
+	base      string            // of queue URLs
+	got       map[string]string // values of $R1, $M1 and so on
 }
 
 var (
@@ -91,8 +91,8 @@ var (
 	remembered = regexp.MustCompile(`\$[RM]\d+`)
 )
 
-// play makes the calls of a case, a line each: an action and its JSON. $Q is the URL of a queue of this case's own, $F that of a FIFO queue,
-// $N and $G are their names, $a5 is aaaaa, $R2 the receipt handle of the second message that was received, $M2 its id.
+// play makes the calls of a case, one per line: an action and its JSON. $Q is the URL of a queue of this case, $F that of a FIFO queue, $N and $G
+// are their names, $a5 is aaaaa, $R2 is the receipt handle of the second message that was received, and $M2 its id.
 func (p *edgePlayer) play(t *testing.T, name string, d *datadriven.TestData) (answers []string) {
 	t.Helper()
 	p.got = map[string]string{}
@@ -133,7 +133,7 @@ func (p *edgePlayer) call(t *testing.T, action, body string) string {
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(form)), int64(len(form))
 		r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	}
-	// Emulators find the service by the scope of the signature.
+	// Emulators identify the service by the signature's scope.
 	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=00")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -152,7 +152,7 @@ func (p *edgePlayer) call(t *testing.T, action, body string) string {
 
 func (p *edgePlayer) readJSON(t *testing.T, resp *http.Response, b []byte) string {
 	answer := map[string]any{}
-	if len(b) > 0 { // some actions answer nothing, which clients take for {}
+	if len(b) > 0 { // some actions answer nothing, which clients treat as {}
 		if err := json.Unmarshal(b, &answer); err != nil {
 			t.Fatalf("%s: %q: %v", p.name, b, err)
 		}
@@ -173,7 +173,7 @@ func (p *edgePlayer) readJSON(t *testing.T, resp *http.Response, b []byte) strin
 	}
 	mask(answer)
 	if p.name == "emulator" {
-		maps.DeleteFunc(answer, func(_ string, v any) bool { return isEmpty(v) }) // the service leaves out empty lists, and our server must
+		maps.DeleteFunc(answer, func(_ string, v any) bool { return isEmpty(v) }) // the service omits empty lists, and our server must
 	}
 	shape, err := json.Marshal(answer) // with sorted keys
 	if err != nil {
@@ -182,10 +182,10 @@ func (p *edgePlayer) readJSON(t *testing.T, resp *http.Response, b []byte) strin
 	return "200 " + hosts.ReplaceAllString(string(shape), "")
 }
 
-// changing are the fields that two servers, or two runs, fill with values of their own.
+// changing are the fields whose values differ between servers or runs.
 var changing = []string{"MessageId", "ReceiptHandle", "SequenceNumber", "SenderId", "SentTimestamp", "ApproximateFirstReceiveTimestamp", "CreatedTimestamp", "LastModifiedTimestamp", "NextToken", "TaskHandle", "StartedTimestamp"}
 
-// mask puts a word for the values of changing fields, and leaves of an entry's error its code.
+// mask replaces the values of changing fields with a word, and reduces an entry's error to its code.
 func mask(answer map[string]any) {
 	for name, value := range answer {
 		switch v := value.(type) {
@@ -235,7 +235,7 @@ func (p *edgePlayer) readXML(t *testing.T, status int, b []byte) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, answer.Code))
 }
 
-// merge writes what each said, one line for a call, and more where they differ. If the emulator is absent, its lines are those expected.
+// merge writes the answers, one line per call, and more where they differ. If the emulator is absent, its lines are those expected.
 func merge(answers [3][]string, expected []string, absent bool) string {
 	var out bytes.Buffer
 	at := 0
@@ -259,7 +259,7 @@ func merge(answers [3][]string, expected []string, absent bool) string {
 	return out.String()
 }
 
-// queryOf is the answer of Query that goes with an answer in JSON: its status and code.
+// queryOf returns the Query answer that corresponds to a JSON answer: its status and code.
 func queryOf(answer string) string {
 	if strings.HasPrefix(answer, "200") {
 		return "200"
@@ -276,8 +276,8 @@ func withoutMessage(answer string) string {
 	return before
 }
 
-// kindOf is what is compared with the emulator: the status, and the answer or the type of the error. Some of its types are not the model's,
-// and its codes of Query are its own.
+// kindOf returns what is compared with the emulator: the status, and the answer or the type of the error. Some of the emulator's types are not the
+// model's, and its Query codes are its own.
 func kindOf(answer string) string {
 	if strings.HasPrefix(answer, "200") {
 		return answer
@@ -290,7 +290,7 @@ func kindOf(answer string) string {
 	return fields[0] + " " + kind
 }
 
-// queryForm is the form that says what the JSON of an action says.
+// queryForm returns the form that corresponds to the JSON of an action.
 func queryForm(t *testing.T, action, body string) url.Values {
 	t.Helper()
 	var in map[string]any
@@ -302,7 +302,7 @@ func queryForm(t *testing.T, action, body string) url.Values {
 	return form
 }
 
-// flattened are the names that members of lists and maps have in a form.
+// flattened maps members that are lists or maps to their names in a form.
 var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute", "MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag",
 	"TagKeys": "TagKey", "AttributeNames": "AttributeName", "MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
 	"AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
@@ -343,7 +343,7 @@ func addForm(form url.Values, prefix, action string, in map[string]any) {
 	}
 }
 
-// commented has the first calls of the cases of a file that have a comment right above them.
+// commented returns the first calls of the cases in a file that have a comment directly above them.
 func commented(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestSQSSteady runs a Celery application and a worker of sqs-consumer at a low rate for PAWL_SQS_MINUTES, while the server and the workers
-// are killed with -9 again and again: each task that was taken runs. TestSQSClients does that for seconds, so without the variable this
-// is skipped. 600 minutes are a night.
+// TestSQSSteady runs a Celery application and an sqs-consumer worker at a low rate for PAWL_SQS_MINUTES, while the server and the workers are
+// repeatedly killed with -9: every accepted task runs. TestSQSClients does that for seconds, so without the variable this test is skipped. 600
+// minutes are a night.
 func TestSQSSteady(t *testing.T) {
 	if os.Getenv("PAWL_SQS_MINUTES") == "" {
 		t.Skip("PAWL_SQS_MINUTES=60 runs Celery and sqs-consumer under kills for an hour")
@@ -32,7 +32,7 @@ func TestSQSSteady(t *testing.T) {
 	for _, p := range w.producers {
 		p.kill()
 	}
-	// A message that a dead worker had is visible again after 10 s.
+	// A dead worker's message is visible again after 10 s.
 	eventually(t, "every task that was taken has run", 5*time.Minute, func() bool { return len(w.lost()) == 0 })
 	w.report(length)
 }
@@ -44,7 +44,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// steadyWorld is a server, two producers and their workers. What the producers had taken is in the file sent, what ran in runs.
+// steadyWorld is a server, two producers and their workers. Accepted tasks are in the file sent, and runs in the file runs.
 type steadyWorld struct {
 	t                  *testing.T
 	s                  *server
@@ -53,7 +53,7 @@ type steadyWorld struct {
 	kills              map[string]int
 }
 
-// steady is a process that is started again when it was killed.
+// steady is a process that is restarted when it was killed.
 type steady struct {
 	t    *testing.T
 	name string
@@ -90,7 +90,7 @@ func newSteadyWorld(t *testing.T, nodeHome string) *steadyWorld {
 		})
 		return p
 	}
-	// A producer goes on behind the last number that was taken.
+	// A producer continues after the last accepted number.
 	next := func(kind string) string { return strconv.Itoa(len(lines(w.sent, kind))) }
 	const celeryDir = "testdata/sqs/celery"
 	w.producers = []*steady{
@@ -159,9 +159,9 @@ func (w *steadyWorld) killChild() {
 	}
 }
 
-// lines are the lines of a kind in a file, without what a kill cut off.
+// lines returns the lines of a kind in a file, without those that a kill truncated.
 func lines(file, kind string) map[string]int {
-	b, _ := os.ReadFile(file) // it may not be there yet
+	b, _ := os.ReadFile(file) // it may not exist yet
 	seen := map[string]int{}
 	for line := range strings.Lines(string(b)) {
 		if strings.HasPrefix(line, kind) && strings.HasSuffix(line, "\n") {

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// fault is what strace does to system calls of a process: it changes their outcome where the kernel would, so that a
-// real disk's failures come to the real binary without a broken disk.
+// fault is what strace does to a process's system calls: it changes their results as the kernel would, so that the real binary sees a real disk's
+// failures without a broken disk.
 type fault struct {
 	calls string // "fsync,fdatasync"
-	does  string // "error=EIO:when=1"; when counts the calls of each thread apart
+	does  string // "error=EIO:when=1"; when counts each thread's calls separately
 	file  string // only calls on this file; "" for all
 }
 
-// args are strace's. Its report of the calls, with their times, goes into a file of its own.
+// args returns strace's arguments. Its report of the calls, with their times, goes to a file.
 func (f fault) args(report string) []string {
 	args := []string{"-f", "-ttt", "-y", "-o", report, "-e", "trace=" + f.calls, "-e", "signal=none", "-e", "inject=" + f.calls + ":" + f.does}
 	if f.file != "" {
@@ -29,7 +29,7 @@ func (f fault) args(report string) []string {
 	return args
 }
 
-// needStrace skips the test where strace can't run: it is not installed, or tracing is forbidden.
+// needStrace skips the test if strace is not installed or tracing is forbidden.
 func needStrace(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("strace", "-o", "/dev/null", "true").CombinedOutput(); err != nil {
@@ -37,14 +37,14 @@ func needStrace(t *testing.T) {
 	}
 }
 
-// injected is a fault that has come upon a running server.
+// injected is a fault in a running server.
 type injected struct {
 	t      testing.TB
 	report string
 	tracer *exec.Cmd
 }
 
-// inject brings a fault upon the server that runs, from now on. The tracer ends with the process, or by lift.
+// inject injects a fault into the running server. The tracer ends with the process, or when the fault is lifted.
 func (s *server) inject(f fault) *injected {
 	s.t.Helper()
 	i := &injected{t: s.t, report: filepath.Join(s.t.TempDir(), "calls")}
@@ -60,7 +60,7 @@ func (s *server) inject(f fault) *injected {
 	return i
 }
 
-// lift ends the fault: calls that it holds up go on.
+// lift ends the fault: delayed calls continue.
 func (i *injected) lift() {
 	if i.tracer.ProcessState == nil {
 		_ = i.tracer.Process.Kill()
@@ -68,22 +68,20 @@ func (i *injected) lift() {
 	}
 }
 
-// startsUnder makes the server start with a fault. The tracer is a grandchild (-D), so that the server is our child as
-// without it, and ends with it.
+// startsUnder makes the server start with a fault. The tracer is a grandchild (-D), so that the server is still our child, and ends with it.
 func (s *server) startsUnder(f fault) *injected {
 	i := &injected{t: s.t, report: filepath.Join(s.t.TempDir(), "calls")}
 	s.under = append([]string{"strace", "-D"}, f.args(i.report)...)
 	return i
 }
 
-// The report has a line for each call: "PID TIME CALL(FILE...) = -1 EIO (...) (INJECTED)". That of a call which is
-// held up has no end yet.
+// The report has a line for each call: "PID TIME CALL(FILE...) = -1 EIO (...) (INJECTED)". The line of a delayed call has no end yet.
 var (
 	failedCall = regexp.MustCompile(`(?m)^\d+ +(\d+)\.(\d{6}) .*\(INJECTED\)$`)
 	hungCall   = regexp.MustCompile(`(?m)^\d+ +(\d+)\.(\d{6}) .*(>|<unfinished \.\.\.>)$`)
 )
 
-// first tells when the first call was failedCall or hungCall, and which; ok is false if there was none so far.
+// first returns when the first failedCall or hungCall occurred, and which call it was; ok is false if there was none so far.
 func (i *injected) first(kind *regexp.Regexp) (at time.Time, what string, ok bool) {
 	i.t.Helper()
 	b, err := os.ReadFile(i.report)

@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// trust is an authority and a server's certificate by it for this machine, as `pawl cert` makes them. Nil: plaintext.
+// trust is a CA and a server certificate signed by it for this machine, created by `pawl cert`. Nil: plaintext.
 type trust struct {
 	ca, cert, key string // files
 	roots         *x509.CertPool
@@ -46,7 +46,7 @@ func newTrust(t testing.TB) *trust {
 	return own
 }
 
-// said runs pawl, and gives all that it says.
+// said runs pawl and returns its output.
 func said(t testing.TB, args string) (string, error) {
 	t.Helper()
 	cmd := command(t, strings.Fields(args)...)
@@ -77,7 +77,7 @@ func (c *trust) options() []pawl.DialOptions {
 
 func (c *trust) config() *tls.Config { return &tls.Config{RootCAs: c.roots} }
 
-// web is a client of REST as net/http makes it.
+// web returns a REST client based on net/http.
 func (c *trust) web(t testing.TB, change func(*tls.Config)) *http.Client {
 	cfg := c.config()
 	change(cfg)
@@ -86,7 +86,7 @@ func (c *trust) web(t testing.TB, change func(*tls.Config)) *http.Client {
 	return &http.Client{Transport: tr, Timeout: startLimit}
 }
 
-// become puts the files of another server's certificate in the place of ours.
+// become replaces our files with those of another server's certificate.
 func (c *trust) become(t testing.TB, other *trust) {
 	t.Helper()
 	for from, to := range map[string]string{other.cert: c.cert, other.key: c.key} {
@@ -107,7 +107,7 @@ func enqueueOne(client *pawl.Client) error {
 	return err
 }
 
-// TestTLS: REST, gRPC and the command line work over TLS, and nothing else does.
+// TestTLS: REST, gRPC and the command line work over TLS, and nothing works without it.
 func TestTLS(t *testing.T) {
 	ours, foreign := newTrust(t), newTrust(t)
 	s := newServer(t, ours.flags()...)
@@ -153,7 +153,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("gRPC with %s: %v, want %q", name, err, c.want)
 		}
 	}
-	if out, err := said(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "name its authority with --tls-ca") {
+	if out, err := said(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "give the CA with --tls-ca") {
 		t.Errorf("the command line with another authority: %v, %s", err, out)
 	}
 
@@ -171,10 +171,10 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// reloadLimit is how long a changed certificate may take to be seen: the server looks once a second.
+// reloadLimit is the time in which a changed certificate must be picked up: the server checks once a second.
 const reloadLimit = 10 * time.Second
 
-// TestTLSReload: a changed certificate is what new connections see, those that are there go on, and a broken file changes nothing.
+// TestTLSReload: new connections see a changed certificate, existing ones continue, and a broken file changes nothing.
 func TestTLSReload(t *testing.T) {
 	ours, next := newTrust(t), newTrust(t)
 	s := newServer(t, ours.flags()...)

@@ -31,8 +31,8 @@ type version struct {
 // TaskType implements pawl.Args.
 func (version) TaskType() string { return "version" }
 
-// TestUniqueThroughCrashes kills the server again and again while each of a few keys gets new data faster than workers see to it, with
-// keep_last: at no time does a key run twice, its data never gets older, its last is seen to, and in the end no key is held.
+// TestUniqueThroughCrashes kills the server repeatedly while each of a few keys gets new data faster than workers process it, with keep_last: no key
+// ever runs twice at the same time, its data never gets older, its last version is processed, and in the end no key is held.
 func TestUniqueThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -74,22 +74,22 @@ func TestUniqueThroughCrashes(t *testing.T) {
 	}
 }
 
-// uniqueWork is producers and workers, and what they know together.
+// uniqueWork is a set of producers and workers, with what they know together.
 type uniqueWork struct {
 	t      *testing.T
 	claims claims.Client
-	killed chan struct{} // closed when the server is killed no more
+	killed chan struct{} // closed when the server is no longer killed
 
 	mu       sync.Mutex
 	last     map[string]int  // the last version of each key, once all were made
-	runs     map[string]bool // keys that run, from the answer to a claim until its end is begun
+	runs     map[string]bool // running keys, from the answer to a claim until its end is begun
 	begun    map[string]int  // the version of each that ran last
-	done     map[string]int  // and was acked last
-	replaced int             // versions passed over
-	gaveWay  int             // runs that were to be repeated, and were discarded
+	done     map[string]int  // and the one that was acked last
+	replaced int             // skipped versions
+	gaveWay  int             // runs that were to be repeated, but were discarded
 }
 
-// produce makes the versions of a key, one after the other, until the server is killed no more.
+// produce creates the versions of a key, one after the other, until the server is no longer killed.
 func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key string) {
 	for n, more := 1, true; more && ctx.Err() == nil; n++ {
 		select {
@@ -112,7 +112,7 @@ func (w *uniqueWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
 		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
-			continue // the server is down; what it may have given comes back with the lease
+			continue // the server is down; what it may have handed out comes back with the lease
 		}
 		versions := make([]version, len(got))
 		for i, c := range got {
@@ -143,7 +143,7 @@ func (w *uniqueWork) begin(c *pawl.Claim) (v version) {
 	return v
 }
 
-// end ends a claim in one of the ways there are.
+// end ends a claim in one of several ways.
 func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
 	w.mu.Lock()
 	w.runs[v.Key] = false
@@ -173,7 +173,7 @@ func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
 	}
 }
 
-// all says whether the last version of each key is seen to.
+// all reports whether the last version of each key has been processed.
 func (w *uniqueWork) all() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

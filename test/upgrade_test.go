@@ -13,16 +13,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The feature levels of the two programs, and what a server of the older one says where the newer level is needed.
+// The feature levels of the two programs, and the error of the older one where the newer level is required.
 const (
 	previousLevel = 2
 	newestLevel   = 3
 	tooOld        = "works at feature levels 1 to 2, but the cluster is at 3: use another version of the program"
 )
 
-// TestClusterUpgrade makes three servers of the release before those of this one, in turn and under load, and one of them that
-// of before again. The level stays until it is raised, and what needs it is refused; afterwards it works, and no server of the
-// release before does. Clients of the SDK that know all addresses see no error.
+// TestClusterUpgrade upgrades three servers from the previous release, in turn and under load, and downgrades one of them again. The level stays
+// until it is raised, and what needs a newer level is refused; afterwards it works, and no server of the previous release does. SDK clients that
+// know all addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
 	t.Parallel()
 	c := newClusterOf(t, previousBinary)
@@ -40,7 +40,7 @@ func TestClusterUpgrade(t *testing.T) {
 
 	c.runs(w, first, binary)
 	c.runs(w, second, binary)
-	staysAt(t, operator, previousLevel) // for the last
+	staysAt(t, operator, previousLevel) // for the last server
 	mustNotLimit(t, operator, cfg.queues[0])
 	c.runs(w, second, previousBinary)
 	c.runs(w, second, binary)
@@ -68,7 +68,7 @@ func TestClusterUpgrade(t *testing.T) {
 	w.check()
 }
 
-// runs ends a server, and starts it as another program.
+// runs stops a server, and restarts it with another program.
 func (c *nodes) runs(w *workload, n *member, program func() (string, error)) {
 	c.t.Helper()
 	n.end()
@@ -90,7 +90,7 @@ func (c *nodes) newcomer() *server {
 	return newServer(c.t, "--node", "n4", "--peer-listen", freeAddr(c.t), "--join", c.join)
 }
 
-// isTooOld wants the release before not to serve, and to say why.
+// isTooOld checks that the previous release does not serve, and says why.
 func (s *server) isTooOld() {
 	s.t.Helper()
 	s.program = previousBinary
@@ -99,8 +99,7 @@ func (s *server) isTooOld() {
 	}
 }
 
-// leaves is isTooOld for a member that may not have heard yet that the level was raised: it may begin to serve, and ends when it
-// hears.
+// leaves is isTooOld for a member that may not know yet that the level was raised: it may start to serve, and exits when it learns that.
 func (n *member) leaves() {
 	n.t.Helper()
 	n.program = previousBinary
@@ -114,7 +113,7 @@ func (n *member) leaves() {
 	}
 }
 
-// staysAt: the level can't be raised beyond what all nodes know.
+// staysAt checks that the level can't be raised beyond what all nodes support.
 func staysAt(t *testing.T, operator admin.Client, want int) {
 	t.Helper()
 	if level, err := operator.Cluster().RaiseFeatureLevel(t.Context()); err != nil || level != want {
@@ -122,7 +121,7 @@ func staysAt(t *testing.T, operator admin.Client, want int) {
 	}
 }
 
-// raise raises the level as soon as all nodes have said that they know the newest.
+// raise raises the level once all nodes have reported that they support the newest.
 func raise(t *testing.T, operator admin.Client) {
 	t.Helper()
 	eventually(t, "the level is raised", startLimit, func() bool {
@@ -150,7 +149,7 @@ func mustNotBeUnique(t *testing.T, client *pawl.Client) {
 	}
 }
 
-// unique enqueues a task with a unique key that nobody runs.
+// unique enqueues a task with a unique key, which no worker runs.
 func unique(t *testing.T, client *pawl.Client) error {
 	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique(pawltype.UniqueOpts{Key: "k"}))
 	return err
@@ -164,14 +163,14 @@ func mustNotSchedule(t *testing.T, operator admin.Client) {
 	}
 }
 
-// schedule makes one whose tasks nobody runs.
+// schedule creates a schedule whose tasks no worker runs.
 func schedule(t *testing.T, operator admin.Client) error {
 	_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: time.Second, Overlap: admin.OverlapSkip,
 		Task: pawl.RawTask{Type: "beat"}, Options: []pawl.Option{pawl.Queue("beat")}})
 	return err
 }
 
-// limit gives a queue limits that its load may reach.
+// limit sets limits for a queue that its load may reach.
 func limit(t *testing.T, operator admin.Client, queue string) error {
 	t.Helper()
 	q, err := operator.Queues().Get(t.Context(), queue)
@@ -183,8 +182,8 @@ func limit(t *testing.T, operator admin.Client, queue string) error {
 	return err
 }
 
-// TestUpgrade upgrades a server that is alone, and would have it back as it was: until the level is raised that works, later it
-// is refused, whether the server's note of the map is there or was lost.
+// TestUpgrade upgrades a single server, and tries to downgrade it: until the level is raised that works, afterwards it is refused, whether or not
+// the server's copy of the map is lost.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")

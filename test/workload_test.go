@@ -20,37 +20,36 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// workload is producers, workers and meddlers whose calls are all recorded.
+// workload is a set of producers, workers and meddlers whose calls are all recorded.
 type workload struct {
 	t       *testing.T
 	cfg     load
-	clients []*pawl.Client // the n-th of each kind calls through the n-th, and so on in turn
-	patient *pawl.Client   // repeats what is not answered: for the end
+	clients []*pawl.Client // the n-th of each kind uses the n-th client, and so on in turn
+	patient *pawl.Client   // repeats unanswered calls: for the end
 	rec     *history.Recorder
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	accepted, unknown atomic.Int64 // enqueues with an answer, and without
+	accepted, unknown atomic.Int64 // answered and unanswered enqueues
 	acked             atomic.Int64
 
 	mu     sync.Mutex
-	recent []string      // tasks that were accepted lately
-	zombie []*pawl.Claim // claims whose worker forgot them for a while
+	recent []string      // recently accepted tasks
+	zombie []*pawl.Claim // claims that their worker has forgotten for a while
 }
 
-// load says what a workload does.
+// load configures a workload.
 type load struct {
-	addrs  []string // one a client; a server's, or a list of servers'
+	addrs  []string // one per client; a server's, or a list of servers'
 	queues []string
-	pace   time.Duration // most that each producer rests between two enqueues, half of it on average
-	// probe is the time between two enqueues that wait for nobody's answer: they show for how long there is none; 0: there are
-	// no such.
+	pace   time.Duration // maximum pause of a producer between two enqueues; half of it on average
+	// probe is the time between two enqueues that don't wait for each other's answers: they show how long there are none; 0: no probes.
 	probe time.Duration
-	// faultless: the servers are disturbed only in ways that a client of the SDK sees nothing of, with its own repeats.
+	// faultless: the servers are disturbed only in ways that an SDK client with its own retries does not notice.
 	faultless bool
-	// scattered: the queues lie in several shards. Then the answer to a claim tells of the last moment of each that was
-	// looked at, which need not be that of the claim: its records have no stamp.
+	// scattered: the queues are in several shards. Then the answer to a claim has the latest stamp of each shard that was queried, which need not be
+	// that of the claim: its records have no stamp.
 	scattered bool
 }
 
@@ -59,16 +58,16 @@ const (
 	workers   = 4
 	meddlers  = 3
 	testLease = 2 * time.Second
-	// callTime is how long a call may take. One of a meddler is given more, so that it is answered although the server was
-	// paused: such answers must not be of the past.
+	// callTime is how long a call may take. A meddler's call gets more, so that it is answered even though the server was paused: such answers must
+	// not be stale.
 	callTime   = 3 * time.Second
 	meddleTime = 8 * time.Second
-	// repeatTime is for how long a call that got no answer is repeated, repeatPause the pause before.
+	// repeatTime is for how long an unanswered call is repeated, and repeatPause the pause before.
 	repeatTime  = 2 * time.Second
 	repeatPause = 50 * time.Millisecond
-	// faultlessTime is for calls that must get an answer.
+	// faultlessTime is for calls that must be answered.
 	faultlessTime = time.Minute
-	// serverPace leaves enqueues under way at any moment, and the processors to the tests beside.
+	// serverPace keeps enqueues under way at any time, and leaves the CPUs to other tests.
 	serverPace = 8 * time.Millisecond
 )
 
@@ -98,7 +97,7 @@ func (cfg load) start(t *testing.T) *workload {
 	return w
 }
 
-// run runs n of a kind, whose numbers follow after.
+// run starts n of a kind, numbered from after.
 func (w *workload) run(after, n int, one func(id int, c *pawl.Client)) {
 	for k := range n {
 		w.running.Go(func() { one(after+k+1, w.clients[k%len(w.clients)]) })
@@ -111,16 +110,15 @@ func (w *workload) finish() {
 	w.running.Wait()
 }
 
-// flow waits until calls of the load that begin from now on have been answered: w.accepted for enqueues, w.acked for
-// acks.
+// flow waits until calls of the load that begin from now on have been answered: w.accepted for enqueues, w.acked for acks.
 func (w *workload) flow(what *atomic.Int64) {
 	w.t.Helper()
-	// What is under way now may be counted in a moment: at most one call of each client.
+	// Calls under way now may be counted in a moment: at most one per client.
 	enough := what.Load() + producers + workers + 20
 	eventually(w.t, "the load gets answers", startLimit, func() bool { return what.Load() > enough })
 }
 
-// limit is how long a call may take.
+// limit returns how long a call may take.
 func (w *workload) limit(usual time.Duration) time.Duration {
 	if w.cfg.faultless {
 		return faultlessTime
@@ -128,7 +126,7 @@ func (w *workload) limit(usual time.Duration) time.Duration {
 	return usual
 }
 
-// repeat makes a call until it is answered, for a while.
+// repeat repeats a call until it is answered, for a while.
 func (w *workload) repeat(r history.Record, do func(ctx context.Context, r *history.Record) error) history.Record {
 	for began := time.Now(); ; {
 		got, err := w.call(r, w.limit(callTime), do)
@@ -141,7 +139,7 @@ func (w *workload) repeat(r history.Record, do func(ctx context.Context, r *hist
 	}
 }
 
-// troubled fails the test if a call got no answer that must get one.
+// troubled fails the test if a call that must be answered was not.
 func (w *workload) troubled(r history.Record, err error) bool {
 	if w.cfg.faultless && r.Code == history.Unknown {
 		w.t.Errorf("a client of the SDK saw an error: %s: %v", r.Op, err)
@@ -150,7 +148,7 @@ func (w *workload) troubled(r history.Record, err error) bool {
 	return false
 }
 
-// rest pauses, and is false when the load is to end.
+// rest pauses, and returns false when the load is to end.
 func (w *workload) rest(d time.Duration) bool {
 	select {
 	case <-w.ctx.Done():
@@ -186,7 +184,7 @@ const (
 	crowdID
 )
 
-// probe enqueues at a steady rate, whatever becomes of the calls, in turn at each server.
+// probe enqueues at a steady rate, whatever the outcomes, at each server in turn.
 func (w *workload) probe() {
 	for i := 0; w.rest(w.cfg.probe); i++ {
 		value := fmt.Sprintf(`"probe-%d"`, i)
@@ -196,14 +194,14 @@ func (w *workload) probe() {
 	}
 }
 
-// Retries are soon, so that a failure does not hold up the end of a test.
+// Retries come soon, so that a failure does not delay the end of a test.
 const maxAttempts = 20
 
 func retries() []pawl.Option {
 	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
 }
 
-// enqueue gives a task to the broker as a record says. The task is "" if there was no answer.
+// enqueue enqueues a task as a record says. The task is "" if there was no answer.
 func (w *workload) enqueue(c *pawl.Client, r history.Record, value string) (task string) {
 	r.Op, r.Payload, r.RequestID, r.MaxAttempts = history.Enqueue, history.HashPayload([]byte(value)), requestID(), maxAttempts
 	opts := append(retries(), pawl.Queue(r.Queue), pawl.RequestID(r.RequestID))
@@ -214,7 +212,7 @@ func (w *workload) enqueue(c *pawl.Client, r history.Record, value string) (task
 		opts = append(opts, pawl.IdempotencyKey(r.Key))
 	}
 	got := w.repeat(r, func(ctx context.Context, r *history.Record) error {
-		// Not gathered: then the answer's stamps would be another call's.
+		// Not batched implicitly: then the answer's stamps would be another call's.
 		out, err := c.EnqueueBatch(ctx, []pawl.Item{{Args: pawl.RawTask{Type: "job", Payload: []byte(value)}, Options: opts}})
 		if err = errors.Join(err, out[0].Err); err == nil {
 			r.Task, r.State, r.Duplicate = out[0].Ref.ID, string(out[0].Ref.State), out[0].Ref.Duplicate
@@ -230,7 +228,7 @@ func (w *workload) enqueue(c *pawl.Client, r history.Record, value string) (task
 	return got.Task
 }
 
-// requestID is now one that the task's id is made of, and now one that the broker must remember.
+// requestID returns either an id that the task's id is derived from, or one that the broker must remember.
 func requestID() string {
 	if rand.IntN(8) == 0 {
 		return uuid.NewString()
@@ -247,7 +245,7 @@ func (w *workload) note(task string) {
 	w.recent = append(w.recent[max(0, len(w.recent)-maxRecent+1):], task)
 }
 
-// backlog enqueues n tasks at once.
+// backlog enqueues n tasks.
 func (w *workload) backlog(queue string, n int) {
 	w.t.Helper()
 	items, records := make([]pawl.Item, n), make([]history.Record, n)
@@ -284,8 +282,7 @@ func (w *workload) work(id int, c *pawl.Client) {
 	}
 }
 
-// claim claims some tasks. A claim without an answer is mostly made again with its key; else what it got comes back when
-// the lease ends.
+// claim claims some tasks. An unanswered claim is usually repeated with its key; otherwise its tasks come back when the lease ends.
 func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (claimed []*pawl.Claim) {
 	queues := w.order()
 	ask := history.Record{Client: id, Op: history.Claim, Queue: strings.Join(queues, ","), Args: history.Args{ClaimKey: uuid.NewString()}}
@@ -300,10 +297,9 @@ func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (
 	return claimed
 }
 
-// given notes what a claim got: a record for each task, with the stamp of its shard, or one if it got none. A claim that waits
-// and is told of nothing may have got something all the same, which the broker gave back because the wait was over or it was
-// about to stop; if its leader was deposed at that moment, the lease has to end first. So to the checker it is a claim whose
-// answer nobody received.
+// given records what a claim got: a record for each task, with the stamp of its shard, or one record if it got none. A waiting claim with an empty
+// answer may have got something after all, which the broker returned because the wait was over or it was about to stop; if its leader was deposed at
+// that time, the lease has to end first. So the checker treats it as an unanswered claim.
 func (w *workload) given(r history.Record, f *fate, claimed []*pawl.Claim) {
 	if len(claimed) == 0 {
 		r.Answer = history.Answer{Code: history.Unknown}
@@ -321,7 +317,7 @@ func (w *workload) given(r history.Record, f *fate, claimed []*pawl.Claim) {
 	}
 }
 
-// order is that in which queues are claimed from: now one way and now another, so that none starves.
+// order returns the order in which queues are claimed from, which alternates so that none starves.
 func (w *workload) order() pawl.Strict {
 	queues := slices.Clone(w.cfg.queues)
 	rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
@@ -347,7 +343,7 @@ func (w *workload) settle(id int, c *pawl.Client, claim *pawl.Claim) {
 	}
 }
 
-// end says what became of a claim, until that is answered.
+// end ends a claim, and repeats that until it is answered.
 func (w *workload) end(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) history.Record {
 	r, do := verbOf(id, c, verb, claim)
 	got := w.repeat(r, do)
@@ -357,7 +353,7 @@ func (w *workload) end(id int, c *pawl.Client, verb history.Op, claim *pawl.Clai
 	return got
 }
 
-// verbOf is a call about a claim, and its record.
+// verbOf returns a call about a claim, and its record.
 func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history.Record, func(context.Context, *history.Record) error) {
 	r := history.Record{Client: id, Op: verb, Task: claim.ID, Token: claim.Token, Fence: claim.Fence}
 	cause := errors.New("by chance")
@@ -390,11 +386,10 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 	}
 }
 
-// meddlePause is the most that a meddler rests between two calls.
+// meddlePause is the maximum pause of a meddler between two calls.
 const meddlePause = 30 * time.Millisecond
 
-// meddle is what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by
-// now.
+// meddle does what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by now.
 func (w *workload) meddle(id int, c *pawl.Client) {
 	for w.rest(rand.N(meddlePause)) {
 		task, claim := w.pick()
@@ -403,7 +398,7 @@ func (w *workload) meddle(id int, c *pawl.Client) {
 		case n == 0:
 			r, err := w.cancel(id, c, task)
 			w.troubled(r, err)
-			if r.Code == history.Unknown { // a task that is not touched again can be judged with less
+			if r.Code == history.Unknown { // a task that is not touched again is easier to check
 				w.forget(task)
 			}
 		case n < 3 && claim != nil:
@@ -418,7 +413,7 @@ func (w *workload) meddle(id int, c *pawl.Client) {
 	}
 }
 
-// pick gives a task that was accepted lately, and a claim that was forgotten, if there are any.
+// pick returns a recently accepted task and a forgotten claim, if there are any.
 func (w *workload) pick() (task string, claim *pawl.Claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -449,7 +444,7 @@ func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, 
 	})
 }
 
-// get reads a task. The record is not noted yet.
+// get reads a task. The record is not recorded yet.
 func (w *workload) get(id int, c *pawl.Client, task string) (history.Record, error) {
 	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(meddleTime), func(ctx context.Context, r *history.Record) error {
 		info, err := c.Task(ctx, task)

@@ -20,8 +20,8 @@ import (
 
 func newArchive(a *app) *cobra.Command {
 	return cli.Group("archive", "Manage the archive of dead letters",
-		`A dead letter that leaves by retention, discard or purge is written to the dead-letter archive
-first, with payload, error and attempt log.`,
+		`A dead letter that is removed by retention, discard or purge is written to the dead-letter archive
+first, with its payload, error and attempt log.`,
 		newArchiveLs(a), newArchiveRestore(a))
 }
 
@@ -58,7 +58,7 @@ func writeArchive(w io.Writer, items []admin.ArchivedTask) {
 func newArchiveRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore PLACE...", Short: "Enqueue archived dead letters again, as new tasks", Args: cobra.MinimumNArgs(1),
-		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".\nA dead letter comes back once: if it was restored before, the id of that task is printed.",
+		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".\nA dead letter can be restored only once: if it was restored before, the command prints the id of that task.",
 		Example: "  pawl dlq archive restore 'dead-20260131T120000.000000000Z.jsonl:1'",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -24,8 +24,8 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: cli.NoArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
-kept for 90 days. An actor is the name of a token, after */ if it is valid in all namespaces. On a server without
-tokens it is the name that they gave with --actor.
+kept for 90 days. An actor is the name of a token, prefixed with */ if it is valid in all namespaces. On a server
+without tokens it is the name given with --actor.
 
 -o json shows whole entries, with the values before and after each change.`,
 		Example: "  pawl audit --since 2h\n  pawl audit --action 'queue.*' --queue mail\n  pawl audit --by lena@ops1 -o json",
@@ -34,11 +34,11 @@ tokens it is the name that they gave with --actor.
 	flags := cmd.Flags()
 	flags.StringVar(&since, "since", "", "since this time: RFC 3339, or an age such as 2h")
 	flags.StringVar(&until, "until", "", "before this time: RFC 3339, or an age such as 7d")
-	flags.StringVar(&f.Actor, "by", "", "only this actor, such as ci, or */oncall for a token of all namespaces")
+	flags.StringVar(&f.Actor, "by", "", "only this actor, such as ci, or */oncall for a token valid in all namespaces")
 	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause or 'queue.*'")
 	flags.StringVar(&f.TargetKind, "target-kind", "", "only this kind of target: queue, task, group, operation, schedule, node, shard or cluster")
-	flags.StringVar(&f.Target, "target", "", "only what has this name, or the task with this id")
-	flags.StringVar(&f.Queue, "queue", "", "only this queue and what is in it")
+	flags.StringVar(&f.Target, "target", "", "only targets with this name, or the task with this id")
+	flags.StringVar(&f.Queue, "queue", "", "only this queue and its tasks")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		now := time.Now()
 		var err error
@@ -64,7 +64,7 @@ func writeAudit(w io.Writer, items []*admin.AuditEntry) {
 	text.Columns(w, "TIME|ACTOR|ACTION|TARGET|CHANGE|REASON", rows)
 }
 
-// actorText says who it was, or at least from where.
+// actorText returns the actor's name, or at least the address that the call came from.
 func actorText(e *admin.AuditEntry) string {
 	if e.Actor != "" {
 		return e.Actor
@@ -72,7 +72,7 @@ func actorText(e *admin.AuditEntry) string {
 	return "(" + e.Address + ")"
 }
 
-// changeText says in short what was changed.
+// changeText summarizes a change.
 func changeText(e *admin.AuditEntry) string {
 	if e.Tasks > 0 {
 		return text.Count(e.Tasks, "task")
@@ -95,7 +95,7 @@ func changeText(e *admin.AuditEntry) string {
 	return before + " → " + after
 }
 
-// byWhom names who did something, as far as it is known.
+// byWhom returns " by NAME"; "" if the name is not known.
 func byWhom(name string) string {
 	if name == "" {
 		return ""

@@ -17,33 +17,33 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// standardOutput is the FILE that is none.
+// standardOutput is the FILE argument that stands for standard output.
 const standardOutput = "-"
 
-// backupView is what a backup tells.
+// backupView is the output of "pawl backup".
 type backupView struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	Shards int    `json:"shards"` // with the system shard
+	Shards int    `json:"shards"` // including the system shard
 }
 
 func newBackup(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Back up the cluster while it serves", Args: cobra.ExactArgs(1),
 		Long: `Write all tasks, queues and settings of the cluster to FILE, or to standard output if it is "-".
-The cluster goes on serving. Everything that was answered before is in the backup. FILE must not exist; it
-appears when the backup is complete and on disk. It holds payloads, so only its owner may read it.
+The cluster keeps serving. The backup contains everything that was acknowledged before it started. FILE must not
+exist; it appears once the backup is complete and on disk. It contains payloads, so only its owner can read it.
 
-The archive of dead letters is not in it: copy archive/ from the data directory of each node.
-'pawl restore' creates a new cluster from it, and 'pawl restore --check' tells whether it is sound.`,
+The backup does not include the archive of dead letters: copy archive/ from the data directory of each node.
+'pawl restore' creates a new cluster from a backup, and 'pawl restore --check' verifies one.`,
 		Example: "  pawl backup /backup/pawl-$(date +%F)\n  pawl backup - | zstd > pawl.backup.zst",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		v := backupView{File: args[0]}
 		if v.File == standardOutput {
 			if text.IsTerminal(a.Out) {
-				return cli.Usage("a backup is not for a terminal: name a file, or send it to a program")
+				return cli.Usage("a backup can't be written to a terminal: give a file, or pipe it to a program")
 			}
 			return a.backup(cmd.Context(), client, a.Out, &v)
 		}
@@ -57,7 +57,7 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 	return cmd
 }
 
-// backup writes a backup to w, and what it is to v.
+// backup writes a backup to w and its description to v.
 func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *backupView) error {
 	bar := a.Progress("shards backed up", 0)
 	defer func() { bar.Done() }()
@@ -74,7 +74,7 @@ func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *b
 	return nil
 }
 
-// backupTo writes a backup to a file beside that of its name, which gets the name when it is whole and on disk.
+// backupTo writes a backup to a temporary file next to the target, and renames it once it is complete and synced.
 func (a *app) backupTo(ctx context.Context, client *pawl.Client, v *backupView) (err error) {
 	if err := mustNotExist(v.File); err != nil {
 		return err
@@ -109,10 +109,10 @@ func (a *app) backupTo(ctx context.Context, client *pawl.Client, v *backupView) 
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// mustNotExist keeps a backup from taking the place of another, or of anything.
+// mustNotExist fails if the file exists, so that a backup overwrites nothing.
 func mustNotExist(file string) error {
 	if _, err := os.Lstat(file); err == nil {
-		return fmt.Errorf("%s exists: give another name", file)
+		return fmt.Errorf("%s exists: choose another name", file)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -29,16 +29,16 @@ const (
 
 func newCert(a *app) *cobra.Command {
 	return cli.Group("cert", "Create and show certificates of nodes, servers and clients",
-		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
-authority once, then a certificate for each node, and give each node its own two files and ca.crt.
-Keep ca.key away from the nodes: whoever has it can join the cluster.
+		`The nodes of a cluster authenticate each other with certificates from the cluster's own authority.
+Create the authority once, then a certificate for each node, and give each node its own two files and
+ca.crt. Keep ca.key away from the nodes: whoever has it can join the cluster.
 
-Clients know a server by its host names and IP addresses. Its certificate comes from a public
-authority, or from one of your own: make that in another directory than the nodes', and give its
-ca.crt to clients.
+Clients verify a server by its host names and IP addresses. Its certificate comes from a public
+authority, or from one of your own: create that in a different directory from the nodes', and give
+its ca.crt to clients.
 
-A server may know its clients by certificates, too ("pawl serve --client-ca"), by an authority that
-is neither of those: whoever has its key can be any client.`,
+A server can also authenticate clients by certificates ("pawl serve --client-ca"). Use a third
+authority for them: whoever has its key can impersonate any client.`,
 		newCertCA(a), newCertNode(a), newCertServer(a), newCertClient(a), newCertShow(a))
 }
 
@@ -66,43 +66,43 @@ func newCertCA(a *app) *cobra.Command {
 
 func newCertNode(a *app) *cobra.Command {
 	cmd := newCertOf(a, "node", certs.NewNode)
-	cmd.Short = "Make a node's certificate: NAME.crt and NAME.key"
-	cmd.Long = `Make a node's certificate: NAME.crt and NAME.key. NAME is what "pawl serve --node" is given. Nodes
-prove their names to each other; --host is only for other programs that connect to them.`
+	cmd.Short = "Create a node's certificate: NAME.crt and NAME.key"
+	cmd.Long = `Create a node's certificate: NAME.crt and NAME.key. NAME is that of "pawl serve --node". Nodes verify
+each other's names; --host is only for other programs that connect to them.`
 	cmd.Example = "  pawl cert node n1 --ca /etc/pawl/ca --out /etc/pawl --host n1.example.com,10.0.0.1"
 	return cmd
 }
 
 func newCertServer(a *app) *cobra.Command {
 	cmd := newCertOf(a, "server", certs.NewServer)
-	cmd.Short = "Make a certificate to show clients: NAME.crt and NAME.key"
-	cmd.Long = `Make a certificate to show clients, for "pawl serve --tls-cert NAME.crt --tls-key NAME.key". --host
-is needed: all names and IP addresses by which clients reach the server. Clients are given the
-authority's ca.crt (--tls-ca). Use another authority than the nodes': whoever serves clients need
-not be able to vouch for nodes.`
+	cmd.Short = "Create a server certificate for clients: NAME.crt and NAME.key"
+	cmd.Long = `Create a server certificate for "pawl serve --tls-cert NAME.crt --tls-key NAME.key". --host is
+required: all names and IP addresses by which clients reach the server. Clients get the authority's
+ca.crt (--tls-ca). Use a different authority from the nodes': a server's authority should not be
+able to admit nodes.`
 	cmd.Example = "  pawl cert server n1 --ca /etc/pawl/client-ca --out /etc/pawl/tls --host n1.example.com,10.0.0.1"
 	return cmd
 }
 
 func newCertClient(a *app) *cobra.Command {
 	cmd := newCertOf(a, "client", certs.NewClient)
-	cmd.Short = "Make a client's certificate: NAME.crt and NAME.key"
-	cmd.Long = `Make a client's certificate: NAME.crt and NAME.key, for "pawl --client-cert NAME.crt --client-key NAME.key". A
-server that was started with --client-ca knows it as uri:pawl://client/NAME, as subject:CN=NAME, and by each --host as
-dns:HOST; it may do what the token may that is made for one of these.`
+	cmd.Short = "Create a client's certificate: NAME.crt and NAME.key"
+	cmd.Long = `Create a client's certificate: NAME.crt and NAME.key, for "pawl --client-cert NAME.crt --client-key NAME.key". A
+server started with --client-ca identifies it as uri:pawl://client/NAME, as subject:CN=NAME, and for each --host as
+dns:HOST; it has the rights of a token created for one of these names.`
 	cmd.Example = `  pawl cert client billing --ca /etc/pawl/clients-ca --out billing
   pawl token add billing --role produce --certificate uri:pawl://client/billing`
 	return cmd
 }
 
-// newCertOf makes the command that makes certificates of a kind.
+// newCertOf returns the command that creates certificates of a kind.
 func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)) *cobra.Command {
 	var ca, out string
 	var hosts []string
 	var days int
 	cmd := &cobra.Command{Use: kind + " NAME --ca DIR --out DIR", Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
-	f.StringVar(&ca, "ca", "", "directory that has ca.crt and ca.key")
+	f.StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")
 	f.StringVar(&out, "out", "", "directory for NAME.crt and NAME.key")
 	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the "+kind+", for programs that check them")
 	f.IntVar(&days, "days", nodeDays, "how long it is valid, at most as long as the authority")
@@ -127,11 +127,11 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 	return cmd
 }
 
-// certView is what "pawl cert show" tells.
+// certView is the output of "pawl cert show".
 type certView struct {
 	Node        string    `json:"node,omitempty"`
-	Server      bool      `json:"server"`          // it may be shown to clients
-	Client      bool      `json:"client"`          // it may be shown to servers
+	Server      bool      `json:"server"`          // usable for server authentication
+	Client      bool      `json:"client"`          // usable for client authentication
 	Names       []string  `json:"names,omitempty"` // of a client, for pawl token add --certificate
 	Authority   bool      `json:"authority"`
 	Subject     string    `json:"subject"`
@@ -145,7 +145,7 @@ type certView struct {
 
 func newCertShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "show FILE", Short: "Show who a certificate is for, and until when it is valid", Args: cobra.ExactArgs(1),
+		Use: "show FILE", Short: "Show whom a certificate is for, and how long it is valid", Args: cobra.ExactArgs(1),
 		Example: "  pawl cert show /etc/pawl/n1.crt",
 		RunE: a.Run(func(_ *cobra.Command, args []string) error {
 			v, err := viewCert(args[0])
@@ -187,7 +187,7 @@ func viewCert(path string) (certView, error) {
 }
 
 func writeCert(w io.Writer, v certView) {
-	kind, now := "none of an authority, a node, a server or a client", time.Now()
+	kind, now := "not an authority, a node, a server or a client", time.Now()
 	switch {
 	case v.Authority:
 		kind = "authority"
@@ -208,7 +208,7 @@ func writeCert(w io.Writer, v certView) {
 
 func checkGiven(flag, value string) error {
 	if value == "" {
-		return cli.Usage("--%s is needed: a directory", flag)
+		return cli.Usage("--%s is required: a directory", flag)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func checkCert(kind, name string, hosts []string) error {
 		return cli.Usage("NAME: %w", err)
 	}
 	if kind == "server" && len(hosts) == 0 {
-		return cli.Usage("--host is needed: names and IP addresses by which clients reach the server")
+		return cli.Usage("--host is required: names and IP addresses by which clients reach the server")
 	}
 	for _, h := range hosts {
 		if err := certs.CheckHost(h); err != nil {
@@ -243,7 +243,7 @@ func readPair(dir, name string) (p certs.Pair, err error) {
 	return p, err
 }
 
-// keepPair writes NAME.key, for its owner's eyes only, and NAME.crt, and says where they are.
+// keepPair writes NAME.key, readable by its owner only, and NAME.crt, and prints their paths.
 func (a *app) keepPair(dir, name string, p certs.Pair) error {
 	cert, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	if _, err := os.Lstat(cert); err == nil {
@@ -262,10 +262,10 @@ func (a *app) keepPair(dir, name string, p certs.Pair) error {
 }
 
 func errThere(dir, path string) error {
-	return fmt.Errorf("--out %q: %s is there already, and is not overwritten", dir, path)
+	return fmt.Errorf("--out %q: %s already exists, and is not overwritten", dir, path)
 }
 
-// writeNew writes a file that must not exist yet.
+// writeNew writes a file, which must not exist yet.
 func writeNew(dir, path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {

@@ -76,7 +76,7 @@ func TestCertKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, status := cert(t, "ca", "--out", dir)
-		if status != cli.ExitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" is there already") {
+		if status != cli.ExitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" already exists") {
 			t.Errorf("with %s: %d, %s", there, status, text)
 		}
 		if files, _ := os.ReadDir(dir); len(files) != 1 {
@@ -103,19 +103,19 @@ func TestCertRefusals(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"ca", cli.ExitUsage, "--out is needed"},
+		{"ca", cli.ExitUsage, "--out is required"},
 		{"ca --out x --days 0", cli.ExitUsage, "--days 0: want 1 to 36500"},
 		{"ca --out x --days 99999", cli.ExitUsage, "--days 99999: want 1 to 36500"},
 		{"ca --out x extra", cli.ExitUsage, ""},
 		{"ca --out " + note, cli.ExitRefused, "--out"},
 		{"node --ca x --out x", cli.ExitUsage, ""},
-		{"node n1 --out x", cli.ExitUsage, "--ca is needed"},
-		{"node n1 --ca x", cli.ExitUsage, "--out is needed"},
+		{"node n1 --out x", cli.ExitUsage, "--ca is required"},
+		{"node n1 --ca x", cli.ExitUsage, "--out is required"},
 		{"node N1 --ca x --out x", cli.ExitUsage, `NAME: name "N1": want 1 to 63 of a-z, 0-9 and -`},
 		{"node n1 --ca x --out x --host a:1", cli.ExitUsage, `--host: host "a:1"`},
 		{"node n1 --ca " + dir + " --out x --days 9", cli.ExitRefused, "--ca"},
 		{"node n1 --ca " + ca + " --out x", cli.ExitRefused, "--days 825: certificate of \"n1\""},
-		{"server s1 --ca " + ca + " --out x", cli.ExitUsage, "--host is needed"},
+		{"server s1 --ca " + ca + " --out x", cli.ExitUsage, "--host is required"},
 		{"server S1 --ca x --out x --host a", cli.ExitUsage, `NAME: name "S1": want`},
 		{"server s1 --ca x --out x --host a/b", cli.ExitUsage, `--host: host "a/b"`},
 		{"server s1 --ca " + ca + " --out x --host a", cli.ExitRefused, "--days 825: certificate of \"s1\""},

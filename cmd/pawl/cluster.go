@@ -24,19 +24,19 @@ import (
 
 func newCluster(a *app) *cobra.Command {
 	return cli.Group("cluster", "Manage nodes and shards",
-		`Look after the nodes of a cluster and the shards that they hold. Replicas and leaders move one step
-after the other: a command that moves them is done when that is decided, and "pawl cluster status"
-shows how far it is. A command that can't be taken back asks first.`,
+		`Manage the nodes of a cluster and the shards that they hold. Replicas and leaders move one step at a
+time: a command that moves them returns once the move is decided, and "pawl cluster status" shows its
+progress. Irreversible commands ask for confirmation.`,
 		newClusterStatus(a), newClusterAdd(a), newClusterDrain(a), newClusterRemove(a), newClusterMove(a), newClusterTransfer(a),
 		newClusterAddShards(a), newClusterReplication(a), newClusterAuditRetention(a), newClusterRaiseLevel(a))
 }
 
-// yesFlag belongs to every command that can't be taken back.
+// yesFlag adds --yes, which every irreversible command has.
 func yesFlag(flags *pflag.FlagSet) *bool {
 	return flags.BoolP("yes", "y", false, "don't ask for confirmation")
 }
 
-// surely asks before what can't be taken back.
+// surely asks for confirmation of an irreversible command.
 func (a *app) surely(ctx context.Context, yes bool, format string, args ...any) error {
 	if yes {
 		return nil
@@ -49,18 +49,18 @@ func newClusterDrain(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Move replicas and leaders off a node", Args: cobra.ExactArgs(1),
 		Long: `Move replicas and leaders off a node, as far as other nodes can take them, and give it no new ones.
-The node goes on serving clients. With --undo it takes replicas again; those that have left don't come back
-by themselves.`,
+The node keeps serving clients. With --undo it takes replicas again; those already moved don't come back
+automatically.`,
 		Example: "  pawl cluster drain n2 --wait\n  pawl cluster drain n2 --undo",
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the node take replicas again")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node holds nothing")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node holds no replicas")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
 		shown := view.NodeState{Node: args[0], State: "draining"}
 		switch {
 		case undo && wait:
-			return cli.Usage("--wait is for a node to hold nothing, and --undo lets it hold something again")
+			return cli.Usage("--wait and --undo exclude each other")
 		case undo:
 			shown.State = "active"
 			if err := operator.Cluster().UndrainNode(ctx, args[0]); err != nil {
@@ -82,7 +82,7 @@ by themselves.`,
 	return cmd
 }
 
-// drained is the state of a node that drains and holds nothing any more.
+// drained is the state of a draining node that holds no replicas any more.
 const drained = "drained"
 
 func (a *app) printNodeState(v view.NodeState) error {
@@ -90,15 +90,15 @@ func (a *app) printNodeState(v view.NodeState) error {
 }
 
 const (
-	// drainEvery is how often --wait looks how far a node is.
+	// drainEvery is the polling interval of --wait.
 	drainEvery = time.Second
-	// drainPatience is how long it may go without an answer: the leader of the system shard may be the one that moves.
+	// drainPatience is how long --wait goes without an answer: the replica being moved may be the leader of the system shard.
 	drainPatience = 30 * time.Second
-	// stuckAfter is how long nothing may change before it says what is waited for.
+	// stuckAfter is how long --wait sees no change before it prints the reason.
 	stuckAfter = 10 * time.Second
 )
 
-// untilDrained waits until a node holds nothing, and shows how much it still holds.
+// untilDrained waits until a node holds no replicas, and shows how many it still holds.
 func (a *app) untilDrained(ctx context.Context, operator admin.Client, node string) error {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
@@ -111,7 +111,7 @@ func (a *app) untilDrained(ctx context.Context, operator admin.Client, node stri
 		info, err := operator.Cluster().Status(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("not waited for: node %q still holds %s", node, shardNames(held))
+			return fmt.Errorf("stopped waiting: node %q still holds %s", node, shardNames(held))
 		case err != nil && (!errors.Is(err, pawltype.ErrUnavailable) || time.Since(answered) > drainPatience):
 			return err
 		case err == nil:
@@ -138,7 +138,7 @@ func (a *app) untilDrained(ctx context.Context, operator admin.Client, node stri
 	}
 }
 
-// heldBy are the shards of which a node holds a replica. One that is gone holds none.
+// heldBy returns the shards of which a node holds a replica. A removed node holds none.
 func heldBy(info *admin.ClusterStatus, node string) []uint32 {
 	for _, n := range info.Nodes {
 		if n.Name == node {
@@ -148,7 +148,7 @@ func heldBy(info *admin.ClusterStatus, node string) []uint32 {
 	return nil
 }
 
-// waitedFor says what keeps shards from moving.
+// waitedFor returns the problems that keep shards from moving.
 func waitedFor(info *admin.ClusterStatus, shards []uint32) string {
 	var of []admin.ShardStatus
 	for _, s := range info.Shards {
@@ -163,9 +163,9 @@ func waitedFor(info *admin.ClusterStatus, shards []uint32) string {
 	return strings.Join(lines, "\n")
 }
 
-// shardProblems says what is amiss with shards, a line for all that have the same.
+// shardProblems returns one line for each problem, with the shards that have it.
 func shardProblems(shards []admin.ShardStatus) (lines []string) {
-	var texts []string // in the order of their first shards
+	var texts []string // in the order in which shards first have them
 	having := map[string][]uint32{}
 	for _, s := range shards {
 		text := s.Problem
@@ -186,7 +186,7 @@ func shardProblems(shards []admin.ShardStatus) (lines []string) {
 	return lines
 }
 
-// stuckText gives a text that stays the same, once.
+// stuckText returns a text that hasn't changed for stuckAfter, once.
 type stuckText struct {
 	text  string
 	since time.Time
@@ -208,9 +208,9 @@ func newClusterRemove(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "remove NODE", Short: "Remove a node permanently", Args: cobra.ExactArgs(1),
-		Long: `Remove a node permanently. To come back it has to join again with an empty directory. A node that holds
-replicas is refused: drain it first. With --force its replicas are dropped, if every shard can go on
-without them; use that for a dead node.`,
+		Long: `Remove a node permanently. To come back it must join again with an empty data directory. A node that
+still holds replicas can't be removed: drain it first. With --force its replicas are dropped, provided
+that every shard can continue without them; use that for a dead node.`,
 		Example: "  pawl cluster drain n2 --wait && pawl cluster remove n2\n  pawl cluster remove n2 --force --yes",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -226,7 +226,7 @@ without them; use that for a dead node.`,
 			if held := heldBy(info, args[0]); len(held) > 0 {
 				holds = ", and holds replicas of " + shardNames(held)
 			}
-			if err := a.surely(ctx, false, "node %q will be removed for ever%s", args[0], holds); err != nil {
+			if err := a.surely(ctx, false, "node %q will be removed permanently%s", args[0], holds); err != nil {
 				return err
 			}
 		}
@@ -238,7 +238,7 @@ without them; use that for a dead node.`,
 	return cmd
 }
 
-// shardArg reads the number of a shard.
+// shardArg parses a shard number.
 func shardArg(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
@@ -247,7 +247,7 @@ func shardArg(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// numberArg reads a whole number.
+// numberArg parses a whole number.
 func numberArg(name, s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -260,7 +260,7 @@ func newClusterMove(a *app) *cobra.Command {
 	var from, to string
 	cmd := &cobra.Command{
 		Use: "move SHARD --from NODE --to NODE", Short: "Move a replica of a shard to another node", Args: cobra.ExactArgs(1),
-		Long:    "Give one node a replica of a shard, and take that of another when the new one can vote.",
+		Long:    "Add a replica of a shard on one node, and remove the one on another node once the new one can vote.",
 		Example: "  pawl cluster move 3 --from n1 --to n4",
 	}
 	cmd.Flags().StringVar(&from, "from", "", "node that gives up the replica")
@@ -271,7 +271,7 @@ func newClusterMove(a *app) *cobra.Command {
 			return err
 		}
 		if from == "" || to == "" {
-			return cli.Usage("--from and --to are needed")
+			return cli.Usage("--from and --to are required")
 		}
 		if err := a.Admin(client).Cluster().MoveReplica(cmd.Context(), shard, from, to); err != nil {
 			return err
@@ -292,10 +292,10 @@ func newClusterTransfer(a *app) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use: "transfer SHARD", Short: "Choose the node that leads a shard", Args: cobra.ExactArgs(1),
-		Long:    "Say which node should lead a shard, while it can. Without --to whichever does, as balance wants it.",
+		Long:    "Set the preferred leader of a shard. Without --to there is none, and leaders are balanced across nodes.",
 		Example: "  pawl cluster transfer 3 --to n2\n  pawl cluster transfer 3",
 	}
-	cmd.Flags().StringVar(&to, "to", "", "node that should lead it; none for any")
+	cmd.Flags().StringVar(&to, "to", "", "preferred leader; without it, any node")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		shard, err := shardArg(args[0])
 		if err != nil {
@@ -309,11 +309,11 @@ func newClusterTransfer(a *app) *cobra.Command {
 			Preferred string `json:"preferred,omitempty"`
 		}{shard, to}
 		return a.Print(shown, func(w io.Writer) {
-			who := "whichever node"
+			who := "any node"
 			if to != "" {
 				who = strconv.Quote(to)
 			}
-			fmt.Fprintf(w, "%s is to be led by %s\n", shardNames([]uint32{shard}), who)
+			fmt.Fprintf(w, "%s should be led by %s\n", shardNames([]uint32{shard}), who)
 		})
 	})
 	return cmd
@@ -322,8 +322,8 @@ func newClusterTransfer(a *app) *cobra.Command {
 func newClusterAddShards(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add-shards TOTAL", Short: "Add data shards", Args: cobra.ExactArgs(1),
-		Long: `Add data shards until there are TOTAL, at most 64. Their number can't shrink. Queues stay where they are; new
-ones go to the shards that have the fewest.`,
+		Long: `Add data shards until there are TOTAL, at most 64. Their number can't be reduced. Queues stay where they are;
+new ones go to the shards with the fewest queues.`,
 		Example: "  pawl cluster add-shards 8",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -339,7 +339,7 @@ ones go to the shards that have the fewest.`,
 		}
 		if have := info.Settings.DataShards; total > have {
 			what := text.Count(int64(total), "data shard")
-			if err := a.surely(ctx, *yes, "there will be %s in place of %d, and their number only grows", what, have); err != nil {
+			if err := a.surely(ctx, *yes, "there will be %s instead of %d, and the number can't be reduced", what, have); err != nil {
 				return err
 			}
 		}
@@ -357,7 +357,7 @@ ones go to the shards that have the fewest.`,
 func newClusterReplication(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replication N", Short: "Set the number of replicas of each shard", Args: cobra.ExactArgs(1),
-		Long:    "Set how many replicas each shard is to have: 1, 3, 5 or 7. With fewer nodes there are as many as the nodes can hold.",
+		Long:    "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.",
 		Example: "  pawl cluster replication 5",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -371,17 +371,17 @@ func newClusterReplication(a *app) *cobra.Command {
 		shown := struct {
 			Replication int `json:"replication"`
 		}{n}
-		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", text.Count(int64(n), "replica")) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "each shard should have %s\n", text.Count(int64(n), "replica")) })
 	})
 	return cmd
 }
 
-// leastAudit is the server's bound: what it refuses needs no question.
+// leastAudit is the server's minimum. A shorter time is refused there, so there is no need to ask first.
 const leastAudit = 24 * time.Hour
 
 func newClusterAuditRetention(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "audit-retention PERIOD", Short: "Set how long entries of the audit are kept", Args: cobra.ExactArgs(1),
+		Use: "audit-retention PERIOD", Short: "Set how long audit entries are kept", Args: cobra.ExactArgs(1),
 		Long: `Set how long audit entries are kept, from 1 day to 10 years; the default is 90 days. The change takes effect within
 a day, and is itself an audit entry. A shorter time removes older entries for good.`,
 		Example: "  pawl cluster audit-retention 365d",
@@ -397,7 +397,7 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 			return err
 		}
 		if was := info.Settings.AuditRetention; d < was && d >= leastAudit {
-			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", text.Days(d), text.Days(was)); err != nil {
+			if err := a.surely(cmd.Context(), *yes, "audit entries older than %s will be removed; so far they are kept for %s", text.Days(d), text.Days(was)); err != nil {
 				return err
 			}
 		}
@@ -407,7 +407,7 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 		shown := struct {
 			AuditRetention string `json:"audit_retention"`
 		}{text.Period(d)}
-		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "entries of the audit are kept for %s\n", text.Days(d)) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "audit entries are kept for %s\n", text.Days(d)) })
 	})
 	return cmd
 }
@@ -415,8 +415,8 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 func newClusterRaiseLevel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "raise-level", Short: "Enable the features that all nodes support", Args: cli.NoArgs,
-		Long: `Raise the feature level to the highest that all nodes support. Do it when all of them run the new version
-of the program. There is no way back: nodes of an older version can no longer join.`,
+		Long: `Raise the feature level to the highest that all nodes support. Do this once all of them run the new
+version. It can't be undone: nodes of an older version can no longer join.`,
 		Example: "  pawl cluster raise-level",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -427,7 +427,7 @@ of the program. There is no way back: nodes of an older version can no longer jo
 			if err != nil {
 				return err
 			}
-			if err := a.surely(ctx, false, "the feature level, now %d, will be the highest that %s can work at, and never less again",
+			if err := a.surely(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be lowered again",
 				info.Settings.FeatureLevel, text.Count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}

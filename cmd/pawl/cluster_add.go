@@ -16,8 +16,8 @@ import (
 func newClusterAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add [NAME]", Short: "Show how to start a new node", Args: cobra.MaximumNArgs(1),
-		Long: `Show the command that starts a new node. A node joins by itself when it starts, through the addresses
-of its --join, and gets its share of replicas soon after. Without NAME it gets the first free name.`,
+		Long: `Show the command that starts a new node. A node joins when it starts, through the addresses given with
+--join, and soon gets its share of replicas. Without NAME it gets the first free name.`,
 		Example: "  pawl cluster add\n  pawl cluster add n4 -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -36,10 +36,10 @@ of its --join, and gets its share of replicas soon after. Without NAME it gets t
 		if err := a.Print(shown, func(w io.Writer) { fmt.Fprintln(w, shown.Command) }); err != nil || a.Format != "table" {
 			return err
 		}
-		fmt.Fprintf(a.Err, "HOST is an address of the new machine, and the three files are its certificate: see 'pawl cert node --help'.\n"+
-			"Leave --peer-cert, --peer-key and --peer-ca out if the other nodes have none.\n")
+		fmt.Fprintf(a.Err, "HOST is an address of the new machine. The three files are its certificate: see 'pawl cert node --help'.\n"+
+			"Omit --peer-cert, --peer-key and --peer-ca if the other nodes have none.\n")
 		if shown.Replaces {
-			fmt.Fprintf(a.Err, "node %q is not heard of: the new one takes its place, and what the old one held is made anew.\n", name)
+			fmt.Fprintf(a.Err, "node %q is not reachable: the new one takes its place, and the replicas of the old one are recreated.\n", name)
 		}
 		return nil
 	})
@@ -50,12 +50,12 @@ type addView struct {
 	Node     string   `json:"node"`
 	Join     []string `json:"join"`
 	Command  string   `json:"command"`
-	Replaces bool     `json:"replaces,omitempty"` // a node of that name that is silent
+	Replaces bool     `json:"replaces,omitempty"` // an unreachable node has that name
 }
 
-var errNoPeers = errors.New("no node of this cluster has an address for other nodes: start it again with --peer-listen HOST:PORT, and then ask again")
+var errNoPeers = errors.New("no node of this cluster has an address for other nodes: restart one with --peer-listen HOST:PORT, then run this command again")
 
-// viewAdd says how a node is started that joins those that run.
+// viewAdd returns how to start a node that joins the running ones.
 func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
 	v := addView{Node: name}
 	for _, n := range info.Nodes {
@@ -76,7 +76,7 @@ func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
 	return v, nil
 }
 
-// freeName is the first of n1, n2 and so on that no node has.
+// freeName returns the first of n1, n2 and so on that no node has.
 func freeName(info *admin.ClusterStatus) string {
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("n%d", i)

@@ -21,7 +21,7 @@ import (
 func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, shards and problems", Args: cli.NoArgs,
-		Long: `Show the state of the nodes, where each shard's replicas are and which one leads, and what is wrong. Shard 0 is
+		Long: `Show the state of the nodes, where each shard's replicas are and which one leads, and any problems. Shard 0 is
 the system shard, which keeps the list of nodes, shards and queues.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
@@ -32,7 +32,7 @@ the system shard, which keeps the list of nodes, shards and queues.`,
 		}
 		return a.Print(view.NewCluster(info), func(w io.Writer) { writeCluster(w, info) })
 	})
-	cmd.Aliases = nil // it shows the whole, and is not a list of one kind
+	cmd.Aliases = nil // the status covers everything; it is not a list of one kind
 	return cmd
 }
 
@@ -80,7 +80,7 @@ func orDash(s string) string {
 	return s
 }
 
-// diskText is how much of a node's disk is free: "12.5GiB (31%)".
+// diskText returns the free space on a node's disk: "12.5GiB (31%)".
 func diskText(n admin.Node) string {
 	if n.DiskTotal <= 0 {
 		return "-"
@@ -99,8 +99,8 @@ func shardNames(shards []uint32) string {
 	return "shards " + humanize.Ranges(shards)
 }
 
-// writeShards shows them as their leaders tell, or as one node found out that asked the others. A leader needs some seconds to notice that
-// a node has died: a replica on one that gives no answer is silent.
+// writeShards prints the shards as their leaders report them, or as one node found by asking the others. A leader needs some seconds to notice that
+// a node has died, so a replica on a node that doesn't answer is shown as silent.
 func writeShards(w io.Writer, info *admin.ClusterStatus) {
 	away := func(name string) bool {
 		return slices.ContainsFunc(info.Nodes, func(n admin.Node) bool { return n.Name == name && !n.Alive })
@@ -124,8 +124,7 @@ func writeShards(w io.Writer, info *admin.ClusterStatus) {
 	text.Columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }
 
-// memberText is a replica: "n2", and in brackets what is special about it. Where nobody was asked it is known no more than where
-// it should be.
+// memberText returns a replica: "n2", with anything notable in parentheses. If no node has been asked, only the planned placement is known.
 func memberText(m admin.Replica, known bool) string {
 	var notes []string
 	if known && !m.Voter {
@@ -151,5 +150,3 @@ func memberText(m admin.Replica, known bool) string {
 	}
 	return m.Node + "(" + strings.Join(notes, ", ") + ")"
 }
-
-// The views of a cluster, as in REST.

@@ -28,7 +28,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// fakeCluster stands for a cluster: it tells what it is made to tell, and keeps what it was asked for.
+// fakeCluster is a fake server of the cluster's calls: it returns prepared answers and records requests.
 type fakeCluster struct {
 	pawlv1.UnimplementedClusterServiceServer
 
@@ -36,11 +36,11 @@ type fakeCluster struct {
 	asked    []string
 	cluster  *pawlv1.GetClusterResponse
 	verified map[uint32]*pawlv1.VerifyShardResponse
-	hangs    bool         // VerifyShard gives no answer
-	each     func() error // is called at each look at the cluster, with the lock
+	hangs    bool         // VerifyShard doesn't return
+	each     func() error // called at every Status, with the lock held
 }
 
-// newFakeCluster makes a cluster of two nodes that are well, and of n3, which is dead.
+// newFakeCluster returns a cluster of two healthy nodes and a dead one, n3.
 func newFakeCluster() *fakeCluster {
 	o := &fakeCluster{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
 		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2, AuditRetention: durationpb.New(90 * 24 * time.Hour)},
@@ -143,7 +143,7 @@ func (o *fakeCluster) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequ
 	return v, nil
 }
 
-// serve answers on a listener until the test ends.
+// serve serves on a listener until the test ends.
 func (o *fakeCluster) serve(t *testing.T, l net.Listener) {
 	s := grpc.NewServer()
 	pawlv1.RegisterClusterServiceServer(s, o)
@@ -151,7 +151,7 @@ func (o *fakeCluster) serve(t *testing.T, l net.Listener) {
 	t.Cleanup(s.Stop)
 }
 
-// command runs a command line against a term.
+// command runs a command line on a terminal.
 func (o *fakeCluster) command(t *testing.T, line ...string) (stdout, stderr string, exit int, asked string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,40 +166,40 @@ func (o *fakeCluster) command(t *testing.T, line ...string) (stdout, stderr stri
 	return out.String(), errs.String(), exit, strings.Join(o.asked, "; ")
 }
 
-// Each command asks for what it was told, says so, and does not do without a yes what can't be taken back.
+// Every command makes the right call, reports it, and asks before it does anything irreversible.
 func TestClusterCommands(t *testing.T) {
 	for _, c := range []struct {
 		line  string
 		asked string
 		exit  int
-		says  string // in both outputs together
+		says  string // in either output
 	}{
 		{"cluster drain n2", "drain n2 undo false", 0, `node "n2" is draining`},
 		{"cluster drain n2 --wait -o json", "drain n2 undo false", 0, `"state": "drained"`},
 		{"cluster drain n2 --undo", "drain n2 undo true", 0, `node "n2" is active`},
-		{"cluster drain n2 --undo --wait", "", 2, "--wait is for"},
+		{"cluster drain n2 --undo --wait", "", 2, "--wait and --undo exclude each other"},
 		{"cluster drain none", "drain none undo false", 1, `node "none": not found`},
-		{"cluster remove n3", "", 1, `node "n3" will be removed for ever, and holds replicas of shards 0,2: not confirmed: add --yes`},
+		{"cluster remove n3", "", 1, `node "n3" will be removed permanently, and holds replicas of shards 0,2: not confirmed: add --yes`},
 		{"cluster remove n3 --force --yes", "remove n3 force true", 0, `node "n3" is removed`},
 		{"cluster move 1 --from n3 --to n2", "move 1 n3 n2", 0, `shard 1 moves from node "n3" to "n2"`},
-		{"cluster move 1 --from n3", "", 2, "--from and --to are needed"},
+		{"cluster move 1 --from n3", "", 2, "--from and --to are required"},
 		{"cluster move one --from n3 --to n2", "", 2, `SHARD "one" is not the number of a shard`},
-		{"cluster transfer 0 --to n2", `transfer 0 "n2"`, 0, `shard 0 is to be led by "n2"`},
-		{"cluster transfer 1", `transfer 1 ""`, 0, "whichever"},
-		{"cluster add-shards 4", "", 1, "there will be 4 data shards in place of 2, and their number only grows: not confirmed"},
+		{"cluster transfer 0 --to n2", `transfer 0 "n2"`, 0, `shard 0 should be led by "n2"`},
+		{"cluster transfer 1", `transfer 1 ""`, 0, "any node"},
+		{"cluster add-shards 4", "", 1, "there will be 4 data shards instead of 2, and the number can't be reduced: not confirmed"},
 		{"cluster add-shards 4 -y", "shards 4", 0, "4 data shards"},
 		{"cluster add-shards 2", "shards 2", 0, "2 data shards"},
 		{"cluster add-shards many", "", 2, `TOTAL "many" is not a whole number`},
 		{"cluster replication 5 -o yaml", "replication 5", 0, "replication: 5"},
 		{"cluster audit-retention 365d -o yaml", "audit retention 8760h0m0s", 0, "audit_retention: 8760h"},
-		{"cluster audit-retention 30d", "", 1, "entries of the audit older than 30d will be removed, now those older than 90d are: not confirmed"},
-		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "entries of the audit are kept for 30d"},
-		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // asks nothing: a server refuses it
+		{"cluster audit-retention 30d", "", 1, "audit entries older than 30d will be removed; so far they are kept for 90d: not confirmed"},
+		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "audit entries are kept for 30d"},
+		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // no question: the server refuses it
 		{"cluster audit-retention soon", "", 2, `PERIOD "soon"`},
-		{"cluster raise-level", "", 1, "the feature level, now 1, will be the highest that 3 nodes can work at, and never less again: not confirmed"},
+		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and can't be lowered again: not confirmed"},
 		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
 		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join 10.0.0.1:7296,10.0.0.2:7296 "},
-		{"cluster add n3", "", 0, `node "n3" is not heard of: the new one takes its place`},
+		{"cluster add n3", "", 0, `node "n3" is not reachable: the new one takes its place`},
 		{"cluster add n1", "", 1, `node "n1" is running as number 1`},
 		{"cluster add x -o json", "", 0, `"join": [`},
 		{"verify", "verify 0; verify 1; verify 2", 0, "sound"},
@@ -215,7 +215,7 @@ func TestClusterCommands(t *testing.T) {
 	}
 }
 
-// A cluster whose nodes have no address for others can't grow, and it says what to do.
+// A cluster whose nodes have no address for other nodes can't grow, and the command says what to do.
 func TestClusterAddWithoutPeers(t *testing.T) {
 	o := newFakeCluster()
 	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Heard: true}}
@@ -268,7 +268,7 @@ func TestClusterWithoutProblems(t *testing.T) {
 	}
 }
 
-// What is not sound, or was not looked at in full, is told by name and by the exit status.
+// Replicas that are damaged, or were not checked in full, are named and change the exit status.
 func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(map[uint32]*pawlv1.VerifyShardResponse)
@@ -299,17 +299,17 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// A shard that gives no answer is named, and doesn't hold up the command for ever.
+// A shard that doesn't answer is named, and doesn't block the command forever.
 func TestVerifyWaitsNotForEver(t *testing.T) {
 	o := newFakeCluster()
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
-	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 gave no answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
+	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 did not answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
 		t.Errorf("status %d:\n%s%s", exit, stdout, stderr)
 	}
 }
 
-// waiting runs --wait against a fake cluster.
+// waiting runs drain --wait against a fake cluster.
 func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err error) {
 	l := bufconn.Listen(1 << 16)
 	o.serve(t, l)
@@ -327,8 +327,7 @@ func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err
 	return time.Since(start), errs.String(), err
 }
 
-// --wait lasts until the node holds nothing, says once what keeps each rest from that, and bears that the system shard's leader
-// moves.
+// --wait returns when the node holds nothing, says once what blocks each remainder, and tolerates that the system shard's leader moves.
 func TestWaitUntilDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newFakeCluster()
@@ -348,7 +347,7 @@ func TestWaitUntilDrained(t *testing.T) {
 		if err != nil || took < time.Minute || took > time.Minute+5*time.Second {
 			t.Errorf("took %v, %v", took, err)
 		}
-		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" { // of what it holds, and again of the rest
+		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" { // for all that it holds, and again for the remainder
 			t.Errorf("said %q", said)
 		}
 	})
@@ -369,7 +368,7 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 	})
 }
 
-// What is amiss with many shards in the same way is one line.
+// Shards with the same problem share a line.
 func TestShardProblems(t *testing.T) {
 	got := shardProblems([]admin.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
 	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {

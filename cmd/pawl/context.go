@@ -13,14 +13,14 @@ import (
 )
 
 func newContext(a *app) *cobra.Command {
-	return cli.Group("context", "Manage named servers", `A context is the address of a server with its TLS files, token file and namespace, under a name. Commands
-call the server of the context in use, unless --context or PAWL_CONTEXT names another one, or --server
-or PAWL_SERVER gives an address. Contexts are kept in pawl/contexts.yaml in your configuration directory.
-They hold the paths of token files, not tokens.`,
+	return cli.Group("context", "Manage named servers", `A context is a named server address with its TLS files, token file and namespace. Commands call the server
+of the current context, unless --context or PAWL_CONTEXT names another one, or --server or PAWL_SERVER
+gives an address. Contexts are stored in pawl/contexts.yaml in your configuration directory. They contain
+the paths of token files, not tokens.`,
 		a.contextAdd(), a.contextUse(), a.contextLs(), a.contextShow(), a.contextRm())
 }
 
-// changeContexts reads the file, has it changed, and writes it.
+// changeContexts reads the file, applies change and writes it back.
 func changeContexts(change func(all *contexts.Contexts) error) error {
 	path, err := contexts.Path()
 	if err != nil {
@@ -47,7 +47,7 @@ func loadContexts() (*contexts.Contexts, error) {
 func contextNamed(all *contexts.Contexts, name string) (contexts.Context, error) {
 	c, ok := all.Contexts[name]
 	if !ok {
-		return c, fmt.Errorf("context %q: not found: 'pawl context ls' lists those that there are", name)
+		return c, fmt.Errorf("context %q: not found: 'pawl context ls' lists the existing ones", name)
 	}
 	return c, nil
 }
@@ -56,19 +56,19 @@ func (a *app) contextAdd() *cobra.Command {
 	var use bool
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Add a context, or replace it", Args: cobra.ExactArgs(1),
-		Long: `Add a context with the server and the credentials that flags and environment name. The first
-one is used at once.`,
+		Long: `Add a context with the server and the credentials given by flags and environment. The first
+context becomes the current one.`,
 		Example: `  pawl context add staging --server https://staging.example.com:7295 --token-file ~/.staging.token
   pawl context add prod --server https://n1.example.com:7295,https://n2.example.com:7295 \
     --client-cert me.crt --client-key me.key --namespace shop --use`,
 	}
-	cmd.Flags().BoolVar(&use, "use", false, "use it from now on")
+	cmd.Flags().BoolVar(&use, "use", false, "make it the current context")
 	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		if err := contexts.CheckName(args[0]); err != nil {
 			return cli.AsUsage(err)
 		}
 		if a.HasToken() {
-			return cli.Usage("--token: a context holds no token: write it into a file and name that with --token-file")
+			return cli.Usage("--token: a context contains no token: put it into a file and give that with --token-file")
 		}
 		c := a.ContextOf()
 		for _, file := range []*string{&c.TLSCA, &c.ClientCert, &c.ClientKey, &c.TokenFile, &c.PayloadKeys} {
@@ -81,7 +81,7 @@ one is used at once.`,
 			}
 			*file = path
 		}
-		client, err := a.Dial() // connects to nobody yet, but refuses what can't be
+		client, err := a.Dial() // makes no connection yet, but checks the options
 		if err != nil {
 			return err
 		}
@@ -100,13 +100,13 @@ one is used at once.`,
 func (a *app) contextUse() *cobra.Command {
 	var none bool
 	cmd := &cobra.Command{
-		Use: "use NAME", Short: "Use a context from now on", Args: cobra.MaximumNArgs(1),
+		Use: "use NAME", Short: "Set the current context", Args: cobra.MaximumNArgs(1),
 		Example: "  pawl context use prod\n  pawl context use --none     # back to 127.0.0.1:7295",
 	}
-	cmd.Flags().BoolVar(&none, "none", false, "use no context")
+	cmd.Flags().BoolVar(&none, "none", false, "unset the current context")
 	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		if none == (len(args) == 1) {
-			return cli.Usage("name a context, or give --none")
+			return cli.Usage("give a context, or --none")
 		}
 		return changeContexts(func(all *contexts.Contexts) error {
 			if none {
@@ -121,7 +121,7 @@ func (a *app) contextUse() *cobra.Command {
 	return cmd
 }
 
-// contextView is a context as it is shown.
+// contextView is a context in the output.
 type contextView struct {
 	Name    string `json:"name"`
 	Current bool   `json:"current"`
@@ -156,7 +156,7 @@ func (a *app) contextLs() *cobra.Command {
 
 func (a *app) contextShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show [NAME]", Short: "Show a context; without a name the one in use", Args: cobra.MaximumNArgs(1), Example: "  pawl context show prod",
+		Use: "show [NAME]", Short: "Show a context; without a name, the current one", Args: cobra.MaximumNArgs(1), Example: "  pawl context show prod",
 		RunE: a.Run(func(_ *cobra.Command, args []string) error {
 			all, err := loadContexts()
 			if err != nil {
@@ -167,7 +167,7 @@ func (a *app) contextShow() *cobra.Command {
 				name = args[0]
 			}
 			if name == "" {
-				return fmt.Errorf("no context is in use: name one, or choose one with 'pawl context use NAME'")
+				return fmt.Errorf("there is no current context: give one, or set one with 'pawl context use NAME'")
 			}
 			c, err := contextNamed(all, name)
 			if err != nil {

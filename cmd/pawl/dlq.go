@@ -22,15 +22,15 @@ import (
 
 func newDLQ(a *app) *cobra.Command {
 	return cli.Group("dlq", "List, group, replay and discard dead letters",
-		`Dead letters are tasks that should have succeeded. They are kept until somebody replays or
-discards them, or retention moves them to the archive. With --poisoned the same commands are for
-tasks whose payload could not be read. Without --queue they look into every queue.`,
+		`Dead letters are tasks that have failed for good. They are kept until somebody replays or discards
+them, or retention moves them to the archive. With --poisoned the same commands apply to tasks whose
+payload could not be read. Without --queue they cover all queues.`,
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
 		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
 			action: admin.ActionReplay, do: admin.DeadLetters.Replay}),
-		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Drop dead letters",
-			long:   "Drop dead letters. Each is written to the archive first, from where \"pawl dlq archive restore\" takes it back.",
+		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Discard dead letters",
+			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
 			action: admin.ActionDiscard, do: admin.DeadLetters.Discard}),
 		newArchive(a))
 }
@@ -67,7 +67,7 @@ func newDLQLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// deadTasks lists one queue, or all that have any. The cursor is that of one queue.
+// deadTasks lists the dead letters of one queue, or of every queue that has any. Only the list of one queue has a cursor.
 func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags, poisoned bool) (out []*pawltype.Task, next string, err error) {
 	page := a.Admin(client).DeadLetters().ListPage
 	if poisoned {
@@ -114,7 +114,7 @@ func newDLQGroups(a *app) *cobra.Command {
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: cli.NoArgs,
-		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them. 1H and 24H are how many of them died in that time.",
+		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually come down to two problems.\nWithout --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
@@ -150,11 +150,11 @@ func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
 	}
 	text.Columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {
-		fmt.Fprintln(w, "there are more than one call counts: the counts are of the newest")
+		fmt.Fprintln(w, "there are too many to count: the counts cover the newest")
 	}
 }
 
-// lately is how many of a trend came in the last hour, and in all of its hours.
+// lately returns how many dead letters of a trend came in the last hour, and in all of its hours.
 func lately(trend []int64) (hour, day int64) {
 	for _, n := range trend {
 		hour, day = n, day+n
@@ -180,7 +180,7 @@ func newDLQShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// deadVerb is replay or discard: a call for named ids, an operation for a filter.
+// deadVerb is replay or discard: a call for tasks by id, an operation for a filter.
 type deadVerb struct {
 	use, done, short, long string
 	action                 admin.Action
@@ -194,8 +194,8 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short,
 		Long: v.long + `
-Name ids, a filter, or --all. With a filter or --all it is an operation, which goes on in the
-background also when this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
+Give ids, a filter, or --all. With a filter or --all this starts an operation, which continues in the
+background even if this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
@@ -211,13 +211,13 @@ background also when this command is interrupted: see "pawl operation". ` + cli.
 		}
 		switch {
 		case len(args) > 0 && (filter.Given() || all):
-			return cli.Usage("name either ids or a filter")
+			return cli.Usage("give either ids or a filter")
 		case len(args) > 0 && flags.given():
 			return cli.Usage("--detach, --rate, --max and --canary are for filters, not for ids")
 		case all && filter.Given():
 			return cli.Usage("--all and a filter exclude each other")
 		case len(args) == 0 && !filter.Given() && !all:
-			return cli.Usage("name ids, a filter such as --queue, or --all")
+			return cli.Usage("give ids, a filter such as --queue, or --all")
 		}
 		if len(args) == 0 {
 			f, err := filter.Read(time.Now())
@@ -238,7 +238,7 @@ background also when this command is interrupted: see "pawl operation". ` + cli.
 	return cmd
 }
 
-// selectIDs looks up in which queue each task is.
+// selectIDs looks up the queue of each task.
 func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelection, ids []string) ([]admin.DeadSelection, error) {
 	byQueue := map[string][]string{}
 	for _, id := range ids {
@@ -266,7 +266,7 @@ func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelectio
 	return out, nil
 }
 
-// eachSelection does it to the tasks of named ids, or counts them.
+// eachSelection replays or discards the selected tasks, or with dryRun counts them.
 func (a *app) eachSelection(ctx context.Context, letters admin.DeadLetters, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
 	result := cli.CountView{DryRun: dryRun}
 	for _, s := range selections {

@@ -45,7 +45,7 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.requestID, "request-id", "", "UUID of this request: repeating it returns the first task")
 }
 
-// addTemplate adds the options that every task of a schedule can share.
+// addTemplate adds the options that all tasks of a schedule can share.
 func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
 	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
@@ -55,7 +55,7 @@ func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	cli.PeriodVar(flags, &s.expiresIn, "expires-in", 0, "discard the task unless it has started within this time")
 	cli.PeriodVar(flags, &s.retention, "retention", 0, "how long to keep the task once it has ended (default: the queue's)")
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits, such as a tenant or an account")
-	cli.PositiveVar(flags, &s.cost, "cost", 0, "rate limit tokens that its start takes (default 1)")
+	cli.PositiveVar(flags, &s.cost, "cost", 0, "rate limit tokens that starting it takes (default 1)")
 	s.unique.add(flags)
 	flags.StringArrayVar(&s.then, "then", nil, "task to enqueue when it has succeeded: a JSON object, or @FILE; repeatable")
 	flags.StringArrayVar(&s.tags, "tag", nil, "tag to find it by; repeatable")
@@ -63,7 +63,7 @@ func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.contentType, "content-type", "", "content type of a payload that isn't JSON")
 }
 
-// retryFlags are the parts of a retry policy.
+// retryFlags are the fields of a retry policy.
 type retryFlags struct {
 	initial, max   time.Duration
 	factor, jitter float64
@@ -78,7 +78,7 @@ func (r *retryFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&r.jitter, "retry-jitter", 0, "part of the pause that is added at random, 0 to 1 (default 0.25)")
 }
 
-// over puts what was given in place of what p says, and reports whether anything was.
+// over applies the given flags to p, and reports whether any was given.
 func (r *retryFlags) over(p pawltype.RetryPolicy) (pawltype.RetryPolicy, bool, error) {
 	given := false
 	set := func(name string, do func()) {
@@ -97,7 +97,7 @@ func (r *retryFlags) over(p pawltype.RetryPolicy) (pawltype.RetryPolicy, bool, e
 	return p, given, nil
 }
 
-// options checks the flags and gives those that were set.
+// options checks the flags and returns the options that were set.
 func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	var out []pawl.Option
 	add := func(name string, opt pawl.Option) {
@@ -165,7 +165,7 @@ func readPriority(word string) (pawltype.Priority, error) {
 	return "", cli.Usage("--priority %q is not one of high, normal, low", word)
 }
 
-// maxEnqueue bounds --count: the answer lists every task.
+// maxEnqueue is the maximum of --count: the answer lists every task.
 const maxEnqueue = 1_000_000
 
 func newEnqueue(a *app) *cobra.Command {
@@ -177,7 +177,7 @@ func newEnqueue(a *app) *cobra.Command {
 		Short: "Enqueue a task",
 		Long: `Enqueue a task and print its id. When the command returns, the task is on disk.
 PAYLOAD is a JSON value; "-" reads it from standard input, "@FILE" from a file.
-With --content-type it may be any bytes.
+With --content-type it can be any bytes.
 
 With --wait it waits until the task has ended and prints the task's result instead of its id.
 The exit status is 1 if the task did not succeed.
@@ -220,7 +220,7 @@ If TRACEPARENT is in the environment, the task becomes part of that trace.`,
 			return a.printEnd(cmd.Context(), client, ref.ID)
 		}
 		if ref.Duplicate {
-			fmt.Fprintf(a.Err, "duplicate: there is a task already\n")
+			fmt.Fprintf(a.Err, "duplicate: the task already exists\n")
 		}
 		return a.Print(view.NewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
@@ -240,14 +240,14 @@ func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 	case n < 1 || n > maxEnqueue:
 		return cli.Usage("--count %d is not between 1 and %d", n, maxEnqueue)
 	case n > 1 && wait:
-		return cli.Usage("--wait waits for one task, and --count is %d", n)
+		return cli.Usage("--wait is for a single task, but --count is %d", n)
 	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id") || flags.Changed("unique") || flags.Changed("unique-content")):
-		return cli.Usage("--count %d with one key would make one task", n)
+		return cli.Usage("--count %d with a key would enqueue only one task", n)
 	}
 	return nil
 }
 
-// readPayload gives the bytes that the argument names.
+// readPayload returns the bytes that the argument names.
 func (a *app) readPayload(arg string) ([]byte, error) {
 	if arg == "-" {
 		return io.ReadAll(io.LimitReader(a.In, view.MaxPayload))
@@ -264,7 +264,7 @@ func (a *app) readPayload(arg string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, view.MaxPayload))
 }
 
-// enqueueMany sends batches, and writes the ids of each as soon as it is accepted.
+// enqueueMany sends batches, and prints the ids of each batch as soon as it is accepted.
 func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.RawTask, opts []pawl.Option, n int) error {
 	const batch = 1000
 	bar := a.Progress("enqueued", n)
@@ -306,7 +306,7 @@ func (a *app) printMany(views []view.Ref) error {
 	}{views}, nil)
 }
 
-// waitFor waits for the end of a task. On a terminal it shows how long, and in which state the task is.
+// waitFor waits until a task has ended. On a terminal it shows the task's state and how long it has waited.
 func (a *app) waitFor(ctx context.Context, client *pawl.Client, id string) (*pawltype.Task, error) {
 	const quiet, step = 500 * time.Millisecond, time.Second
 	if !text.IsTerminal(a.Err) {
@@ -321,7 +321,7 @@ func (a *app) waitFor(ctx context.Context, client *pawl.Client, id string) (*paw
 		task, err := client.Wait(ctx, id)
 		ended <- end{task, err}
 	}()
-	began, next := time.Now(), time.After(quiet) // nobody reads a line that goes at once
+	began, next := time.Now(), time.After(quiet) // a progress line that disappears immediately can't be read
 	for {
 		select {
 		case e := <-ended:
@@ -341,7 +341,7 @@ func (a *app) waitFor(ctx context.Context, client *pawl.Client, id string) (*paw
 	}
 }
 
-// printEnd waits for a task and writes its result: as it is for people, or the whole task for programs.
+// printEnd waits for a task and prints its result: verbatim for people, or the whole task for programs.
 func (a *app) printEnd(ctx context.Context, client *pawl.Client, id string) error {
 	task, err := a.waitFor(ctx, client, id)
 	if task == nil {

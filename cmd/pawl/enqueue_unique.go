@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// uniqueFlags say that the queue is to have one task of a key at a time.
+// uniqueFlags make a task unique: the queue holds one task of a key at a time.
 type uniqueFlags struct {
 	key, onConflict string
 	content         bool
@@ -23,14 +23,14 @@ func (u *uniqueFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&u.states, "unique-states", nil, "states in which it holds its key (default: all before the end, which are required)")
 }
 
-// read gives the option, if any was given.
+// read returns the option, and whether it was given.
 func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	keyed := u.flags.Changed("unique")
 	switch {
 	case keyed && u.content:
-		return pawltype.UniqueOpts{}, false, cli.Usage("--unique %q and --unique-content name two keys", u.key)
+		return pawltype.UniqueOpts{}, false, cli.Usage("--unique %q and --unique-content exclude each other", u.key)
 	case keyed && u.key == "":
-		return pawltype.UniqueOpts{}, false, cli.Usage("--unique is empty: --unique-content makes a key of type and payload")
+		return pawltype.UniqueOpts{}, false, cli.Usage("--unique is empty: use --unique-content for a key made of type and payload")
 	case !keyed && !u.content:
 		for _, name := range []string{"on-conflict", "unique-states"} {
 			if u.flags.Changed(name) {
@@ -53,8 +53,7 @@ func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	return out, err == nil, err
 }
 
-// uniqueText is a unique key in one line: who else is held off by it, and in which states if not only in those of tasks that
-// have not ended.
+// uniqueText returns a unique key in one line: how conflicts are resolved, which ended states hold the key too, and the task that it waits for.
 func uniqueText(t *pawltype.Task) string {
 	if t.Unique == nil {
 		return ""

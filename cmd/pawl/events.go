@@ -23,10 +23,10 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Follow events as they happen", Args: cli.NoArgs,
 		Long: `Follow what happens to tasks, queues, breakers, schedules and operations, until interrupted.
-A line "reset" says that events were missed: the server keeps them for some
-minutes, and loses them when leaders change.
+A line "reset" means that events were missed: the server keeps them for a few minutes, and loses
+them when a leader changes.
 
--o json prints an object on each line, with a cursor: --cursor continues after it.`,
+-o json prints one object per line, with a cursor: --cursor continues after it.`,
 		Example: "  pawl events --queue mail --kind task.dead,task.lease_lost\n  pawl events --kind 'queue.*' -o json",
 	}
 	flags := cmd.Flags()
@@ -76,7 +76,7 @@ func (a *app) printEvent(e *admin.Event) error {
 	return err
 }
 
-// eventLine is an event for a reader.
+// eventLine formats an event for people.
 func eventLine(e *admin.Event) string {
 	at := e.Time
 	if at.IsZero() {

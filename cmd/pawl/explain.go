@@ -18,7 +18,7 @@ func newTaskExplain(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain ID", Short: "Explain why a task is not running", Args: cobra.ExactArgs(1),
 		Long: `Explain why a task is not running, and what would change that: all reasons, the decisive one
-at the top. For a running task it names the worker, for one that has ended the outcome.`,
+first. For a running task it names the worker, and for a finished one the outcome.`,
 		Example: "  pawl task explain 0199f3c2-…\n  pawl task explain 0199f3c2-… -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -38,7 +38,7 @@ at the top. For a running task it names the worker, for one that has ended the o
 	return cmd
 }
 
-// writeRunners lists who uses up a limit.
+// writeRunners lists the tasks that use up a limit.
 func writeRunners(w io.Writer, running []admin.TaskHolder) {
 	if len(running) == 0 {
 		return
@@ -53,7 +53,7 @@ func writeRunners(w io.Writer, running []admin.TaskHolder) {
 func newQueueExplain(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain NAME", Short: "Explain what the ready tasks of a queue wait for", Args: cobra.ExactArgs(1),
-		Long: `Explain what the ready tasks of a queue wait for: how many for which reason, which keys are held most,
+		Long: `Explain what the ready tasks of a queue wait for: how many for each reason, which keys are held most,
 and which types no worker takes. A task that waits for several reasons is counted under each.`,
 		Example: "  pawl queue explain mail\n  pawl queue explain mail -o json",
 	}
@@ -104,7 +104,7 @@ func writeQueueExplanation(w io.Writer, e *admin.QueueExplanation) {
 	}
 }
 
-// share is a number, and how much of the whole that is.
+// share returns a number and its percentage of the whole.
 func share(n, of int64) string {
 	if of == 0 {
 		return strconv.FormatInt(n, 10)

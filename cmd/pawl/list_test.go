@@ -59,20 +59,20 @@ func newPage(method protoreflect.FullName) (protoreflect.Message, error) {
 	return m, nil
 }
 
-// listsOf gives the command lines of all lists that have pages.
+// listsOf returns the command lines of all lists with pages.
 func listsOf(cmd *cobra.Command) (lines []string) {
 	for _, sub := range cmd.Commands() {
 		lines = append(lines, listsOf(sub)...)
 	}
 	_, line, _ := strings.Cut(cmd.CommandPath(), " ")
-	if cmd.Flags().Lookup("limit") == nil || cmd.Flags().Lookup("cursor") == nil || line == "events" { // which go on for ever
+	if cmd.Flags().Lookup("limit") == nil || cmd.Flags().Lookup("cursor") == nil || line == "events" { // events go on forever
 		return lines
 	}
 	const id = " 0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 	return append(lines, line+map[string]string{"dlq ls": " --queue mail", "group members": id, "schedule history": " nightly"}[line])
 }
 
-// TestListsTellOfMore: each table says beside it how to go on, if there are more rows. Programs read that from the list itself.
+// TestListsTellOfMore: every table is followed by a hint on how to continue if there are more rows. Programs get the cursor in the list itself.
 func TestListsTellOfMore(t *testing.T) {
 	lists := listsOf(newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}))
 	if len(lists) < 16 {
@@ -84,7 +84,7 @@ func TestListsTellOfMore(t *testing.T) {
 	})
 	for _, list := range lists {
 		for _, c := range []struct{ cursor, format, want string }{
-			{"abc", "table", "there are more: --limit, or --cursor abc\n"},
+			{"abc", "table", "there are more: use --limit, or --cursor abc\n"},
 			{"", "table", ""},
 			{"abc", "json", ""},
 		} {
@@ -113,8 +113,8 @@ func TestListsNameMissingNodes(t *testing.T) {
 		}
 	})
 	for list, want := range map[string]string{
-		"type ls":   "node n2 did not answer, and what it has seen is not counted\nnode n3 did not answer, and what it has seen is not counted\n",
-		"worker ls": "node n2 gives no answer, and its workers are missing: away\nnode n3 gives no answer, and its workers are missing: away\n",
+		"type ls":   "node n2 does not answer, so what it has seen is not counted\nnode n3 does not answer, so what it has seen is not counted\n",
+		"worker ls": "node n2 does not answer, so its workers are missing: away\nnode n3 does not answer, so its workers are missing: away\n",
 	} {
 		var out, said bytes.Buffer
 		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)

@@ -1,8 +1,8 @@
-// Command pawl is the one binary of Pawl: "pawl serve" is the broker, "pawl work" runs any program as a handler, and the
-// other verbs are the operator's.
+// Command pawl is Pawl's only binary: "pawl serve" is the broker, "pawl work" runs any program as a handler, and the other commands are for
+// operators.
 //
-// It is thin: serve composes a node, and every other command uses the public SDK like any other program. This package is the
-// list of commands; what is more than one command's call lies in internal.
+// It is thin: serve composes a node, and every other command uses the public SDK like any other program. This package is the list of commands;
+// commands that take more than one call are in internal.
 package main
 
 import (
@@ -17,11 +17,11 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run runs one command line and returns the exit status.
+// run executes a command line and returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // the first signal asks, the second ends the process
+	context.AfterFunc(ctx, stop) // the first signal cancels ctx, the second ends the process
 	a := &app{&cli.App{In: stdin, Out: stdout, Err: stderr}}
 	root := newRoot(a)
 	root.SetArgs(args)

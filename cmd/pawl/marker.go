@@ -21,21 +21,21 @@ import (
 
 func newMarker(a *app) *cobra.Command {
 	return cli.Group("marker", "Mark deploys, incidents and notes on the charts",
-		`A marker is a moment or a span of time with a title. The charts of the web UI draw it, so that a change
-in a curve can be told from its cause. It belongs to a namespace, which keeps its newest 1,000 markers
-of the last 90 days.`,
+		`A marker is a titled point or span of time. The web UI draws it on its charts, so that you can see
+what caused a change. It belongs to a namespace, which keeps its newest 1,000 markers of the last 90
+days.`,
 		newMarkerAdd(a), newMarkerLs(a), newMarkerEnd(a), newMarkerRm(a))
 }
 
 var markerKinds = []string{string(admin.MarkerDeploy), string(admin.MarkerIncident), string(admin.MarkerNote)}
 
-// markerAbout adds the flags that say what a marker is about.
+// markerAbout adds the flags for the scope of a marker.
 func markerAbout(flags *pflag.FlagSet, m *admin.MarkerSpec) {
 	flags.StringVar(&m.Version, "version", "", "what was deployed, such as 1.4.2")
-	flags.StringVar(&m.URL, "url", "", "http or https address with more, such as the run of the pipeline")
+	flags.StringVar(&m.URL, "url", "", "http or https link to details, such as the pipeline run")
 	flags.StringSliceVar(&m.Queues, "queue", nil, "only these queues, where * stands for any characters; repeatable (default all)")
 	flags.StringSliceVar(&m.Types, "type", nil, "only these task types, where * stands for any characters; repeatable (default all)")
-	flags.StringVar(&m.RequestID, "request-id", "", "UUID of this call: a repeat with the same one sets no second marker")
+	flags.StringVar(&m.RequestID, "request-id", "", "UUID of this call: repeating it sets no second marker")
 }
 
 func newMarkerAdd(a *app) *cobra.Command {
@@ -44,7 +44,7 @@ func newMarkerAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add deploy|incident|note TITLE", Short: "Set a marker, and print its id", Args: cobra.ExactArgs(2),
 		Long: `Set a marker, and print its id. An incident without --ended is open until "pawl marker end" ends it.
-A token with the role produce is enough, so that a pipeline can mark its deploys.`,
+The role produce is enough, so that a pipeline can mark its deploys.`,
 		Example: `  pawl marker add deploy "web 1.4.2" --version 1.4.2 --url https://ci.example.com/runs/42
   id=$(pawl marker add incident "mail provider is down" --queue 'mail*')
   pawl marker add note "prices imported by hand" --at 2h`,
@@ -56,11 +56,11 @@ A token with the role produce is enough, so that a pipeline can mark its deploys
 		},
 	}
 	markerAbout(cmd.Flags(), &m)
-	cmd.Flags().StringVar(&at, "at", "", "when it was or began: RFC 3339, or an age such as 10m (default now)")
-	cmd.Flags().StringVar(&ended, "ended", "", "when it was over: RFC 3339, or an age such as 10m")
+	cmd.Flags().StringVar(&at, "at", "", "when it happened or began: RFC 3339, or an age such as 10m (default now)")
+	cmd.Flags().StringVar(&ended, "ended", "", "when it ended: RFC 3339, or an age such as 10m")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		if m.Kind, m.Title = admin.MarkerKind(args[0]), args[1]; !slices.Contains(markerKinds, args[0]) {
-			return cli.Usage("%q is no kind of marker: %s", args[0], strings.Join(markerKinds, ", "))
+			return cli.Usage("%q is not a kind of marker: want %s", args[0], strings.Join(markerKinds, ", "))
 		}
 		now := time.Now()
 		if m.At, err = cli.ReadMoment("--at", at, now); err != nil {
@@ -86,8 +86,8 @@ func newMarkerLs(a *app) *cobra.Command {
 	list.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&kind, "kind", "", "only this kind: deploy, incident or note")
-	flags.StringVar(&f.Queue, "queue", "", "only markers that are about this queue")
-	flags.StringVar(&f.Type, "type", "", "only markers that are about this task type")
+	flags.StringVar(&f.Queue, "queue", "", "only markers for this queue")
+	flags.StringVar(&f.Type, "type", "", "only markers for this task type")
 	flags.StringVar(&since, "since", "", "since this time: RFC 3339, or an age such as 7d")
 	flags.StringVar(&until, "until", "", "before this time: RFC 3339, or an age such as 2h")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) (err error) {
@@ -119,7 +119,7 @@ func writeMarkers(w io.Writer, markers []*admin.Marker) {
 	text.Columns(w, "AT|ENDED|KIND|TITLE|VERSION|ABOUT|BY|ID", rows)
 }
 
-// markerScope says what a marker is about.
+// markerScope describes the scope of a marker.
 func markerScope(m *admin.Marker) string {
 	about := patternWords(m.Queues)
 	if len(m.Types) > 0 {
@@ -130,10 +130,10 @@ func markerScope(m *admin.Marker) string {
 
 func newMarkerEnd(a *app) *cobra.Command {
 	var at string
-	cmd := &cobra.Command{Use: "end MARKER", Short: "End an incident, or whatever else lasts", Args: cobra.ExactArgs(1),
-		Long:    "End a marker. One that has an end keeps it, unless --at gives another.",
+	cmd := &cobra.Command{Use: "end MARKER", Short: "End an incident or another open marker", Args: cobra.ExactArgs(1),
+		Long:    "End a marker. If it has ended already, its end changes only with --at.",
 		Example: "  pawl marker end 0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77\n  pawl marker end 0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77 --at 10m"}
-	cmd.Flags().StringVar(&at, "at", "", "when it was over: RFC 3339, or an age such as 10m (default now)")
+	cmd.Flags().StringVar(&at, "at", "", "when it ended: RFC 3339, or an age such as 10m (default now)")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		end, err := cli.ReadMoment("--at", at, time.Now())
 		if err != nil {

@@ -19,15 +19,15 @@ import (
 
 func newNamespace(a *app) *cobra.Command {
 	return cli.Group("ns", "Manage namespaces and their quotas",
-		`A namespace has queues, schedules and tasks of its own, and sees nothing of another. A token is good
-for one of them or for all; with one of the latter, --namespace chooses.`,
+		`A namespace has its own queues, schedules and tasks, isolated from those of other namespaces. A token is
+valid in one namespace or in all; in the latter case --namespace selects one.`,
 		newNamespaceLs(a), newNamespaceShow(a), newNamespaceAdd(a), newNamespaceSet(a), newNamespaceRm(a))
 }
 
 func newNamespaceLs(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List the namespaces that you may use", Args: cobra.MaximumNArgs(1),
-		Long:    "List the namespaces that you may go to: all, or those whose names fit a pattern, in which each * stands\nfor any characters.",
+		Long:    "List the namespaces that you may use: all, or those whose names match a pattern, in which * stands for\nany characters.",
 		Example: "  pawl ns ls\n  pawl ns ls 'team-*'"}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
@@ -51,7 +51,7 @@ func writeNamespaces(w io.Writer, all []*admin.Namespace) {
 	text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
 }
 
-// usageOf is what a namespace uses; below 0: not known.
+// usageOf returns a namespace's usage; values below 0 are unknown.
 func usageOf(n *admin.Namespace) admin.NamespaceUsage {
 	if n.Usage == nil {
 		return admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
@@ -59,7 +59,7 @@ func usageOf(n *admin.Namespace) admin.NamespaceUsage {
 	return *n.Usage
 }
 
-// ofQuota shows what is used, below 0 for not known, of a quota, 0 for none.
+// ofQuota formats usage and quota. Usage below 0 is unknown; a quota of 0 is none.
 func ofQuota(used, most int64, text func(int64) string) string {
 	out := "?"
 	if used >= 0 {
@@ -72,7 +72,7 @@ func ofQuota(used, most int64, text func(int64) string) string {
 }
 
 func newNamespaceShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and what it uses", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and usage", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		n, err := a.Admin(client).Namespaces().Get(cmd.Context(), args[0])
 		if err != nil {
@@ -99,7 +99,7 @@ func printNamespace(w io.Writer, n *admin.Namespace) {
 		"payload bytes", rate(q.MaxBytesPerSecond, humanize.Bytes))
 }
 
-// quotaFlags are the flags that give quotas.
+// quotaFlags are the flags that set quotas.
 type quotaFlags struct {
 	backlog, running, queues, schedules, requests int64
 	backlogBytes, bytes                           cli.SizeValue
@@ -116,7 +116,7 @@ func (q *quotaFlags) add(cmd *cobra.Command) {
 	f.Var(&q.bytes, "max-bytes", "payload bytes per second on each node, such as 10MiB; 0: no limit")
 }
 
-// change is what was given.
+// change returns the quotas that were given, and whether any was.
 func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool) {
 	for _, f := range []struct {
 		name string
@@ -135,7 +135,7 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 func newNamespaceAdd(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "add NAME", Short: "Create a namespace", Args: cobra.ExactArgs(1),
-		Long:    "Make a namespace. Quotas that are not given are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; of the others there is no limit.",
+		Long:    "Create a namespace. The default quotas are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; the others are unlimited.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
 	quotas.add(cmd)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -149,13 +149,13 @@ func newNamespaceAdd(a *app) *cobra.Command {
 func newNamespaceSet(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change the quotas of a namespace", Args: cobra.ExactArgs(1),
-		Long:    "Change the quotas of a namespace; those that are not given stay as they are. What is there stays, also if it is more.",
+		Long:    "Change the quotas of a namespace; those not given are unchanged. Existing tasks, queues and schedules stay even if they exceed a quota.",
 		Example: "  pawl ns set team-a --max-backlog 200000\n  pawl ns set team-a --max-running 0"}
 	quotas.add(cmd)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, given := quotas.change(cmd)
 		if !given {
-			return cli.Usage("which quota is to change?")
+			return cli.Usage("give the quotas to change")
 		}
 		n, behind, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
@@ -169,7 +169,7 @@ func newNamespaceSet(a *app) *cobra.Command {
 
 func newNamespaceRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove an empty namespace", Args: cobra.ExactArgs(1),
-		Long:    "Remove a namespace without queues, schedules and tokens. What is kept of its ended tasks goes with it.",
+		Long:    "Remove a namespace that has no queues, schedules or tokens. Its ended tasks are removed with it.",
 		Example: "  pawl ns rm team-a"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		behind, err := a.Admin(client).Namespaces().Delete(cmd.Context(), args[0])
@@ -178,7 +178,7 @@ func newNamespaceRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// namespaceDone says what was done to a namespace.
+// namespaceDone prints what was done to a namespace.
 func (a *app) namespaceDone(name, done string, behind []string, err error) error {
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// operateFlags belong to every command that starts an operation.
+// operateFlags are the flags of every command that starts an operation.
 type operateFlags struct {
 	cli.BulkFlags
 	detach      bool
@@ -29,19 +29,19 @@ type operateFlags struct {
 
 func (o *operateFlags) add(flags *pflag.FlagSet) {
 	o.BulkFlags.Add(flags)
-	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
-	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a time: "+cli.RateForms+" (default: as fast as goes without holding up others)")
+	flags.BoolVar(&o.detach, "detach", false, `don't wait: print the operation's id, for "pawl operation"`)
+	flags.StringVar(&o.rate, "rate", "", "maximum rate: "+cli.RateForms+" (default: as fast as possible without delaying other work)")
 	cli.PositiveVar(flags, &o.max, "max", 0, "change at most this many tasks (default: all that match)")
-	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after this many tasks, to see what becomes of them")
+	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after this many tasks, so that you can check their outcome")
 	flags.StringVar(&o.reason, "reason", "", "reason, for the audit log")
 }
 
-// given says whether any flag is set that is for operations only.
+// given reports whether any flag that is only for operations is set.
 func (o *operateFlags) given() bool {
 	return o.detach || o.rate != "" || o.max != 0 || o.canary != 0
 }
 
-// fill adds to an operation what the flags say.
+// fill sets an operation's fields from the flags.
 func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
 	if o.rate != "" {
@@ -50,7 +50,8 @@ func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	return err
 }
 
-// operate counts, shows some and asks, starts an operation and waits until it rests. Done is what it does with a task.
+// operate previews an operation, asks for confirmation, starts it and waits until it is no longer running. done names what it does to a task, as a
+// participle.
 func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.OperationSpec, flags *operateFlags, done string) error {
 	if err := flags.fill(&o); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	return a.follow(ctx, client, started, done)
 }
 
-// printPreview writes what an operation would be for.
+// printPreview prints what an operation would apply to.
 func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPreview, dryRun bool, done string) error {
 	shown := struct {
 		cli.CountView
@@ -107,7 +108,7 @@ func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPrev
 	})
 }
 
-// showSample shows to a person some of the tasks that an operation is for.
+// showSample shows the user at a terminal some of the tasks that an operation applies to.
 func (a *app) showSample(p *admin.OperationPreview, matched int64) {
 	if !text.IsTerminal(a.In) {
 		return
@@ -129,18 +130,18 @@ func writeSample(w io.Writer, tasks []*pawltype.Task) {
 	}
 }
 
-// follow shows how far an operation is until it rests. Interrupted, it leaves the operation running.
+// follow shows an operation's progress until it is no longer running. If interrupted, the operation goes on.
 func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) error {
 	bar := a.Progress(done, int(max(o.Counts.Total, 1)))
 	last, err := a.Admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.Tell(int(now.Counts.Matched), now.WaitsFor) })
 	bar.Done()
 	if err != nil {
-		return fmt.Errorf("%w; the operation goes on: see pawl operation show %s", err, o.ID)
+		return fmt.Errorf("%w; the operation continues: see pawl operation show %s", err, o.ID)
 	}
 	return a.printOutcome(last, done)
 }
 
-// printOutcome writes what an operation has done. If it did not come to its end that is an error.
+// printOutcome prints what an operation has done. It returns an error if the operation did not complete.
 func (a *app) printOutcome(o *admin.Operation, done string) error {
 	shown := struct {
 		cli.CountView
@@ -156,7 +157,7 @@ func (a *app) printOutcome(o *admin.Operation, done string) error {
 	return err
 }
 
-// writeRest writes what became of the tasks that were not done.
+// writeRest prints the outcomes of the tasks that were not changed.
 func writeRest(w io.Writer, c *admin.OperationCounts) {
 	for _, reason := range slices.Sorted(maps.Keys(c.Skipped)) {
 		fmt.Fprintf(w, "%s skipped: %s\n", text.Count(c.Skipped[reason], "task"), reason)

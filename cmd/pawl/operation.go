@@ -21,12 +21,12 @@ import (
 
 func newOperation(a *app) *cobra.Command {
 	return cli.Group("operation", "List and control operations on many tasks",
-		`Operations do one thing with many tasks, in the background: "pawl dlq replay", "pawl task cancel"
-and others start them, with a filter. They go on where they were when a server dies.`,
+		`An operation applies one action to many tasks in the background. "pawl dlq replay", "pawl task cancel"
+and others start one when given a filter. Operations survive the failure of a server.`,
 		newOperationLs(a), newOperationShow(a), newOperationWait(a),
-		newOperationSteer(a, "pause", "Let an operation rest", admin.Operations.Pause),
-		newOperationSteer(a, "resume", "Let an operation go on where it was", admin.Operations.Resume),
-		newOperationSteer(a, "abort", "End an operation; what is done stays done", admin.Operations.Abort))
+		newOperationSteer(a, "pause", "Pause an operation", admin.Operations.Pause),
+		newOperationSteer(a, "resume", "Resume a paused operation", admin.Operations.Resume),
+		newOperationSteer(a, "abort", "Abort an operation; tasks already changed stay changed", admin.Operations.Abort))
 }
 
 func newOperationLs(a *app) *cobra.Command {
@@ -67,7 +67,7 @@ func newOperationShow(a *app) *cobra.Command {
 
 func newOperationWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait until an operation has ended or is paused", Args: cobra.ExactArgs(1),
-		Long:    "Wait until an operation has ended or is paused, and show how far it is. The exit status is 0 if it is done.",
+		Long:    "Wait until an operation has ended or is paused, and show its progress. The exit status is 0 if it is done.",
 		Example: "  pawl operation wait 0199f3c2-…"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		o, err := a.Admin(client).Operations().Get(cmd.Context(), args[0])
@@ -107,7 +107,7 @@ func (a *app) printOperation(o *admin.Operation) error {
 	})
 }
 
-// what an operation does: "move to slow".
+// what describes an operation: "move to slow".
 func what(o *admin.Operation) string {
 	words := string(o.Action)
 	switch {
@@ -125,7 +125,7 @@ func what(o *admin.Operation) string {
 	return words
 }
 
-// becameWords is how the tasks stand that an operation has changed: "3 succeeded, 1 dead", in the order of a task's life.
+// becameWords counts the current states of the tasks that an operation has changed: "3 succeeded, 1 dead", in the order of a task's life.
 func becameWords(b *admin.StateCounts) string {
 	if b == nil {
 		return ""
@@ -142,7 +142,7 @@ func becameWords(b *admin.StateCounts) string {
 	return strings.Join(words, ", ")
 }
 
-// lifeOrder are the states of tasks from the beginning to the ends.
+// lifeOrder lists the states in the order of a task's life.
 var lifeOrder = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned,
 	pawltype.StateDiscarded, pawltype.StateCancelled}
 
@@ -153,7 +153,7 @@ func operationState(o *admin.Operation) string {
 	return string(o.State)
 }
 
-// far is how far an operation is: "17 of 450", "17 of at least 450".
+// far returns an operation's progress: "17 of 450", "17 of at least 450".
 func far(o *admin.Operation) string {
 	of := " of "
 	if o.Counts.TotalIsLowerBound {

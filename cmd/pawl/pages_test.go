@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
-// pageCommand finds the commands that pages of the UI tell newcomers to type.
+// pageCommand finds the commands that the UI shows to newcomers.
 var pageCommand = regexp.MustCompile(`"Text" "(pawl (?:[^"\\]|\\.)*)"|<code>(pawl [^<]*)</code>`)
 
-// TestPagesTellCommandsThatExist parses what the pages of the UI say as this program would.
+// TestPagesTellCommandsThatExist: every command that the UI shows is one that this program accepts.
 func TestPagesTellCommandsThatExist(t *testing.T) {
 	files, err := filepath.Glob("../../internal/ui/templates/*.html")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestPagesTellCommandsThatExist(t *testing.T) {
 	}
 }
 
-// wordsOf splits a line as a shell does, as far as quotes go.
+// wordsOf splits a line as a shell would, as far as quotes are concerned.
 func wordsOf(line string) (words []string) {
 	for _, part := range regexp.MustCompile(`'[^']*'|[^\s']+`).FindAllString(line, -1) {
 		words = append(words, strings.Trim(part, "'"))

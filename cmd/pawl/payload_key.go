@@ -13,12 +13,12 @@ import (
 
 func newPayloadKey(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "payload-key ID", Short: "Print a new payload key", Args: cobra.ExactArgs(1),
-		Long: `Print a new key for payloads, as a line for the file of --payload-keys: its id, which is public,
-and its secret. The first key of the file encrypts, all decrypt. So append a new key to the
-files of all workers first, and move it to the top when all have it. Lines that begin with # are comments.
+		Long: `Print a new payload key, as a line for the file of --payload-keys: its id, which is public, and its
+secret. The first key in the file encrypts, and all of them decrypt. To rotate keys, append the new key to the
+files of all workers first, and move it to the top once all have it. Lines that begin with # are comments.
 
-Programs use the same keys with DialOptions.Keyring. Without a key one sees that a payload is encrypted, and with
-which key. Keep a copy: what was encrypted with a lost key is lost.`,
+Programs use the same keys with DialOptions.Keyring. Without the key, one can only see that a payload is
+encrypted, and with which key. Keep a copy: payloads encrypted with a lost key are lost.`,
 		Example: `  (umask 077 && pawl payload-key 2026-11 > payload.keys)
   pawl enqueue mail.welcome '{"to":"a@b"}' --payload-keys payload.keys
   pawl work --type mail.welcome --exec ./send-mail.sh --payload-keys payload.keys`}

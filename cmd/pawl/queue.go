@@ -21,11 +21,11 @@ import (
 )
 
 func newQueue(a *app) *cobra.Command {
-	return cli.Group("queue", "List and control queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
+	return cli.Group("queue", "List and control queues", "List and control queues. A queue is created by its first task, or by \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
-		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
+		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and running ones continue.",
 			admin.Queues.PauseSubset),
-		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",
+		newQueueVerb(a, "resume", "Resume a paused queue", "Resume a paused queue: its tasks can be claimed again.",
 			admin.Queues.ResumeSubset),
 		newQueueCloseBreaker(a), newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
@@ -36,15 +36,15 @@ func newQueueLs(a *app) *cobra.Command {
 	var having string
 	cmd := &cobra.Command{
 		Use: "ls [PATTERN]", Short: "List queues and their depths", Args: cobra.MaximumNArgs(1),
-		Long: `List queues with their depths. In a pattern each * stands for any characters; quote it, or the
-shell expands it.`,
+		Long: `List queues with their depths. In a pattern, * stands for any characters; quote it, or the shell
+expands it.`,
 		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
 	list.Add(cmd)
 	flags := cmd.Flags()
 	cli.PeriodVar(flags, &filter.Series, "series", 0, "also chart successes and failures over this long: 2m, 5m, 1h or 24h")
 	flags.StringVar(&having, "having", "", "only queues with `what`: dead, poisoned, paused or no_worker (ready tasks, but no worker)")
-	flags.BoolVar(&filter.Most, "most", false, "sort by count, largest first: of what --having names, or of unfinished tasks; one page")
+	flags.BoolVar(&filter.Most, "most", false, "sort by the count of --having, or else of unfinished tasks, largest first; one page")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		filter.Having = admin.QueueTrait(having)
 		filter.Pattern = cli.PatternArg(args)
@@ -81,7 +81,7 @@ func writeQueues(w io.Writer, queues []*admin.Queue) {
 	text.Columns(w, head, rows)
 }
 
-// workersText is how many workers take tasks of a queue, if that is told.
+// workersText returns how many workers take tasks from a queue, if that is known.
 func workersText(q *admin.Queue) string {
 	if q.Workers == nil {
 		return ""
@@ -89,14 +89,14 @@ func workersText(q *admin.Queue) string {
 	return strconv.Itoa(*q.Workers)
 }
 
-// sparklines draws how many tasks succeeded in each step, and how often one went wrong: an attempt failed, or poison was found. Both have
-// one scale. "-": none did in the whole time.
+// sparklines draws how many tasks succeeded in each step, and how many attempts failed or were found to be poisonous, on a common scale. "-" means
+// none in the whole window.
 func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	if s == nil {
 		return "", ""
 	}
 	badly := slices.Clone(s.Failed)
-	for i := range min(len(badly), len(s.Poisoned)) { // such an attempt is not among those that failed
+	for i := range min(len(badly), len(s.Poisoned)) { // Failed does not include them
 		badly[i] += s.Poisoned[i]
 	}
 	well := humanize.Series(s.Succeeded)
@@ -108,7 +108,7 @@ func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	return sparkline(well, most), sparkline(badly, most)
 }
 
-// sparkline draws a bar for each number; none is low, not blank, and a few among many are higher than none.
+// sparkline draws a bar for each number: 0 is a low bar, not a blank, and any other number is higher.
 func sparkline(numbers []int64, most int64) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	line, some := make([]rune, len(numbers)), false
@@ -210,7 +210,7 @@ func newQueuePurge(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "purge QUEUE", Short: "Discard the waiting tasks of a queue", Args: cobra.ExactArgs(1),
-		Long:    "Discard the tasks that wait in a queue. They end as discarded and are kept as such; running tasks go on.",
+		Long:    "Discard the waiting tasks of a queue. They end as discarded, and are kept for the usual time; running tasks continue.",
 		Example: "  pawl queue purge mail --dry-run\n  pawl queue purge mail --yes --reason 'sent twice'",
 	}
 	bulk.Add(cmd.Flags())
@@ -253,7 +253,7 @@ func newQueueRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// queuesWith names the queues that have dead letters, or poisoned tasks: the one that was asked for, or all.
+// queuesWith names the queues that have dead letters, or poisoned tasks: the requested one, or all.
 func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) ([]string, error) {
 	if only != "" {
 		return []string{only}, nil

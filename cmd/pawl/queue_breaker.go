@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 )
 
-// breakerFlags are the rule of a queue's circuit breakers, or of that of one type.
+// breakerFlags are the rule of a queue's circuit breakers, or of the breaker of one type.
 type breakerFlags struct {
 	mode    string
 	rule    admin.Breaker
@@ -31,30 +31,30 @@ func (b *breakerFlags) add(flags *pflag.FlagSet) {
 	cli.PeriodVar(flags, &b.rule.Window, "breaker-window", 0, "window in which attempts are counted (default 1m)")
 	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window below which the breaker stays closed (default 20)")
 	cli.PeriodVar(flags, &b.rule.Hold, "breaker-hold", 0, "how long it stays open before a probe (default 30s)")
-	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "longest time it stays open when probes keep failing (default 10m)")
+	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "maximum time it stays open when probes keep failing (default 10m)")
 	cli.PositiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "successful probes in a row that close it (default 3)")
 	flags.StringVar(&b.forType, "for-type", "", "apply the breaker settings to this `type`")
 }
 
-// breakerNumbers are the flags that name a part of the rule.
+// breakerNumbers are the flags that set a field of the rule.
 var breakerNumbers = []string{"breaker-failure-rate", "breaker-window", "breaker-min-attempts", "breaker-hold", "breaker-max-hold",
 	"breaker-probes"}
 
-// over puts the rule that was given in place of what the queue has.
+// over applies the given flags to a queue's settings.
 func (b *breakerFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	numbers, ofType := slices.ContainsFunc(breakerNumbers, flags.Changed), flags.Changed("for-type")
 	switch {
 	case !numbers && !flags.Changed("breaker") && ofType:
-		return q, cli.Usage("--for-type %s: say what of its breaker is to change", b.forType)
+		return q, cli.Usage("--for-type %s: give a breaker setting to change", b.forType)
 	case !numbers && !flags.Changed("breaker"):
 		return q, nil
 	case flags.Changed("breaker") && b.mode != "on" && b.mode != "off" && (b.mode != "inherit" || !ofType):
 		return q, cli.Usage("--breaker %q is neither on nor off, nor inherit with --for-type", b.mode)
 	case numbers && (b.mode == "off" || b.mode == "inherit"):
-		return q, cli.Usage("--breaker %s is given beside a rule", b.mode)
+		return q, cli.Usage("--breaker %s and a rule exclude each other", b.mode)
 	}
 	rule, own := q.Breakers[b.forType]
-	if !own && q.Breaker != nil { // what it has until now
+	if !own && q.Breaker != nil { // the rule that applies so far
 		rule = *q.Breaker
 	}
 	rule, err := b.named(flags, rule)
@@ -81,11 +81,11 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.
 	return q, nil
 }
 
-// named is a rule with what was named in place of what it has. 0 would be taken for what is not said.
+// named applies the given flags to a rule. It rejects 0, which the server would take as unset.
 func (b *breakerFlags) named(flags *pflag.FlagSet, rule admin.Breaker) (admin.Breaker, error) {
 	rule.Off = false
 	if flags.Changed("breaker-hold") && rule.MaxHold < b.rule.Hold {
-		rule.MaxHold = 0 // its default, which is no less
+		rule.MaxHold = 0 // the default, which is never less
 	}
 	for _, f := range []struct {
 		name     string
@@ -126,7 +126,7 @@ func breakerText(b *admin.Breaker) string {
 		text.Period(b.Window), text.Period(b.Hold), text.Period(b.MaxHold), text.Count(int64(b.Probes), "probe"))
 }
 
-// writeBreakers lists the rules of single types, and the breakers that are open.
+// writeBreakers lists the rules of single types and the open breakers.
 func writeBreakers(w io.Writer, q *admin.Queue, now time.Time) {
 	if len(q.Settings.Breakers) > 0 {
 		fmt.Fprintln(w)
@@ -160,7 +160,7 @@ func newQueueCloseBreaker(a *app) *cobra.Command {
 	var typ, reason string
 	cmd := &cobra.Command{
 		Use: "close-breaker QUEUE", Short: "Close the circuit breakers of a queue", Args: cobra.ExactArgs(1),
-		Long: `Close the circuit breaker of a type, or all breakers of a queue: the tasks run again, and counting starts anew.
+		Long: `Close the circuit breaker of a type, or all breakers of a queue: the tasks run again, and counting restarts.
 No command opens a breaker: pause the type instead.`,
 		Example: "  pawl queue close-breaker mail --type welcome --reason 'provider is back'",
 	}

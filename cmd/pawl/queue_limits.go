@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 )
 
-// limitFlags are the limits of a queue, of each key in it, or of one.
+// limitFlags are the limits of a queue, of each of its keys, or of a single key.
 type limitFlags struct {
 	forKey     string
 	forEachKey bool
@@ -29,25 +29,25 @@ type limitFlags struct {
 }
 
 func (l *limitFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&l.running, "max-running", 0, "tasks that may run at the same time; 0 for no limit")
-	flags.StringVar(&l.rate, "rate", "", "tasks that start in a time: "+cli.RateForms+"; none for no limit")
-	cli.PositiveVar(flags, &l.burst, "burst", 0, "burst: tasks that may start at once after a pause (default: as many as in a period)")
+	flags.IntVar(&l.running, "max-running", 0, "maximum number of running tasks; 0 for no limit")
+	flags.StringVar(&l.rate, "rate", "", "maximum rate at which tasks start: "+cli.RateForms+"; none for no limit")
+	cli.PositiveVar(flags, &l.burst, "burst", 0, "number of tasks that may start together after an idle time (default: as many as in one period)")
 	cli.PositiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share relative to other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
 	flags.StringVar(&l.forKey, "for-key", "", "set the limits of this `key`")
 	flags.BoolVar(&l.forEachKey, "for-each-key", false, "set the limits of each key that has none of its own")
 }
 
-// over puts the limits that were given in place of what the queue has.
+// over applies the given limits to a queue's settings.
 func (l *limitFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	named := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight") || l.none
 	switch {
 	case flags.Changed("for-key") && l.forEachKey:
-		return q, cli.Usage("--for-key and --for-each-key: only one of them is allowed")
+		return q, cli.Usage("--for-key and --for-each-key exclude each other")
 	case (flags.Changed("for-key") || l.forEachKey) && !named:
-		return q, cli.Usage("name a limit: --max-running, --rate, --weight or --no-limits")
+		return q, cli.Usage("give a limit: --max-running, --rate, --weight or --no-limits")
 	case flags.Changed("weight") && !flags.Changed("for-key"):
-		return q, cli.Usage("--weight is that of one key: name it with --for-key")
+		return q, cli.Usage("--weight is for a single key: give it with --for-key")
 	case flags.Changed("for-key"):
 		q.Keys = maps.Clone(q.Keys)
 		if l.none {
@@ -55,7 +55,7 @@ func (l *limitFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.Qu
 			return q, nil
 		}
 		rules, had := q.Keys[l.forKey]
-		if !had { // what it has until now
+		if !had { // the limits that apply so far
 			rules.QueueLimits = q.PerKey
 		}
 		var err error
@@ -96,7 +96,7 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was admin.QueueLimits) (admin.
 	}
 	if flags.Changed("burst") {
 		if was.Rate == (admin.RateLimit{}) {
-			return was, cli.Usage("--burst %d: there is no --rate", l.burst)
+			return was, cli.Usage("--burst %d needs a --rate", l.burst)
 		}
 		was.Rate.Burst = l.burst
 	}
@@ -117,7 +117,7 @@ func limitsText(l admin.QueueLimits) string {
 	return strings.Join(parts, "; ")
 }
 
-// writeRules lists the rules of single keys, and what is paused alone.
+// writeRules lists the rules of single keys and the paused parts.
 func writeRules(w io.Writer, q *admin.Queue, now time.Time) {
 	if len(q.Settings.Keys) > 0 {
 		fmt.Fprintln(w)

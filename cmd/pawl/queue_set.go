@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// settingsFlags are the settings of a queue.
+// settingsFlags are a queue's settings.
 type settingsFlags struct {
 	order          string
 	keyOrder       string
@@ -33,7 +33,7 @@ type settingsFlags struct {
 
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.order, "order", "", "order of priorities: strict, or weights of high, normal and low such as 70,20,10")
-	flags.StringVar(&s.keyOrder, "key-order", "", "strict: tasks of one key run one after the other, in the order of their enqueuing; or none (default none)")
+	flags.StringVar(&s.keyOrder, "key-order", "", "strict: tasks of a key run one at a time, in the order they were enqueued; or none (default none)")
 	s.retry.add(flags)
 	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures after which a task is a dead letter (default 5)")
 	cli.PeriodVar(flags, &s.lease, "lease", 0, "lease of a claim (default 30s)")
@@ -44,13 +44,13 @@ func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	cli.PeriodVar(flags, &s.keep.Dead, "keep-dead", 0, "how long dead letters are kept (default 14d)")
 	cli.PeriodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "how long poisoned tasks are kept (default 14d)")
 	cli.PeriodVar(flags, &s.maxWait, "max-wait", 0, "how long a task may be ready before the queue needs attention (default 5m)")
-	flags.Int64Var(&s.maxLength, "max-length", 0, "most tasks that may wait; 0 for no limit")
+	flags.Int64Var(&s.maxLength, "max-length", 0, "maximum number of waiting tasks; 0 for no limit")
 	s.limits.add(flags)
 	s.breaker.add(flags)
 	flags.BoolVar(&s.defaults, "defaults", false, "start from the defaults instead of the queue's settings")
 }
 
-// over puts what was given in place of what the queue has.
+// over applies the given flags to a queue's settings.
 func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	if flags.Changed("order") {
 		w, err := readOrder(s.order)
@@ -76,7 +76,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin
 	for _, f := range []struct {
 		name     string
 		from, to *time.Duration
-		none     bool // 0 is a value of its own
+		none     bool // 0 is a valid value
 	}{
 		{"lease", &s.lease, &q.Lease, false},
 		{"timeout", &s.timeout, &q.Timeout, true},
@@ -107,7 +107,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin
 	return s.breaker.over(flags, q)
 }
 
-// readOrder reads "strict" as nil, and three weights otherwise.
+// readOrder parses "strict" as nil, and three weights otherwise.
 func readOrder(s string) (*admin.PriorityWeights, error) {
 	if s == "strict" {
 		return nil, nil
@@ -131,7 +131,7 @@ func newQueueSet(a *app) *cobra.Command {
 	var settings settingsFlags
 	cmd := &cobra.Command{
 		Use: "set QUEUE", Short: "Change the settings of a queue", Args: cobra.ExactArgs(1),
-		Long: `Change the settings of a queue, creating it if necessary. Settings that you don't name keep their values; with
+		Long: `Change the settings of a queue, creating it if necessary. Settings that you don't give keep their values; with
 --defaults they return to their defaults.`,
 		Example: `  pawl queue set mail --max-attempts 10 --retry-initial 5s --keep-dead 30d
   pawl queue set mail --order 70,20,10 --max-length 100000
@@ -146,7 +146,7 @@ func newQueueSet(a *app) *cobra.Command {
 	settings.add(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if !anyLocal(cmd) {
-			return cli.Usage("name a setting to change")
+			return cli.Usage("give a setting to change")
 		}
 		if _, err := settings.over(cmd.Flags(), admin.QueueSettings{}); err != nil {
 			return err
@@ -160,7 +160,7 @@ func newQueueSet(a *app) *cobra.Command {
 	return cmd
 }
 
-// put changes the settings that were read, so that a change made by somebody else meanwhile is not lost.
+// put changes the settings on the condition that they are still those that were read, so that no concurrent change is lost.
 func (s *settingsFlags) put(ctx context.Context, flags *pflag.FlagSet, operator admin.Client, name string) (*admin.Queue, error) {
 	old, err := operator.Queues().Get(ctx, name)
 	if errors.Is(err, pawltype.ErrNotFound) {
@@ -184,7 +184,7 @@ func (s *settingsFlags) put(ctx context.Context, flags *pflag.FlagSet, operator 
 	return operator.Queues().PutIfVersion(ctx, name, old.Version, settings)
 }
 
-// anyLocal reports whether a flag of the command itself was given.
+// anyLocal reports whether any of the command's own flags was given.
 func anyLocal(cmd *cobra.Command) bool {
 	given := false
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { given = given || f.Changed })

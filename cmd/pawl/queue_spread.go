@@ -19,17 +19,17 @@ func newQueueSpread(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "spread QUEUE", Short: "Spread a queue over several shards, or move it", Args: cobra.ExactArgs(1),
-		Long: `Spread a queue over several shards, or move it to others. A queue that needs more than one shard can carry
-is divided by the keys of its tasks, into 64 slots, the same number for each shard. New tasks go to their new shards
-when this returns; waiting tasks stay where they are until they have run.
+		Long: `Spread a queue over several shards, or move it to others. Use this for a queue that needs more than one shard can
+handle: it is divided by its tasks' keys into 64 slots, the same number for each shard. When the command returns, new
+tasks go to their new shards; waiting tasks stay where they are until they have run.
 
-A spread queue keeps its promises within a slot: for tasks of one key, and repeats of one idempotency key or request.
-Order, priorities, weights and the maximum length apply to each part. "pawl cluster add-shards" adds shards.
+A spread queue keeps its guarantees within a slot: for tasks of one key, and for repeats of one idempotency key or
+request. Order, priorities, weights and the maximum length apply to each part. "pawl cluster add-shards" adds shards.
 
-With --own these shards hold no other queue, and get no new one, until the queue is spread without it.`,
-		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down the others'",
+With --own these shards hold no other queues, and get no new ones, until the queue is spread without --own.`,
+		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",
 	}
-	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: first those that have the queue, then those with the fewest slots of other queues")
+	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "shard numbers, separated by commas")
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
@@ -64,7 +64,7 @@ func writeParts(w io.Writer, q *admin.Queue) {
 	text.Columns(w, "SHARD|SLOTS|READY|SCHEDULED|RETRYING|CLAIMED|DEAD|NOTE", rows)
 }
 
-// partsText lists the shards of a queue that was shared out.
+// partsText lists the shards over which a queue is spread.
 func partsText(q *admin.Queue) string {
 	if len(q.Parts) < 2 {
 		return ""

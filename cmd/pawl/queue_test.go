@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// What failed, was poison, or was cancelled is not drawn as success.
+// Failed, poisoned and cancelled tasks are not drawn as succeeded.
 func TestSparklines(t *testing.T) {
 	none := []int64{0, 0, 0}
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// startReceiver takes the notices of webhooks.
+// startReceiver receives webhook deliveries.
 func startReceiver(ts *testscript.TestScript, _ bool, _ []string) {
 	file, err := os.Create(ts.MkAbs("notices"))
 	ts.Check(err)

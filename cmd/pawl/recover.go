@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// recoveryView is what a recovery tells.
+// recoveryView is the output of "pawl recover".
 type recoveryView struct {
 	Node    string               `json:"node"`
 	Cluster string               `json:"cluster_id"`
@@ -32,19 +32,19 @@ func newRecover(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "recover --data DIR", Short: "Continue with one node after the majority is lost", Args: cli.NoArgs,
-		Long: `Turn the data directory of a stopped node into a cluster of its own, when so many
-of the other nodes are lost that no majority will come back. What only the lost nodes had is
-gone. Claims that workers hold become void; their tasks run again when their leases end.
+		Long: `Turn the data directory of a stopped node into a new cluster, for when so many nodes are lost that
+no majority will come back. Data that only the lost nodes had is gone. Workers' claims become
+invalid; their tasks run again when their leases end.
 
-Stop all nodes first. Compare the survivors with --dry-run, and choose the one whose shards are
-furthest: the highest term, then the highest index. Start it as before, without --join; then start
-the others with EMPTY data directories, so that they join it. From then on, old directories of other
-nodes are refused.`,
+Stop all nodes first. Compare the survivors with --dry-run, and choose the one whose shards are most
+up to date: the highest term, then the highest index. Start it as before, without --join; then start
+the others with EMPTY data directories, so that they join it. From then on, the old data directories
+of other nodes are refused.`,
 		Example: "  pawl recover --data /var/lib/pawl --dry-run\n  pawl recover --data /var/lib/pawl",
 	}
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory of a stopped node")
-	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing, show how far the shards are")
-	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "start shards anew, empty, of which this node has no replica")
+	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing; show how up to date the shards are")
+	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "recreate, empty, the shards of which this node has no replica")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask for confirmation")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
 		if !cfg.DryRun {
@@ -73,9 +73,9 @@ func recoveryOf(rec node.Recovery, dryRun bool) recoveryView {
 
 func writeRecovery(w io.Writer, v *recoveryView) {
 	if v.DryRun {
-		fmt.Fprintf(w, "node %s holds, with what its logs have:\n\n", v.Node)
+		fmt.Fprintf(w, "node %s has, including its logs:\n\n", v.Node)
 	} else {
-		fmt.Fprintf(w, "node %s is cluster %s now, with:\n\n", v.Node, v.Cluster)
+		fmt.Fprintf(w, "node %s is now cluster %s, with:\n\n", v.Node, v.Cluster)
 	}
 	var rows [][]string
 	for _, s := range v.Shards {

@@ -22,7 +22,7 @@ var rewrite = flag.Bool("rewrite", false, "write the reference of the command li
 func tree(t *testing.T) *cobra.Command {
 	t.Helper()
 	for _, name := range []string{"SERVER", "TLS_CA", "CLIENT_CERT", "CLIENT_KEY", "NAMESPACE", "PAYLOAD_KEYS", "ACTOR"} {
-		t.Setenv("PAWL_"+name, "") // defaults of flags
+		t.Setenv("PAWL_"+name, "") // so that they don't become defaults of flags
 	}
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	root.InitDefaultHelpCmd()
@@ -30,7 +30,7 @@ func tree(t *testing.T) *cobra.Command {
 	return root
 }
 
-// TestReference: docs/cli.md and docs/configuration.md are what the commands say of themselves. "make generate" writes them anew.
+// TestReference: docs/cli.md and docs/configuration.md are generated from the commands. "make generate" rewrites them.
 func TestReference(t *testing.T) {
 	root := tree(t)
 	for file, want := range map[string]string{"cli.md": commandReference(root), "configuration.md": settingsReference(root)} {
@@ -47,7 +47,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// commandReference is a page with every command, its flags and its examples.
+// commandReference returns a page with every command, its flags and examples.
 func commandReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line\n\n<!-- Generated from the commands by \"make generate\". -->\n\n")
@@ -61,9 +61,9 @@ func commandReference(root *cobra.Command) string {
 		}
 		b.WriteString("\n\n")
 	}
-	b.WriteString("## Flags of all commands\n\nA command that has no use for one of these refuses it.\n\n")
+	b.WriteString("## Flags of all commands\n\nA command rejects those that would have no effect.\n\n")
 	flagTable(&b, root.PersistentFlags())
-	b.WriteString("What a flag doesn't say comes from the environment, then from the [context](#pawl-context) in use.\n" +
+	b.WriteString("What flags don't set comes from the environment, then from the current [context](#pawl-context).\n" +
 		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and asks the server for the names of queues, types, schedules, workers and others.\n")
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
@@ -98,7 +98,7 @@ func commandReference(root *cobra.Command) string {
 	return tidy(b.String())
 }
 
-// settingsReference is a page with every setting of the server: as a flag, in the environment and in the file.
+// settingsReference returns a page with every setting of the server: as a flag, in the environment and in the file.
 func settingsReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
@@ -107,15 +107,15 @@ func settingsReference(root *cobra.Command) string {
 
 A server needs no configuration: ` + "`pawl serve`" + ` keeps its data in ` + "`./pawl-data`" + ` and listens on ` + "`127.0.0.1:7295`" + `.
 
-Each setting is a flag, a variable of the environment, and a key of the YAML file that ` + "`--config`" + ` or ` + "`PAWL_CONFIG`" + ` names.
-A flag wins over the environment, and the environment over the file.
-A name in the file that is no setting is refused.
+Each setting is a flag, an environment variable, and a key in the YAML file named by ` + "`--config`" + ` or ` + "`PAWL_CONFIG`" + `.
+Flags take precedence over the environment, and the environment over the file.
+An unknown name in the file is an error.
 
 ` + "```yaml\n# pawl.yaml\ndata: /var/lib/pawl\nlisten: 127.0.0.1:7295\nlog-format: json\nmin-free: 1GiB\n```" + `
 
 ` + "```sh\npawl serve --config pawl.yaml\nPAWL_DATA=/var/lib/pawl pawl serve --log-format json\n```" + `
 
-What belongs to a queue (leases, retries, rates, limits, breakers) is no setting of the server: change it while it runs, with ` + "[`pawl queue set`](cli.md#pawl-queue-set)" + `.
+The settings of a queue (leases, retries, rates, limits, breakers) are not among these: change them at runtime with ` + "[`pawl queue set`](cli.md#pawl-queue-set)" + `.
 Quotas belong to [namespaces](access.md#quotas).
 
 | flag | environment and file | default | |
@@ -130,7 +130,7 @@ Quotas belong to [namespaces](access.md#quotas).
 		fmt.Fprintf(&b, "| `--%s` | `PAWL_%s`, `%s` | %s | %s |\n", f.Name, strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), f.Name, defaultOf(f), cell(use))
 	})
 	b.WriteString(`
-The standard variables of OpenTelemetry, such as ` + "`OTEL_EXPORTER_OTLP_ENDPOINT`" + `, say where traces go: [tracing](tracing.md).
+OpenTelemetry's standard variables, such as ` + "`OTEL_EXPORTER_OTLP_ENDPOINT`" + `, configure the export of traces: see [tracing](tracing.md).
 `)
 	return b.String()
 }
@@ -159,12 +159,12 @@ func defaultOf(f *pflag.Flag) string {
 	return "`" + strings.Trim(f.DefValue, "[]") + "`"
 }
 
-// cell is text as it stands in a table.
+// cell escapes text for a table cell.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "\n", " ").Replace(s)
 }
 
-// paragraphs is help as text of a page: what is indented is code, and a line ends where a sentence does.
+// paragraphs converts a help text to Markdown: indented lines become code, and every sentence gets a line of its own.
 func paragraphs(help string) string {
 	var out []string
 	for part := range strings.SplitSeq(strings.TrimSpace(help), "\n\n") {
@@ -202,7 +202,7 @@ func tidy(s string) string {
 	return strings.TrimSpace(s) + "\n"
 }
 
-// TestDocsNameWhatIsThere: every command that a page shows exists, with its flags, in code and within sentences.
+// TestDocsNameWhatIsThere: every command in the docs exists, with its flags, in code blocks and in sentences.
 func TestDocsNameWhatIsThere(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -231,7 +231,7 @@ var (
 	shellCommand  = regexp.MustCompile(`(?m)(?:^|[|;(] *|&& *)(pawl (?:[^#|;()\n'"]|'[^']*'|"[^"]*")*)`)
 )
 
-// commandsOf finds the calls of pawl in a page.
+// commandsOf finds the invocations of pawl in a page.
 func commandsOf(text []byte) (out []string) {
 	text = bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))
 	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllSubmatch(text, -1) {
@@ -246,7 +246,7 @@ func commandsOf(text []byte) (out []string) {
 	return out
 }
 
-// exists finds fault with a command line whose command or flag there isn't.
+// exists returns an error if the command or a flag of a command line doesn't exist.
 func exists(root *cobra.Command, line string) error {
 	line = regexp.MustCompile(`'[^']*'|"[^"]*"`).ReplaceAllString(line, "x")
 	line, _, _ = strings.Cut(line, " | ")

@@ -17,12 +17,12 @@ import (
 	"github.com/pawlq/pawl/internal/version"
 )
 
-// contentsView is what a backup holds.
+// contentsView describes what a backup contains.
 type contentsView struct {
 	File    string              `json:"file"`
 	Bytes   int64               `json:"bytes"`
 	Cluster string              `json:"cluster_id"`
-	Node    string              `json:"node"` // that wrote it
+	Node    string              `json:"node"` // the node that wrote it
 	Program string              `json:"program"`
 	Level   int                 `json:"level"`
 	Time    time.Time           `json:"time"`
@@ -37,7 +37,7 @@ type restoredShardView struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// restoreView is what a restore tells.
+// restoreView is the output of "pawl restore".
 type restoreView struct {
 	Data    string       `json:"data"`
 	Node    string       `json:"node"`
@@ -52,28 +52,28 @@ func newRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE --data DIR", Short: "Create a new cluster from a backup", Args: cobra.ExactArgs(1),
 		Long: `Create a new cluster of one node from a backup, in an empty data directory.
-The cluster has a new id: nodes of the old one can't join it with their data, and claims that
-workers hold are void; their tasks run again when their leases end. The whole backup is checked
-before anything is written.
+The cluster has a new id: nodes of the old one can't join it with their data, and workers' claims
+are invalid; their tasks run again when their leases end. The whole backup is verified before
+anything is written.
 
-Whatever happened after the backup is undone: tasks that have ended since run again, and tasks and
-idempotency keys that were accepted since are gone. Stop the old cluster first, or workers may do
+Everything that happened after the backup is undone: tasks that have ended since run again, and tasks
+and idempotency keys accepted since are gone. Stop the old cluster first, or workers may do
 everything twice.
 
 Start the server on the directory without --join, then others with empty directories and its address
-in --join. You can repeat an interrupted restore; until it is complete, no server starts there.`,
+in --join. An interrupted restore can be repeated; until it is complete, no server starts there.`,
 		Example: "  pawl restore --check /backup/pawl-2026-01-31\n  pawl restore /backup/pawl-2026-01-31 --data /var/lib/pawl --node n1",
 	}
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to create: absent or empty")
 	cmd.Flags().StringVar(&cfg.Name, "node", node.DefaultName, "name of the node")
-	cmd.Flags().BoolVar(&check, "check", false, "write nothing, report whether the backup is sound and what it holds")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing; verify the backup and show what it contains")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
 		cfg.File = args[0]
 		if !check {
 			return a.restore(cmd.Context(), cfg)
 		}
 		if cmd.Flags().Changed("data") || cmd.Flags().Changed("node") {
-			return cli.Usage("--check writes nothing: leave --data and --node out")
+			return cli.Usage("--check writes nothing: omit --data and --node")
 		}
 		return a.checkBackup(cmd.Context(), cfg.File)
 	})
@@ -99,7 +99,7 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	progress, done := a.readProgress()
 	defer done()
 	cfg.Progress, cfg.Version = progress, version.Version
-	cfg.Fatal = func(err error) { // the disk is full, or broken: the storage engine may wait for it for ever
+	cfg.Fatal = func(err error) { // the disk is full or broken: the storage engine may block on it forever
 		done()
 		fmt.Fprintf(a.Err, "pawl: %s\n", cli.OneLine(err))
 		os.Exit(cli.ExitRefused)
@@ -111,7 +111,7 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	}
 	v := restoreView{Data: cfg.Dir, Node: res.Node, Cluster: res.Cluster, Backup: contentsOf(cfg.File, res.Backup), Lost: append([]uint32{}, res.Lost...)}
 	return a.Print(v, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is that of node %s of the new cluster %s, made of:\n\n", v.Data, v.Node, v.Cluster)
+		fmt.Fprintf(w, "%s is the data directory of node %s of the new cluster %s, restored from:\n\n", v.Data, v.Node, v.Cluster)
 		writeContents(w, &v.Backup)
 		if len(v.Lost) > 0 {
 			fmt.Fprintf(w, "\n%s: added while the backup was made, empty\n", shardNames(v.Lost))
@@ -119,7 +119,7 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	})
 }
 
-// readProgress shows how much of a file was read. Done may be called more than once.
+// readProgress shows how much of a file has been read. done may be called more than once.
 func (a *app) readProgress() (progress func(read, of int64), done func()) {
 	var bar *text.ProgressBar
 	progress = func(read, of int64) {

@@ -14,16 +14,16 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"
 )
 
-// app is the App with what several commands of this package share.
+// app is cli.App with what several commands of this package share.
 type app struct{ *cli.App }
 
-// newRoot makes the tree of commands.
+// newRoot builds the tree of commands.
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pawl",
 		Short: "A distributed task queue in one binary",
-		Long: `Pawl is a distributed task queue. Once it has accepted a task, the task is on disk, and
-it runs until it has succeeded or somebody knows why it did not.
+		Long: `Pawl is a distributed task queue. An accepted task is on disk, and it is retried until it
+succeeds or ends in a state that says why it did not.
 
   pawl demo                                  see it work, in a temporary directory
   pawl serve                                 start a server
@@ -68,7 +68,7 @@ Exit status: 0 success, 1 refused or failed, 2 wrong usage.`,
 	return root
 }
 
-// usage is cobra's template without the flags that all commands share: they would fill half a screen of each help.
+// usage returns cobra's template without the flags that all commands share: they would fill half a screen in every help text.
 func usage(template string) string {
 	const flags = "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
 	cobra.AddTemplateFunc("sharedFlags", cli.SharedFlags)

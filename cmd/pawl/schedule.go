@@ -21,7 +21,7 @@ import (
 )
 
 func newSchedule(a *app) *cobra.Command {
-	return cli.Group("schedule", "Enqueue tasks on a schedule", "A schedule enqueues a task at times of the day or at intervals, once for each tick.",
+	return cli.Group("schedule", "Enqueue tasks on a schedule", "A schedule enqueues a task at given times or intervals, once per tick.",
 		newScheduleLs(a), newScheduleShow(a), newScheduleHistory(a), newScheduleAdd(a), newScheduleApply(a),
 		newSchedulePause(a), newScheduleResume(a), newScheduleRun(a), newScheduleRm(a))
 }
@@ -60,7 +60,7 @@ func writeSchedules(w io.Writer, schedules []*admin.Schedule) {
 	text.Columns(w, "SCHEDULE|WHEN|IN WORDS|QUEUE|TYPE|NEXT|LAST", rows)
 }
 
-// ruleText says when a schedule is due.
+// ruleText describes when a schedule is due.
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
@@ -72,7 +72,7 @@ func ruleText(s *admin.Schedule) string {
 	return rule
 }
 
-// cronWords are the words for a cron expression; "" for an interval, which needs none.
+// cronWords describes a cron expression in words; "" for an interval, which needs none.
 func cronWords(s *admin.Schedule) string {
 	if s.Cron == "" {
 		return ""
@@ -143,7 +143,7 @@ func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 	text.Fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
 }
 
-// scheduledTaskFields are what a schedule says of its task.
+// scheduledTaskFields returns the fields of a schedule's task.
 func scheduledTaskFields(task *admin.ScheduledTask) []string {
 	t := view.NewScheduledTask(task)
 	number := func(n *int) string {
@@ -172,7 +172,7 @@ func newScheduleHistory(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "history SCHEDULE", Short: "Show the outcome of each tick", Args: cobra.ExactArgs(1),
-		Long:    "Show the history of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
+		Long:    "Show the history of a schedule, newest first: every tick that fired, was caught up or was skipped, and why. The newest 1,000 entries are kept.",
 		Example: "  pawl schedule history nightly-report --limit 30",
 	}
 	list.Add(cmd)
@@ -194,7 +194,7 @@ func writeTicks(w io.Writer, ticks []*admin.Tick) {
 		}
 		if !t.Until.IsZero() {
 			more := ""
-			if t.Count == 100 { // and beyond it is not counted
+			if t.Count == 100 { // the count stops at 100
 				more = " or more"
 			}
 			planned += fmt.Sprintf(" to %s (%d%s)", t.Until.Local().Format(layout), t.Count, more)
@@ -226,7 +226,7 @@ If a schedule with this name exists and differs, nothing is changed: see "pawl s
 	f.StringVar(&s.Cron, "cron", "", `cron expression: five fields, or six with seconds first; or @daily and the like`)
 	cli.PeriodVar(f, &s.Every, "every", 0, "an interval of whole seconds")
 	f.StringVar(&s.TimeZone, "time-zone", "", "IANA `name` of the time zone of --cron (default UTC)")
-	cli.PeriodVar(f, &s.Jitter, "jitter", 0, "delay each tick by a random part of this")
+	cli.PeriodVar(f, &s.Jitter, "jitter", 0, "delay each tick by a random time up to this")
 	f.StringVar(&missed, "missed", "", "what to do about missed ticks: once, skip or all (default once)")
 	f.StringVar(&overlap, "overlap", "", "what to do with a tick while an earlier task runs or waits: allow or skip (default allow)")
 	f.StringVar(&s.Owner, "owner", "", "owner of the schedule, such as an application")
@@ -257,8 +257,8 @@ func newSchedulePause(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "pause SCHEDULE", Short: "Pause a schedule", Args: cobra.ExactArgs(1),
-		Long:    "Let ticks pass without a task until the schedule is resumed. The history says what was left out.",
-		Example: "  pawl schedule pause nightly-report --reason 'the warehouse moves'",
+		Long:    "Skip ticks until the schedule is resumed. The history shows which ones were skipped.",
+		Example: "  pawl schedule pause nightly-report --reason 'warehouse maintenance'",
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -290,7 +290,7 @@ func newScheduleRun(a *app) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "run SCHEDULE", Short: "Enqueue a schedule's task now", Args: cobra.ExactArgs(1), Aliases: []string{"trigger"},
-		Long:    "Make a task of a schedule now, beside its ticks, also while it is paused. With --wait it waits for the task's end, as \"pawl enqueue --wait\" does.",
+		Long:    "Enqueue a schedule's task now, in addition to its ticks, even if it is paused. With --wait it waits for the task like \"pawl enqueue --wait\".",
 		Example: "  pawl schedule run nightly-report --wait",
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended and print its result")
@@ -314,7 +314,7 @@ func newScheduleRun(a *app) *cobra.Command {
 func newScheduleRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm SCHEDULE", Short: "Remove a schedule and its history", Args: cobra.ExactArgs(1),
-		Long:    "Remove a schedule and its history. The tasks of its ticks stay.",
+		Long:    "Remove a schedule and its history. Tasks that it has enqueued stay.",
 		Example: "  pawl schedule rm nightly-report",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

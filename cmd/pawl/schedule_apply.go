@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// scheduleFile is what "schedule apply" reads.
+// scheduleFile is the input of "schedule apply".
 type scheduleFile struct {
 	Owner     string              `json:"owner"`
 	Schedules []view.ScheduleSpec `json:"schedules"`
@@ -45,8 +45,8 @@ func newScheduleApply(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply -f FILE", Short: "Apply a file of schedules", Args: cli.NoArgs,
 		Long: `Apply a file of schedules: YAML or JSON, with the fields of the REST API. Applying the same file
-again changes nothing, and a schedule whose times don't change keeps its next tick. All schedules of the
-file are checked before the first is changed.
+again changes nothing, and a schedule whose times don't change keeps its next tick. All schedules in the
+file are checked before any is changed.
 
   owner: billing              # whose schedules these are; --prune removes those of the
   schedules:                  # same owner that are not in the file any more
@@ -59,7 +59,7 @@ file are checked before the first is changed.
 	}
 	f := cmd.Flags()
 	f.StringVarP(&flags.file, "file", "f", "", "the `file`; - for standard input")
-	f.BoolVar(&flags.dryRun, "dry-run", false, "show what would change, and change nothing")
+	f.BoolVar(&flags.dryRun, "dry-run", false, "show what would change, but change nothing")
 	f.BoolVar(&flags.prune, "prune", false, "remove schedules of the file's owner that are not in the file")
 	f.BoolVar(&flags.takeOver, "take-over", false, "also change schedules of another owner")
 	_ = cmd.MarkFlagRequired("file")
@@ -73,7 +73,7 @@ file are checked before the first is changed.
 	return cmd
 }
 
-// readSchedules reads a file of schedules. Fields that are not known are refused: a typing error must not pass for a default.
+// readSchedules reads a file of schedules. Unknown fields are rejected: a typo must not pass for a default.
 func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 	from := a.In
 	if name != "-" {
@@ -99,22 +99,22 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 		return file, cli.Usage("%s: %w", name, err)
 	}
 	if n := len(file.Schedules); n == 0 || n > maxFileSchedules {
-		return file, cli.Usage("%s: %d schedules, 1 to %d are allowed", name, n, maxFileSchedules)
+		return file, cli.Usage("%s: %d schedules, want 1 to %d", name, n, maxFileSchedules)
 	}
 	return file, nil
 }
 
-// appliedView is what became of a schedule of a file.
+// appliedView is the outcome for a schedule in a file.
 type appliedView struct {
 	Name   string             `json:"name"`
 	Change string             `json:"change"` // created, updated, unchanged, removed
 	Next   time.Time          `json:"next_run_at,omitzero"`
 	Before *view.ScheduleSpec `json:"before,omitempty"`
 	After  *view.ScheduleSpec `json:"after,omitempty"`
-	etag   string             // of what is there; "": nothing
+	etag   string             // of the existing schedule; "": none
 }
 
-// putAsTried puts a schedule that was tried, unless somebody has changed it since.
+// putAsTried puts a schedule that was tried, unless it has been changed since.
 func putAsTried(ctx context.Context, operator admin.Client, s admin.ScheduleSpec, tried *appliedView) (*admin.ScheduleChange, error) {
 	if tried.etag == "" {
 		return operator.Schedules().Create(ctx, s)
@@ -135,7 +135,7 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 		for i, s := range schedules {
 			done, err := putAsTried(ctx, operator, s, &views[i])
 			if err != nil {
-				return fmt.Errorf("%w; %d of %d schedules are applied: repeat it", err, i, len(schedules))
+				return fmt.Errorf("%w; %d of %d schedules were applied: repeat the command", err, i, len(schedules))
 			}
 			views[i].Change, views[i].Next = done.Change, done.Schedule.NextRunAt
 		}
@@ -149,7 +149,7 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 	return a.Print(view.List[appliedView]{Items: views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
 }
 
-// trySchedules asks what each schedule of a file would change, so that nothing is changed if one of them is wrong.
+// trySchedules asks what each schedule of a file would change, so that nothing is changed if any is invalid.
 func (a *app) trySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) (schedules []admin.ScheduleSpec, views []appliedView, err error) {
 	var errs []error
 	seen := map[string]bool{}
@@ -157,7 +157,7 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 		v := &file.Schedules[i]
 		s, err := v.Schedule(file.Owner)
 		if err == nil && seen[v.Name] {
-			err = errors.New("the name is there twice")
+			err = errors.New("the name occurs twice")
 		}
 		var tried *admin.ScheduleChange
 		if err == nil {
@@ -183,13 +183,13 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 	return schedules, views, errors.Join(errs...)
 }
 
-// pruned are the schedules of the file's owner that are not in the file.
+// pruned returns the schedules of the file's owner that are not in the file.
 func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFile, schedules []admin.ScheduleSpec, flags applyFlags) (removed []appliedView, err error) {
 	if !flags.prune {
 		return nil, nil
 	}
 	if file.Owner == "" {
-		return nil, cli.Usage("--prune needs an owner in the file: it removes the owner's schedules that are not there")
+		return nil, cli.Usage("--prune needs an owner in the file: it removes the owner's schedules that are not in the file")
 	}
 	for s, err := range operator.Schedules().List(ctx) {
 		if err != nil {
@@ -224,7 +224,7 @@ func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
 	fmt.Fprintf(w, "%s%d created, %d updated, %d removed, %d unchanged\n", would, counts["created"], counts["updated"], counts["removed"], counts["unchanged"])
 }
 
-// diffOf lists the fields in which two schedules differ.
+// diffOf lists the fields that differ between two schedules.
 func diffOf(before, after *view.ScheduleSpec) (lines []string) {
 	old, now := flat(before), flat(after)
 	names := make([]string, 0, len(old)+len(now))
@@ -253,7 +253,7 @@ func diffOf(before, after *view.ScheduleSpec) (lines []string) {
 	return lines
 }
 
-// flat is a schedule as names and values: objects are taken apart, lists are not.
+// flat returns a schedule as names and values: objects are flattened, lists are not.
 func flat(v *view.ScheduleSpec) map[string]string {
 	out := map[string]string{}
 	if v == nil {
@@ -261,11 +261,11 @@ func flat(v *view.ScheduleSpec) map[string]string {
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // it came as JSON
+		panic(err) // it was decoded from JSON
 	}
 	var loose map[string]any
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // or two long ids would look the same
+	d.UseNumber() // otherwise two long ids might look the same
 	if err := d.Decode(&loose); err != nil {
 		panic(err)
 	}

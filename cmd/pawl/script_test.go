@@ -21,17 +21,17 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 
 // TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
 //
-//	serve [FLAG...]     starts a server; PAWL_SERVER names it, DATA its directory
-//	drain               ends it with SIGTERM, crash with SIGKILL. ("stop" is of testscript, and ends the script.)
-//	status N CMD...     runs CMD and wants exit status N
-//	collector           takes the spans that servers and commands export from here on
-//	spans               writes what it has got, a line each: service, kind, name
-//	receiver            takes what is posted from here on at $HOOK, into the file notices; it answers paths /STATUS with that
-//	fetch PATH FILE [HOST]  gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file, by a name for the server if one is given;
-//	                    with ! before it, a refusal
-//	sqlite DB FILE      runs the statements of a file in a database of SQLite
+//	serve [FLAG...]     starts a server; PAWL_SERVER is its address, DATA its directory
+//	drain               ends it with SIGTERM, crash with SIGKILL ("stop" is testscript's, and ends the script)
+//	status N CMD...     runs CMD and expects exit status N
+//	collector           starts to receive the spans that servers and commands export
+//	spans               prints the received spans, one per line: service, kind, name
+//	receiver            starts to receive webhook deliveries at $HOOK, into the file notices; it answers a path /STATUS with that status
+//	fetch PATH FILE [HOST]  downloads a path from the server to a file, with the token of PAWL_TOKEN_FILE and optionally another Host;
+//	                    with ! before it, expects a refusal
+//	sqlite DB FILE      runs the statements in a file on an SQLite database
 //	keep NAME           puts the last standard output into the environment
-//	[roomy] CMD...      runs CMD if the machine's disk has so much room that no server calls it a problem
+//	[roomy] CMD...      runs CMD if the machine's disk has enough free space for a server not to report it as a problem
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 			}
 			var disk syscall.Statfs_t
 			err := syscall.Statfs(os.TempDir(), &disk)
-			return disk.Bavail > disk.Blocks/8, err // a server wants a tenth
+			return disk.Bavail > disk.Blocks/8, err // servers report less than a tenth
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"serve":  func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).start(ts, args) },
@@ -83,7 +83,7 @@ var goroot = func() string {
 
 type serverKey struct{}
 
-// serverProcess is "pawl serve" beside a script.
+// serverProcess is a script's "pawl serve".
 type serverProcess struct{ cmd *exec.Cmd }
 
 func serverOf(ts *testscript.TestScript) *serverProcess {

@@ -18,10 +18,10 @@ import (
 func newStats(a *app) *cobra.Command {
 	var window time.Duration
 	cmd := &cobra.Command{
-		Use: "stats [QUEUE]", Short: "Show what happened lately, and what needs attention", Args: cobra.MaximumNArgs(1),
-		Long: `Show what happened to the tasks of one queue, or of all, in a window of time: how many were enqueued, succeeded
-and failed, how long they waited and ran, and which types fail most. Without a queue it also shows what
-needs attention now; docs/alerts.md says what to do about it.`,
+		Use: "stats [QUEUE]", Short: "Show recent statistics, and what needs attention", Args: cobra.MaximumNArgs(1),
+		Long: `Show statistics of the tasks of one queue, or of all queues, over a window of time: how many were enqueued,
+succeeded and failed, how long they waited and ran, and which types fail most. Without a queue it also shows
+what needs attention now; docs/alerts.md says what to do about it.`,
 		Example: "  pawl stats --watch\n  pawl stats mail --window 24h\n  pawl stats -o json",
 	}
 	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")
@@ -87,7 +87,7 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	text.Columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }
 
-// latencyText is how long something took; "" if it did not happen.
+// latencyText formats the percentiles of a duration; "" if there are none.
 func latencyText(l admin.Latency) string {
 	if l.Count == 0 {
 		return ""
@@ -95,7 +95,7 @@ func latencyText(l admin.Latency) string {
 	return fmt.Sprintf("half up to %s, 95 %% up to %s, 99 %% up to %s", brief(l.P50), brief(l.P95), brief(l.P99))
 }
 
-// brief rounds a duration to what is worth reading of it.
+// brief rounds a duration to the precision worth reading.
 func brief(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
@@ -106,7 +106,7 @@ func brief(d time.Duration) string {
 	return d.Round(100 * time.Microsecond).String()
 }
 
-// ratesText is what comes into a queue and leaves it.
+// ratesText formats the rates at which tasks enter and leave a queue.
 func ratesText(q *admin.Queue) string {
 	if q.Rates == nil {
 		return ""

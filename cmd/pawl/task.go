@@ -26,9 +26,9 @@ func newTask(a *app) *cobra.Command {
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: admin.ActionCancel,
-			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.
-A running handler's context ends within a second. To cancel a task again is no error; one that
-has ended otherwise is refused.`,
+			long: `Cancel tasks that have not ended: those with the given ids, or all that match a filter.
+A running handler's context is cancelled within a second. Cancelling a task again is not an error;
+a task that has ended otherwise is refused.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := a.Admin(c).Tasks().Cancel(ctx, id, reason)
 				return err
@@ -36,8 +36,8 @@ has ended otherwise is refused.`,
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "retry", done: "retried", short: "Retry tasks now", action: admin.ActionReplay,
-			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those
-that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
+			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those that
+are dead, poisoned, discarded or cancelled. Give ids, or a filter for all that match.`,
 			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := a.Admin(c).WithReason(reason).Tasks().Retry(ctx, id)
@@ -45,9 +45,9 @@ that are dead, poisoned, discarded or cancelled. By ids, or with a filter all th
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "discard", done: "discarded", short: "Discard waiting tasks, or drop dead letters", action: admin.ActionDiscard,
-			long: `Discard tasks that wait, or drop dead letters, which are written to the archive first: those of
-the named ids, or with a filter all that match.`,
+			use: "discard", done: "discarded", short: "Discard waiting tasks or dead letters", action: admin.ActionDiscard,
+			long: `Discard waiting tasks, or dead letters, which are written to the archive first: those with the
+given ids, or all that match a filter.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := a.Admin(c).Tasks().Discard(ctx, id, reason)
 				return err
@@ -55,7 +55,7 @@ the named ids, or with a filter all that match.`,
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "run-now", done: "made ready", short: "Make scheduled and retrying tasks ready now", action: admin.ActionRunNow,
-			long: "Make scheduled and retrying tasks ready now: those of the named ids, or with a filter all that match.",
+			long: "Make scheduled and retrying tasks ready now: those with the given ids, or all that match a filter.",
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := a.Admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
 				return err
@@ -63,7 +63,7 @@ the named ids, or with a filter all that match.`,
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "set-priority", done: "changed", short: "Change the priority of waiting tasks", action: admin.ActionSetPriority,
-			long: "Change the priority of tasks that wait: those of the named ids, or with a filter all that match.",
+			long: "Change the priority of waiting tasks: those with the given ids, or all that match a filter.",
 			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
 				_, err := a.Admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
 				return err
@@ -76,18 +76,18 @@ the named ids, or with a filter all that match.`,
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "move", done: "moved", short: "Move waiting tasks to another queue", action: admin.ActionMove,
-			long: `Move tasks that wait to another queue. Each ends in its old queue and lives on as a new task with
-fresh attempts, its checkpoint and its unique key; the idempotency key stays with the old one.`,
+			long: `Move waiting tasks to another queue. Each ends in its old queue and continues as a new task with
+fresh attempts, the same checkpoint and unique key; the idempotency key stays with the old task.`,
 			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "destination queue") },
 			with:  " --to bulk",
 			set:   func(o *admin.OperationSpec) { o.ToQueue = to },
 		}))
 }
 
-// searchTold is how often a search that takes long says how far it is.
+// searchTold is how often a long search reports its progress.
 const searchTold = 2 * time.Second
 
-// telling reads pages of tasks, and says beside the output how far the search is, if that takes long.
+// telling reads pages of tasks, and reports the progress of a long search on standard error.
 func (a *app) telling(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	told, rows, found := time.Now(), int64(0), 0
 	return func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
@@ -142,14 +142,15 @@ func newTaskLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// missesQueue says of a list that is empty if there is no such queue: a name may be misspelt. That is no error, since queues come with their first task.
+// missesQueue warns about an empty list if the queue does not exist: its name may be misspelt. That is no error, since a queue is created with its
+// first task.
 func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
 	if _, err := a.Admin(client).Queues().Get(ctx, queue); errors.Is(err, pawltype.ErrNotFound) {
 		fmt.Fprintf(a.Err, "there is no queue %q\n", queue)
 	}
 }
 
-// printTasks writes a list of tasks, and how to go on if there are more.
+// printTasks prints a list of tasks, and the cursor for more.
 func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) error {
 	return printPage(a, tasks, next, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
@@ -171,7 +172,7 @@ func attempts(t *pawltype.Task) string {
 	return strconv.Itoa(t.Attempts) + "/" + strconv.Itoa(t.MaxAttempts)
 }
 
-// due says when a task that waits for its time will be ready.
+// due returns when a task that waits for its time will be ready.
 func due(t *pawltype.Task, now time.Time) string {
 	if t.State == pawltype.StateScheduled || t.State == pawltype.StateRetrying {
 		return text.Ago(t.RunAt, now)
@@ -242,7 +243,7 @@ func newTaskWait(a *app) *cobra.Command {
 The exit status is 1 if it did not succeed, or has not ended within --timeout.`,
 		Example: "  pawl task wait 0199f3c2-… --timeout 5m",
 	}
-	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 0, "wait no longer than this (default: as long as it takes)")
+	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 0, "maximum time to wait (default: no limit)")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx := cmd.Context()
 		if timeout < 0 {
@@ -268,7 +269,7 @@ func newTaskEdit(a *app) *cobra.Command {
 	var maxAttempts int
 	cmd := &cobra.Command{
 		Use: "edit ID", Short: "Change a waiting task", Args: cobra.ExactArgs(1),
-		Long: "Change a task that is not claimed and has not ended. What isn't named stays as it is.",
+		Long: "Change a task that is not claimed and has not ended. Fields that are not given are unchanged.",
 		Example: `  pawl task edit 0199f3c2-… --priority high --in 0s
   pawl task edit 0199f3c2-… --payload '{"to":"b@example.com"}' --max-attempts 10`,
 	}

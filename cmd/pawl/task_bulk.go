@@ -21,14 +21,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// taskVerb is a verb for one task that also works for all that a filter matches: then it is an operation.
+// taskVerb is a verb that applies to a task by id, or to all tasks that match a filter: then it is an operation.
 type taskVerb struct {
 	use, done, short, long string
 	action                 admin.Action
-	states                 []pawltype.State // that a filter without any means; nil: those of the action
-	// do is for one task; nil: it works by a filter only.
+	states                 []pawltype.State // the default of a filter without states; nil: those of the action
+	// do applies the verb to one task; nil: the verb takes only a filter.
 	do func(ctx context.Context, client *pawl.Client, id, reason string) error
-	// flags adds what the verb needs beside, such as in with, and set puts it into an operation.
+	// flags adds the verb's own flags, with which set fills in the operation.
 	flags func(*pflag.FlagSet)
 	with  string
 	set   func(*admin.OperationSpec)
@@ -39,7 +39,7 @@ func newTaskBulk(a *app, v taskVerb) *cobra.Command {
 	var flags operateFlags
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short, Long: v.long + `
-With a filter it is an operation, which goes on in the background also when this command is
+With a filter this starts an operation, which continues in the background even if this command is
 interrupted: see "pawl operation". ` + cli.FilterHelp,
 		Example: fmt.Sprintf("  pawl task %s%s --queue mail --type mail.welcome --dry-run", v.use, v.with),
 	}
@@ -62,11 +62,11 @@ interrupted: see "pawl operation". ` + cli.FilterHelp,
 		}
 		switch {
 		case len(args) > 0 && filter.Given():
-			return cli.Usage("name either ids or a filter")
+			return cli.Usage("give either ids or a filter")
 		case len(args) > 0 && flags.given():
 			return cli.Usage("--detach, --rate, --max and --canary are for filters, not for ids")
 		case len(args) == 0 && !filter.Given():
-			return cli.Usage("name ids, or a filter such as --queue")
+			return cli.Usage("give ids, or a filter such as --queue")
 		case len(args) > 0:
 			return a.eachTask(cmd.Context(), client, v, args, &flags)
 		}
@@ -86,7 +86,7 @@ interrupted: see "pawl operation". ` + cli.FilterHelp,
 	return cmd
 }
 
-// eachTask applies the verb to each id. A refusal is told, and the others go on.
+// eachTask applies the verb to each id. It prints refusals and continues.
 func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids []string, flags *operateFlags) error {
 	result := cli.CountView{Matched: int64(len(ids)), DryRun: flags.DryRun}
 	var refused error
@@ -111,7 +111,7 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 	return errors.Join(a.printCount(result, "task", v.done), refused)
 }
 
-// printCount writes what a bulk command did, or would do.
+// printCount prints what a bulk command did, or would do.
 func (a *app) printCount(c cli.CountView, noun, done string) error {
 	return a.Print(c, func(w io.Writer) {
 		if c.DryRun {
@@ -134,7 +134,7 @@ func (a *app) readJSON(arg string) (json.RawMessage, error) {
 	return data, nil
 }
 
-// pairs writes a map as NAME=VALUE, sorted.
+// pairs formats a map as NAME=VALUE, sorted.
 func pairs(m map[string]string) string {
 	out := make([]string, 0, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A search that takes long says how far it is, every few seconds, and one that does not says nothing.
+// A long search reports its progress every few seconds, and a short one reports nothing.
 func TestLongSearchesTell(t *testing.T) {
 	for _, c := range []struct {
-		page time.Duration // how long each takes
+		page time.Duration // duration of each page
 		want []string
 	}{
 		{100 * time.Millisecond, nil},

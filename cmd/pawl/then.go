@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// readThen reads what is to follow a task: each is an object as in the REST API, or the name of a file with one behind an @.
+// readThen parses follow-up tasks: each is an object as in the REST API, or @FILE.
 func readThen(given []string) (opts []pawl.Option, err error) {
 	for _, text := range given {
 		var shown view.ScheduledTask
@@ -26,7 +26,7 @@ func readThen(given []string) (opts []pawl.Option, err error) {
 	return opts, nil
 }
 
-// thenText is what follows the task of a schedule, in one line.
+// thenText summarizes what follows a schedule's task, in one line.
 func thenText(then []view.ScheduledTask) string {
 	names := make([]string, len(then))
 	for i := range then {
@@ -38,7 +38,7 @@ func thenText(then []view.ScheduledTask) string {
 	return strings.Join(names, ", ")
 }
 
-// parentText is what a task follows.
+// parentText names what a task follows.
 func parentText(p *pawltype.Parent) string {
 	switch {
 	case p == nil:
@@ -49,7 +49,7 @@ func parentText(p *pawltype.Parent) string {
 	return p.TaskID
 }
 
-// followerText is a task that follows another, in one line.
+// followerText describes a follow-up task in one line.
 func followerText(f *pawltype.Follower) string {
 	if f == nil {
 		return ""
@@ -64,7 +64,7 @@ func followerText(f *pawltype.Follower) string {
 	return s
 }
 
-// followerFields are what follows a task, one in each line.
+// followerFields returns a task's follow-up tasks, one per line.
 func followerFields(then []pawltype.Follower) (pairs []string) {
 	for i := range then {
 		pairs = append(pairs, "Then", followerText(&then[i]))

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// All threads of a server have the slack, Go's monitor thread too, which starts before any code of ours. The process is the one that was started.
+// All threads of a server have the slack, including Go's monitor thread, which starts before any of our code. The process keeps its id.
 func TestServerTimerSlack(t *testing.T) {
 	exe, err := exec.LookPath("pawl")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestServerTimerSlack(t *testing.T) {
 			t.Skip("only root may read another process's timer slack")
 		}
 		if err != nil {
-			continue // the thread has ended
+			continue // the thread has exited
 		}
 		if got := strings.TrimSpace(string(slack)); got != "1000000" {
 			t.Errorf("thread %s has a slack of %s ns", filepath.Base(task), got)

@@ -23,15 +23,15 @@ import (
 
 func newToken(a *app) *cobra.Command {
 	return cli.Group("token", "Manage access tokens",
-		`A server that was started with --auth wants a token with each call. A token has roles (produce,
-consume, observe, operate, admin), is good for one namespace or for all, and may be limited to some
-queues. It is shown once, when it is made: only its hash is kept.
+		`A server started with --auth requires a token for every call. A token has roles (produce, consume,
+observe, operate, admin), is valid in one namespace or in all, and can be limited to some queues.
+It is shown once, when it is created: only its hash is stored.
 
-Commands find their token in PAWL_TOKEN, or in the file of --token-file or PAWL_TOKEN_FILE.`,
+Commands read their token from PAWL_TOKEN, or from the file of --token-file or PAWL_TOKEN_FILE.`,
 		newTokenAdd(a), newTokenLs(a), newTokenShow(a), newTokenRotate(a), newTokenRevoke(a), newTokenGenerate(a), newTokenWhoami(a))
 }
 
-// lifeFlags say how long a token lives.
+// lifeFlags set how long a token is valid.
 type lifeFlags struct {
 	expiresIn time.Duration
 	never     bool
@@ -45,20 +45,20 @@ func (l *lifeFlags) add(flags *pflag.FlagSet) {
 func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 	switch {
 	case l.never && flags.Changed("expires-in"):
-		return 0, cli.Usage("--never-expires and --expires-in are given: only one of them is allowed")
+		return 0, cli.Usage("--never-expires and --expires-in exclude each other")
 	case l.never:
 		return admin.NeverExpires, nil
 	}
 	return l.expiresIn, nil
 }
 
-// requestVar is the flag that asks again for a secret whose answer was lost.
+// requestVar adds the flag that repeats a call for a secret whose answer was lost.
 func requestVar(flags *pflag.FlagSet, id *string) {
-	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost: its secret ends and a new one is shown; within 10m, with the same flags")
+	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost, within 10m and with the same flags: its secret is revoked and a new one is shown")
 }
 
-// askingFor runs a call for a secret under a request id, a new one unless it is given. When no answer comes, the secret may have been made:
-// the error then says how to get another one in its place.
+// askingFor runs a call for a secret with a request id, which it generates unless one is given. If no answer arrives, the secret may have been
+// created: the error then says how to replace it.
 func askingFor(id *string, call func() (*admin.NewToken, error)) (*admin.NewToken, error) {
 	if *id == "" {
 		made, err := uuid.NewV7()
@@ -70,12 +70,12 @@ func askingFor(id *string, call func() (*admin.NewToken, error)) (*admin.NewToke
 	t, err := call()
 	refused, answered := errors.AsType[*pawltype.Error](err)
 	if err != nil && (!answered || errors.Is(refused, pawltype.ErrUnavailable)) {
-		err = fmt.Errorf("%w\nperhaps it was done, with a secret that nobody has: the same command with --request-id %s within 10 minutes ends that one and shows another", err, *id)
+		err = fmt.Errorf("%w\nThe secret may have been created but not received: repeat the command with --request-id %s within 10 minutes to replace it", err, *id)
 	}
 	return t, err
 }
 
-// allVar is the flag of tokens that are good for all namespaces.
+// allVar adds the flag of tokens that are valid for all namespaces.
 func allVar(flags *pflag.FlagSet, all *bool, help string) {
 	flags.BoolVar(all, "all-namespaces", false, help)
 }
@@ -88,7 +88,7 @@ func newTokenAdd(a *app) *cobra.Command {
 	var life lifeFlags
 	cmd := &cobra.Command{
 		Use: "add NAME --role ROLE", Short: "Create a token, and show it once", Args: cobra.ExactArgs(1),
-		Long: `Create a token, and show it once. It can't do more than the token that creates it.
+		Long: `Create a token, and show it once. It can't have more rights than the token that creates it.
 
   produce   enqueue tasks, wait for their results
   consume   claim tasks and settle them
@@ -96,11 +96,12 @@ func newTokenAdd(a *app) *cobra.Command {
   operate   cancel, retry, pause, purge, settings, schedules; and read
   admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster
 
-With --certificate it has no secret: it belongs to the client certificate with that name, as "pawl cert show"
-prints it: uri:, dns:, email: or subject: and the name. It does not expire unless you say so, because certificates do.
+With --certificate the token has no secret: it belongs to the client certificate of that name, which is uri:, dns:,
+email: or subject: followed by the name, as "pawl cert show" prints it. By default it does not expire, because the
+certificate does.
 
-With --sqs it also gets an access key for Amazon SQS clients ("pawl serve --sqs"). It then prints three lines, as in a file of
-environment variables: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
+With --sqs the token also gets an access key for Amazon SQS clients ("pawl serve --sqs"). The output is then an
+environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
 		Example: `  pawl token add shop --role produce --queue 'mail*'
   pawl token add mailer --role consume --queue mail --expires-in 365d
   pawl token add billing --role produce --certificate uri:spiffe://example.com/billing
@@ -110,14 +111,14 @@ environment variables: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`
 	flags := cmd.Flags()
 	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; repeatable")
 	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues whose names match, where * stands for any characters; repeatable (default all)")
-	flags.StringVar(&t.Certificate, "certificate", "", "make it for the client certificate of this name, without a secret")
-	flags.BoolVar(&t.SQS, "sqs", false, "also make an access key, with which Amazon SQS clients sign their calls")
-	allVar(flags, &t.AllNamespaces, "valid in all namespaces, not only in that of --namespace")
+	flags.StringVar(&t.Certificate, "certificate", "", "create it for the client certificate with this name, without a secret")
+	flags.BoolVar(&t.SQS, "sqs", false, "also create an access key, with which Amazon SQS clients sign their calls")
+	allVar(flags, &t.AllNamespaces, "valid in all namespaces, not only the one of --namespace")
 	life.add(flags)
 	requestVar(flags, &t.RequestID)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		if len(roles) == 0 {
-			return cli.Usage("--role is needed")
+			return cli.Usage("--role is required")
 		}
 		if t.Life, err = life.life(cmd.Flags()); err != nil {
 			return err
@@ -138,7 +139,8 @@ environment variables: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`
 	return cmd
 }
 
-// printNewToken shows the secret: alone on standard output, so that it can be piped into a file. With an access key it is a file of environment variables.
+// printNewToken prints the secret: by itself on standard output, so that it can be piped into a file. A token with an access key is printed as a
+// file of environment variables.
 func (a *app) printNewToken(t *admin.NewToken) error {
 	v := view.NewToken(&t.Token)
 	v.Secret, v.AccessKey, v.Unconfirmed = t.Secret, t.SecretAccessKey, t.Unconfirmed
@@ -146,13 +148,13 @@ func (a *app) printNewToken(t *admin.NewToken) error {
 	return a.Print(v, func(w io.Writer) {
 		now := time.Now()
 		if t.Certificate != "" {
-			fmt.Fprintf(w, "token %q of %s, %s, good for %s, expires %s, is for who shows the certificate %s\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues),
+			fmt.Fprintf(w, "token %q of %s, %s, for %s, expires %s, belongs to the certificate %s\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues),
 				expiryWords(t.ExpiresAt, now), t.Certificate)
 			return
 		}
-		fmt.Fprintf(a.Err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
+		fmt.Fprintf(a.Err, "token %q of %s, %s, for %s, expires %s: its secret is shown only once\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
-			fmt.Fprintf(a.Err, "the one before is good until %s\n", text.Clock(t.OldUntil, now))
+			fmt.Fprintf(a.Err, "the old one is valid until %s\n", text.Clock(t.OldUntil, now))
 		}
 		if t.SecretAccessKey != "" {
 			fmt.Fprintf(w, "PAWL_TOKEN=%s\nAWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=%s\n", t.Secret, t.AccessKeyID, t.SecretAccessKey)
@@ -164,7 +166,7 @@ func (a *app) printNewToken(t *admin.NewToken) error {
 
 func (a *app) warnUnconfirmed(nodes []string) {
 	if len(nodes) > 0 {
-		fmt.Fprintf(a.Err, "pawl: not confirmed by %s: a node that hears nothing takes no tokens after 10 s\n", strings.Join(nodes, ", "))
+		fmt.Fprintf(a.Err, "pawl: not confirmed by %s: a node that loses contact with the cluster accepts no tokens after 10 s\n", strings.Join(nodes, ", "))
 	}
 }
 
@@ -204,7 +206,7 @@ func newTokenLs(a *app) *cobra.Command {
 	var list cli.ListFlags
 	var filter admin.TokenFilter
 	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List tokens", Args: cobra.MaximumNArgs(1),
-		Long:    "List tokens: all, or those whose names fit a pattern, in which each * stands for any characters.",
+		Long:    "List tokens: all, or those whose names match a pattern, in which * stands for any characters.",
 		Example: "  pawl token ls\n  pawl token ls 'shop*'\n  pawl token ls --all-namespaces"}
 	list.Add(cmd)
 	allVar(cmd.Flags(), &filter.AllNamespaces, "tokens of all namespaces, not only of --namespace")
@@ -251,8 +253,8 @@ func newTokenRotate(a *app) *cobra.Command {
 	var r admin.Rotation
 	var overlap time.Duration
 	cmd := &cobra.Command{Use: "rotate NAME", Short: "Replace a token's secret, and show the new one once", Args: cobra.ExactArgs(1),
-		Long: `Replace a token's secret, and show the new one once. The old secret stays valid for --overlap, so
-that you have time to replace it everywhere, but never beyond its own expiry.`,
+		Long: `Replace a token's secret, and show the new one once. The old secret stays valid for --overlap, which
+gives you time to replace it everywhere, but never beyond its own expiry.`,
 		Example: "  pawl token rotate shop\n  pawl token rotate shop --overlap 0s   # it has leaked"}
 	flags := cmd.Flags()
 	allVar(flags, &of.AllNamespaces, oneOfAll)
@@ -276,7 +278,7 @@ that you have time to replace it everywhere, but never beyond its own expiry.`,
 
 func newTokenRevoke(a *app) *cobra.Command {
 	var of admin.TokenName
-	cmd := &cobra.Command{Use: "revoke NAME", Short: "Revoke a token, and end what uses it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
+	cmd := &cobra.Command{Use: "revoke NAME", Short: "Revoke a token, and end the calls that use it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
@@ -296,7 +298,7 @@ func newTokenRevoke(a *app) *cobra.Command {
 func newTokenGenerate(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "generate", Short: "Print a new token for --admin-token-file", Args: cli.NoArgs,
 		Long: `Print a new token that no server knows yet. Put it into a file that only the server's user can read, for
-"pawl serve --admin-token-file": that token may do anything.`,
+"pawl serve --admin-token-file". That token has all rights.`,
 		Example: "  (umask 077 && pawl token generate > /etc/pawl/admin.token)"}
 	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
 		_, err := fmt.Fprintln(a.Out, node.NewToken())
@@ -324,14 +326,14 @@ func newTokenWhoami(a *app) *cobra.Command {
 		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt, me.Certificate}
 		return a.Print(shown, func(w io.Writer) {
 			if !me.TokenRequired {
-				fmt.Fprintln(w, "anybody: the server wants no tokens")
+				fmt.Fprintln(w, "anybody: the server requires no tokens")
 				return
 			}
 			reach := namespaceWords(me.Namespace)
 			if me.AllNamespaces {
 				reach = namespaceWords(admin.AllNamespaces)
 			}
-			text.Fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
+			text.Fields(w, "Name", me.Name, "Valid in", reach, "Current namespace", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})
 	})
 	return cmd

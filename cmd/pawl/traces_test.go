@@ -16,7 +16,7 @@ import (
 
 type collectorKey struct{}
 
-// collector is where a script's processes export their spans to.
+// collector receives the spans that a script's processes export.
 type collector struct {
 	mu    sync.Mutex
 	spans []string
@@ -29,7 +29,7 @@ func startCollector(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 }
 
-// ServeHTTP takes an export, as OTLP over HTTP.
+// ServeHTTP receives an export by OTLP over HTTP.
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var export collectorv1.ExportTraceServiceRequest
 	body, err := io.ReadAll(r.Body)

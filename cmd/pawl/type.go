@@ -20,9 +20,9 @@ import (
 )
 
 func newType(a *app) *cobra.Command {
-	return cli.Group("type", "Show how types of tasks do: rates, errors, how long they take",
-		`Show how types of tasks do: how many come and end, how long they wait and run, and which part of their attempts
-fails. The servers count what happens in the last 24 hours, in memory.`,
+	return cli.Group("type", "Show task types: rates, errors and durations",
+		`Show statistics by task type: how many tasks are enqueued and end, how long they wait and run, and the share of
+attempts that fail. The servers keep the counts of the last 24 hours in memory.`,
 		newTypeLs(a), newTypeShow(a))
 }
 
@@ -31,14 +31,14 @@ func newTypeLs(a *app) *cobra.Command {
 	var f admin.TypeFilter
 	var order string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List types by name, or those first that fail most", Args: cli.NoArgs,
+		Use: "ls", Short: "List types by name, or by failures", Args: cli.NoArgs,
 		Example: "  pawl type ls\n  pawl type ls --order failing --window 5m --watch\n  pawl type ls --queue mail --pattern 'mail.*'",
 	}
 	list.Add(cmd)
 	cmd.Flags().DurationVar(&f.Window, "window", time.Hour, "5m, 1h or 24h")
-	cmd.Flags().StringVar(&f.Queue, "queue", "", "only what happened in this queue")
-	cmd.Flags().StringVar(&f.Pattern, "pattern", "", "a type, in which each * stands for any characters")
-	cmd.Flags().StringVar(&order, "order", "", "most: those first to which most happened; failing: with the most failed attempts (default by name)")
+	cmd.Flags().StringVar(&f.Queue, "queue", "", "only in this queue")
+	cmd.Flags().StringVar(&f.Pattern, "pattern", "", "only matching types, where * stands for any characters")
+	cmd.Flags().StringVar(&order, "order", "", "most: most active first; failing: most failed attempts first (default by name)")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		f.Order = admin.TypeOrder(order)
 		var missing []string
@@ -49,7 +49,7 @@ func newTypeLs(a *app) *cobra.Command {
 		}, view.NewType, writeTypes)
 		slices.Sort(missing)
 		for _, node := range slices.Compact(missing) {
-			fmt.Fprintf(a.Err, "node %s did not answer, and what it has seen is not counted\n", text.Printable(node))
+			fmt.Fprintf(a.Err, "node %s does not answer, so what it has seen is not counted\n", text.Printable(node))
 		}
 		return err
 	})
@@ -69,7 +69,7 @@ func writeTypes(w io.Writer, all []*admin.Type) {
 	text.Columns(w, "TYPE|QUEUES|IN|OUT|FAILED|RUN P50|RUN P95|LAST ERROR", rows)
 }
 
-// briefOf is a quantile; "" if there is none.
+// briefOf formats a quantile; "" if there is none.
 func briefOf(l admin.Latency, quantile time.Duration) string {
 	if l.Count == 0 {
 		return ""
@@ -81,14 +81,14 @@ func newTypeShow(a *app) *cobra.Command {
 	var q admin.TypeQuery
 	var around string
 	cmd := &cobra.Command{
-		Use: "show TYPE", Short: "Show what happened to the tasks of a type", Args: cobra.ExactArgs(1),
-		Long: `Show what happened to the tasks of a type in a window of time: how many came and ended, how long they waited and
-ran, its errors, and its slowest runs of the last hour. --around compares what happened before and after a time.`,
+		Use: "show TYPE", Short: "Show the statistics of a type", Args: cobra.ExactArgs(1),
+		Long: `Show the statistics of a task type over a window of time: how many tasks were enqueued and ended, how long they
+waited and ran, the errors, and the slowest runs of the last hour. --around compares before and after a time.`,
 		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n  pawl type show mail.welcome --around 20m",
 	}
 	cmd.Flags().DurationVar(&q.Window, "window", time.Hour, "5m, 1h or 24h")
-	cmd.Flags().StringVar(&q.Queue, "queue", "", "only what happened in this queue")
-	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or how long ago (20m)")
+	cmd.Flags().StringVar(&q.Queue, "queue", "", "only in this queue")
+	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or an age such as 20m")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		var err error
 		if q.Around, err = aroundOf(around, time.Now()); err != nil {
@@ -103,7 +103,7 @@ ran, its errors, and its slowest runs of the last hour. --around compares what h
 	return cmd
 }
 
-// aroundOf reads a time, or how long ago it was; "": none.
+// aroundOf parses a time, or an age; "": none.
 func aroundOf(said string, now time.Time) (time.Time, error) {
 	if said == "" {
 		return time.Time{}, nil
@@ -113,7 +113,7 @@ func aroundOf(said string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, said)
 	if err != nil {
-		return at, cli.Usage("--around %q is neither a time of RFC 3339 nor how long ago it was, such as 20m", said)
+		return at, cli.Usage("--around %q is neither an RFC 3339 time nor an age such as 20m", said)
 	}
 	return at, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// TestHelp: every command says what it does, with an example.
+// TestHelp: every command has a description and an example.
 func TestHelp(t *testing.T) {
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	todo := slices.Clone(root.Commands())
@@ -25,7 +25,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestExamplesCanBeCopied: a line of an example that goes on ends with one backslash, as a shell wants it.
+// TestExamplesCanBeCopied: a continued line in an example ends with one backslash, as a shell requires.
 func TestExamplesCanBeCopied(t *testing.T) {
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	todo := slices.Clone(root.Commands())
@@ -38,7 +38,7 @@ func TestExamplesCanBeCopied(t *testing.T) {
 	}
 }
 
-// TestIdleFlags: they are flags of commands that there are, refused there and not in their help.
+// TestIdleFlags: the commands in IdleFlags exist, reject those flags, and hide them in their help.
 func TestIdleFlags(t *testing.T) {
 	does := func(words ...string) (status int, said string) {
 		var out bytes.Buffer
@@ -65,7 +65,7 @@ func TestIdleFlags(t *testing.T) {
 	}
 }
 
-// TestListsWatch: what lists can be watched. Events go on by themselves.
+// TestListsWatch: every list can be watched, except for events, which already follow.
 func TestListsWatch(t *testing.T) {
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	todo, lists := slices.Clone(root.Commands()), 0
@@ -88,7 +88,7 @@ func TestListsWatch(t *testing.T) {
 	}
 }
 
-// TestLongNamesAreClipped: a queue of 256 bytes does not push the columns of all others away.
+// TestLongNamesAreClipped: a queue name of 256 bytes does not push the other columns off the screen.
 func TestLongNamesAreClipped(t *testing.T) {
 	var b bytes.Buffer
 	writeQueues(&b, []*admin.Queue{{Name: "mail"}, {Name: strings.Repeat("q", 256)}})

@@ -24,15 +24,15 @@ func newVerify(a *app) *cobra.Command {
 	var only []uint
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Compare the replicas of shards, and check their counts", Args: cli.NoArgs,
+		Use: "verify", Short: "Compare the replicas of shards, and check their indexes", Args: cli.NoArgs,
 		Long: `Compare the states of each shard's replicas at the same log entry, and check the leader's indexes and counters
-against its tasks. Every node that holds a replica reads all rows,
-while the cluster goes on serving. A shard that doesn't answer within --timeout is skipped.
+against its tasks. Every node that holds a replica reads all rows, while the cluster keeps serving. A shard that
+doesn't answer within --timeout is skipped.
 
 Exit status 0 means that every shard was checked, with all its replicas, and is sound.`,
 		Example: "  pawl verify\n  pawl verify --shard 3 -o json",
 	}
-	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; repeatable (default all)")
+	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this shard; repeatable (default all)")
 	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
@@ -56,7 +56,7 @@ Exit status 0 means that every shard was checked, with all its replicas, and is 
 	return cmd
 }
 
-// shardsToVerify are those that were asked for, or all.
+// shardsToVerify returns the requested shards, or all.
 func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (shards []uint32, err error) {
 	for _, n := range only {
 		if n > math.MaxUint32 {
@@ -77,8 +77,8 @@ func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (sh
 	return shards, nil
 }
 
-// verify looks at one shard after the other, since each costs its nodes a reading of all rows. One that can't be looked
-// at doesn't keep the others from it.
+// verify checks one shard after another, since every check makes the shard's nodes read all of its rows. A failure does not keep it from checking
+// the others.
 func (a *app) verify(ctx context.Context, operator admin.Client, shards []uint32, timeout time.Duration) ([]verificationView, error) {
 	bar := a.Progress("verified", len(shards))
 	defer bar.Done()
@@ -104,7 +104,7 @@ func verifyOne(ctx context.Context, operator admin.Client, shard uint32, timeout
 	defer cancel()
 	v, err := operator.Cluster().VerifyShard(limited, shard)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%s gave no answer within %s: %w", shardNames([]uint32{shard}), text.Period(timeout), err)
+		return nil, fmt.Errorf("%s did not answer within %s: %w", shardNames([]uint32{shard}), text.Period(timeout), err)
 	}
 	return v, err
 }
@@ -116,7 +116,7 @@ type verificationView struct {
 	Replicas []hashView `json:"replicas"`
 	Equal    bool       `json:"equal"`
 	Problems []string   `json:"problems,omitempty"`
-	Error    string     `json:"error,omitempty"` // why it was not looked at
+	Error    string     `json:"error,omitempty"` // why it was not checked
 }
 
 type hashView struct {
@@ -132,10 +132,10 @@ func viewVerification(v *admin.Verification) verificationView {
 	return out
 }
 
-// broken says whether a shard was found to be unsound.
+// broken reports whether a shard was found to be damaged.
 func (v verificationView) broken() bool { return v.Error == "" && (!v.Equal || len(v.Problems) > 0) }
 
-// missing are the nodes whose replicas gave no hash.
+// missing returns the nodes whose replicas gave no hash.
 func (v verificationView) missing() (nodes []string) {
 	for _, r := range v.Replicas {
 		if r.Hash == "" {
@@ -145,7 +145,7 @@ func (v verificationView) missing() (nodes []string) {
 	return nodes
 }
 
-// whole says whether a shard was looked at with all its replicas.
+// whole reports whether a shard was checked with all its replicas.
 func (v verificationView) whole() bool { return v.Error == "" && len(v.missing()) == 0 }
 
 func (v verificationView) result() string {
@@ -193,7 +193,7 @@ func writeVerifications(w io.Writer, found []verificationView) {
 	}
 }
 
-// verdictOf is the error of a verification that did not find everything sound.
+// verdictOf returns an error unless every shard was checked and found sound.
 func verdictOf(found []verificationView) error {
 	var broken, partly []uint32
 	for _, v := range found {

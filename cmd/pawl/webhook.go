@@ -21,16 +21,15 @@ import (
 
 func newWebhook(a *app) *cobra.Command {
 	return cli.Group("webhook", "Notify other programs of dead letters, breakers, schedules and thresholds",
-		`A webhook is an address that is told, by signed requests, when tasks become dead letters, breakers
-open, schedules miss their time, or queues grow over a threshold. It belongs to a namespace.
+		`A webhook is a URL that receives signed requests when tasks become dead letters, breakers open,
+schedules miss their time, or queues exceed a threshold. It belongs to a namespace.
 
-Requests are signed as Standard Webhooks says (docs/webhooks.md has receivers in Go and Python). They
-go to the public internet over https, and elsewhere only if the servers run with
---webhook-allow-network.`,
+Requests are signed according to Standard Webhooks (docs/webhooks.md has receivers in Go and Python).
+They go only to the public internet over https, unless the servers run with --webhook-allow-network.`,
 		newWebhookAdd(a), newWebhookLs(a), newWebhookShow(a), newWebhookSet(a), newWebhookRm(a), newWebhookTest(a), newWebhookPause(a), newWebhookResume(a), newWebhookRotate(a))
 }
 
-// hookFlags say what a webhook is to be.
+// hookFlags are a webhook's settings.
 type hookFlags struct {
 	events, queues []string
 	depth          int64
@@ -39,7 +38,7 @@ type hookFlags struct {
 
 func (h *hookFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&h.events, "event", nil, "only these events: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or a kind such as 'task.*' (default all)")
-	flags.StringSliceVar(&h.queues, "queue", nil, "only of queues whose names match, where * stands for any characters; repeatable (default all)")
+	flags.StringSliceVar(&h.queues, "queue", nil, "only events of queues whose names match, where * stands for any characters; repeatable (default all)")
 	flags.Int64Var(&h.depth, "depth-over", 0, "notify when a queue has more ready tasks than this (0: never)")
 	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "notify when a task has been ready for longer than this (0s: never)")
 }
@@ -51,7 +50,7 @@ func (h *hookFlags) chosen() (events []admin.WebhookEvent) {
 	return events
 }
 
-// secretFile reads a secret that is given; "" without a file.
+// secretFile reads a given secret; "" without a file.
 func (a *app) secretFile(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -74,7 +73,7 @@ func (a *app) secretFile(path string) (string, error) {
 }
 
 func secretFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "secret-file", "", "file with a secret of your own, whsec_ and 24 to 64 bytes in base64; -: standard input (default: the server makes one)")
+	flags.StringVar(path, "secret-file", "", "file with your own secret, whsec_ followed by 24 to 64 bytes in base64; -: standard input (default: the server generates one)")
 }
 
 func newWebhookAdd(a *app) *cobra.Command {
@@ -102,15 +101,15 @@ func newWebhookAdd(a *app) *cobra.Command {
 	return cmd
 }
 
-// printNewSecret shows the secret: alone on standard output, so that it can be piped into a file.
+// printNewSecret prints the secret: by itself on standard output, so that it can be piped into a file.
 func (a *app) printNewSecret(h *admin.NewWebhook) error {
 	v := view.NewWebhook(&h.Webhook)
 	v.Secret, v.Unconfirmed = h.Secret, h.Unconfirmed
 	a.warnShards(h.Unconfirmed)
 	return a.Print(v, func(w io.Writer) {
-		fmt.Fprintf(a.Err, "webhook %q, %s, of %s: its secret is shown only now\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
+		fmt.Fprintf(a.Err, "webhook %q, %s, of %s: its secret is shown only once\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
 		if !h.OldUntil.IsZero() {
-			fmt.Fprintf(a.Err, "the one before signs too until %s\n", text.Clock(h.OldUntil, time.Now()))
+			fmt.Fprintf(a.Err, "notices are signed with the old one as well until %s\n", text.Clock(h.OldUntil, time.Now()))
 		}
 		fmt.Fprintln(w, h.Secret)
 	})
@@ -118,7 +117,7 @@ func (a *app) printNewSecret(h *admin.NewWebhook) error {
 
 func (a *app) warnShards(shards []uint32) {
 	if len(shards) > 0 {
-		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: what happens there is not told of until they know of it, which is soon\n", shards)
+		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: their events are not sent until they know of the change, which should be soon\n", shards)
 	}
 }
 
@@ -173,10 +172,10 @@ func newWebhookSet(a *app) *cobra.Command {
 	var h hookFlags
 	var url string
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change a webhook", Args: cobra.ExactArgs(1),
-		Long:    "Change what is given of a webhook; the rest stays as it is. What waits to be sent goes to the new address.",
+		Long:    "Change the given settings of a webhook. Pending notices go to the new URL.",
 		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 --wait-over 0s"}
 	h.add(cmd.Flags())
-	cmd.Flags().StringVar(&url, "url", "", "address")
+	cmd.Flags().StringVar(&url, "url", "", "URL")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		to := admin.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
 		given := 0
@@ -186,7 +185,7 @@ func newWebhookSet(a *app) *cobra.Command {
 			}
 		}
 		if given == 0 {
-			return cli.Usage("nothing is given that is to change: --url, --event, --queue, --depth-over or --wait-over")
+			return cli.Usage("give a setting to change: --url, --event, --queue, --depth-over or --wait-over")
 		}
 		if cmd.Flags().Changed("depth-over") {
 			to.DepthOver = &h.depth
@@ -225,8 +224,8 @@ func newWebhookRm(a *app) *cobra.Command {
 
 func newWebhookTest(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "test NAME", Short: "Send a test notice now, and show the outcome", Args: cobra.ExactArgs(1),
-		Long: `Send a notice of the kind webhook.test now, and show the outcome. It is not retried. The exit
-status is 1 if it was not delivered.`,
+		Long: `Send a webhook.test notice now, and show the outcome. It is not retried. The exit status is 1 if it
+was not delivered.`,
 		Example: "  pawl webhook test oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		d, err := a.Admin(client).Webhooks().Test(cmd.Context(), args[0])
@@ -246,8 +245,8 @@ status is 1 if it was not delivered.`,
 func newWebhookPause(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "pause NAME", Short: "Pause a webhook", Args: cobra.ExactArgs(1),
-		Long:    "Send nothing to a webhook for now. What happens meanwhile is sent when it is resumed, if that is within a day.",
-		Example: "  pawl webhook pause oncall --reason 'the receiver moves'"}
+		Long:    "Stop sending to a webhook. Events that occur meanwhile are sent when it is resumed, if that is within a day.",
+		Example: "  pawl webhook pause oncall --reason 'receiver maintenance'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
@@ -261,7 +260,7 @@ func newWebhookPause(a *app) *cobra.Command {
 
 func newWebhookResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "resume NAME", Short: "Resume a webhook", Args: cobra.ExactArgs(1),
-		Long:    "End the pause of a webhook, or let it try again if its receiver said that it is gone. What waits is tried at once.",
+		Long:    "Resume a paused webhook, or one whose receiver answered that it is gone. Pending notices are sent immediately.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		h, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
@@ -278,9 +277,9 @@ func newWebhookRotate(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{Use: "rotate NAME", Short: "Replace a webhook's secret, and show the new one once", Args: cobra.ExactArgs(1),
 		Long: `Replace a webhook's secret, and show the new one once. For --overlap, notices are signed with the old one
-as well, so that you have time to change the receiver.`,
+as well, which gives you time to update the receiver.`,
 		Example: "  pawl webhook rotate oncall\n  pawl webhook rotate oncall --overlap 0s   # it has leaked"}
-	cli.PeriodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the old secret signs as well, at most 30d")
+	cli.PeriodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long notices are signed with the old secret as well, at most 30d")
 	secretFlag(cmd.Flags(), &file)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		secret, err := a.secretFile(file)

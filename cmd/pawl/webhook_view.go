@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// hookState says in a few words how a webhook is doing.
+// hookState summarizes the state of a webhook.
 func hookState(h *admin.Webhook) string {
 	why := ""
 	switch h.State {

@@ -24,16 +24,16 @@ import (
 
 func newWorker(a *app) *cobra.Command {
 	return cli.Group("worker", "List workers, and stop them from taking tasks",
-		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
-by single calls within the last 5 minutes. Those who are gone without having said so are listed as lost for an hour.
-A worker is named by its ID, or by its name if no other has it that is not lost.`,
+		`Workers are connected ("pawl work", or a program with the SDK), or have claimed tasks with single calls within the
+last 5 minutes. Workers that have disappeared without signing off are listed as lost for an hour.
+Give a worker by its ID, or by its name if it is the only one of that name that is not lost.`,
 		newWorkerLs(a), newWorkerShow(a),
-		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now (--for) or until "pawl worker resume". What they run goes on, and they
-stay connected; a worker that is started anew takes tasks again.`,
+		newWorkerSteer(a, "quiet", "Stop workers from taking new tasks", `Stop workers from taking new tasks, for 24 hours from now (--for) or until "pawl worker resume". Running tasks continue, and
+workers stay connected; a worker that is restarted takes tasks again.`,
 			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
 				return operator.Workers().Quiet(ctx, id, f.reason, f.span)
 			}),
-		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. One that is gone is named by its ID.`,
+		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
 			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
 				if f.reason != "" {
 					operator = operator.WithReason(f.reason)
@@ -71,7 +71,7 @@ func newWorkerLs(a *app) *cobra.Command {
 			return err
 		}
 		for _, node := range slices.Sorted(maps.Keys(silent)) {
-			fmt.Fprintf(a.Err, "node %s gives no answer, and its workers are missing: %s\n", node, text.Printable(silent[node]))
+			fmt.Fprintf(a.Err, "node %s does not answer, so its workers are missing: %s\n", node, text.Printable(silent[node]))
 		}
 		return printPage(a, all, next, view.NewWorker, writeWorkers)
 	})
@@ -88,7 +88,7 @@ func writeWorkers(w io.Writer, all []*admin.Worker) {
 	text.Columns(w, "WORKER|STATE|RUNNING|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
 }
 
-// workerState is what a worker does, in a word.
+// workerState returns a worker's state in one word.
 func workerState(w *admin.Worker) string {
 	switch {
 	case w.Lost():
@@ -119,7 +119,7 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// steerFlags are what is said of workers that are made quiet or resume.
+// steerFlags are the flags of quiet and resume.
 type steerFlags struct {
 	reason string
 	span   time.Duration // 0: 24 hours
@@ -150,7 +150,7 @@ func newWorkerSteer(a *app, verb, what, long string, do func(admin.Client, conte
 	return cmd
 }
 
-// workerID finds a worker by its id or its name. A word that is neither is taken for the id of one who is gone.
+// workerID finds a worker by its id or name. A word that is neither is taken as the id of a worker that has gone.
 func workerID(ctx context.Context, client *pawl.Client, word string) (string, error) {
 	var named, lost []string
 	for w, err := range admin.New(client).Workers().List(ctx, admin.WorkerFilter{}) {
@@ -177,7 +177,7 @@ func workerID(ctx context.Context, client *pawl.Client, word string) (string, er
 	case 1:
 		return named[0], nil
 	}
-	return "", fmt.Errorf("worker %q: %d workers have this name; say which by its ID: %s", word, len(named), strings.Join(named[:min(len(named), 10)], ", "))
+	return "", fmt.Errorf("worker %q: %d workers have this name; give the ID of one: %s", word, len(named), strings.Join(named[:min(len(named), 10)], ", "))
 }
 
 func (a *app) printWorker(w *admin.Worker) error {
@@ -212,7 +212,7 @@ func (a *app) printWorker(w *admin.Worker) error {
 	})
 }
 
-// lostWhy is why a worker counts as lost, for people.
+// lostWhy explains why a worker counts as lost.
 func lostWhy(reason string) string {
 	switch reason {
 	case "disconnected":

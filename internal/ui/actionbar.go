@@ -2,31 +2,31 @@ package ui
 
 import "github.com/pawlq/pawl/admin"
 
-// button leads to a form, or to a page.
+// button links to a form or a page.
 type button struct {
 	Label, URL string
-	Needs      string // the right that the API asks for; "": to operate, or to observe for a page
-	Page       bool   // it leads to a page: no form opens over this one
+	Needs      string // the right that the API requires; "": operate, or observe for a page
+	Page       bool   // it links to a page rather than a form, which opens on top of this page
 }
 
-// actionBar is what can be done with the subject of a page. One action at most is the main one. What does harm is in a menu, below the rest. In a
-// narrow window all but the main one are there.
+// actionBar holds the actions on the subject of a page. At most one of them is the main one. Harmful actions are in a menu, below the rest. In a
+// narrow window the menu holds all but the main one.
 type actionBar struct {
 	Main         *button
-	Beside       []button // the main one
+	Beside       []button // next to the main one
 	More, Danger []button // in the menu
 }
 
-// Empty tells of a page that offers nothing.
+// Empty reports whether the page offers no actions.
 func (a actionBar) Empty() bool { return a.Main == nil && !a.HasMenu() }
 
-// HasMenu tells whether there is something to put into a menu, if only in a narrow window.
+// HasMenu reports whether there is anything for a menu, if only in a narrow window.
 func (a actionBar) HasMenu() bool { return len(a.Beside)+len(a.More)+len(a.Danger) > 0 }
 
-// Narrow tells of a menu that wide windows don't need.
+// Narrow reports whether the menu is needed only in narrow windows.
 func (a actionBar) Narrow() bool { return len(a.More)+len(a.Danger) == 0 }
 
-// MenuNeeds is the right without which nothing would be in the menu; "": there is always something, or several rights lead to it.
+// MenuNeeds returns the right without which the menu would be empty; "": it is never empty, or several rights fill it.
 func (a actionBar) MenuNeeds() string {
 	needs := map[string]bool{}
 	for _, list := range [][]button{a.Beside, a.More, a.Danger} {
@@ -45,7 +45,7 @@ func (a actionBar) MenuNeeds() string {
 	return "admin"
 }
 
-// Right is what the API asks for; "": to observe.
+// Right is the right that the API requires; "": observe.
 func (b button) Right() string {
 	if b.Needs == "" && !b.Page {
 		return "operate"
@@ -53,18 +53,18 @@ func (b button) Right() string {
 	return b.Needs
 }
 
-// asks is the button of a form, by the parts of its path.
+// asks returns a button for the form at a path, given in parts.
 func asks(label string, path ...any) button {
 	return button{Label: label, URL: addressOf(baseMark, path)}
 }
 
-// needing is the button for who has another right than to operate.
+// needing returns the button for visitors with another right than operate.
 func (b button) needing(right string) button {
 	b.Needs = right
 	return b
 }
 
-// Actions are what can be done with a worker.
+// Actions returns the actions on a worker.
 func (w workerView) Actions() (a actionBar) {
 	switch resume := asks("Resume…", "workers", w.ID, "resume"); {
 	case w.Lost():
@@ -76,7 +76,7 @@ func (w workerView) Actions() (a actionBar) {
 	return a
 }
 
-// Actions are what can be done with a group.
+// Actions returns the actions on a group.
 func (g groupView) Actions() (a actionBar) {
 	if g.Open {
 		a.Beside = []button{asks("Close…", "groups", g.ID, "close").needing("produce")}
@@ -87,7 +87,7 @@ func (g groupView) Actions() (a actionBar) {
 	return a
 }
 
-// Actions are what can be done with an operation.
+// Actions returns the actions on an operation.
 func (o operationView) Actions() (a actionBar) {
 	switch resume := asks("Resume…", "operations", o.ID, "resume"); o.State {
 	case admin.OperationRunning:
@@ -101,10 +101,10 @@ func (o operationView) Actions() (a actionBar) {
 	return a
 }
 
-// Actions are what can be done with a schedule.
+// Actions returns the actions on a schedule.
 func (s scheduleView) Actions() actionBar {
 	edit := asks("Edit…", "schedules", s.Name, "edit").needing("operate")
-	edit.Page = true // it is long
+	edit.Page = true // the form is long
 	trigger, resume := asks("Trigger…", "schedules", s.Name, "trigger"), asks("Resume…", "schedules", s.Name, "resume")
 	a := actionBar{Main: &trigger, Beside: []button{asks("Pause…", "schedules", s.Name, "pause"), edit}, Danger: []button{asks("Delete…", "schedules", s.Name, "delete")}}
 	if s.Pause != nil {
@@ -113,7 +113,7 @@ func (s scheduleView) Actions() actionBar {
 	return a
 }
 
-// Actions are what can be done with a webhook.
+// Actions returns the actions on a webhook.
 func (w webhookView) Actions() actionBar {
 	test, resume := asks("Test…", "webhooks", w.Name, "test"), asks("Resume…", "webhooks", w.Name, "resume")
 	a := actionBar{Main: &test, Beside: []button{asks("Pause…", "webhooks", w.Name, "pause"), asks("Edit…", "webhooks", w.Name, "edit").needing("admin")},
@@ -124,7 +124,7 @@ func (w webhookView) Actions() actionBar {
 	return a
 }
 
-// Actions are what can be done with all dead letters of a page.
+// Actions returns the actions on all dead letters of a page.
 func (d deadView) Actions() (a actionBar) {
 	if d.Total > 0 {
 		a.Main = &button{Label: "Replay all…", URL: d.All.Replay}

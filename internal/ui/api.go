@@ -13,15 +13,15 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The reference of the REST API, rendered from its OpenAPI document: a page that lists all operations, and one for each.
+// The REST API reference, rendered from its OpenAPI document: a page that lists all operations, and one page for each.
 var apiPages = []page{
 	{path: "/docs/api", template: "api", nav: "/settings", show: showAPI},
 	{path: "/docs/api/{operation}", template: "api_operation", nav: "/settings", show: showAPIOperation},
 }
 
-// apiDocument is what the pages show of the document.
+// apiDocument is the content of the pages.
 type apiDocument struct {
-	About      []string // paragraphs about all calls
+	About      []string // paragraphs that apply to all calls
 	Groups     []apiGroup
 	operations map[string]*apiOperation
 }
@@ -36,16 +36,16 @@ type apiOperation struct {
 	Parameters                             []apiField
 	Request                                *apiBody // nil: the call has none
 	Answer                                 apiBody
-	Objects                                []apiObject // that requests and answers are made of
+	Objects                                []apiObject // that the request and the response consist of
 }
 
-// apiBody is a request or an answer.
+// apiBody is a request or response body.
 type apiBody struct {
-	Status  string // of an answer
+	Status  string // of a response
 	Type    string
-	Ref     string // object of that name, on the same page
+	Ref     string // an object on the same page
 	Example string // indented
-	Curl    string // of a request: the whole call
+	Curl    string // of a request: the complete call
 }
 
 // apiObject is a schema with its fields.
@@ -59,7 +59,7 @@ type apiField struct {
 	Required                         bool
 }
 
-// The parts of the document that the pages read.
+// The parts of the OpenAPI document that the pages use.
 type openAPI struct {
 	Info  struct{ Description string }
 	Tags  []struct{ Name string }
@@ -100,7 +100,7 @@ type openAPISchema struct {
 	ContentEncoding      string
 }
 
-// readAPI reads the document once, when somebody looks at it.
+// readAPI returns a function that parses the document on its first call.
 func (*UI) readAPI(document func() []byte) func() (*apiDocument, error) {
 	return sync.OnceValues(func() (*apiDocument, error) {
 		if document == nil {
@@ -177,7 +177,7 @@ func (doc *openAPI) body(content map[string]openAPIMedia, refs map[string]bool) 
 	return b
 }
 
-// field describes a value, and notes the objects that it is made of.
+// field describes a value, and adds the objects that it consists of to refs.
 func (doc *openAPI) field(name string, s *openAPISchema, required bool, refs map[string]bool) apiField {
 	f := apiField{Name: name, Required: required}
 	if s == nil {
@@ -191,16 +191,16 @@ func (doc *openAPI) field(name string, s *openAPISchema, required bool, refs map
 	return f
 }
 
-// typeOf is a type in words, and the object that it is or consists of.
+// typeOf returns a type in words, and the object that it is or contains.
 func (doc *openAPI) typeOf(s *openAPISchema, refs map[string]bool) (words, ref string) {
 	if name, ok := strings.CutPrefix(s.Ref, schemaPrefix); ok {
 		to := doc.Components.Schemas[name]
 		if to == nil {
 			return name, ""
 		}
-		if len(to.Properties) == 0 { // a simple value: what it is says more than its name
+		if len(to.Properties) == 0 { // a simple value: its type says more than its name
 			if words, ref = doc.typeOf(to, refs); words == "string" {
-				words = strings.ToLower(name) // a Duration, say, by the pattern of such a text
+				words = strings.ToLower(name) // for example Duration, which is defined by the pattern of its text
 			}
 			return words, ref
 		}
@@ -255,7 +255,7 @@ func (doc *openAPI) several(of []*openAPISchema, between string, refs map[string
 	return strings.Join(all, between), ref
 }
 
-// objects are the schemas of those names, and of those that they are made of: that of the request and that of the answer first.
+// objects returns the named schemas and those that they consist of, with the request's and the response's first.
 func (doc *openAPI) objects(refs map[string]bool, of *apiOperation) (out []apiObject) {
 	done := map[string]bool{}
 	for len(done) < len(refs) {
@@ -291,7 +291,7 @@ func (doc *openAPI) objects(refs map[string]bool, of *apiOperation) (out []apiOb
 	return out
 }
 
-// curlOf is a call as one types it.
+// curlOf returns a call as a curl command line.
 func curlOf(o *apiOperation, example string) string {
 	if example == "" {
 		return ""

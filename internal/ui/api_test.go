@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// TestReferenceHasEveryOperation: the reference lists each operation of the document, and has a page for it with its request, its answer, and
-// the objects that they are made of, all of which its links find.
+// TestReferenceHasEveryOperation: the reference lists every operation of the document, and has a page for it with the request, the response, and the
+// objects that they consist of. All links lead somewhere.
 func TestReferenceHasEveryOperation(t *testing.T) {
 	u := New(Config{OpenAPI: rest.OpenAPI})
 	doc, err := u.api()
@@ -77,7 +77,7 @@ func TestReferenceHasEveryOperation(t *testing.T) {
 	}
 }
 
-// TestReferenceWithoutADocument: a program that has none says so, and does not fall.
+// TestReferenceWithoutADocument: without a document, the page says so and does not fail.
 func TestReferenceWithoutADocument(t *testing.T) {
 	u := New(Config{})
 	if _, err := u.api(); err == nil {

@@ -19,15 +19,15 @@ var staticFiles embed.FS
 
 // asset is a file that pages load.
 type asset struct {
-	plain, zipped []byte // zipped is nil where that saves nothing
+	plain, zipped []byte // zipped is nil if compression saves nothing
 	kind          string
 }
 
-// assets are the files that pages load. Their addresses hold a sum of what is in them, so that browsers keep them for ever.
+// assets are the files that pages load. Their URLs contain a checksum of the content, so that browsers can cache them forever.
 type assets struct {
 	base   string
-	byName map[string]string // path in static/ to path in an address
-	files  map[string]asset  // by path in an address
+	byName map[string]string // path in static/ to path in a URL
+	files  map[string]asset  // by path in a URL
 }
 
 func newAssets(base string) *assets {
@@ -35,7 +35,7 @@ func newAssets(base string) *assets {
 	return &assets{base: base, byName: a.byName, files: a.files}
 }
 
-// readAssets reads and compresses the files once for a process, however many nodes its tests start.
+// readAssets reads and compresses the files once per process, however many nodes tests start in it.
 var readAssets = sync.OnceValue(func() *assets {
 	a := &assets{byName: map[string]string{}, files: map[string]asset{}}
 	var sheet []byte
@@ -52,16 +52,16 @@ var readAssets = sync.OnceValue(func() *assets {
 		return err
 	})
 	if err != nil {
-		panic(err) // they are in the binary
+		panic(err) // they are embedded in the binary
 	}
 	a.add(stylesheet, a.link(sheet))
 	return a
 })
 
-// stylesheet names other files, and so is read after them.
+// stylesheet refers to other files, and so is read after them.
 const stylesheet = "app.css"
 
-// link puts the addresses of files into a stylesheet that has their names.
+// link replaces file names in a stylesheet with their URLs.
 func (a *assets) link(sheet []byte) []byte {
 	for name, at := range a.byName {
 		sheet = bytes.ReplaceAll(sheet, []byte("url("+name+")"), []byte("url("+at+")"))
@@ -80,7 +80,7 @@ func (a *assets) add(name string, data []byte) {
 	a.byName[name], a.files[at] = at, f
 }
 
-// kindOf is the content type by the end of a name. What the machine thinks of it does not matter.
+// kindOf returns the content type for a file extension. It does not depend on the machine's MIME types.
 func kindOf(ext string) string {
 	switch ext {
 	case ".js":
@@ -103,12 +103,12 @@ func compress(data []byte) []byte {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = w.Write(data) // into memory
+	_, _ = w.Write(data) // into memory: never fails
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// url is the address of a file of static/.
+// url returns the URL of a file in static/.
 func (a *assets) url(name string) string {
 	at, ok := a.byName[name]
 	if !ok {
@@ -134,5 +134,5 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
 			body = f.zipped
 		}
 	}
-	_, _ = w.Write(body) // if this fails, the caller is gone
+	_, _ = w.Write(body) // on failure the client is gone
 }

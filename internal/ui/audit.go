@@ -17,7 +17,7 @@ import (
 
 var auditPages = []page{{path: "/audit", template: "audit", nav: "/audit", show: showAudit}}
 
-// auditLimit is how many entries a page of the audit has.
+// auditLimit is the page size of the audit log.
 const auditLimit = 50
 
 type auditView struct {
@@ -29,21 +29,21 @@ type auditView struct {
 	more
 }
 
-// auditRow is an entry with what it changed, and where its target is.
+// auditRow is an entry with its changes and the page of its target.
 type auditRow struct {
 	*admin.AuditEntry
 	URL     string
 	Changes []change
 	Cut     int
-	Place   string // its name on the page
-	Open    string // the page with all that it changed; "": they are here
-	Close   string // the page with the first of them; "": it was not opened
+	Place   string // the entry's anchor on the page
+	Open    string // the page with all of its changes; "": they are all here
+	Close   string // the page with only the first of them; "": it is not expanded
 }
 
-// change is a value as it was and as it is.
+// change is a value before and after.
 type change struct{ Name, Before, After string }
 
-// maxChanges and maxChange bound what a page shows of an entry.
+// maxChanges and maxChange limit how many changes of an entry a page shows, and how much of each.
 const (
 	maxChanges = 5
 	maxChange  = 120
@@ -70,7 +70,7 @@ func (v *visit) findAudit(view *auditView) error {
 		filter.Since = at
 	}
 	cursor, start := v.query("cursor"), time.Now()
-	for { // a page of the API may be empty while there is more
+	for { // the API may return an empty page although there is more
 		page, err := v.admin().Audit().ListPage(v.ctx, filter, pawltype.PageRequest{Limit: auditLimit - len(view.Rows), Cursor: cursor})
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (v *visit) auditRow(e *admin.AuditEntry) auditRow {
 	return row
 }
 
-// changesOf sets what was beside what is.
+// changesOf pairs values before and after.
 func changesOf(before, after json.RawMessage) (all []change) {
 	was, is := flat(before), flat(after)
 	names := map[string]bool{}
@@ -126,7 +126,7 @@ func changesOf(before, after json.RawMessage) (all []change) {
 	return all
 }
 
-// flat is an object of the audit, which has dotted names, as words.
+// flat converts an object in the audit log, which has dotted names, to text.
 func flat(data json.RawMessage) map[string]string {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(data, &values) != nil {
@@ -137,7 +137,7 @@ func flat(data json.RawMessage) map[string]string {
 		var text string
 		if json.Unmarshal(value, &text) != nil {
 			var b bytes.Buffer
-			_ = json.Compact(&b, value) // it was decoded before
+			_ = json.Compact(&b, value) // it has been decoded before
 			text = b.String()
 		}
 		out[name] = momentText(strings.TrimSpace(text))
@@ -145,7 +145,7 @@ func flat(data json.RawMessage) map[string]string {
 	return out
 }
 
-// momentText writes a time as pages write times; what is none stays as it is.
+// momentText formats a time as pages do, and returns anything else unchanged.
 func momentText(text string) string {
 	if instant.FindString(text) == text {
 		return tidy(text)

@@ -6,13 +6,13 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// bar shows counts by their shares.
+// bar shows counts as proportions.
 type bar struct {
 	Label  string
 	Pieces []piece
 }
 
-// piece is a part of a bar, in percent of its width.
+// piece is a segment of a bar, in percent of its width.
 type piece struct {
 	State       string
 	Count       int64
@@ -22,7 +22,7 @@ type piece struct {
 // leastWidth keeps a single task among a million visible.
 const leastWidth = 1.2
 
-// barOf makes a bar of counts, each with its word. One called rest is left empty.
+// barOf makes a bar of labelled counts. The one called rest is left blank.
 func barOf(counts []count) bar {
 	var total int64
 	var shown []count
@@ -50,13 +50,13 @@ func barOf(counts []count) bar {
 	return b
 }
 
-// count is how many of something there are.
+// count is a labelled count.
 type count struct {
 	Word string
 	N    int64
 }
 
-// countsOf are the counts of a queue in the order of a task's life.
+// countsOf returns a queue's counts in the order of a task's life.
 func countsOf(d admin.Depth) []count {
 	return []count{{"scheduled", d.Scheduled}, {"ready", d.Ready}, {"claimed", d.Claimed}, {"retrying", d.Retrying}, {"dead", d.Dead}, {"poisoned", d.Poisoned}}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// BenchmarkPages shows that pages of a queue with 100,000 tasks take as long as those of one with 100.
+// BenchmarkPages shows that the pages of a queue with 100,000 tasks take as long as those of a queue with 100.
 func BenchmarkPages(b *testing.B) {
 	w := startWorld(b, "")
 	sizes := map[string]int{"small": 100, "large": 100_000}

@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// caller is how the visitor would call this server from a terminal: where it is, and as whom.
+// caller describes how the visitor would call this server from a terminal: at what address, and as whom.
 type caller struct {
 	curl string // "curl" with its headers
-	url  string // of the API, without what follows /api/v1
-	cli  string // flags of pawl, each with a space before it
+	url  string // base URL of the API, up to /api/v1
+	cli  string // flags of pawl, each preceded by a space
 }
 
-// who is the visitor; nil: that could not be asked.
+// who returns the visitor's identity; nil: the API could not be asked.
 func (v *visit) who() *admin.Identity {
 	if v.me == nil && v.client != nil {
 		v.me, _ = v.admin().Access().WhoAmI(v.ctx)
@@ -47,7 +47,7 @@ func (v *visit) caller() caller {
 	return c
 }
 
-// isDefaultServer tells whether the CLI calls it without being told to.
+// isDefaultServer reports whether the CLI calls this server by default.
 func isDefaultServer(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil || port != "7295" {
@@ -57,10 +57,10 @@ func isDefaultServer(host string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// command is a command line of the CLI.
+// command returns a command line of the CLI.
 func (c caller) command(line string) string { return line + c.cli }
 
-// enqueue is the call that enqueues a task.
+// enqueue returns the call that enqueues a task.
 func (c caller) enqueue(typ, queue string, payload json.RawMessage) (string, error) {
 	body, err := json.Marshal(struct {
 		Type    string          `json:"type"`
@@ -70,7 +70,7 @@ func (c caller) enqueue(typ, queue string, payload json.RawMessage) (string, err
 	return c.curl + " -d " + quoteShell(string(body)) + " " + quoteShell(c.url+"/api/v1/tasks"), err
 }
 
-// hello are the commands for who has not enqueued anything yet.
+// hello returns commands for a visitor who has not enqueued anything yet.
 func (v *visit) hello() []fact {
 	c := v.caller()
 	const payload = `{"to":"a@example.com"}`

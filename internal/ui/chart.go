@@ -11,85 +11,84 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// chart shows counts over time: panels of stacked bars that share their steps. Places along the time are percentages of the width, heights
-// are pixels, so that texts and edges are not stretched. Nothing in it needs a script: each step tells its values as a title, and a table
-// has them all.
+// chart shows counts over time: panels of stacked bars with common steps. Horizontal positions are percentages of the width and vertical ones are
+// pixels, so that text and edges are not stretched. Charts need no script: every step lists its values in its title, and a table has all of them.
 type chart struct {
-	Label  string // what it shows and the main numbers, for those who don't see it
+	Label  string // a description with the main figures, for screen readers
 	Height int
-	Names  []chartText // of the panels
-	Scale  []chartText // what the lines across stand for
-	Lines  []float64   // across
-	Zeros  []float64   // lines from which bars rise or hang
+	Names  []chartText // panel names
+	Scale  []chartText // labels of the horizontal lines
+	Lines  []float64   // horizontal
+	Zeros  []float64   // base lines of the bars, which rise or hang from them
 	Steps  []chartStep
 	Ticks  []chartTick
 	Cuts   []chartCut
 	Legend []legend
 	Start  time.Time
 	Empty  bool
-	Marks  *chartMarks // nil: it has none
+	Marks  *chartMarks // nil: none
 
 	step time.Duration
 }
 
-// chartText is a text at a height.
+// chartText is a text at a vertical position.
 type chartText struct {
 	Y    float64
 	Text string
 }
 
-// chartTick names a moment below the chart.
+// chartTick labels a time below the chart.
 type chartTick struct {
 	X    string // percent
 	At   string // RFC 3339
 	Text string
 }
 
-// chartCut tells the value of a bar that is higher than its panel.
+// chartCut labels a bar that is higher than its panel with its value.
 type chartCut struct {
 	X, Anchor, Text string
 	Y               float64
 
 	n    int64
-	last int // of the steps that it stands for
+	last int // last step that the label covers
 }
 
-// chartStep is what one step shows.
+// chartStep is one step of the chart.
 type chartStep struct {
 	X, Width string // percent
 	Begins   time.Time
-	At       string // when it begins, by RFC 3339
+	At       string // start time, in RFC 3339
 	Title    string
 	Pieces   []chartPiece
-	Running  bool // it is not over
+	Running  bool // not complete yet
 	Values   []int64
 
-	marks int // that touch it
+	marks int // number of markers that touch it
 }
 
-// Clock is when the step begins, in UTC: pages with scripts show it by the clock of the browser.
+// Clock returns the start of the step in UTC; on pages with scripts it is shown in the browser's zone.
 func (s chartStep) Clock() string { return clockText(s.Begins, time.Now()) }
 
-// chartPiece is a part of a bar, with the class of its state.
+// chartPiece is a segment of a bar, with the CSS class of its state.
 type chartPiece struct {
 	State string
 	Y, H  float64
-	Cut   []float64 // heights of the break in a bar that is cut: left and right; nil: it is whole
+	Cut   []float64 // heights of the gap in a truncated bar, at its left and right edge; nil: not truncated
 }
 
-// legend says what a colour stands for, and how many there were.
+// legend explains a colour, with the total count.
 type legend struct {
 	State, Word string
 	N           int64
 }
 
-// series is one count over time.
+// series is a count over time.
 type series struct {
 	State, Word string
 	N           []int64
 }
 
-// panel is a part of a chart with bars of its own. One that hangs shares the line and the scale of the one before it.
+// panel is a part of a chart with its own bars. A hanging panel shares the base line and the scale of the one before it.
 type panel struct {
 	Name  string
 	Room  float64
@@ -98,15 +97,15 @@ type panel struct {
 }
 
 const (
-	panelRoom  = 66 // for bars, in pixels
+	panelRoom  = 66 // height of the bars, in pixels
 	lowRoom    = 34
-	panelName  = 16 // for its name above it, or below one that hangs
+	panelName  = 16 // for its name, which is above it, or below a hanging panel
 	panelGap   = 8
 	tickRoom   = 20
-	leastPiece = 1.5 // so that what is more than nothing can be seen
+	leastPiece = 1.5 // so that any value above zero is visible
 )
 
-// chartOf draws panels. All series have a count for each step, the last of which is the one that runs: it is paler.
+// chartOf draws panels. Every series has a count for each step. The last step is still running and drawn paler.
 func chartOf(label string, start time.Time, step time.Duration, panels ...panel) chart {
 	panels, start, step = merge(panels, start, step)
 	c := chart{Start: start, step: step, Empty: true}
@@ -124,7 +123,7 @@ func chartOf(label string, start time.Time, step time.Duration, panels ...panel)
 	return c
 }
 
-// begin makes the steps and the legend.
+// begin creates the steps and the legend.
 func (c *chart) begin(panels []panel) {
 	steps := 0
 	for _, p := range panels {
@@ -156,7 +155,7 @@ func (c *chart) begin(panels []panel) {
 	}
 }
 
-// draw adds a panel, or two that share a line: one rises from it, the other hangs.
+// draw adds a panel, or two that share a base line: one rises from it, the other hangs.
 func (c *chart) draw(pair []panel) {
 	var sums []int64
 	for _, p := range pair {
@@ -187,7 +186,7 @@ func (c *chart) draw(pair []panel) {
 	c.Height = int(y + pair[0].Room)
 }
 
-// lines adds what the heights of a panel stand for: all of it and, where there is room, half.
+// lines adds labelled lines at the full height of a panel and, if there is room, at half of it.
 func (c *chart) lines(p panel, zero float64, scale int64) {
 	parts := []int64{scale}
 	if scale%2 == 0 && p.Room > lowRoom {
@@ -199,7 +198,7 @@ func (c *chart) lines(p panel, zero float64, scale int64) {
 	}
 }
 
-// height is where a count lies.
+// height returns the vertical position of a count.
 func (p *panel) height(zero, n float64, scale int64) float64 {
 	h := n / float64(scale) * p.Room
 	if p.Hangs {
@@ -215,7 +214,7 @@ func (p *panel) sum(i int) (sum int64) {
 	return sum
 }
 
-// bars adds the bars of a panel. One that is too high is cut at the edge, and its number is written beside it.
+// bars adds the bars of a panel. A bar that is too high is truncated at the edge and labelled with its value.
 func (c *chart) bars(p panel, zero float64, scale int64) {
 	edge := p.height(zero, float64(scale), scale)
 	for i := range c.Steps {
@@ -240,7 +239,7 @@ func (c *chart) bars(p panel, zero float64, scale int64) {
 	}
 }
 
-// cut marks a bar as cut. Of several side by side the highest tells its number: they would lie over each other.
+// cut marks a bar as truncated. Of several adjacent ones only the highest is labelled, since labels would overlap.
 func (c *chart) cut(i int, edge float64, hangs bool, n int64) {
 	pieces := c.Steps[i].Pieces
 	inner, y := 8.0, edge+9
@@ -258,7 +257,7 @@ func (c *chart) cut(i int, edge float64, hangs bool, n int64) {
 			if n > old.n {
 				old.Text, old.n = text.Text, n
 			}
-			if i == old.last+1 && text.Anchor == "start" { // beside all of them
+			if i == old.last+1 && text.Anchor == "start" { // to the right of them all
 				old.X, old.last = text.X, i
 			}
 			return
@@ -267,7 +266,7 @@ func (c *chart) cut(i int, edge float64, hangs bool, n int64) {
 	c.Cuts = append(c.Cuts, text)
 }
 
-// finish makes room for the ticks, and says in words what is to be seen.
+// finish makes room for the ticks, and sets the description.
 func (c *chart) finish(label string) {
 	c.Height += tickRoom
 	words := make([]string, len(c.Legend))
@@ -280,23 +279,23 @@ func (c *chart) finish(label string) {
 	}
 }
 
-// Latest are the steps, the last one first.
+// Latest returns the steps, last first.
 func (c chart) Latest() []chartStep {
 	steps := slices.Clone(c.Steps)
 	slices.Reverse(steps)
 	return steps
 }
 
-// Unit is what a bar counts: per minute.
+// Unit is the unit of a bar: per minute.
 func (c chart) Unit() string { return stepWords(c.step) }
 
-// TickY is the height of the texts below the chart.
+// TickY is the vertical position of the tick labels.
 func (c chart) TickY() int { return c.Height - 5 }
 
-// Bottom is the height of the edge above them.
+// Bottom is the vertical position of the edge above them.
 func (c chart) Bottom() int { return c.Height - tickRoom }
 
-// percent is a part of the width.
+// percent formats a fraction of the width.
 func percent(part float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(part*100, 'f', 3, 64), "0"), ".") + "%"
 }
@@ -315,7 +314,7 @@ func total(list []int64) (sum int64) {
 	return sum
 }
 
-// throughput shows what was enqueued, what ended hanging below it, and what went wrong on a scale of its own.
+// throughput shows enqueued tasks, with ended ones hanging below, and failures on a scale of their own.
 func throughput(label string, s *admin.Stats) chart {
 	of := func(pick func(admin.EventCounts) int64) []int64 {
 		out := make([]int64, len(s.Series))
@@ -348,7 +347,7 @@ func throughput(label string, s *admin.Stats) chart {
 	return chartOf(label, s.Start, s.Step, panels...)
 }
 
-// stepWords is the unit of a bar: per minute, per 10 s.
+// stepWords returns the unit of a bar: per minute, per 10 s.
 func stepWords(step time.Duration) string {
 	for _, unit := range []struct {
 		span      time.Duration
@@ -363,7 +362,7 @@ func stepWords(step time.Duration) string {
 	return ""
 }
 
-// decimal is a number with at most one digit behind the point.
+// decimal formats a number with at most one decimal place.
 func decimal(f float64) string {
 	if f >= 100 {
 		return number(int64(f + 0.5))

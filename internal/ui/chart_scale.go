@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// mostSteps is how many bars a chart has at most: more can't be told apart on a phone.
+	// mostSteps is the maximum number of bars in a chart: more would be indistinguishable on a phone.
 	mostSteps = 72
-	// mostTicks bounds the labels of an axis.
+	// mostTicks is the maximum number of labels on an axis.
 	mostTicks = 6
-	// flattens is by how much the highest bars may exceed the usual ones. Beyond that they are cut, or the rest would be a line.
+	// flattens is the ratio of the highest bar to the usual ones above which the highest are truncated. Otherwise the rest would be a flat line.
 	flattens = 8
 )
 
-// chartSpans are what steps and ticks may be long.
+// chartSpans are the possible lengths of steps and intervals between ticks.
 var chartSpans = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 
-// merge adds steps up to longer ones that begin at whole minutes or hours. A first one of which a part is missing is left out, as it would
-// look as if less had happened.
+// merge combines steps into longer ones that begin at whole minutes or hours. It drops the first one if it is incomplete, as its bar would be
+// misleadingly low.
 func merge(panels []panel, start time.Time, step time.Duration) ([]panel, time.Time, time.Duration) {
 	n := 0
 	for _, p := range panels {
@@ -60,7 +60,7 @@ func merge(panels []panel, start time.Time, step time.Duration) ([]panel, time.T
 	return out, first, long
 }
 
-// ticks names some moments.
+// ticks labels points in time.
 func (c *chart) ticks() {
 	whole := time.Duration(len(c.Steps)) * c.step
 	at := slices.IndexFunc(chartSpans, func(d time.Duration) bool { return whole <= mostTicks*d })
@@ -68,14 +68,14 @@ func (c *chart) ticks() {
 		return
 	}
 	for t := c.Start.Truncate(chartSpans[at]); t.Before(c.Start.Add(whole)); t = t.Add(chartSpans[at]) {
-		if x := float64(t.Sub(c.Start)) / float64(whole); x >= 0.03 && x <= 0.97 { // at the edges it would be cut off
+		if x := float64(t.Sub(c.Start)) / float64(whole); x >= 0.03 && x <= 0.97 { // near the edges it would be cut off
 			c.Ticks = append(c.Ticks, chartTick{percent(x), t.UTC().Format(time.RFC3339), t.UTC().Format("15:04")})
 		}
 	}
 }
 
-// scaleOf is what the edge of a panel stands for. Usual is what all but the highest twentieth reach: if the highest exceeds that by far,
-// the scale is for the usual ones.
+// scaleOf returns the value at the edge of a panel. The usual values are all but the highest twentieth: if the highest value exceeds them by far,
+// the scale fits the usual ones.
 func scaleOf(sums []int64) int64 {
 	some := slices.DeleteFunc(slices.Clone(sums), func(n int64) bool { return n == 0 })
 	if len(some) == 0 {
@@ -91,7 +91,7 @@ func scaleOf(sums []int64) int64 {
 	return niceTop(most)
 }
 
-// niceTop is the next round number, most of which can be halved.
+// niceTop returns the next round number, usually one that can be halved.
 func niceTop(n int64) int64 {
 	if n <= 6 {
 		return max(n, 1)

@@ -63,13 +63,13 @@ func TestChartsSayWhatABarCounts(t *testing.T) {
 	}
 }
 
-// TestRunsSayWhenClocksChange goes over the night in which Vienna's clocks go back.
+// TestRunsSayWhenClocksChange covers the night in which Vienna's clocks go back.
 func TestRunsSayWhenClocksChange(t *testing.T) {
 	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
 	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
 	want := []run{
 		{day(24, 1), "Sat 24 Oct 2026 03:30:00 CEST", "24 Oct 01:30:00", ""},
-		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks change by -60 min"},
+		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks shift by -60 min"},
 		{day(26, 2), "Mon 26 Oct 2026 03:30:00 CET", "26 Oct 02:30:00", ""},
 	}
 	if !slices.Equal(runs, want) {
@@ -94,7 +94,7 @@ func TestChartScales(t *testing.T) {
 			t.Errorf("the top of %d is %d, want %d", n, got, want)
 		}
 	}
-	many := make([]int64, 60) // of which the highest three may be cut
+	many := make([]int64, 60) // the highest three of which may be truncated
 	for i := range many {
 		many[i] = 90 + int64(i%10)
 	}
@@ -143,7 +143,7 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// TestChartsCutSpikes: a bar that is cut reaches the edge, is seen to be cut, and its number is written; side by side the highest one's.
+// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labelled with its value; of adjacent ones the highest is labelled.
 func TestChartsCutSpikes(t *testing.T) {
 	n := make([]int64, 60)
 	for i := range n {
@@ -168,7 +168,7 @@ func TestChartsCutSpikes(t *testing.T) {
 	}
 }
 
-// TestChartsMergeSteps: charts have bars that can be told apart, of whole minutes, and all that they show counts.
+// TestChartsMergeSteps: charts have distinguishable bars of whole minutes, and everything that they show is counted.
 func TestChartsMergeSteps(t *testing.T) {
 	ones := make([]int64, 360)
 	for i := range ones {
@@ -186,7 +186,7 @@ func TestChartsMergeSteps(t *testing.T) {
 	}
 }
 
-// TestChartsShowMarkers where they are in time, and only what they touch tells of them.
+// TestChartsShowMarkers: markers are drawn at their time, and only the steps that they touch mention them.
 func TestChartsShowMarkers(t *testing.T) {
 	c := chartOf("", newYear, time.Minute, panel{Of: []series{{"a", "a", make([]int64, 10)}}})
 	c.Marks = &chartMarks{}

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// walkAChart goes over the steps of a chart by pointer and by keys, while the page is refreshed, and over a marker. A step is a minute: if
-// one ends meanwhile, it goes over another chart.
+// walkAChart moves over the steps of a chart by pointer and by keys while the page is refreshed, and over a marker. A step is a minute: if one ends
+// meanwhile, it tries again with a new chart.
 func (w *world) walkAChart(t *testing.T, b *browser) {
 	t.Helper()
 	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "web 1.4.2", At: time.Now().Add(-10 * time.Minute)})
@@ -39,7 +39,7 @@ func (w *world) walkAChart(t *testing.T, b *browser) {
 	b.visit(w.url + "/ops/queues")
 }
 
-// walkSteps goes over the steps of a chart with three tasks in the last one, and tells what is wrong.
+// walkSteps moves over the steps of a chart with three tasks in the last one, and returns what is wrong.
 func walkSteps(b *browser) (wrong []string) {
 	no := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	told := func() string {
@@ -81,7 +81,7 @@ func walkSteps(b *browser) (wrong []string) {
 	return wrong
 }
 
-// over moves the pointer to the middle of the last element that a selector finds.
+// over moves the pointer to the centre of the last element that matches a selector.
 func over(b *browser, selector string) {
 	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`, selector))
 	var x, y float64

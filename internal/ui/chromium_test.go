@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// browser is a headless Chromium, spoken to over a pipe by the DevTools protocol: a JSON object and a zero byte each way. It notes
-// what pages ask for and complain of.
+// browser is a headless Chromium, controlled through a pipe by the DevTools protocol: JSON objects, each followed by a zero byte, in both
+// directions. It records pages' requests and errors.
 type browser struct {
 	t       testing.TB
 	session string
 	out     *os.File
-	silent  bool // it gave no answer once
+	silent  bool // it failed to answer once
 
 	mu       sync.Mutex
 	last     int
@@ -42,12 +42,12 @@ type answer struct {
 	} `json:"error"`
 }
 
-// flags keep Chromium from asking anybody for anything of its own.
+// flags keep Chromium from making requests of its own.
 var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
 	"--font-render-hinting=none", "--remote-debugging-pipe"}
 
-// onlyLooks leaves out a test of how pages look where the tests are short, which they are to find races: no other test has more of those.
+// onlyLooks skips a test of the look of pages in short mode, which is for finding data races: these tests add none.
 func onlyLooks(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -55,7 +55,7 @@ func onlyLooks(t *testing.T) {
 	}
 }
 
-// startBrowser starts a Chromium that ends with the test, or skips it where there is none.
+// startBrowser starts a Chromium that ends with the test. It skips the test if Chromium is not installed.
 func startBrowser(t testing.TB) *browser {
 	t.Helper()
 	path := ""
@@ -68,7 +68,7 @@ func startBrowser(t testing.TB) *browser {
 	if path == "" {
 		t.Skip("skipped: no Chromium on this machine, so nobody has looked at the pages (make tools installs Debian's)")
 	}
-	// On a machine that does ten things at once one may take very long to come up, or never does: then another is tried.
+	// On a busy machine Chromium may take very long to start, or never does: then try another.
 	for try := 1; ; try++ {
 		b, end := launch(t, path)
 		var version struct{ Product string }
@@ -85,17 +85,17 @@ func startBrowser(t testing.TB) *browser {
 	}
 }
 
-// launches is how many are tried.
+// launches is the maximum number of attempts.
 const launches = 3
 
-// launch starts a Chromium. End ends it.
+// launch starts a Chromium. end ends it.
 func launch(t testing.TB, path string) (b *browser, end func()) {
 	t.Helper()
 	fromUs, out, err := os.Pipe()
 	must(t, err)
 	in, toUs, err := os.Pipe()
 	must(t, err)
-	dir, err := os.MkdirTemp("", "pawl-chromium-") // not t.TempDir: Chromium's children may still write when it has ended
+	dir, err := os.MkdirTemp("", "pawl-chromium-") // not t.TempDir: Chromium's children may still write to it after it has ended
 	must(t, err)
 	cmd := exec.Command(path, append(flags, "--user-data-dir="+dir, "about:blank")...)
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
@@ -121,7 +121,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// listen ends when Chromium does.
+// listen returns when Chromium ends.
 func (b *browser) listen(in *os.File) {
 	r := bufio.NewReaderSize(in, 1<<20)
 	for {
@@ -144,7 +144,7 @@ func (b *browser) listen(in *os.File) {
 	}
 }
 
-// note keeps what a page did. mu is held.
+// note records what a page did. mu is held.
 func (b *browser) note(a answer) {
 	var p struct {
 		Request          struct{ URL string }
@@ -166,7 +166,7 @@ func (b *browser) note(a answer) {
 	case "Network.requestWillBeSent":
 		b.requests = append(b.requests, p.Request.URL)
 	case "Log.entryAdded":
-		// A form that was refused and a page that is not there are answers, and no trouble.
+		// A refused form or a missing page is a regular response rather than an error.
 		if p.Entry.Level == "error" && !(p.Entry.Source == "network" && strings.Contains(p.Entry.Text, "status of 4")) {
 			b.trouble = append(b.trouble, p.Entry.Text+" "+p.Entry.URL)
 		}
@@ -179,7 +179,7 @@ func (b *browser) note(a answer) {
 	}
 }
 
-// browserTime bounds how long the browser takes for anything. It is no measure: it ends what hangs.
+// browserTime limits any operation of the browser. It measures nothing: it ends what hangs.
 const browserTime = time.Minute
 
 func (b *browser) try(method string, params map[string]any, result any) error {
@@ -236,7 +236,7 @@ func (b *browser) open() {
 	b.size(1440, 900, false)
 }
 
-// size is that of the window.
+// size sets the size of the window.
 func (b *browser) size(width, height int, phone bool) {
 	scale := 1.0
 	if phone {
@@ -245,7 +245,7 @@ func (b *browser) size(width, height int, phone bool) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}, nil)
 }
 
-// dark is what the system prefers.
+// dark sets the system's colour scheme.
 func (b *browser) dark(is bool) {
 	value := "light"
 	if is {
@@ -254,13 +254,13 @@ func (b *browser) dark(is bool) {
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
 }
 
-// visit goes to an address and waits until it is loaded.
+// visit loads a URL.
 func (b *browser) visit(url string) {
 	b.t.Helper()
 	b.loading(func() { b.call("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
-// inject has a script run before those of each page, until undo.
+// inject makes a script run before those of each page, until undo is called.
 func (b *browser) inject(js string) (undo func()) {
 	b.t.Helper()
 	var script struct{ Identifier string }
@@ -270,7 +270,7 @@ func (b *browser) inject(js string) (undo func()) {
 	}
 }
 
-// loading does something that leads to another page, and waits for it.
+// loading does something that leads to another page, and waits until that is loaded.
 func (b *browser) loading(do func()) {
 	b.t.Helper()
 	for len(b.loaded) > 0 {
@@ -285,7 +285,7 @@ func (b *browser) loading(do func()) {
 	}
 }
 
-// eval gives the value of an expression, which may be a promise, as text.
+// eval returns the value of an expression, which may be a promise, as text.
 func (b *browser) eval(js string) string {
 	b.t.Helper()
 	got, err := b.tryEval(js)
@@ -308,13 +308,13 @@ func (b *browser) tryEval(js string) (string, error) {
 	return fmt.Sprint(r.Result.Value), err
 }
 
-// until waits for an expression to be true.
+// until waits until an expression is true.
 func (b *browser) until(js string) {
 	b.t.Helper()
 	look := `new Promise((done) => { const end = performance.now() + 45000; const look = () => { let is = false; try { is = ` + js +
 		`; } catch (e) { } if (is) done("yes"); else if (performance.now() > end) done("no"); else setTimeout(look, 20); }; look(); })`
 	got, err := b.tryEval(look)
-	for tries := 0; err != nil && tries < cap(b.loaded); tries++ { // the page went away meanwhile: another one comes
+	for tries := 0; err != nil && tries < cap(b.loaded); tries++ { // the page was replaced meanwhile: wait for the next one
 		select {
 		case <-b.loaded:
 		case <-time.After(browserTime):
@@ -327,8 +327,7 @@ func (b *browser) until(js string) {
 	}
 }
 
-// click presses the mouse on what a selector finds, as a person would: it must not lie under something else. If it is in a menu, the menu is
-// opened first.
+// click clicks on the element that matches a selector, as a person would: nothing may cover it. If it is in a menu, click opens the menu first.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	found := fmt.Sprintf("document.querySelector(%q)", selector)
@@ -338,7 +337,7 @@ func (b *browser) click(selector string) {
 	b.press(found)
 }
 
-// press presses the mouse on the element that an expression gives.
+// press clicks on the element that an expression returns.
 func (b *browser) press(found string) {
 	b.t.Helper()
 	at := b.eval(`(() => { const e = ` + found + `; if (!e) return ""; e.scrollIntoView({block: "center", behavior: "instant"});
@@ -376,7 +375,7 @@ func (b *browser) key(key string) {
 	if len(key) == 1 {
 		down["text"] = key
 	}
-	if key == "Enter" { // without a text it sends no form
+	if key == "Enter" { // without a text it doesn't submit a form
 		down["text"] = "\r"
 	}
 	if code := map[string]int{"Escape": 27, " ": 32, "Enter": 13}[key]; code != 0 {
@@ -386,10 +385,10 @@ func (b *browser) key(key string) {
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
 }
 
-// shots is the directory for pictures of pages: PAWL_SHOTS, or none are taken.
+// shots is the directory for screenshots: PAWL_SHOTS; "": none are taken.
 func shots() string { return os.Getenv("PAWL_SHOTS") }
 
-// shoot takes a picture of the page.
+// shoot takes a screenshot of the visible part of the page.
 func (b *browser) shoot(name string) {
 	if shots() == "" {
 		return
@@ -402,10 +401,10 @@ func (b *browser) shoot(name string) {
 	must(b.t, os.WriteFile(filepath.Join(shots(), name+".png"), data, 0o644))
 }
 
-// longestShot is how much of a long page a picture has.
+// longestShot is the maximum height of a screenshot.
 const longestShot = 3200
 
-// shootWhole takes a picture of the page in its whole length, as far as that tells anything.
+// shootWhole takes a screenshot of the whole page, up to longestShot.
 func (b *browser) shootWhole(name string, width int) {
 	var height int
 	_, err := fmt.Sscan(b.eval(`document.documentElement.scrollHeight`), &height)
@@ -414,7 +413,7 @@ func (b *browser) shootWhole(name string, width int) {
 	b.shoot(name)
 }
 
-// noted gives what was asked for and complained of since the last time.
+// noted returns the requests and errors since the last call.
 func (b *browser) noted() (requests, trouble []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -33,15 +33,15 @@ type clusterView struct {
 type nodeRow struct {
 	admin.Node
 	State    string // for its colour
-	Word     string // how it stands
-	For      string // since when, if it is away
+	Word     string // state in words
+	For      string // how long it has been away
 	DiskUsed int64  // percent
-	Has      string // how many replicas, and of which shards
-	Heads    string // how many shards it leads, and which
+	Has      string // number of replicas, and their shards
+	Heads    string // number of shards that it leads, and which
 }
 
-// patience is how long a node may be silent to a new leader of the system shard, which hears of nodes only when they ask, before it
-// counts as away: as long as one that was heard of.
+// patience is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
+// the node asks. The time is the same as for a node that has been heard of.
 const patience = 10 * time.Second
 
 func nodeRowOf(n admin.Node) nodeRow {
@@ -61,14 +61,14 @@ func nodeRowOf(n admin.Node) nodeRow {
 	return row
 }
 
-// DiskShort tells of a disk of which the overview warns: less than a tenth is free.
+// DiskShort reports whether less than a tenth of the disk is free, of which the overview warns too.
 func (r nodeRow) DiskShort() bool { return r.DiskTotal > 0 && r.DiskFree < r.DiskTotal/10 }
 
-// shardRow is a shard, with what the nodes say of its replicas.
+// shardRow is a shard with the state of its replicas.
 type shardRow struct {
 	admin.ShardStatus
 	Replicas []replicaRow
-	Unheard  string // nodes with replicas that give no answer, of which the shard's leader does not say so yet
+	Unheard  string // nodes with replicas that don't answer although the shard's leader doesn't report them yet
 }
 
 // replicaRow is a replica. State is for its colour.
@@ -77,7 +77,7 @@ type replicaRow struct {
 	State string
 }
 
-// shardRowOf shows a shard no sounder than is known: its leader needs some seconds to notice that a node has died.
+// shardRowOf shows a shard no healthier than it is known to be: its leader needs some seconds to notice that a node has died.
 func shardRowOf(s admin.ShardStatus, nodes []nodeRow) shardRow {
 	row := shardRow{ShardStatus: s}
 	var unheard []string

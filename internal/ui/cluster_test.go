@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestNodesThatAreAway: a node of which a new leader has not heard is waited for, for a while.
+// TestNodesThatAreAway: a node from which a new leader has not heard is waited for, for a while.
 func TestNodesThatAreAway(t *testing.T) {
 	for _, c := range []struct {
 		node               admin.Node
@@ -25,7 +25,7 @@ func TestNodesThatAreAway(t *testing.T) {
 	}
 }
 
-// TestShardsAreNoSounderThanKnown: while its leader still takes a dead node's replica for one that answers, the shard is not called sound.
+// TestShardsAreNoSounderThanKnown: while a shard's leader still counts a dead node's replica as answering, the shard is not shown as healthy.
 func TestShardsAreNoSounderThanKnown(t *testing.T) {
 	nodes := []nodeRow{nodeRowOf(admin.Node{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(admin.Node{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
 	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)

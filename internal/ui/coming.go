@@ -10,24 +10,24 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// run is a tick to come.
+// run is a future run of a schedule.
 type run struct {
 	At    time.Time
-	Local string // by the clocks of the schedule's time zone
-	UTC   string // "": that is the zone
-	Shift string // how clocks have changed since the run before; "": they have not
+	Local string // local time in the schedule's zone
+	UTC   string // "": the zone is UTC
+	Shift string // the change of the clocks since the previous run; "": none
 }
 
-// runsOf are the next ticks of a schedule.
+// runsOf returns the next runs of a schedule.
 func runsOf(s *admin.Schedule) (runs []run) {
 	zone, err := time.LoadLocation(s.TimeZone)
-	if err != nil { // the server knew it; this page shows UTC then
+	if err != nil { // the server knows the zone but this process doesn't; show UTC
 		zone = time.UTC
 	}
 	if s.PlannedAt.IsZero() {
 		return nil
 	}
-	before := 0 // seconds between the zone and UTC at the run before
+	before := 0 // offset from UTC at the previous run, in seconds
 	for i, at := range append([]time.Time{s.PlannedAt}, s.Coming...) {
 		local := at.In(zone)
 		_, offset := local.Zone()
@@ -36,7 +36,7 @@ func runsOf(s *admin.Schedule) (runs []run) {
 			r.UTC = at.UTC().Format("2 Jan 15:04:05")
 		}
 		if i > 0 && offset != before {
-			r.Shift = fmt.Sprintf("clocks change by %+d min", (offset-before)/60)
+			r.Shift = fmt.Sprintf("clocks shift by %+d min", (offset-before)/60)
 		}
 		before = offset
 		runs = append(runs, r)
@@ -44,19 +44,19 @@ func runsOf(s *admin.Schedule) (runs []run) {
 	return runs
 }
 
-// isUTC tells of UTC by any of its names, and not of a zone that keeps its time in winter only.
+// isUTC reports whether a zone is UTC by any of its names, rather than a zone that matches UTC only in winter.
 func isUTC(zone *time.Location) bool { return slices.Contains(utcNames, zone.String()) }
 
 var utcNames = []string{"UTC", "", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu", "GMT", "Etc/GMT"}
 
-// previewView is what a schedule that is being written would do.
+// previewView shows what a schedule being edited would do.
 type previewView struct {
-	Words   string // when it would be due
+	Words   string // when it would be due, in words
 	Runs    []run
 	Refused string
 }
 
-// previewSchedule shows the next ticks of what stands in a form, before it is sent.
+// previewSchedule shows the next runs of the schedule in a form before the form is sent.
 func previewSchedule(v *visit) error {
 	r := &reader{v: v, from: v.r.URL.Query()}
 	s := admin.ScheduleSpec{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}

@@ -12,37 +12,37 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Bounds of an answer to who types, who waits for it.
+// Limits of a completion, for which somebody waits while typing.
 const (
 	completeTime  = time.Second
 	maxSuggested  = 10
-	maxOfEach     = 4   // where a word without a field may be a name of several
-	completeTasks = 100 // the newest, in which types, tags and keys are looked for
-	completeJSON  = 20  // the newest, in whose payloads fields are looked for
-	leastWord     = 2   // characters of a word for which names are looked up
+	maxOfEach     = 4   // of each kind, for a word without a field, which may be a name of several kinds
+	completeTasks = 100 // newest tasks that are searched for types, tags and keys
+	completeJSON  = 20  // newest tasks whose payloads are searched for fields
+	leastWord     = 2   // characters that a word needs before names are looked up
 )
 
-// suggestion is what a word may become.
+// suggestion is a completion of a word.
 type suggestion struct {
 	Text string `json:"text"`
 	Note string `json:"note,omitempty"`
 	More bool   `json:"more,omitempty"` // a value follows
 }
 
-// completion is what the last word of a filter may become.
+// completion lists the completions of a filter's last word.
 type completion struct {
-	Word  string       `json:"word"` // as it stands there
+	Word  string       `json:"word"` // as typed
 	Items []suggestion `json:"items"`
 }
 
-// filterFields are the fields of the filter language as they are typed.
+// filterFields are the fields of the filter language, with the separator.
 var filterFields = []suggestion{
 	{"queue:", "in this queue", true}, {"state:", "in any of these states", true}, {"type:", "of this type", true}, {"tag:", "with this tag", true},
 	{"key:", "with this key", true}, {"worker:", "last held by this worker", true}, {"error:", "part of the last error", true}, {"after:", "created after", true},
 	{"before:", "created before", true}, {"payload.", "a field of the payload", true}, {"fingerprint:", "of a group of dead letters", true}, {"operation:", "changed by this operation", true},
 }
 
-// serveCompletion answers what the text up to the cursor may go on with, as JSON. Whatever can't be asked is left out.
+// serveCompletion answers with completions of the text up to the cursor, as JSON. It leaves out what it can't look up.
 func serveCompletion(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.ctx, completeTime)
 	defer cancel()
@@ -75,7 +75,7 @@ func (v *visit) complete(text string) completion {
 	return out
 }
 
-// lastWord cuts off the condition that is being typed: what stands behind the last space that is in no quotes.
+// lastWord cuts off the condition being typed: everything after the last space outside quotes.
 func lastWord(text string) (before, word string) {
 	start, quoted, escaped := 0, false, false
 	for i, c := range text {
@@ -93,7 +93,7 @@ func lastWord(text string) (before, word string) {
 	return text[:start], text[start:]
 }
 
-// cutField splits a condition at its colon. One behind \ belongs to a path.
+// cutField splits a condition at its colon. A colon after \ is part of a path.
 func cutField(word string) (field, value string, ok bool) {
 	for i := 0; i < len(word); i++ {
 		switch word[i] {
@@ -106,7 +106,7 @@ func cutField(word string) (field, value string, ok bool) {
 	return word, "", false
 }
 
-// unquoteValue is a value as far as it is typed.
+// unquoteValue returns a value as far as it has been typed.
 func unquoteValue(s string) string {
 	if !strings.HasPrefix(s, `"`) {
 		return s
@@ -114,7 +114,7 @@ func unquoteValue(s string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(strings.TrimSuffix(s[1:], `"`))
 }
 
-// payloadPath is the path of a field of the payload; false: the field is another one.
+// payloadPath returns the path of a payload field; ok is false for other fields.
 func payloadPath(field string) (path string, ok bool) {
 	for _, prefix := range []string{"payload.", "args."} {
 		if path, ok := strings.CutPrefix(field, prefix); ok {
@@ -124,7 +124,7 @@ func payloadPath(field string) (path string, ok bool) {
 	return "", false
 }
 
-// words are fields, and names of queues and types, for a word without a field. Where nothing is typed yet, saved views come first.
+// words completes a word without a field to fields and to names of queues and types. If nothing has been typed yet, saved views come first.
 func (v *visit) words(before, word string) (all []suggestion) {
 	if before == "" && word == "" {
 		for _, w := range v.ownViews() {
@@ -147,7 +147,7 @@ func (v *visit) words(before, word string) (all []suggestion) {
 	return all
 }
 
-// values are conditions with the field and a value that goes on as typed.
+// values completes a condition's value.
 func (v *visit) values(before, field, typed string) (all []suggestion) {
 	near := v.near(before)
 	var names []string
@@ -175,7 +175,7 @@ func (v *visit) values(before, field, typed string) (all []suggestion) {
 	return all
 }
 
-// near is what the rest of the filter says of queue and type, so that names come from tasks like those.
+// near returns what the rest of the filter says about queue and type, so that names come from similar tasks.
 func (v *visit) near(before string) (f admin.Filter) {
 	if said, _, err := parseFilter(before, v.now); err == nil {
 		f.Queue, f.Type = said.Queue, said.Type
@@ -183,7 +183,7 @@ func (v *visit) near(before string) (f admin.Filter) {
 	return f
 }
 
-// stateValues complete the last of the states.
+// stateValues completes the last one of a list of states.
 func stateValues(typed string) (all []suggestion) {
 	done, last := "", typed
 	if at := strings.LastIndexByte(typed, ','); at >= 0 {
@@ -198,7 +198,7 @@ func stateValues(typed string) (all []suggestion) {
 	return all
 }
 
-// matching are names, each once, that begin with what is typed, and behind them those that have it elsewhere.
+// matching returns the distinct names that begin with what is typed, followed by those that contain it elsewhere.
 func matching(names []string, typed string) (all []string) {
 	typed = strings.ToLower(typed)
 	var rest []string
@@ -236,7 +236,7 @@ func (v *visit) workerNames(of func(*admin.Worker) []string) (names []string) {
 	return names
 }
 
-// recent are names that the newest tasks have. Payloads are read of so many tasks; 0: of none.
+// recent returns names from the newest tasks. payloads is the number of payloads to read; 0: none.
 func (v *visit) recent(near admin.Filter, payloads int, of func(*pawltype.Task) []string) (names []string) {
 	page := pawltype.PageRequest{Limit: completeTasks}
 	if payloads > 0 {
@@ -252,7 +252,7 @@ func (v *visit) recent(near admin.Filter, payloads int, of func(*pawltype.Task) 
 	return names
 }
 
-// operations are the last ones, by their ids.
+// operations completes the ids of the latest operations.
 func (v *visit) operations(typed string) (all []suggestion) {
 	page, err := v.admin().Operations().ListPage(v.ctx, pawltype.PageRequest{Limit: maxSuggested})
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Bounds of what is looked at in a payload.
+// Limits of the search in a payload.
 const (
 	maxPathDepth   = 6
 	maxPathsOfTask = 100
-	maxPathPayload = 64 << 10 // bytes; larger ones are passed over
-	maxPathValue   = 60       // characters of a value that is suggested
+	maxPathPayload = 64 << 10 // bytes; larger payloads are skipped
+	maxPathValue   = 60       // characters in a suggested value
 )
 
-// leaf is a value in a payload that is no object and no list.
+// leaf is a value in a payload that is neither an object nor a list.
 type leaf struct{ path, value string }
 
-// payloadPaths are paths in the payloads of the newest tasks, each with a value.
+// payloadPaths returns paths in the payloads of the newest tasks, each with a value.
 func (v *visit) payloadPaths(before, typed string) (all []suggestion) {
 	seen := map[string]bool{}
 	for _, l := range v.leaves(before) {
@@ -35,7 +35,7 @@ func (v *visit) payloadPaths(before, typed string) (all []suggestion) {
 	return all
 }
 
-// payloadValues are values that the newest tasks have at a path.
+// payloadValues returns the values that the newest tasks have at a path.
 func (v *visit) payloadValues(before, field, path, typed string) (all []suggestion) {
 	var values []string
 	for _, l := range v.leaves(before) {
@@ -49,7 +49,7 @@ func (v *visit) payloadValues(before, field, path, typed string) (all []suggesti
 	return all
 }
 
-// leaves are the values in the payloads of the newest tasks.
+// leaves returns the values in the payloads of the newest tasks.
 func (v *visit) leaves(before string) (all []leaf) {
 	v.recent(v.near(before), completeJSON, func(t *pawltype.Task) []string {
 		all = append(all, leavesOf(t.Payload)...)
@@ -58,7 +58,7 @@ func (v *visit) leaves(before string) (all []leaf) {
 	return all
 }
 
-// leavesOf are the values in a payload.
+// leavesOf returns the values in a payload.
 func leavesOf(payload []byte) (all []leaf) {
 	if len(payload) > maxPathPayload {
 		return nil
@@ -101,7 +101,7 @@ func walkLeaves(path string, value any, depth int, to *[]leaf) {
 	}
 }
 
-// leafText is a value as a filter has it.
+// leafText returns a value in the syntax of a filter.
 func leafText(value any) string {
 	switch value := value.(type) {
 	case string:
@@ -114,7 +114,7 @@ func leafText(value any) string {
 	return "null"
 }
 
-// escapeKey is a key as a path has it.
+// escapeKey returns a key in the syntax of a path.
 func escapeKey(key string) string {
 	var b strings.Builder
 	for _, c := range key {

@@ -61,7 +61,7 @@ func TestLeavesOf(t *testing.T) {
 	}
 }
 
-// FuzzEscapeKey: what is suggested for a key is read as that key's path.
+// FuzzEscapeKey: the suggestion for a key is parsed as that key's path.
 func FuzzEscapeKey(f *testing.F) {
 	for _, key := range []string{`a.b:c"d e\`, "\u00a0a\u3000", "\n\t", "."} {
 		f.Add(key)

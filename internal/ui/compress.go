@@ -10,39 +10,39 @@ import (
 	"sync"
 )
 
-// leastZipped is the size from which a page is worth compressing.
+// leastZipped is the minimum size for compressing a page.
 const leastZipped = 1 << 10
 
-// zippers are kept from page to page: a new one takes 800 KiB.
+// zippers are reused: a new one allocates 800 KiB.
 var zippers = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // the level is good
+		panic(err) // the level is valid
 	}
 	return z
 }}
 
-// zip is a page as it travels: a tenth of its size, for half a millisecond.
+// zip compresses a page to about a tenth of its size, in about half a millisecond.
 func zip(page []byte) []byte {
 	var b bytes.Buffer
 	z := zippers.Get().(*gzip.Writer)
 	defer zippers.Put(z)
 	z.Reset(&b)
-	_, _ = z.Write(page) // into memory
+	_, _ = z.Write(page) // into memory: never fails
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// mayZip tells whether the answer may be compressed. The length of a compressed page tells something of what is in it, to somebody who can
-// both have a browser ask for pages with words of their own and watch how long the answers are over TLS (BREACH). So what pages of other
-// sites ask for goes as it is; they get no session along either, as its cookie is strict. Our pages hold no token against forged
-// requests that could be found out so: origins are compared (guard.go). New secrets are shown by pages that don't come here.
+// mayZip reports whether the response may be compressed. The length of a compressed page leaks something about its content to an attacker who can
+// make a browser request pages with chosen words and can observe the size of responses over TLS (BREACH). So pages requested by other sites are not
+// compressed; such requests carry no session either, because its cookie is SameSite=Strict. Our pages contain no anti-forgery token to leak, as
+// origins are compared instead (guard.go). Pages that show new secrets don't come through here.
 func mayZip(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return takesZipped(r) && (site == "" || site == "same-origin" || site == "none")
 }
 
-// takesZipped tells whether who asks can read gzip.
+// takesZipped reports whether the client accepts gzip.
 func takesZipped(r *http.Request) bool {
 	for _, coding := range strings.Split(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, quality, _ := strings.Cut(coding, ";")
@@ -53,8 +53,8 @@ func takesZipped(r *http.Request) bool {
 	return false
 }
 
-// tagOf names what a page shows: a refresh that would bring the same is answered by the tag alone. How long ago something was does not
-// count: a script keeps those words right.
+// tagOf returns the ETag of a page: a refresh that would bring the same page is answered by the tag alone. Relative times are not part of it, since
+// a script keeps them up to date.
 func tagOf(page []byte) string {
 	sum := sha256.New()
 	for found := true; found; {

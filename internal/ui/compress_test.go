@@ -46,7 +46,7 @@ func TestPagesAreCompressed(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotCompressed: the length of an answer tells nothing of a secret in it.
+// TestSecretsAreNotCompressed: the length of a response reveals nothing about a secret in it.
 func TestSecretsAreNotCompressed(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"name": {"robot"}, "roles": {"observe"}}.Encode()

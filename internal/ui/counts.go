@@ -11,30 +11,30 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The menu has counts of what somebody may have to look at. They are asked for as the visitor, and kept for all who show the same token:
-// however many pages are open, they cost two calls in countsFor.
+// The menu has counts of what may need attention. They are read with the visitor's rights, and cached for all visitors with the same token: however
+// many pages are open, they cost two calls per countsFor.
 const (
 	countsFor = 5 * time.Second
-	// countsTime is how long a page waits for them: without them it is still a page.
+	// countsTime is how long a page waits for the counts, which it can do without.
 	countsTime = 500 * time.Millisecond
-	// maxCounts bounds how many visitors' counts are kept.
+	// maxCounts is the maximum number of cached counts.
 	maxCounts = 256
-	// countsHeader has them in the answer to a page that asks for what has changed: the menu is not part of that.
+	// countsHeader carries the counts in the response to a refresh, which does not include the menu.
 	countsHeader = "Pawl-Menu"
 )
 
-// countsOfWhom are all who are told the same.
+// countsOfWhom identifies visitors with the same counts.
 type countsOfWhom struct{ token, namespace string }
 
-// menuCounts are the counts of a visitor, by the paths of the menu's entries.
+// menuCounts holds a visitor's counts, by the paths of the menu's entries.
 type menuCounts struct {
 	mu     sync.Mutex
 	at     time.Time
 	n      map[string]int64
-	urgent bool // what needs attention does so now
+	urgent bool // something critical needs attention
 }
 
-// counts are those of all visitors.
+// counts caches the counts of all visitors.
 type counts struct {
 	mu  sync.Mutex
 	all map[countsOfWhom]*menuCounts
@@ -54,7 +54,7 @@ func (c *counts) of(who countsOfWhom) *menuCounts {
 	return kept
 }
 
-// menuCounts asks for the counts, or gives those of some seconds ago. Who may not see what they count has none.
+// menuCounts returns the counts, which may be some seconds old. A visitor who may not see what is counted has none.
 func (v *visit) menuCounts() (n map[string]int64, urgent bool) {
 	if v.client == nil || v.left {
 		return nil, false
@@ -68,7 +68,7 @@ func (v *visit) menuCounts() (n map[string]int64, urgent bool) {
 	return kept.n, kept.urgent
 }
 
-// count asks for the counts. What is not answered keeps its last one.
+// count reads the counts. A count whose call fails keeps its last value.
 func (v *visit) count(kept *menuCounts) {
 	ctx, cancel := context.WithTimeout(v.ctx, countsTime)
 	defer cancel()
@@ -95,10 +95,10 @@ func (v *visit) count(kept *menuCounts) {
 	kept.n, kept.at = n, v.now
 }
 
-// counted says what each count is of.
+// counted names what each count is of.
 var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks", "/operations": "operations under way"}
 
-// addCounts puts the counts beside the entries of the menu.
+// addCounts adds the counts to the entries of the menu.
 func (v *visit) addCounts(items []navItem) []navItem {
 	n, urgent := v.menuCounts()
 	for i := range items {
@@ -109,7 +109,7 @@ func (v *visit) addCounts(items []navItem) []navItem {
 	return items
 }
 
-// tellCounts sends them with what has changed on a page: "/=3! /dead=1.2k", where ! is for what is urgent.
+// tellCounts sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
 func (v *visit) tellCounts() {
 	n, urgent := v.menuCounts()
 	var all []string

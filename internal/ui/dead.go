@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Dead letters and poison are the same page of two states.
+// Dead letters and poison are the same page for two states.
 var deadPages = []page{
 	{path: "/dead", template: "dead", nav: "/dead", show: showDead(pawltype.StateDead)},
 	{path: "/poison", template: "dead", nav: "/poison", show: showDead(pawltype.StatePoisoned)},
@@ -20,22 +20,22 @@ var deadActions = []action{{path: "/archive/restore", nav: "/dead", form: restor
 
 type deadView struct {
 	State  pawltype.State
-	Queues []deadQueue // those with most, and all
-	More   string      // where the other queues are listed; "": these are all
-	Queue  string      // the one that is shown; "": all
+	Queues []deadQueue // the queues with the most, preceded by all
+	More   string      // the page that lists the other queues; "": there are none
+	Queue  string      // the queue shown; "": all
 	Total  int64       // of what is shown
 	Groups []deadGroup
-	Cut    int   // groups that are not shown
-	Trend  chart // of the last 24 h
+	Cut    int   // number of groups that are not shown
+	Trend  chart // over the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
 	Recent  []*pawltype.Task // of one queue
 	All     bulkLinks
-	Ticked  []bulkLink // for those that are ticked
+	Ticked  []bulkLink // for the ticked ones
 	Back    string
 }
 
-// deadQueue is a queue that has some, or all of them.
+// deadQueue is a queue that has some, or all queues together.
 type deadQueue struct {
 	Name string
 	N    int64
@@ -43,7 +43,7 @@ type deadQueue struct {
 	On   bool
 }
 
-// bulkLinks lead to what can be done with all of a filter.
+// bulkLinks are links to what can be done with all that match a filter.
 type bulkLinks struct{ Find, Replay, Discard string }
 
 type deadGroup struct {
@@ -51,16 +51,16 @@ type deadGroup struct {
 	Links bulkLinks
 	Bar   bar
 	Trend trend
-	Only  string // the page of the one queue with most of it
+	Only  string // the page of the queue that has most of them
 }
 
 const (
-	// maxGroups is how many groups a page shows: the largest. recentDead is how many single ones.
+	// maxGroups is the maximum number of groups on a page, largest first, and recentDead that of single tasks.
 	maxGroups  = 50
 	recentDead = 10
-	// deadQueues is how many queues a page leads to.
+	// deadQueues is the maximum number of queues that a page links to.
 	deadQueues = 12
-	// trendTime is the time that a trend is of.
+	// trendTime is the period of a trend.
 	trendTime = 24 * time.Hour
 )
 
@@ -80,7 +80,7 @@ func showDead(state pawltype.State) func(*visit) (*screen, error) {
 	}
 }
 
-// ofState counts the tasks of a queue in the page's state.
+// ofState returns a queue's count for the page's state.
 func (d *deadView) ofState(dead, poisoned int64) int64 {
 	if d.State == pawltype.StatePoisoned {
 		return poisoned
@@ -88,12 +88,12 @@ func (d *deadView) ofState(dead, poisoned int64) int64 {
 	return dead
 }
 
-// deadTrend shows when they came, and counts them.
+// deadTrend shows when they arrived, and counts them.
 func (v *visit) deadTrend(view *deadView) error {
 	var lately *admin.Stats
 	if view.Queue == "" {
 		all, err := v.admin().Stats(v.ctx, trendTime)
-		if errors.Is(err, pawltype.ErrPermissionDenied) { // who may see some queues has groups, but no statistics of all
+		if errors.Is(err, pawltype.ErrPermissionDenied) { // a visitor limited to some queues can see groups, but not the statistics of all queues
 			return nil
 		}
 		if err != nil {
@@ -120,11 +120,11 @@ func (v *visit) deadTrend(view *deadView) error {
 	}
 	view.Trend = chartOf("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, panel{Room: panelRoom, Of: []series{{string(view.State), word, n}}})
 	v.mark(&view.Trend, view.Queue, "")
-	view.Trend.Marks.list(0) // the dead letters are what the page is for
+	view.Trend.Marks.list(0) // the page is about dead letters, not markers
 	return nil
 }
 
-// deadQueues leads to the queues with most of them, and to the one that is shown.
+// deadQueues links to the queues with the most, and to the one shown.
 func (v *visit) deadQueues(view *deadView) error {
 	having := admin.QueueDead
 	if view.State == pawltype.StatePoisoned {
@@ -136,7 +136,7 @@ func (v *visit) deadQueues(view *deadView) error {
 	}
 	view.Queues = []deadQueue{{Name: "all queues", N: view.Total, URL: v.base + v.here("queue", ""), On: view.Queue == ""}}
 	if view.Queue != "" {
-		view.Queues[0].N = 0 // not asked for
+		view.Queues[0].N = 0 // unknown
 	}
 	shown := view.Queue == ""
 	for _, q := range page.Items {
@@ -154,7 +154,7 @@ func (v *visit) deadQueues(view *deadView) error {
 	return nil
 }
 
-// deadGroups shows what they died of.
+// deadGroups groups them by error.
 func (v *visit) deadGroups(view *deadView) error {
 	filter := admin.Filter{Queue: view.Queue, States: []pawltype.State{view.State}}
 	view.All = v.linksOf(filter)
@@ -168,7 +168,7 @@ func (v *visit) deadGroups(view *deadView) error {
 	for _, g := range groups.Groups {
 		counted += g.Count
 	}
-	view.Total = max(view.Total, counted) // that of all queues may be some seconds older
+	view.Total = max(view.Total, counted) // the count over all queues may be some seconds older
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
@@ -178,7 +178,7 @@ func (v *visit) deadGroups(view *deadView) error {
 	return nil
 }
 
-// recentDead lists the newest of a queue. Over all queues there is no such list: shards keep one for each queue.
+// recentDead lists the newest ones of a queue. There is no such list over all queues: shards keep one per queue.
 func (v *visit) recentDead(view *deadView) error {
 	if view.Queue == "" {
 		return nil
@@ -200,7 +200,7 @@ type archiveView struct {
 	more
 }
 
-// archiveLimit is how many tasks a page of the archive has.
+// archiveLimit is the page size of the archive.
 const archiveLimit = 50
 
 func showArchive(v *visit) (*screen, error) {

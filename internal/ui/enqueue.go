@@ -16,7 +16,7 @@ func enqueueForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	id := request.String()
-	if kept := v.value("request_id"); kept != "" { // a repeat after an error is the same request
+	if kept := v.value("request_id"); kept != "" { // resubmitting after an error repeats the same request
 		id = kept
 	}
 	f := &form{Title: "Enqueue a task", Wide: true, Button: "Enqueue", Back: "/tasks",

@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// readEscapes gives valid JSON with the letters that stand in it as \u escapes, as some languages write all but ASCII; false: there are none.
-// What can't be seen stays escaped, and so do the letters that JSON needs.
+// readEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
+// characters stay, and so do those that JSON requires.
 func readEscapes(text []byte) ([]byte, bool) {
 	if !bytes.Contains(text, []byte(`\u`)) {
 		return text, false
@@ -19,7 +19,7 @@ func readEscapes(text []byte) ([]byte, bool) {
 		switch {
 		case c != 0 && c != '"' && c != '\\' && unicode.IsPrint(c):
 			out, read = append(out, string(c)...), true
-		case size == 0 && text[i] == '\\' && i+1 < len(text): // another escape, whose second letter begins none
+		case size == 0 && text[i] == '\\' && i+1 < len(text): // another escape; its second character starts none
 			size = 2
 			fallthrough
 		default:
@@ -31,7 +31,7 @@ func readEscapes(text []byte) ([]byte, bool) {
 	return out, read
 }
 
-// escapeAt is the letter that a \u escape, or a pair of them, stands for at the beginning of a text, and how long that is; 0: there is none.
+// escapeAt decodes the \u escape, or surrogate pair, at the start of text, and returns its length; 0: there is none.
 func escapeAt(text []byte) (c rune, size int) {
 	c, ok := unitAt(text)
 	if !ok {
@@ -45,7 +45,7 @@ func escapeAt(text []byte) (c rune, size int) {
 			return c, 12
 		}
 	}
-	return 0, 6 // half a pair is no letter
+	return 0, 6 // half a surrogate pair is no character
 }
 
 func unitAt(text []byte) (rune, bool) {

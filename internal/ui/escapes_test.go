@@ -10,8 +10,8 @@ func TestEscapesAreRead(t *testing.T) {
 		{`{"a":"b"}`, `{"a":"b"}`, false},
 		{`"\u0645\u0631\u062d\u0628\u0627"`, `"مرحبا"`, true},
 		{`"caf\u00e9 \ud83d\ude00!"`, `"café 😀!"`, true},
-		{`"\u0022\u005c\u000a\u202e\u0000"`, `"\u0022\u005c\u000a\u202e\u0000"`, false}, // JSON needs them, or nobody would see them
-		{`"\\u00e9 \\\u00e9"`, `"\\u00e9 \\é"`, true},                                   // a backslash, and the letters u00e9
+		{`"\u0022\u005c\u000a\u202e\u0000"`, `"\u0022\u005c\u000a\u202e\u0000"`, false}, // JSON requires them, or they would be invisible
+		{`"\\u00e9 \\\u00e9"`, `"\\u00e9 \\é"`, true},                                   // a backslash, followed by the characters u00e9
 		{`"\ud83d \ude00 \ud83d\u0041"`, `"\ud83d \ude00 \ud83dA"`, true},
 		{`"\"\u00e9\n"`, `"\"é\n"`, true},
 	} {

@@ -7,14 +7,14 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// SearchFor has pages look for tasks for another time, to the end of a test.
+// SearchFor changes searchTime until the end of a test.
 func SearchFor(t testing.TB, d time.Duration) {
 	old := searchTime
 	searchTime = d
 	t.Cleanup(func() { searchTime = old })
 }
 
-// Counted is what the form of an operation says of a count: the fact, the button and the text.
+// Counted returns what the form of an operation says about a count: the fact, the button and the text.
 func Counted(p *admin.OperationPreview, o admin.OperationSpec) (fact, button, text string) {
 	word, err := wordOf(o.Action)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// fill adds to seed what a busy cluster has on a bad day: ten queues, 50,000 tasks in all states, an open breaker, running chains and
-// groups, workers with streams, and one that was lost. It takes about half a minute: a worker counts as lost some 20 s after its lease.
+// fill adds to seed what a busy cluster has on a bad day: ten queues, 50,000 tasks in all states, an open breaker, running chains and groups,
+// workers with streams, and a lost worker. It takes about half a minute: a worker counts as lost some 20 s after its lease ends.
 func (w *world) fill(t testing.TB) {
 	t.Helper()
 	w.lose(t)
@@ -62,7 +62,7 @@ func (w *world) fill(t testing.TB) {
 	w.awaitLost(t)
 }
 
-// many enqueues in calls of 1,000.
+// many enqueues n tasks in calls of 1,000.
 func (w *world) many(t testing.TB, n int, item func(i int) pawl.Item) {
 	t.Helper()
 	const batch = 1000
@@ -90,7 +90,7 @@ func (w *world) finish(t testing.TB, queue string, n int, outcome func(c *pawl.C
 	}
 }
 
-// mend is what operators do about it: some tasks are cancelled and discarded, and an operation replays dead letters slowly.
+// mend does what operators would: it cancels and discards some tasks, and starts an operation that replays dead letters slowly.
 func (w *world) mend(t testing.TB) {
 	t.Helper()
 	operator := admin.New(w.client).WithActor("bob")
@@ -107,7 +107,7 @@ func (w *world) mend(t testing.TB) {
 	must(t, err)
 }
 
-// connect has workers with streams hold what they get, until the test ends.
+// connect starts workers with streams that hold the tasks that they get until the test ends.
 func (w *world) connect(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +128,7 @@ func (w *world) connect(t testing.TB) {
 	})
 }
 
-// lose has a worker claim and never call again.
+// lose makes a worker claim a task and never call again.
 func (w *world) lose(t testing.TB) {
 	t.Helper()
 	w.enqueue(t, 3, func(i int) pawl.Item {

@@ -12,7 +12,7 @@ import (
 // term is one condition of a filter in the filter language.
 type term = admin.FilterTerm
 
-// maxFilterText is how many bytes a filter in the filter language may have.
+// maxFilterText is the maximum length of a filter in the filter language, in bytes.
 const maxFilterText = 4 << 10
 
 var allStates = []pawltype.State{
@@ -20,7 +20,7 @@ var allStates = []pawltype.State{
 	pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled,
 }
 
-// parseFilter reads the filter language. now is what ages count from. Its errors stand by the filter, so they do not name it.
+// parseFilter parses the filter language. Ages are relative to now. Its errors are shown next to the filter, so they do not name it.
 func parseFilter(text string, now time.Time) (admin.Filter, []term, error) {
 	terms, err := admin.ParseFilterTerms(text)
 	if err != nil {
@@ -40,15 +40,15 @@ func ofFilter(err error) error {
 
 func termsText(terms []term) string { return admin.FilterTerms(terms).String() }
 
-// filterText is a filter in its language, with exact times.
+// filterText returns a filter in the filter language, with absolute times.
 func filterText(f admin.Filter) string { return f.String() }
 
-// with are the terms with a field set anew; "" takes it away.
+// with returns terms with a field set to value; "" removes the field.
 func with(terms []term, field, value string) []term {
 	return admin.FilterTerms(terms).With(field, value)
 }
 
-// filterWords says in words what a filter selects.
+// filterWords describes in words what a filter selects.
 func filterWords(f admin.Filter) string {
 	if text := filterText(f); text != "" {
 		return text

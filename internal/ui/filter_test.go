@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestFilterErrors: what is wrong with a filter stands by its field, which it does not name again.
+// TestFilterErrors: an error of a filter is shown at its field, which it does not name again.
 func TestFilterErrors(t *testing.T) {
 	_, _, err := parseFilter("state:sleeping", time.Now())
 	e := (*pawltype.Error)(nil)
@@ -67,7 +67,7 @@ func TestNumbersAreReadable(t *testing.T) {
 	}
 }
 
-// spans are durations as pages say how far away a time is: TestFormsAndKeys has the script say some.
+// spans are durations as pages write how far away a time is: TestFormsAndKeys has the script write some.
 var spans = map[time.Duration]string{0: "0 s", 59400 * time.Millisecond: "59 s", time.Minute - time.Millisecond: "1 min", 90 * time.Second: "2 min", time.Hour - time.Second: "1 h",
 	47*time.Hour + 29*time.Minute: "47 h", 48*time.Hour - time.Minute: "2 days", 90*24*time.Hour - time.Second: "90 days", 89*24*time.Hour + 11*time.Hour: "89 days"}
 

@@ -19,40 +19,40 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// form asks for what an action needs.
+// form asks for the input of an action.
 type form struct {
 	Title  string
 	Text   string // what will happen
-	Facts  []fact // what it will happen to
+	Facts  []fact // about its subject
 	Fields []field
 	Button string
-	Danger bool   // it can't be undone
-	Wide   bool   // it has many fields
-	Back   string // where to go instead, below the base
+	Danger bool   // irreversible
+	Wide   bool   // many fields
+	Back   string // the page to return to instead, below the base
 	Sample []*pawltype.Task
-	Check  *check // a second button, which shows something first
-	// Version is that of what the form edits, as the API tells it; "": it edits nothing that others could edit meanwhile.
+	Check  *check // a second button, which previews something
+	// Version is the API's version of what the form edits; "": it edits nothing that others could edit meanwhile.
 	Version string
-	// Preview is an address, below the base, that shows what the form would do while it is filled in; "": there is none.
+	// Preview is a URL, below the base, that shows what the form would do while it is being filled in; "": none.
 	Preview string
 
-	Refused *problem // why it was not done
-	Action  string   // where it is sent
+	Refused *problem // why it was refused
+	Action  string   // where it is submitted
 }
 
-// Patience is for how many milliseconds browsers wait for an answer: longer than an action may take.
+// Patience is how long browsers wait for a response, in milliseconds: longer than an action may take.
 func (f *form) Patience() int64 { return (actTime + 10*time.Second).Milliseconds() }
 
-// fact is a line that tells a name and a value.
+// fact is a name with a value.
 type fact struct{ Name, Value string }
 
-// linkedFact is a fact whose value has a page.
+// linkedFact is a fact whose value may have a page.
 type linkedFact struct {
 	fact
-	URL string // "": it has none
+	URL string // "": none
 }
 
-// linked gives the values of some facts their pages, by the names of the facts.
+// linked adds pages to the values of facts, by the facts' names.
 func linked(facts []fact, pages map[string]string) []linkedFact {
 	out := make([]linkedFact, len(facts))
 	for i, f := range facts {
@@ -61,25 +61,25 @@ func linked(facts []fact, pages map[string]string) []linkedFact {
 	return out
 }
 
-// check is a button that asks for the form again, as it is filled in.
+// check is a button that requests the form again with its current input.
 type check struct{ Label string }
 
-// field is one value of a form. Its name is that of the API, so that refusals find their field.
+// field is an input of a form. It is named as in the API, so that errors find their field.
 type field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "note" (which says something instead)
-	Options                               []option // of a choice; of a text: what is suggested while it is typed
+	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "note" (a remark instead of an input)
+	Options                               []option // of a choice; of a text: suggestions while typing
 	Ticks                                 []tick
 	Required                              bool
-	Heading                               string // a new part of the form begins here
-	Fold                                  string // a part of the form that is folded away under this word begins here
-	FoldSays                              string // what is in it, in short
-	Refused                               string // what is wrong with it
-	Meanwhile                             string // what others have done with it since the form was opened
-	Theirs                                string // what they have put in, if that is not what stands in the field
+	Heading                               string // starts a new section
+	Fold                                  string // starts a section that is collapsed under this title
+	FoldSays                              string // summary of the collapsed section
+	Refused                               string // error
+	Meanwhile                             string // what others have done to it since the form was opened
+	Theirs                                string // their value, if it differs from the one in the field
 }
 
-// Described are the ids of what tells more about a field, for screen readers.
+// Described returns the ids of the elements that describe a field, for screen readers.
 func (f field) Described() string {
 	var ids []string
 	for _, of := range []struct{ text, id string }{{f.Refused, "wrong-"}, {f.Meanwhile, "meanwhile-"}, {f.Hint, "hint-"}} {
@@ -90,16 +90,16 @@ func (f field) Described() string {
 	return strings.Join(ids, " ")
 }
 
-// option is one value of a choice.
+// option is a value of a choice.
 type option struct{ Value, Label string }
 
-// tick is one of several that can be on at once.
+// tick is one of several checkboxes.
 type tick struct {
 	Value, Hint string
 	On          bool
 }
 
-// choices are options that are called as they are.
+// choices returns options labelled like their values.
 func choices(first string, values ...string) []option {
 	var all []option
 	if first != "" {
@@ -111,19 +111,19 @@ func choices(first string, values ...string) []option {
 	return all
 }
 
-// reasonField asks why. The server keeps it with what was done.
+// reasonField asks for the reason, which the server records in the audit log.
 func reasonField() field {
 	return field{Name: "reason", Label: "Reason", Placeholder: "Why? The audit log keeps it.", Kind: "text"}
 }
 
 const (
-	// maxForm is more than a payload of 1 MiB takes when it is written as a form.
+	// maxForm is larger than a form with a payload of 1 MiB.
 	maxForm = 4 << 20
-	// maxStranger is more than a login takes, and most other forms.
+	// maxStranger is larger than a login, and most other forms.
 	maxStranger = 4 << 10
 )
 
-// formLimit is how long a form may be: of those of whom it is not known who they are, not much is read.
+// formLimit is the maximum size of a form: little is read from an unknown visitor.
 func (v *visit) formLimit() int64 {
 	if v.me == nil {
 		return maxStranger
@@ -131,7 +131,7 @@ func (v *visit) formLimit() int64 {
 	return maxForm
 }
 
-// readForm reads what was filled in. How long it may take says the server.
+// readForm reads the form's input. The server limits how long that may take.
 func (v *visit) readForm() error {
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
@@ -139,7 +139,7 @@ func (v *visit) readForm() error {
 	}
 	limit := v.formLimit()
 	if v.r.ContentLength > limit {
-		v.w.Header().Set("Connection", "close") // or the server would wait for it behind the answer
+		v.w.Header().Set("Connection", "close") // otherwise the server would read the rest after the response
 		return tooLong(limit)
 	}
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, limit)
@@ -149,7 +149,7 @@ func (v *visit) readForm() error {
 		}
 		return &pawltype.Error{Code: "invalid_argument", Message: "the form is incomplete or malformed"}
 	}
-	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // or it would end the context of what the form does
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // otherwise it would cancel the context of the action
 	return nil
 }
 
@@ -157,14 +157,14 @@ func tooLong(limit int64) error {
 	return &pawltype.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form is too large: at most %d KiB", limit>>10)}
 }
 
-// value is what was filled in, without space around it and with the line ends of Unix.
+// value returns the value of a field, trimmed and with LF line ends.
 func (v *visit) value(name string) string {
 	return tidyValue(v.r.PostForm.Get(name))
 }
 
 func tidyValue(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
-// again puts in what was filled in before.
+// again fills in the form's previous input.
 func (f *form) again(filled url.Values) {
 	if f.Version != "" {
 		f.merge(filled)
@@ -185,7 +185,7 @@ func (f *form) refill(filled url.Values) {
 	}
 }
 
-// refuse shows each error beside the field that it names, called as the form calls it, or else above all.
+// refuse shows every error next to the field that it is about, under the field's label, or else above the form.
 func (f *form) refuse(err error) {
 	if f.stale(err) {
 		p := staleForm
@@ -211,12 +211,12 @@ func (f *form) refuse(err error) {
 	f.Refused = &p
 }
 
-// unanswered tells of an error that leaves open whether something was done.
+// unanswered reports whether an error leaves open whether the action was done.
 func unanswered(err error) bool {
 	return errors.Is(err, pawltype.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// eachError are the errors that reader.fail has put together.
+// eachError returns the errors that reader.fail has joined.
 func eachError(err error) []error {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return all.Unwrap()
@@ -227,12 +227,12 @@ func eachError(err error) []error {
 // section is a part of a form.
 type section struct {
 	Heading string // "": none
-	Fold    string // it is folded away under this; "": it is not
-	Says    string // what the folded fields hold, in short
+	Fold    string // it is collapsed under this title; "": it is not
+	Says    string // summary of the collapsed fields
 	Fields  []field
 }
 
-// Sections are the parts of the form: a field with a Heading or a Fold begins one.
+// Sections divides the form: a field with a Heading or a Fold starts a section.
 func (f *form) Sections() (all []section) {
 	for _, one := range f.Fields {
 		if len(all) == 0 || one.Heading != "" || one.Fold != "" {
@@ -244,14 +244,14 @@ func (f *form) Sections() (all []section) {
 	return all
 }
 
-// Open tells of a folded section in which something has to be seen: a refusal, or, where nothing says in short what it holds, a value.
+// Open reports whether a collapsed section must be shown expanded: it has an error or, if it has no summary, a value.
 func (s section) Open() bool {
 	return slices.ContainsFunc(s.Fields, func(f field) bool {
 		return f.Refused != "" || f.Meanwhile != "" || s.Says == "" && f.Value != ""
 	})
 }
 
-// fieldOf is the field that an error of the API is about; nil: none that is seen.
+// fieldOf returns the visible field that an API error is about, or nil.
 func (f *form) fieldOf(name string) *field {
 	var best *field
 	for i := range f.Fields {
@@ -275,7 +275,7 @@ func (v *visit) showForm(status int, f *form) error {
 	return v.showPart(status, "form", &screen{Title: f.Title, Data: f, Still: true})
 }
 
-// showPart shows what stands over a page if a script asks, and is a page of its own if not.
+// showPart shows something on top of a page if a script asks for it, and as a page of its own otherwise.
 func (v *visit) showPart(status int, file string, s *screen) error {
 	if v.partial() {
 		return v.render(status, file, "live", s.Data)
@@ -283,15 +283,15 @@ func (v *visit) showPart(status int, file string, s *screen) error {
 	return v.render(status, file, "layout", v.frame(s))
 }
 
-// badField is the error of a field that can't be read.
+// badField returns an error for a field that can't be parsed.
 func badField(name, format string, args ...any) error {
 	return &pawltype.Error{Code: "invalid_argument", Field: name, Message: name + ": " + fmt.Sprintf(format, args...)}
 }
 
-// reader reads the values of a form and keeps what is wrong with them: at each field the first error.
+// reader parses the values of a form and collects their errors, the first one for each field.
 type reader struct {
 	v     *visit
-	from  url.Values // nil: the form that was sent
+	from  url.Values // nil: the form that was submitted
 	err   error      // of one field, or errors.Join of several
 	wrong []error
 }
@@ -313,7 +313,7 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// needed reads what can't be left out.
+// needed returns a required value.
 func (r *reader) needed(field string) string {
 	s := r.text(field)
 	if s == "" {
@@ -322,7 +322,7 @@ func (r *reader) needed(field string) string {
 	return s
 }
 
-// name reads the name of something that is made.
+// name parses the name of something to be created.
 func (r *reader) name(field string) string {
 	s := r.needed(field)
 	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
@@ -331,10 +331,10 @@ func (r *reader) name(field string) string {
 	return s
 }
 
-// nameLetters are what names are made of.
+// nameLetters are the characters allowed in names.
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:"
 
-// patterns reads patterns of the names of queues.
+// patterns parses patterns of queue names.
 func (r *reader) patterns(field string) []string {
 	all := splitList(r.text(field))
 	for _, p := range all {
@@ -345,7 +345,7 @@ func (r *reader) patterns(field string) []string {
 	return all
 }
 
-// whole reads a number; 0 if nothing is filled in.
+// whole parses a whole number; "" is 0.
 func (r *reader) whole(name string) int64 {
 	s := strings.ReplaceAll(r.text(name), ",", "")
 	if s == "" {
@@ -360,7 +360,7 @@ func (r *reader) whole(name string) int64 {
 
 func (r *reader) count(name string) int { return int(min(r.whole(name), 1<<31-1)) }
 
-// share reads a number that may have a fraction.
+// share parses a number that may have a fraction.
 func (r *reader) share(name string) float64 {
 	s := r.text(name)
 	if s == "" {
@@ -374,7 +374,7 @@ func (r *reader) share(name string) float64 {
 	return f
 }
 
-// span reads a duration; 0 if nothing is filled in.
+// span parses a duration; "" is 0.
 func (r *reader) span(name string) time.Duration {
 	s := r.text(name)
 	if s == "" {
@@ -391,7 +391,7 @@ func (r *reader) span(name string) time.Duration {
 	return d
 }
 
-// notJSON says where and why a text is no JSON, at the first place; "": it is.
+// notJSON returns where and why a text is not JSON, at the first error; "": it is JSON.
 func notJSON(text []byte) string {
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(text, new(json.RawMessage)); err == nil {
@@ -399,7 +399,7 @@ func notJSON(text []byte) string {
 	} else if !errors.As(err, &syntax) {
 		return "is not JSON: " + err.Error()
 	}
-	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // before the character that was wrong
+	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // up to the invalid character
 	if strings.Contains(syntax.Error(), "unexpected end") {
 		at = text
 	}
@@ -407,7 +407,7 @@ func notJSON(text []byte) string {
 	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
 }
 
-// moment reads a time, or how far away one is.
+// moment parses a time, or a duration from now.
 func (r *reader) moment(name string) time.Time {
 	s := r.text(name)
 	if s == "" {

@@ -19,16 +19,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
+// funcs are the functions of templates. They build all URLs, so that none lacks the prefix.
 func (u *UI) funcs() template.FuncMap {
 	return template.FuncMap{
-		// Addresses.
+		// URLs.
 		"url": func(parts ...any) string { return addressOf(baseMark, parts) }, // of a page, by the parts of its path
 		"at":  func(path string) string { return baseMark + path },             // of a path below the base
 		"find": func(field string, value any, more ...any) string { // of the tasks that a filter selects
 			return findAddress(baseMark, append([]any{field, value}, more...))
 		},
-		"root":  func() string { return u.base + "/" }, // of all pages
+		"root":  func() string { return u.base + "/" }, // of the overview, without a namespace
 		"asset": u.assets.url,                          // of a file in static/
 		// Times and durations.
 		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
@@ -42,16 +42,16 @@ func (u *UI) funcs() template.FuncMap {
 		"short":  shortNumber, // 12.3k
 		"bytes":  sizeText,
 		"rate":   paceText,
-		"host":   hostText, // of an address
+		"host":   hostText, // of a URL
 		"failed": failedText,
 		"plural": plural, // 1 task, 1,204 tasks
 		// Texts.
 		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
-		"words": words,                                                                     // a list with commas
+		"words": words,                                                                     // a comma-separated list
 		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
-		"named": humanize.Named,                                                            // of figures
+		"named": humanize.Named,                                                            // in figures
 		"tidy":  tidy,                                                                      // a sentence of the API
-		// What templates need to call others.
+		// For templates that call others.
 		"strings": func(roles []admin.Role) (all []string) {
 			for _, r := range roles {
 				all = append(all, string(r))
@@ -63,7 +63,8 @@ func (u *UI) funcs() template.FuncMap {
 	}
 }
 
-// baseMark stands for the base in what templates make of a page, as it differs from visit to visit and they are parsed once. Nobody can know it.
+// baseMark stands for the base in rendered templates, which are parsed once while the base differs between visits. It is random, so that no input
+// can contain it.
 var baseMark = "/" + rand.Text()
 
 func (v *visit) url(parts ...any) string { return addressOf(v.base, parts) }
@@ -72,7 +73,7 @@ func (v *visit) find(field string, value any, more ...any) string {
 	return findAddress(v.base, append([]any{field, value}, more...))
 }
 
-// addressOf is the address of a page: the base, and the parts as segments of a path. A part "?a=b" is taken as it is.
+// addressOf returns the URL of a page: the base, followed by the parts as path segments. A part "?a=b" is appended as it is.
 func addressOf(base string, parts []any) string {
 	var b strings.Builder
 	b.WriteString(base)
@@ -91,8 +92,8 @@ func addressOf(base string, parts []any) string {
 	return b.String()
 }
 
-// findAddress is the address of the tasks that a filter selects, given as names and values of its fields. There is at least one, as an
-// empty filter selects every task, together with what can be done to all of them.
+// findAddress returns the URL of the tasks selected by a filter, which is given as names and values of its fields. It has at least one, since an
+// empty filter selects every task, and offers actions on all of them.
 func findAddress(base string, pairs []any) string {
 	var terms []term
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -103,12 +104,11 @@ func findAddress(base string, pairs []any) string {
 	return addressOf(base, []any{"tasks", "?q=" + url.QueryEscape(termsText(terms))})
 }
 
-// moment is a time as people read it. Pages are made in UTC; where there are scripts, app.js writes times of the browser's zone, with
-// UTC beside them.
+// moment is a time as people read it. Pages are rendered in UTC; with scripts, app.js shows times in the browser's zone, with UTC next to them.
 type moment struct {
 	Set     bool
-	Machine string // RFC 3339, from which a script keeps Text right
-	Text    string // "3 min ago"; a date where the day is not today: "20 Nov 13:04Z"
+	Machine string // RFC 3339, from which a script keeps Text up to date
+	Text    string // "3 min ago"; a date if it is not today: "20 Nov 13:04Z"
 	Long    string
 }
 
@@ -131,12 +131,12 @@ func momentOf(t, now time.Time) moment {
 	return m
 }
 
-// sameDay says whether two times are of one day of UTC.
+// sameDay reports whether two times are on the same day in UTC.
 func sameDay(t, now time.Time) bool {
 	return t.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly)
 }
 
-// dateText is a time of another day: by day and clock within a year, with the zone as it is to be named, else by the day.
+// dateText formats a time on another day: within a year by day, clock and the given zone name, else by date.
 func dateText(t, now time.Time, zone string) string {
 	if t = t.UTC(); t.Year() == now.UTC().Year() {
 		return t.Format("2 Jan 15:04") + zone
@@ -144,7 +144,7 @@ func dateText(t, now time.Time, zone string) string {
 	return t.Format("2 Jan 2006")
 }
 
-// coarse is a duration in its largest unit, to the nearest, as app.js writes it too: what ends in 90 days less a moment ends in 90 days.
+// coarse formats a duration in its largest unit, rounded to the nearest, as app.js does too: 90 days less a moment is 90 days.
 func coarse(d time.Duration) string {
 	for _, u := range []struct {
 		unit, below time.Duration
@@ -159,7 +159,7 @@ func coarse(d time.Duration) string {
 
 const day = 24 * time.Hour
 
-// spanText is a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
+// spanText formats a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
 func spanText(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -190,7 +190,7 @@ func twoUnits(d, large time.Duration, largeName string, small time.Duration, sma
 	return text
 }
 
-// offsetText is how far a clock is off, with its sign.
+// offsetText formats a clock's offset with its sign.
 func offsetText(d time.Duration) string {
 	if d = d.Round(100 * time.Microsecond); d == 0 {
 		return "0 ms"
@@ -205,7 +205,7 @@ func offsetText(d time.Duration) string {
 	return sign + spanText(d)
 }
 
-// dayText is a time by the clock, with its date where the day is not today.
+// dayText formats a time of day, with the date if it is not today.
 func dayText(t time.Time) string { return dayFrom(t, time.Now()) }
 
 func dayFrom(t, now time.Time) string {
@@ -215,7 +215,7 @@ func dayFrom(t, now time.Time) string {
 	return dateText(t, now, " UTC")
 }
 
-// clockText is the beginning of a step of a chart.
+// clockText formats the start of a step of a chart.
 func clockText(t, now time.Time) string {
 	if sameDay(t, now) {
 		return t.UTC().Format("15:04:05 MST")
@@ -223,7 +223,7 @@ func clockText(t, now time.Time) string {
 	return t.UTC().Format("2 Jan 15:04:05 MST")
 }
 
-// fieldSpan is a duration as a form holds it, so that human.Span reads it back; "" for none.
+// fieldSpan formats a duration for a form field, so that humanize.Span can parse it; "" for none.
 func fieldSpan(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -256,7 +256,7 @@ func number(n any) string {
 	return sign + s
 }
 
-// shortNumber is a count in four characters or so: 12.3k.
+// shortNumber formats a count in about four characters: 12.3k.
 func shortNumber(n int64) string {
 	for _, u := range []struct {
 		from int64
@@ -299,7 +299,7 @@ func clip(s string, n int) string {
 
 func words(list []string) string { return strings.Join(list, ", ") }
 
-// plural is a count with its noun: 1 task, 1,204 tasks.
+// plural formats a count with its noun: 1 task, 1,204 tasks.
 func plural(n any, noun string) string {
 	s := number(n)
 	if s == "1" {
@@ -308,7 +308,7 @@ func plural(n any, noun string) string {
 	return s + " " + noun + "s"
 }
 
-// paceText is events a second as what is easier to read: a minute for rare ones.
+// paceText formats a rate in the unit that reads best: per second, or per minute for rare events.
 func paceText(perSecond float64) string {
 	switch {
 	case perSecond == 0:
@@ -319,7 +319,7 @@ func paceText(perSecond float64) string {
 	return decimal(perSecond*60) + "/min"
 }
 
-// medianText is how long something took; a dash where it never happened.
+// medianText formats the median of a duration; a dash if there is none.
 func medianText(l admin.Latency) string {
 	if l.Count == 0 {
 		return "–"
@@ -327,7 +327,7 @@ func medianText(l admin.Latency) string {
 	return spanText(l.P50) + " · " + spanText(l.P95)
 }
 
-// failedText is the share of the attempts that failed; a dash where none ended.
+// failedText formats the share of attempts that failed; a dash if none ended.
 func failedText(s *admin.Stats) string {
 	if s.Totals.Succeeded+s.Totals.Failed+s.Totals.Crashed == 0 {
 		return "–"
@@ -335,10 +335,10 @@ func failedText(s *admin.Stats) string {
 	return decimal(s.FailureRate*100) + " %"
 }
 
-// longNumber is a count within a sentence of the API, of which nothing groups the digits yet.
+// longNumber matches a count in a sentence of the API, whose digits are not grouped yet.
 var longNumber = regexp.MustCompile(`(^|\s)(\d{4,})( [a-z])`)
 
-// groupDigits makes counts within a sentence easier to read.
+// groupDigits groups the digits of counts in a sentence.
 func groupDigits(s string) string {
 	return longNumber.ReplaceAllStringFunc(s, func(m string) string {
 		at := longNumber.FindStringSubmatch(m)
@@ -346,13 +346,13 @@ func groupDigits(s string) string {
 	})
 }
 
-// instant is a time within a sentence of the API.
+// instant matches a time in a sentence of the API.
 var instant = regexp.MustCompile(`(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z`)
 
-// duration is one within a sentence of the API: 1m53s, 10s, 2h0m0s. What stands in quotes, as names do, is none.
+// duration matches a duration in a sentence of the API, such as 1m53s, 10s or 2h0m0s, but not in quotes, where names are.
 var duration = regexp.MustCompile(`(^|[ (])((?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:ms|µs|s))([ ,;:.)]|$)`)
 
-// tidy makes the times and durations within a sentence easier to read: they are written as everywhere on pages.
+// tidy reformats the times and durations in a sentence as they are written elsewhere on pages.
 func tidy(s string) string {
 	return duration.ReplaceAllStringFunc(instant.ReplaceAllString(s, "$1 $2 UTC"), func(found string) string {
 		m := duration.FindStringSubmatch(found)
@@ -364,7 +364,7 @@ func tidy(s string) string {
 	})
 }
 
-// dict lets a template give several values to a part.
+// dict lets a template pass several values to a part.
 func dict(pairs ...any) map[string]any {
 	m := make(map[string]any, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -373,16 +373,16 @@ func dict(pairs ...any) map[string]any {
 	return m
 }
 
-// document is a payload, a result or a checkpoint as a page shows it.
+// document is a payload, result or checkpoint as a page shows it.
 type document struct {
-	Text string // indented, if it is JSON, and with its \u escapes read
-	Raw  string // as it came, if escapes were read; "": they were not
+	Text string // indented if it is JSON, with \u escapes decoded
+	Raw  string // the original text if escapes were decoded; "": they were not
 	Size int64
 	Kind string
-	Cut  bool // there is more
+	Cut  bool // it was truncated
 }
 
-// maxShown is how much of a document a page shows: the rest has an address of its own.
+// maxShown is how much of a document a page shows: the whole has a URL of its own.
 const maxShown = 8 << 10
 
 func documentOf(data []byte, kind string) *document {
@@ -410,7 +410,7 @@ func documentOf(data []byte, kind string) *document {
 	return d
 }
 
-// shownOf is as much of a document as a page shows.
+// shownOf returns as much of a document as a page shows.
 func shownOf(data []byte) string {
 	return strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\ufffd")
 }

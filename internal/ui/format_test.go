@@ -53,7 +53,7 @@ func TestWhatWasNotMeasuredIsADash(t *testing.T) {
 	}
 }
 
-// TestFieldsReadWhatTheyHold: what a form is filled with is what it sends, if nobody changes it.
+// TestFieldsReadWhatTheyHold: a form that nobody changes submits the values it was filled with.
 func TestFieldsReadWhatTheyHold(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
 		if got, err := humanize.Span(fieldSpan(d)); err != nil || got != d {

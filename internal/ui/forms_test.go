@@ -20,14 +20,14 @@ import (
 
 const sendForm = "dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]"
 
-// refused sends the form that is open; it is refused, and stands there again.
+// refused submits the open form, which is refused and shown again.
 func (b *browser) refused(js string) {
 	b.t.Helper()
 	b.click(sendForm)
 	b.until(`document.querySelector("form.form .refused") !== null && (` + js + `)`)
 }
 
-// TestSettingsOfTwo: who saves settings that another has changed meanwhile sees what was changed, and overwrites nothing unseen.
+// TestSettingsOfTwo: whoever saves settings that another has changed meanwhile sees those changes, and overwrites nothing unseen.
 func TestSettingsOfTwo(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -76,7 +76,7 @@ func TestSettingsOfTwo(t *testing.T) {
 	}
 }
 
-// TestTasksAndSchedulesOfTwo: the same for what is edited elsewhere, and without scripts.
+// TestTasksAndSchedulesOfTwo: the same for other things that can be edited, and without scripts.
 func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -124,7 +124,7 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	}
 }
 
-// TestQuotasAndWebhooksOfTwo: of what has no etag only those fields are sent that were touched.
+// TestQuotasAndWebhooksOfTwo: for things without an ETag, only the fields that were touched are submitted.
 func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
@@ -163,7 +163,7 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	}
 }
 
-// TestARefusedFormIsNotOfANewVersion: a refusal of another kind does not make a form one of what others have put in since.
+// TestARefusedFormIsNotOfANewVersion: a refusal for another reason does not give the form the version of other people's changes.
 func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -183,7 +183,7 @@ func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	}
 }
 
-// TestDangerWantsMoreThanEnter: what ends tasks is not done by Enter in a field, and for every task only with their count.
+// TestDangerWantsMoreThanEnter: Enter in a field does not end tasks, and ending every task requires their count.
 func TestDangerWantsMoreThanEnter(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -231,14 +231,14 @@ func operations(t *testing.T, w *world) int {
 	return len(page.Items)
 }
 
-// TestFocusComesBack: who closes a dialog is where it was opened.
+// TestFocusComesBack: closing a dialog returns the focus to where it was opened.
 func TestFocusComesBack(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/queues/mail")
 	for _, leave := range []func(){func() { b.key("Escape") }, func() { b.click("dialog [data-close]") }} {
-		b.eval(`document.querySelector('main a[data-form][href*="/pause"]').click()`) // as browsers that don't focus what is clicked
+		b.eval(`document.querySelector('main a[data-form][href*="/pause"]').click()`) // as in browsers that don't focus what is clicked
 		b.until(`document.activeElement.matches("dialog select")`)
 		b.eval(`document.activeElement.blur()`)
 		leave()
@@ -246,7 +246,7 @@ func TestFocusComesBack(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsSaid: a form whose answer never comes says so, stays as it is, and can be sent again.
+// TestNoAnswerIsSaid: a form whose response never arrives says so, keeps its input, and can be submitted again.
 func TestNoAnswerIsSaid(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -259,7 +259,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 		}, func() {
 			b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
 		}},
-		"no answer": {func() { // the request is held for ever, and the patience of the form cut short
+		"no answer": {func() { // the request hangs forever, and the form's patience is cut short
 			b.call("Fetch.enable", map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pause"}}}, nil)
 			b.eval(`document.querySelector("dialog form").setAttribute("hx-request", '{"timeout":1}')`)
 		}, func() { b.call("Fetch.disable", nil, nil) }},
@@ -282,7 +282,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 	b.until(`document.querySelector("dialog[open] .refused") !== null`)
 }
 
-// punctual keeps what limits were set for what a connection still sends.
+// punctual records the deadlines set for reading from a connection.
 type punctual struct {
 	*httptest.ResponseRecorder
 	limits []time.Time
@@ -293,7 +293,7 @@ func (p *punctual) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestFormsLeaveNoLimitBehind: once one has come, what it is for may take its time.
+// TestFormsLeaveNoLimitBehind: after a form has been read, its action has no read deadline.
 func TestFormsLeaveNoLimitBehind(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
 	defer func() { must(t, u.Close()) }()
@@ -310,7 +310,7 @@ func TestFormsLeaveNoLimitBehind(t *testing.T) {
 	}
 }
 
-// TestRefusedFormsOfAServerAway keep what was filled in, although they can't be made again.
+// TestRefusedFormsOfAServerAway: refused forms keep their input although they can't be rebuilt.
 func TestRefusedFormsOfAServerAway(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
 	defer func() { must(t, u.Close()) }()
@@ -339,7 +339,7 @@ func TestRefusedFormsOfAServerAway(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsSaidAtOnce, as far as it can be known.
+// TestAllThatIsWrongIsSaidAtOnce: all errors of a form are shown together, as far as they can be known.
 func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	w := startWorld(t, "")
 	for _, c := range []struct {
@@ -363,7 +363,7 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatCanBeDoneIsOffered: no button leads to a refusal for the states that the filter names.
+// TestOnlyWhatCanBeDoneIsOffered: no button leads to a refusal for the states in the filter.
 func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })

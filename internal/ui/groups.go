@@ -14,7 +14,7 @@ var groupActions = []action{
 	{path: "/groups/{group}/close", nav: "/groups", form: groupForm("Close", "No more members can be added. The group is complete when all its members have ended.", false), do: doCloseGroup},
 }
 
-// groupsLimit and membersLimit are how many entries a page of a list has.
+// groupsLimit and membersLimit are the page sizes of the lists.
 const (
 	groupsLimit  = 50
 	membersLimit = 50
@@ -57,20 +57,20 @@ type groupView struct {
 	more
 }
 
-// groupPoint is what a group enqueues when it comes to a point.
+// groupPoint is a point in a group's life with the task that the group enqueues then.
 type groupPoint struct {
 	When string
 	*pawltype.Follower
 }
 
-// The points of a group, in words.
+// Points in a group's life, in words.
 const (
 	whenComplete  = "on completion"
 	whenSucceeded = "on success"
 	whenDead      = "on first death"
 )
 
-// groupPoints are the points at which a group enqueues something.
+// groupPoints returns the points at which a group enqueues a task.
 func groupPoints(g *pawltype.Group) (points []groupPoint) {
 	for _, p := range []groupPoint{{whenComplete, g.OnComplete}, {whenSucceeded, g.OnSuccess}, {whenDead, g.OnDeath}} {
 		if p.Follower != nil {
@@ -80,7 +80,7 @@ func groupPoints(g *pawltype.Group) (points []groupPoint) {
 	return points
 }
 
-// memberCounts are the members of a group by where they are.
+// memberCounts counts a group's members by state.
 func memberCounts(g *pawltype.Group) []count {
 	c := g.Counts
 	return []count{{memberPending, c.Pending}, {"succeeded", c.Succeeded}, {"dead", c.Dead}, {"poisoned", c.Poisoned}, {"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {memberRefused, c.Refused}}

@@ -4,11 +4,11 @@ import (
 	"net/http"
 )
 
-// policy lets a page load what the binary holds, and nothing else; nobody may frame it.
+// policy allows a page to load only what the binary contains, and forbids framing.
 const policy = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; " +
 	"object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
-// guard refuses what pages of other origins send, and says to browsers what pages may do.
+// guard rejects requests from pages of other origins, and sets the security headers of pages.
 func guard(next http.Handler) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -16,8 +16,8 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		// Not no-referrer: with it browsers send "Origin: null" along with forms, and then nothing tells ours from those of others
-		// where they don't send Sec-Fetch-Site, over plain HTTP.
+		// Not no-referrer: browsers would send "Origin: null" with forms, and over plain HTTP, where they don't send Sec-Fetch-Site, nothing would
+		// distinguish our forms from those of others.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		if err := origin.Check(r); err != nil || unsigned(r) {
@@ -28,7 +28,7 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// unsigned tells of a request that may change something, and of which no browser has said where it comes from. Programs use the API.
+// unsigned reports whether a request may change something but has no browser's statement of its origin. Programs use the API.
 func unsigned(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false

@@ -8,15 +8,15 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// histogram shows how many durations were how long: a bar for each bucket on a logarithmic axis, and lines at quantiles. All places are parts of
-// the whole width or height, in per cent, so that text keeps its form.
+// histogram shows the distribution of durations: a bar for each bucket on a logarithmic axis, and lines at quantiles. Positions are percentages of
+// the width or height, so that text is not stretched.
 type histogram struct {
 	Label string
 	Bars  []histogramBar
 	Marks []histogramMark
 	Ticks []histogramTick
 	Count int64
-	Top   int64 // the most in one bar
+	Top   int64 // count of the highest bar
 }
 
 type histogramBar struct {
@@ -24,36 +24,36 @@ type histogramBar struct {
 	Title               string
 }
 
-// histogramMark is a line at a quantile. Each has its label on a line of its own, since they may be close.
+// histogramMark is a line at a quantile. Every label is on a row of its own, since marks may be close together.
 type histogramMark struct {
 	X, Label, Class string
-	Y               int // of the label's foot, in pixels
+	Y               int // base line of the label, in pixels
 	After           bool
 }
 
-// histogramTick is a label of the axis.
+// histogramTick is a label on the axis.
 type histogramTick struct{ X, Label, Anchor string }
 
 const (
-	// leastBars is how many bars an axis has room for at least, so that a few are not as wide as walls. It begins at 1 ms at the earliest.
+	// leastBars is the minimum number of bars on an axis, so that a few bars are not too wide. The axis starts at 1 ms at the earliest.
 	leastBars = 16
-	// lastBound is the place of the longest bound, 26 h.
+	// lastBound is the position of the longest bound, 26 h.
 	lastBound = 53
-	// markLine is how high the label of a mark is, in pixels.
+	// markLine is the height of a mark's label, in pixels.
 	markLine = 15
 )
 
-// axisTimes are what an axis may say.
+// axisTimes are the possible labels of the axis.
 var axisTimes = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 5 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 
-// histogramPlace is where a duration lies, in buckets from 1 ms: there are two for each doubling.
+// histogramPlace returns the position of a duration, in buckets from 1 ms: there are two per doubling.
 func histogramPlace(d time.Duration) float64 {
 	return 2 * math.Log2(max(float64(d)/float64(time.Millisecond), 1))
 }
 
-// histogramOf draws buckets, with the quantiles that are known of them.
+// histogramOf draws buckets with their known quantiles.
 func histogramOf(label string, buckets []admin.HistogramBucket, l admin.Latency) histogram {
 	h := histogram{Label: label, Count: l.Count}
 	if len(buckets) == 0 || l.Count == 0 {
@@ -85,7 +85,7 @@ func histogramOf(label string, buckets []admin.HistogramBucket, l admin.Latency)
 	return h
 }
 
-// bucketEnds are the places where buckets end; the first of all ends at 0, and that of what is longer than all one behind the last.
+// bucketEnds returns the positions where buckets end. The very first bucket ends at 0, and the one without a bound ends one past the last.
 func bucketEnds(buckets []admin.HistogramBucket) []int {
 	ends := make([]int, len(buckets))
 	for i, b := range buckets {
@@ -101,7 +101,7 @@ func bucketEnds(buckets []admin.HistogramBucket) []int {
 	return ends
 }
 
-// axisOf is where the first bar of an axis ends, and how many there is room for: at least leastBars, with the buckets in the middle.
+// axisOf returns the end of an axis's first bar and the number of bars: at least leastBars, with the buckets in the middle.
 func axisOf(first, buckets int) (from, bars int) {
 	bars = max(buckets+2, leastBars)
 	return max(first-(bars-buckets)/2, 0), bars
@@ -128,7 +128,7 @@ func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick)
 	return ticks
 }
 
-// bucketText says of which durations a bucket is.
+// bucketText returns the range of a bucket.
 func bucketText(end int, open bool) string {
 	bound := func(place int) string {
 		return spanText(time.Duration(math.Exp2(float64(place)/2) * float64(time.Millisecond)))

@@ -2,7 +2,7 @@ package ui
 
 import "html/template"
 
-// icons are drawn with one stroke in a square of 16: by the path of an entry of the menu, or by the name of what a button does.
+// icons are drawn with a single stroke in a 16×16 square. Keys are paths of the menu's entries, or names of buttons' actions.
 var icons = map[string]string{
 	"/":           "M2.5 2.5H7V7H2.5zM9 2.5h4.5V7H9zM2.5 9H7v4.5H2.5zM9 9h4.5v4.5H9z",
 	"/queues":     "M2.5 4h11M2.5 8h11M2.5 12h7",
@@ -26,11 +26,11 @@ var icons = map[string]string{
 	"open":        "M4.2 6.2 8 10l3.8-3.8",
 }
 
-// icon is the drawing of a name.
+// icon returns the drawing of a name.
 func icon(name string) template.HTML {
 	path, ok := icons[name]
 	if !ok {
 		path = icons["page"]
 	}
-	return template.HTML(`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="` + path + `"/></svg>`) // of constants
+	return template.HTML(`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="` + path + `"/></svg>`) // built from constants
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// unseen are the fields of forms that are hidden.
+// unseen are the hidden fields of forms.
 var unseen = []string{versionField, seenField, countedField, "action", "q", "ids", "back", "request_id"}
 
-// keepForm answers a form that was refused, and can't be made again because the API does not answer. A script gets the refusal alone, and
-// leaves the form as it is; without scripts a form is shown that has what was filled in.
+// keepForm responds to a refused form that can't be rebuilt because the API does not answer. A script gets only the error, and leaves the form as it
+// is; without scripts, a form is shown with the input that was sent.
 func (v *visit) keepForm(a action, err error) error {
 	f := v.keptForm(a)
 	f.refuse(err)

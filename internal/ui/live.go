@@ -16,45 +16,45 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// watch is what a page shows, as far as events tell of it: one that matches means that the page is to be asked for anew. Fields that are
-// set must all match; the zero watch is all of the namespace.
+// watch selects the events that change what a page shows: a matching event means that the page must be refreshed. Fields that are set must all
+// match; the zero watch matches every event in the namespace.
 type watch struct {
 	Queue, Type, Task string
 	Kinds             []admin.EventKind
 }
 
-// deadKinds are how dead letters and poison come and go; endKinds are how tasks end.
+// deadKinds are the events by which dead letters and poison come and go; endKinds are those by which tasks end.
 var (
 	deadKinds = []admin.EventKind{admin.EventDead, admin.EventPoisoned, admin.EventDiscarded, admin.EventCancelled, admin.EventReplayed}
 	endKinds  = append([]admin.EventKind{admin.EventSucceeded}, deadKinds...)
 )
 
 const (
-	// slowBeat is how often a page is asked for anew though nothing happened: ages, rates and what others do change by time alone.
+	// slowBeat is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
 	slowBeat = 10 * time.Second
-	// quickBeat is that of pages of which no event tells.
+	// quickBeat is slowBeat for pages that no event announces changes of.
 	quickBeat = 4 * time.Second
 
-	// maxLive bounds the streams of a node. One namespace has half of them.
+	// maxLive is the maximum number of streams of a node. One namespace gets at most half of them.
 	maxLive = 500
-	// fullBeat is how often a page asks that gets none. There may be many: they must not cost more than those that have one.
+	// fullBeat is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.
 	fullBeat = 30 * time.Second
-	// livePace is how often all streams of a node together may tell of changes, in a second: a page costs about 5 ms, and a hundred that
-	// are open must cost the broker no more than ten.
+	// livePace is the maximum number of change notices per second of all streams of a node together. A refresh costs about 5 ms, and a hundred open
+	// pages must cost the broker no more than ten.
 	livePace = 10
-	// liveGap is how long a stream is silent after it told of a change, at least.
+	// liveGap is the minimum time between two change notices of a stream.
 	liveGap = time.Second
-	// liveBreath is how often a stream says something when nothing happens, liveWrite how long a browser may take for it.
+	// liveBreath is the interval of keep-alives. liveWrite is how long a browser may take to receive a message.
 	liveBreath = 15 * time.Second
 	liveWrite  = 30 * time.Second
 )
 
-// gapOf is how long each of n streams is silent after it told of a change.
+// gapOf returns the time between two change notices of each of n streams.
 func gapOf(n int) time.Duration {
 	return max(liveGap, time.Duration(n)*time.Second/livePace)
 }
 
-// address is that of the stream of a watch, below the base.
+// address returns the path of a watch's stream, below the base.
 func (w *watch) address() string {
 	q := url.Values{}
 	kinds := make([]string, len(w.Kinds))
@@ -80,18 +80,18 @@ func liveFilter(q url.Values) admin.EventFilter {
 	return f
 }
 
-// live is the streams of a node.
+// live holds the streams of a node.
 type live struct {
 	slots *admission.Slots
-	end   chan struct{} // closed when they are to end
+	end   chan struct{} // closed to end all streams
 }
 
-// follow answers with server-sent events: hello at the beginning, changed when the page is to be asked for anew, gone when the stream
-// ends for good, as the token has; full, with the seconds after which to ask by the clock, when there are too many. Scripts are told nothing of
-// what has another status.
+// follow serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
+// because the token was revoked; full, with the refresh interval in seconds, when there are too many streams. Scripts are told nothing of a response
+// with another status.
 func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
-		http.Error(w, "only pages of this server follow what happens here", http.StatusForbidden)
+		http.Error(w, "only pages of this server can follow its events", http.StatusForbidden)
 		return
 	}
 	client, leave, err := u.visitors.client(of(r))
@@ -103,7 +103,7 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // or a proxy would keep events back
+	h.Set("X-Accel-Buffering", "no") // otherwise a proxy might buffer events
 	s := &liveStream{UI: u, w: w, r: r, conn: http.NewResponseController(w), changed: make(chan struct{}, 1), ended: make(chan error, 1)}
 	namespace, err := s.namespace(client)
 	if err != nil {
@@ -119,17 +119,17 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	s.write()
 }
 
-// liveStream is one page's stream. Read feeds it until the request ends.
+// liveStream is a page's stream. read feeds it until the request ends.
 type liveStream struct {
 	*UI
 	w       http.ResponseWriter
 	r       *http.Request
 	conn    *http.ResponseController
-	changed chan struct{} // has one when something happened that the page was not told of
+	changed chan struct{} // holds a value if something happened of which the page was not told
 	ended   chan error
 }
 
-// namespace is that of the stream, as the API has it: an address may name any.
+// namespace returns the stream's namespace according to the API: the one in the URL can be anything.
 func (s *liveStream) namespace(client *pawl.Client) (string, error) {
 	ctx, cancel := context.WithTimeout(s.r.Context(), callTime)
 	defer cancel()
@@ -157,7 +157,7 @@ func (s *liveStream) write() {
 	said := s.say("event: hello\ndata: 1\n\n")
 	breath := time.NewTicker(liveBreath)
 	defer breath.Stop()
-	var rest <-chan time.Time // set while the stream is silent
+	var rest <-chan time.Time // set while the stream must not send
 	for said == nil {
 		changed := s.changed
 		if rest != nil {
@@ -184,11 +184,11 @@ func (s *liveStream) write() {
 	}
 }
 
-// gone ends a stream. The page finds out why by asking.
+// gone ends a stream permanently. The page finds out the reason when it refreshes.
 func (s *liveStream) gone() error { return s.say("event: gone\ndata: 1\n\n") }
 
 func (s *liveStream) say(text string) error {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not on connections in memory
+	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not supported by in-memory connections
 	if _, err := io.WriteString(s.w, text); err != nil {
 		return err
 	}

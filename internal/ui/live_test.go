@@ -17,11 +17,11 @@ type tab struct {
 	t      *testing.T
 	status int
 	header http.Header
-	events chan string // their kinds; closed at the end
+	events chan string // kinds of events; closed at the end
 	cut    context.CancelFunc
 }
 
-// follow opens a stream, and has read its hello, if it is one.
+// follow opens a stream, and reads its hello if it is a stream.
 func (w *world) follow(t *testing.T, path string, headers ...string) *tab {
 	t.Helper()
 	s := w.listen(t, path, headers...)
@@ -68,7 +68,7 @@ func (s *tab) expect(want string) {
 	}
 }
 
-// until does something again and again until the stream says that something changed: nobody says when a stream has begun.
+// until repeats an action until the stream reports a change: nothing tells when a stream has begun.
 func (s *tab) until(do func()) {
 	s.t.Helper()
 	for end := time.After(browserTime); ; {
@@ -108,7 +108,7 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 			t.Errorf("a stream of something else says %q", kind)
 		}
 	}
-	wrong := w.follow(t, "/live?kind=nonsense") // it says so by its end: the page asks then, and shows what is wrong
+	wrong := w.follow(t, "/live?kind=nonsense") // it ends to say so: the page then asks, and shows what is wrong
 	wrong.expect("gone")
 	if s := w.follow(t, "/live?", "Sec-Fetch-Site", "cross-site"); s.status != http.StatusForbidden {
 		t.Errorf("a page of another site follows: status %d", s.status)
@@ -127,14 +127,14 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 	}
 }
 
-// A token that is good for some queues hears of no others.
+// A token limited to some queues receives no events of others.
 func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
 	w := startGuarded(t)
 	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mine"}})
 	must(t, err)
 	narrow, wide := w.follow(t, "/live?", as(made.Secret)...), w.follow(t, "/live?queue=theirs", as(w.token)...)
 	narrow.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mine")) }) })
-	for range 2 { // what happened in mine may be told once more
+	for range 2 { // what happened in mine may be reported once more
 		wide.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("theirs")) }) })
 	}
 	narrow.cut()
@@ -147,7 +147,7 @@ func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
 	}
 }
 
-// TestStreamsAreBounded: no namespace has all of them, however its callers ask, and who gets none is told so.
+// TestStreamsAreBounded: no namespace gets all streams, however its callers ask, and those without one are told so.
 func TestStreamsAreBounded(t *testing.T) {
 	w := startGuarded(t)
 	in := func(name string) []string {
@@ -175,7 +175,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	w.listen(t, "/in/team-c/live?", c...).expect("full")
 	first.cut()
-	for end := time.Now().Add(browserTime); ; { // nobody says when a place is free
+	for end := time.Now().Add(browserTime); ; { // nothing tells when a slot is free
 		if got := <-w.listen(t, "/in/team-c/live?", c...).events; got == "hello" {
 			break
 		} else if got != "full" || time.Now().After(end) {
@@ -184,11 +184,11 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// hurry makes the clocks of a page go twenty times as fast.
+// hurry makes a page's clocks run twenty times as fast.
 const hurry = `(() => { const now = Date.now, start = now(), wait = setTimeout, every = setInterval; Date.now = () => start + 20 * (now() - start);
 	window.setTimeout = (f, ms) => wait(f, ms / 20); window.setInterval = (f, ms) => every(f, ms / 20); })()`
 
-// TestPagesFollow sees that pages learn of changes by their stream, and by the clock where streams are cut.
+// TestPagesFollow: pages learn of changes by their stream, and by the clock if streams are cut.
 func TestPagesFollow(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
@@ -211,7 +211,7 @@ func TestPagesFollow(t *testing.T) {
 	b.key("Escape")
 	b.until(ready("3"))
 	b.check(w.url)
-	// A refresh that brings nothing new is short, and leaves the page as it is; one that does is not.
+	// A refresh without changes is short and leaves the page alone; one with changes is not and does not.
 	refresh := `new Promise((done) => { document.body.addEventListener("htmx:afterRequest", (e) => done(e.detail.xhr.status + " " + document.querySelectorAll("#live .empty").length), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`
 	b.visit(w.url + "/ops/schedules")
 	b.eval(refresh)
@@ -234,7 +234,7 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
-	// If the server has too many streams, it says so, and how often to ask.
+	// If there are too many streams, the server says so, and how often to refresh.
 	undo = b.inject(hurry + `; window.EventSource = class { addEventListener(kind, f) { if (kind === "full") setTimeout(() => f({data: "30"}), 10); } close() {} }`)
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(says("Every 30 s") + ` && document.querySelector("#live-switch").title.includes("Too many pages")`)
@@ -243,7 +243,7 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
-	// No answer at all is said, and so is its end.
+	// A page reports that there is no answer, and that there is one again.
 	undo = b.inject(hurry)
 	b.visit(w.url + "/ops/queues/mail")
 	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)

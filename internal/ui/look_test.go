@@ -11,7 +11,7 @@ import (
 
 var tokenPair = regexp.MustCompile(`--([a-z-]+): light-dark\(#([0-9a-f]{6}), #([0-9a-f]{6})\)`)
 
-// luminance is that of WCAG 2.
+// luminance is the relative luminance of WCAG 2.
 func luminance(t *testing.T, hex string) float64 {
 	var sum float64
 	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
@@ -35,7 +35,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// TestColoursCanBeRead holds the tokens of the stylesheet to the contrasts of WCAG AA, light and dark.
+// TestColoursCanBeRead checks the stylesheet's colour tokens against the contrasts of WCAG AA, light and dark.
 func TestColoursCanBeRead(t *testing.T) {
 	sheet, err := staticFiles.ReadFile("static/app.css")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestColoursCanBeRead(t *testing.T) {
 
 var rowTag = regexp.MustCompile(`<(?:tr|li)\b[^>]*data-row[^>]*>`)
 
-// TestRowsHaveIds: keys and refreshes know rows by their ids.
+// TestRowsHaveIds: keys and refreshes identify rows by their ids.
 func TestRowsHaveIds(t *testing.T) {
 	names, err := templateFiles.ReadDir("templates")
 	if err != nil {
@@ -105,7 +105,7 @@ var (
 	rowButton = regexp.MustCompile(`(?s)<a [^>]*class="button[^>]*>([^<]*?)</a>`)
 )
 
-// TestTablesHaveNames: who hears a page is told what a table is of, what stands in each column, and what a button in a row is for.
+// TestTablesHaveNames: a screen reader can say what a table is about, what each column contains, and what a button in a row is for.
 func TestTablesHaveNames(t *testing.T) {
 	names, err := templateFiles.ReadDir("templates")
 	if err != nil {

@@ -10,36 +10,36 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// chartMarks are the markers of a chart: lines and bands across it, a flag for each above it, and a list below.
+// chartMarks are a chart's markers: lines and bands across it, with a flag above each, and a list below.
 type chartMarks struct {
 	Flags   []chartFlag
-	Listed  []chartFlag // the newest first
-	More    int         // how many of the drawn ones are not listed
-	Cut     bool        // there are more than are drawn
-	Problem string      // why there are none; "": they were read
-	New     string      // the address of the form for a new one
-	All     string      // that of the page of all
+	Listed  []chartFlag // newest first
+	More    int         // number of drawn ones that are not listed
+	Cut     bool        // not all are drawn
+	Problem string      // why they could not be read; ""
+	New     string      // URL of the form for a new one
+	All     string      // URL of the page of all
 }
 
 // chartFlag is a marker on a chart.
 type chartFlag struct {
 	*admin.Marker
-	X, Width string // percent; Width "": a moment
+	X, Width string // percent; Width "": an instant
 	Label    string
 	Href     string // where it is listed
-	About    string // the queues and types that it is about; "": all
-	Own      bool   // Pawl knows of it by itself: no call ends it
+	About    string // its queues and types; "": all
+	Own      bool   // Pawl's own marker, such as a pause; it can't be ended by a call
 }
 
 const (
-	// mostFlags is how many markers a chart draws, mostListed how many it lists: the newest. More could not be told apart.
+	// mostFlags is the maximum number of markers drawn on a chart, mostListed that of markers listed: the newest. More would be indistinguishable.
 	mostFlags  = 24
 	mostListed = 6
-	// mostTold is how many markers a step tells of.
+	// mostTold is the maximum number of markers named in a step's title.
 	mostTold = 3
 )
 
-// mark reads the markers that touch the time of a chart. Without them the chart is still good.
+// mark adds the markers within the chart's time span. A chart without them is still useful.
 func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
 	c.Marks = &chartMarks{New: v.newMarkerURL(queue, typ), All: v.url("markers")}
 	end := c.Start.Add(time.Duration(len(c.Steps)) * c.step)
@@ -58,7 +58,7 @@ func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
 	c.Marks.Cut = page.NextCursor != ""
 }
 
-// list lists the newest. The flags of the others lead to the page of all.
+// list lists the newest markers. The flags of the others link to the page of all.
 func (m *chartMarks) list(most int) {
 	n := min(len(m.Flags), most)
 	m.Listed, m.More = m.Flags[:n], len(m.Flags)-n
@@ -69,7 +69,7 @@ func (m *chartMarks) list(most int) {
 	}
 }
 
-// newMarkerURL is the form for a marker about a queue and a type, "" for any.
+// newMarkerURL returns the URL of the form for a marker about a queue and a type; "" for any.
 func (v *visit) newMarkerURL(queue, typ string) string {
 	about := url.Values{}
 	for name, value := range map[string]string{"queues": queue, "types": typ} {
@@ -83,7 +83,7 @@ func (v *visit) newMarkerURL(queue, typ string) string {
 	return v.url("new-marker", "?"+about.Encode())
 }
 
-// add draws a marker, if it touches the time of the chart.
+// add draws a marker if it overlaps the chart's time span.
 func (m *chartMarks) add(c *chart, of *admin.Marker, end time.Time, own bool) {
 	whole := float64(end.Sub(c.Start))
 	place := func(t time.Time) float64 { return min(max(float64(t.Sub(c.Start))/whole, 0), 1) }
@@ -116,7 +116,7 @@ func (m *chartMarks) add(c *chart, of *admin.Marker, end time.Time, own bool) {
 	}
 }
 
-// markerLabel is what a flag says: deploy web 1.4.2.
+// markerLabel returns a flag's text: deploy web 1.4.2.
 func markerLabel(m *admin.Marker) string {
 	out := string(m.Kind) + ": " + m.Title
 	if v := newVersion(m); v != "" {
@@ -128,7 +128,7 @@ func markerLabel(m *admin.Marker) string {
 	return out
 }
 
-// newVersion is a version that the title does not say; "": there is none.
+// newVersion returns the version if the title does not contain it, otherwise "".
 func newVersion(m *admin.Marker) string {
 	if strings.Contains(m.Title, m.Version) {
 		return ""
@@ -147,19 +147,19 @@ func markerAbout(m *admin.Marker) string {
 	return strings.Join(about, " · ")
 }
 
-// Anchor is the id of a marker on a page.
+// Anchor is the marker's id on the page.
 func (f *chartFlag) Anchor() string { return "marker-" + f.ID }
 
-// NewVersion is the version, if the title does not say it.
+// NewVersion is the version if the title does not contain it, otherwise "".
 func (f *chartFlag) NewVersion() string { return newVersion(f.Marker) }
 
-// Stamp is when a marker began, for programs.
+// Stamp is the marker's start time for programs.
 func (f *chartFlag) Stamp() string { return f.At.UTC().Format(time.RFC3339) }
 
-// Stamped is when a marker began.
+// Stamped is the marker's start time for people.
 func (f *chartFlag) Stamped() string { return clockText(f.At, time.Now()) }
 
-// Lasted is how long a marker lasted; 0: it is a moment, or is still open.
+// Lasted is how long a marker lasted; 0 if it is an instant or still open.
 func (f *chartFlag) Lasted() time.Duration {
 	if f.EndedAt.IsZero() {
 		return 0
@@ -167,7 +167,7 @@ func (f *chartFlag) Lasted() time.Duration {
 	return f.EndedAt.Sub(f.At).Round(time.Second)
 }
 
-// hostText is the host of an address.
+// hostText returns the host of a URL.
 func hostText(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {

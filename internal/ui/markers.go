@@ -18,7 +18,7 @@ var markerActions = []action{
 	{path: "/markers/{marker}/remove", nav: "/", form: removeMarkerForm, do: doRemoveMarker},
 }
 
-// markersLimit is how many markers a page of the list has.
+// markersLimit is the page size of the list.
 const markersLimit = 50
 
 type markersView struct {
@@ -44,7 +44,7 @@ func showMarkers(v *visit) (*screen, error) {
 	return &screen{Title: "Markers", Data: view}, nil
 }
 
-// past reads a time, or how long ago one was; the zero time if nothing is filled in.
+// past parses a time or an age; "" is the zero time.
 func (r *reader) past(name string) time.Time {
 	s := r.text(name)
 	if s == "" {
@@ -60,16 +60,16 @@ func (r *reader) past(name string) time.Time {
 const pastHint = "Such as 10m for 10 minutes ago, or 2026-01-31T12:00:00Z."
 
 func newMarkerForm(v *visit) (*form, error) {
-	return &form{Title: "New marker", Button: "Set the marker", Back: "/", Text: "Charts draw it, so that a change can be told from its cause. Pipelines set theirs with pawl marker add, or by the API.",
+	return &form{Title: "New marker", Button: "Set marker", Back: "/", Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
 		Fields: []field{
-			{Name: "kind", Label: "Kind", Kind: "choice", Value: v.query("kind"), Options: []option{{"deploy", "deploy"}, {"incident", "incident, open until it is ended"}, {"note", "note"}}},
+			{Name: "kind", Label: "Kind", Kind: "choice", Value: v.query("kind"), Options: []option{{"deploy", "deploy"}, {"incident", "incident, open until you end it"}, {"note", "note"}}},
 			{Name: "title", Label: "Title", Kind: "text", Required: true, Placeholder: "web 1.4.2"},
 			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: pastHint},
-			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "not yet, or a moment", Hint: pastHint},
+			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "open, or a point in time", Hint: pastHint},
 			{Name: "version", Label: "Version", Kind: "text", Placeholder: "1.4.2", Fold: "Version, link, queues and types"},
 			{Name: "url", Label: "Link", Kind: "text", Placeholder: "https://ci.example.com/runs/42"},
-			{Name: "queues", Label: "Queues", Kind: "text", Value: v.query("queues"), Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
-			{Name: "types", Label: "Task types", Kind: "text", Value: v.query("types"), Placeholder: "all", Hint: "Likewise."},
+			{Name: "queues", Label: "Queues", Kind: "text", Value: v.query("queues"), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
+			{Name: "types", Label: "Task types", Kind: "text", Value: v.query("types"), Placeholder: "all", Hint: "Comma-separated names, as above."},
 		}}, nil
 }
 
@@ -87,7 +87,7 @@ func doNewMarker(v *visit) (done, error) {
 	return done{Said: "Set: " + markerLabel(made) + ".", Next: markerHome(made)}, nil
 }
 
-// markerHome is the page whose chart shows a marker.
+// markerHome returns the page whose chart shows a marker.
 func markerHome(m *admin.Marker) string {
 	if len(m.Queues) == 1 && !strings.Contains(m.Queues[0], "*") {
 		return "/queues/" + m.Queues[0]
@@ -95,7 +95,7 @@ func markerHome(m *admin.Marker) string {
 	return "/"
 }
 
-// marker is the one that a form is for.
+// marker returns the marker that a form is about.
 func (v *visit) marker() (*admin.Marker, error) {
 	id := v.r.PathValue("marker")
 	for m, err := range v.admin().Markers().List(v.ctx, admin.MarkerFilter{}) {
@@ -106,7 +106,7 @@ func (v *visit) marker() (*admin.Marker, error) {
 			return m, nil
 		}
 	}
-	return nil, &pawltype.Error{Code: "not_found", Message: "there is no such marker: it was removed, or left for newer ones"}
+	return nil, &pawltype.Error{Code: "not_found", Message: "there is no such marker: it was removed, or newer ones have replaced it"}
 }
 
 func markerFacts(m *admin.Marker) []fact {
@@ -125,7 +125,7 @@ func endMarkerForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "End " + string(m.Kind), Button: "End it", Back: "/markers", Facts: markerFacts(m), Fields: []field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: pastHint}}}, nil
+	return &form{Title: "End " + string(m.Kind), Button: "End marker", Back: "/markers", Facts: markerFacts(m), Fields: []field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: pastHint}}}, nil
 }
 
 func doEndMarker(v *visit) (done, error) {
@@ -146,7 +146,7 @@ func removeMarkerForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Remove " + string(m.Kind), Text: "It leaves the charts. The audit keeps that it was there.", Button: "Remove the marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
+	return &form{Title: "Remove " + string(m.Kind), Text: "The marker disappears from the charts. The audit log keeps a record of it.", Button: "Remove marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
 		Fields: []field{reasonField()}}, nil
 }
 
@@ -157,7 +157,7 @@ func doRemoveMarker(v *visit) (done, error) {
 	return done{Said: "Removed.", Next: "/markers"}, nil
 }
 
-// ownMarkers are what Pawl knows of a queue by itself, while it goes on: it is paused, or a breaker is open.
+// ownMarkers returns markers that Pawl derives from a queue's current state: it is paused, or a breaker is open.
 func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
 	if q.Paused && !q.PausedAt.IsZero() {
 		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason), At: q.PausedAt, CreatedBy: q.PausedBy})

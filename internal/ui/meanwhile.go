@@ -12,26 +12,26 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// What a form edits can be edited by others while it is filled in. So a form takes along which version it edits, which the API
-// checks, and how its fields stood when it was shown. If it comes back, those that nobody touched here are as they stand now, and
-// where both sides changed the same, both are shown.
+// Others may edit the same thing while a form is being filled in. So a form carries the version that it edits, which the API checks, and the values
+// of its fields as they were shown. When it comes back, fields that the visitor didn't touch have their current value; where both sides changed a
+// field, both values are shown.
 
-// The names of the hidden fields that keep this.
+// Names of the hidden fields for this.
 const (
 	versionField = "version"
 	seenField    = "seen"
 )
 
-// staleForm says what the page shows after it.
+// staleForm is the problem shown when others have made changes.
 var staleForm = problem{Title: "Not saved", Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}
 
-// mark is of one value of a field. It tells values apart and need not be safe: whoever sends it fills in the form, too.
+// mark returns a short hash of a field's value. It only tells values apart and need not be secure: whoever sends it fills in the form, too.
 func mark(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
-// shown is what browsers send back of a field that nobody touches.
+// shown returns what browsers submit for a field that nobody touches.
 func (f *field) shown() string {
 	switch {
 	case f.Kind == "ticks":
@@ -48,7 +48,7 @@ func (f *field) shown() string {
 	return tidyValue(f.Value)
 }
 
-// sent is what has come back of it.
+// sent returns what was submitted for the field.
 func (f *field) sent(filled url.Values) string {
 	if f.Kind != "ticks" {
 		return tidyValue(filled.Get(f.Name))
@@ -62,7 +62,7 @@ func (f *field) sent(filled url.Values) string {
 	return strings.Join(on, ", ")
 }
 
-// said is a value in the words of the form.
+// said returns a value as the form words it.
 func (f *field) said(value string) string {
 	for _, o := range f.Options {
 		if f.Kind == "choice" && o.Value == value {
@@ -82,7 +82,7 @@ func (f *field) said(value string) string {
 	return value
 }
 
-// remember has a form that edits something take along how it stands now. It is called before anything is filled in.
+// remember makes a form that edits something carry its version and its current values. It must be called before input is filled in.
 func (f *form) remember() error {
 	if f.Version == "" {
 		return nil
@@ -101,11 +101,11 @@ func (f *form) remember() error {
 	return nil
 }
 
-// merge puts in what was filled in, as far as it was changed here, and says what others have changed meanwhile.
+// merge fills in the input that the visitor changed, and notes what others have changed meanwhile.
 func (f *form) merge(filled url.Values) {
 	seen := map[string]string{}
 	if json.Unmarshal([]byte(filled.Get(seenField)), &seen) != nil {
-		seen = nil // of nothing is known how it was
+		seen = nil // unknown what the form showed
 	}
 	now := *f
 	now.Fields = slices.Clone(f.Fields)
@@ -129,16 +129,16 @@ func (f *form) merge(filled url.Values) {
 	}
 }
 
-// maxMeanwhile bounds what is told of a value that was.
+// maxMeanwhile is how much of a previous value is shown, in characters.
 const maxMeanwhile = 200
 
-// stale tells whether a form was refused because something else than what it showed is there now.
+// stale reports whether a form was refused because what it edits has changed since it was shown.
 func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, pawltype.ErrConflict) }
 
-// errStale refuses a form that was made from something else than what is there.
+// errStale refuses a form whose subject has changed since it was shown.
 var errStale error = &pawltype.Error{Code: "conflict", Message: staleForm.Message}
 
-// asShown is the version of what has none in the API: how all fields stand.
+// asShown returns a version for what has none in the API: a hash of all fields.
 func (f *form) asShown() string {
 	var all strings.Builder
 	for i := range f.Fields {
@@ -147,13 +147,13 @@ func (f *form) asShown() string {
 	return mark(all.String())
 }
 
-// touched says whether something else has come back of a field than what it shows.
+// touched reports whether the submitted value of a field differs from the one it shows.
 func (f *form) touched(filled url.Values, name string) bool {
 	at := f.fieldOf(name)
 	return at != nil && at.sent(filled) != at.shown()
 }
 
-// unchanged makes the form anew from what is there, and refuses the one that was sent if that was made from something else.
+// unchanged rebuilds a form from the current state, and returns errStale if the submitted form was built from another.
 func (v *visit) unchanged(make func(*visit) (*form, error)) (*form, error) {
 	version, err := v.version()
 	if err != nil {
@@ -166,7 +166,7 @@ func (v *visit) unchanged(make func(*visit) (*form, error)) (*form, error) {
 	return f, err
 }
 
-// version is which version of something a form edits.
+// version returns the version that the submitted form edits.
 func (v *visit) version() (string, error) {
 	version := v.value(versionField)
 	if version == "" {

@@ -11,19 +11,19 @@ import (
 
 // navItem is an entry of the menu.
 type navItem struct {
-	Path, Label, Key string // Key: the letter that goes there
-	needs            string // the right that the API asks for; "": to observe, "-": none
-	of               reach  // what the API wants the visitor's token to be good for
-	Heading          string // of another sort of pages, which begins with it
+	Path, Label, Key string // Key: the shortcut
+	needs            string // the right that the API requires; "": observe, "-": none
+	of               reach  // how far the visitor's token must reach
+	Heading          string // title of the section that starts with this entry
 	Here             bool
 
 	Counted bool // it has a count
 	N       int64
-	Counts  string // what
+	Counts  string // what is counted
 	Urgent  bool
 }
 
-// reach is how far a token must go.
+// reach is the scope that a token must have.
 type reach int
 
 const (
@@ -44,7 +44,7 @@ var entries = []navItem{
 	{Path: "/settings", Label: "Settings", Key: ",", needs: "-"},
 }
 
-// menu are the pages that the visitor may see.
+// menu returns the entries that the visitor may see.
 func (v *visit) menu() (items []navItem) {
 	heading := ""
 	for _, e := range entries {
@@ -59,7 +59,7 @@ func (v *visit) menu() (items []navItem) {
 	return items
 }
 
-// mayGo tells whether the API would answer a page to the visitor. Nobody is known: then it is asked.
+// mayGo reports whether the API would let the visitor see a page. If the visitor is unknown it returns true: the API decides.
 func mayGo(me *admin.Identity, e navItem) bool {
 	if me == nil || !me.TokenRequired || e.needs == "-" {
 		return true
@@ -74,7 +74,7 @@ func mayGo(me *admin.Identity, e navItem) bool {
 	return e.of == someQueues || me.Queues == nil && (e.of == wholeNamespace || me.AllNamespaces)
 }
 
-// elsewhere is where a visitor begins who may not see the overview; "": nowhere else.
+// elsewhere returns the start page of a visitor who may not see the overview; "": none.
 func (v *visit) elsewhere(refused error) string {
 	if v.r.URL.Path != "/" || v.left || v.partial() || !errors.Is(refused, pawltype.ErrPermissionDenied) || v.who() == nil {
 		return ""
@@ -82,5 +82,5 @@ func (v *visit) elsewhere(refused error) string {
 	if slices.Contains(v.me.Roles, admin.RoleProduce) && !slices.Contains(v.me.Roles, admin.RoleObserve) {
 		return "/enqueue"
 	}
-	return v.menu()[0].Path // the settings at least are for everybody
+	return v.menu()[0].Path // everybody may see the settings, at least
 }

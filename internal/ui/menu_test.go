@@ -17,7 +17,7 @@ func (w *world) getAs(t *testing.T, token, path string, headers ...string) (*htt
 	return w.get(t, path, append(headers, "Cookie", "__Host-pawl="+token)...)
 }
 
-// TestMenuCounts: the menu counts what somebody may have to look at, in whole pages and in refreshes, for who may see it all.
+// TestMenuCounts: the menu counts what may need attention, in whole pages and in refreshes, for visitors who may see it all.
 func TestMenuCounts(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.MaxAttempts(1)) })
@@ -44,8 +44,8 @@ func TestMenuCounts(t *testing.T) {
 	}
 }
 
-// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core has nothing to say about them
-// or about a form over the page.
+// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core finds nothing wrong with them or
+// with a form on top of the page.
 func TestMenusOnAPhone(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")

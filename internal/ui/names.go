@@ -7,10 +7,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// names is what a list looks for in names.
+// names is the search of a list by name.
 type names struct {
 	Like    string
-	Unlike  string   // the list whatever the names
+	Unlike  string   // URL of the list without the search
 	Refused *problem // what is wrong with the search
 }
 
@@ -18,7 +18,7 @@ func (v *visit) names() names {
 	return names{Like: v.query("like"), Unlike: v.base + v.here("like", "", "cursor", "")}
 }
 
-// refuse keeps what the API says against the search, to be shown with it; other errors are given back.
+// refuse keeps an API error about the search, to be shown next to it, and returns any other error.
 func (n *names) refuse(err error) error {
 	if !errors.Is(err, pawltype.ErrInvalidArgument) {
 		return err
@@ -28,7 +28,7 @@ func (n *names) refuse(err error) error {
 	return nil
 }
 
-// pattern is what names must fit, "": all do. A word without a star is looked for anywhere in them.
+// pattern returns the pattern that names must match; "" matches all. A word without a star matches anywhere in a name.
 func (v *visit) pattern() string {
 	like := strings.TrimSpace(v.query("like"))
 	if like == "" || strings.Contains(like, "*") {
@@ -37,11 +37,11 @@ func (v *visit) pattern() string {
 	return "*" + like + "*"
 }
 
-// more says where a list goes on.
+// more links to the next part of a list.
 type more struct {
 	Next, First string
-	Later       bool // this is not the beginning
-	ByName      bool // the list is by name, and not newest first
+	Later       bool // this is not the first part
+	ByName      bool // the list is sorted by name rather than newest first
 }
 
 func (v *visit) moreOf(next string) more {
@@ -52,7 +52,7 @@ func (v *visit) moreOf(next string) more {
 	return m
 }
 
-// moreNames says where a list that is by name goes on.
+// moreNames returns the links of a list that is sorted by name.
 func (v *visit) moreNames(next string) more {
 	m := v.moreOf(next)
 	m.ByName = true

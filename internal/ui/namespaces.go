@@ -16,11 +16,11 @@ var namespaceActions = []action{
 	{path: "/namespaces/{namespace}/remove", nav: "/namespaces", form: removeNamespaceForm, do: doRemoveNamespace},
 }
 
-// maxNamespaces is how many namespaces can be chosen from, namespacesLimit how many a page of the list has.
+// maxNamespaces is the maximum number of namespaces to choose from, namespacesLimit the page size of the list.
 const (
 	maxNamespaces   = 1000
 	namespacesLimit = 40
-	// maxListed is how many are chosen from a list; among more, one types.
+	// maxListed is the maximum number of namespaces in a drop-down list; with more, the name is typed.
 	maxListed = 20
 )
 
@@ -33,8 +33,8 @@ type namespacesView struct {
 // namespaceRow is a namespace in a list.
 type namespaceRow struct {
 	*admin.Namespace
-	URL  string // of its pages
-	Here bool   // it is the one that pages show
+	URL  string // URL of its pages
+	Here bool   // it is the one being shown
 	Rows []quotaRow
 }
 
@@ -92,13 +92,13 @@ func doRemoveNamespace(v *visit) (done, error) {
 		return done{}, err
 	}
 	if name == spaceOf(v.r) {
-		v.base = v.UI.base // the pages of this one are gone
+		v.base = v.UI.base // the pages of the deleted namespace no longer exist
 	}
 	return done{Said: "Removed namespace " + name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
 }
 
-// namespaces are those among which the visitor may choose, also from within one that is gone: none, unless the token is good for all. Errors
-// are no more than nothing to choose.
+// namespaces returns the namespaces that the visitor can choose from, also while in one that no longer exists. There are none unless the token is
+// valid for all. It ignores errors.
 func (v *visit) namespaces() (names []string) {
 	_ = v.as(v.in(""), func(a admin.Client) error {
 		page, err := a.Namespaces().ListPage(v.ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: maxNamespaces})
@@ -110,7 +110,7 @@ func (v *visit) namespaces() (names []string) {
 	return names
 }
 
-// several tells whether there is anything to choose.
+// several reports whether there is more than one to choose from.
 func (v *visit) several() (many bool) {
 	if v.me == nil || !v.me.AllNamespaces {
 		return false

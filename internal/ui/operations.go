@@ -25,14 +25,14 @@ var operationActions = []action{
 	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "The operation ends after the current step. Tasks that it has already changed stay changed.", true), do: doOperation("Aborted.", admin.Operations.Abort)},
 }
 
-// actionWord is how an action of operations is asked for.
+// actionWord describes how an action of operations is offered.
 type actionWord struct {
 	action admin.Action
 	label  string
-	of     string // between the label and how many
+	of     string // between the label and the count
 	text   string
 	danger bool
-	states []pawltype.State // for tasks in which it is
+	states []pawltype.State // states of the tasks to which it applies
 }
 
 // waiting are the states of tasks that have not been claimed, or will be again.
@@ -48,7 +48,7 @@ var actions = []actionWord{
 	{admin.ActionDiscard, "Discard", "", "Tasks end as discarded. Dead letters are archived first.", true, append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
 }
 
-// takes tells whether an action can be asked for of tasks in some states; none: whatever theirs.
+// takes reports whether an action applies to tasks in every one of the given states. It does if none are given.
 func (w actionWord) takes(states []pawltype.State) bool {
 	return !slices.ContainsFunc(states, func(s pawltype.State) bool { return !slices.Contains(w.states, s) })
 }
@@ -62,10 +62,10 @@ func wordOf(a admin.Action) (actionWord, error) {
 	return actionWord{}, badField("action", "%q is not an action", clip(string(a), 40))
 }
 
-// progressBeat is that of the page of an operation under way: no event tells of its progress.
+// progressBeat is the refresh interval of a running operation's page: no event announces its progress.
 const progressBeat = 2 * time.Second
 
-// operationsLimit is how many operations a page of the list has.
+// operationsLimit is the page size of the list.
 const operationsLimit = 50
 
 type operationRow struct {
@@ -109,18 +109,18 @@ type operationView struct {
 	operationRow
 	Skipped []count
 	Facts   []fact
-	Find    string // the filter in text form
+	Find    string // in the filter language
 	Became  []outcomeLink
-	Next    []bulkLink // what can be done when it has ended
+	Next    []bulkLink // actions available after it has ended
 }
 
-// outcomeLink leads to tasks that an operation has changed, by how they stand now.
+// outcomeLink links to the tasks that an operation has changed and that are now in some states.
 type outcomeLink struct {
 	Label, State, URL string
-	N                 int64 // or more, if the count was cut short
+	N                 int64 // a lower bound if the count was cut short
 }
 
-// outcomes are how tasks can stand that an operation has changed.
+// outcomes groups the states that changed tasks can be in.
 var outcomes = []struct {
 	label  string
 	states []pawltype.State
@@ -129,11 +129,11 @@ var outcomes = []struct {
 	{"dead", []pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}}, {"cancelled", []pawltype.State{pawltype.StateCancelled}}, {"discarded", []pawltype.State{pawltype.StateDiscarded}},
 }
 
-// changed are the tasks in some states that no operation has changed since this one.
+// changed returns a filter for the tasks in some states that an operation was the last to change.
 func changed(o *admin.Operation, states ...pawltype.State) admin.Filter {
 	f := admin.Filter{Operation: o.ID, States: states}
 	if o.Filter != nil && o.Action != admin.ActionMove {
-		f.Queue = o.Filter.Queue // not needed, but then only its tasks are looked at
+		f.Queue = o.Filter.Queue // redundant, but limits the search to one queue
 	}
 	return f
 }
@@ -149,7 +149,7 @@ func (v *visit) became(o *admin.Operation) (links []outcomeLink) {
 	return links
 }
 
-// afterwards is what can be done when an operation has ended: nothing undoes it, but what it ended can be replayed.
+// afterwards returns the actions available after an operation has ended: it can't be undone, but tasks that it ended can be replayed.
 func (v *visit) afterwards(o *admin.Operation) (links []bulkLink) {
 	if !o.State.Ended() {
 		return nil
@@ -231,7 +231,7 @@ func byWhom(o *admin.Actor) string {
 	return strings.Join(parts, " · ")
 }
 
-// operationOf reads what an operation is to be, from the form or, before there is one, from the address.
+// operationOf reads an operation's spec from the form or, before it is submitted, from the URL.
 func (v *visit) operationOf() (admin.OperationSpec, error) {
 	get := v.query
 	if v.r.PostForm != nil {
@@ -250,7 +250,7 @@ func (v *visit) operationOf() (admin.OperationSpec, error) {
 	return o, r.err
 }
 
-// newOperationForm says how many tasks an operation would be for, and which, before it is started.
+// newOperationForm shows how many tasks, and which, an operation would apply to before it is started.
 func newOperationForm(v *visit) (*form, error) {
 	o, opErr := v.operationOf()
 	word, err := wordOf(o.Action)
@@ -267,9 +267,9 @@ func newOperationForm(v *visit) (*form, error) {
 		f.refuse(opErr)
 		return f, nil
 	}
-	try := o // without what can't be read
+	try := o // without fields that could not be parsed
 	if try.Action == admin.ActionMove && try.ToQueue == "" {
-		try.ToQueue = "default" // which one does not change the count
+		try.ToQueue = "default" // the queue does not affect the count
 	}
 	if try.Action == admin.ActionSetPriority && try.Priority == "" {
 		try.Priority = pawltype.Normal
@@ -291,7 +291,7 @@ func newOperationForm(v *visit) (*form, error) {
 	return f, nil
 }
 
-// count says in the button how many tasks it is for: exactly, or at least.
+// count shows in the button how many tasks the operation applies to, exactly or at least.
 func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word actionWord) {
 	n, least := p.Matched, ""
 	if p.IsLowerBound {
@@ -320,16 +320,16 @@ func orAll(text string) string {
 	return text
 }
 
-// countedField keeps how many tasks a form said it is for.
+// countedField carries the count that the form showed.
 const countedField = "counted"
 
-// everything tells of an operation that ends or moves all tasks there are.
+// everything reports whether an operation ends or moves every task.
 func everything(o admin.OperationSpec) bool {
 	ends := o.Action == admin.ActionCancel || o.Action == admin.ActionDiscard || o.Action == admin.ActionMove
 	return ends && o.Filter != nil && filterText(*o.Filter) == ""
 }
 
-// confirmed refuses an operation on everything unless the count was typed that its form told.
+// confirmed refuses an operation on everything unless the count shown in its form was typed.
 func (v *visit) confirmed(o admin.OperationSpec) error {
 	counted := v.value(countedField)
 	if !everything(o) || counted != "" && strings.ReplaceAll(v.value("confirm"), ",", "") == counted {
@@ -347,7 +347,7 @@ func operationFields(o admin.OperationSpec, text string) []field {
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
 	fields = append(fields, field{Name: "rate", Label: "Max rate", Kind: "text", Placeholder: "no limit", Hint: rateHint})
-	if o.Action != admin.ActionDiscard { // which nothing comes of that one could look at
+	if o.Action != admin.ActionDiscard { // discarded tasks have no outcome to check
 		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "The operation pauses after this many tasks so that you can check the outcome."})
 	}
 	return append(fields,

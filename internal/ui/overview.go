@@ -23,27 +23,27 @@ type overviewView struct {
 	Alarms  []alarm
 	Failing []failingRow
 	Running []operationRow
-	Hello   []fact // commands, where nothing was enqueued yet
+	Hello   []fact // commands, shown if nothing has been enqueued yet
 }
 
-// alarm is something that wants attention.
+// alarm is something that needs attention.
 type alarm struct {
 	State string // for its colour
 	Word  string
 	Text  string
-	URL   string // "": it has no page
-	Link  string // what the link is called where the rest is not seen
+	URL   string // "": none
+	Link  string // the link's name for screen readers
 }
 
-// failingRow is a type that fails, and where its tasks are.
+// failingRow is a failing type with a link to its tasks.
 type failingRow struct {
 	admin.FailingType
 	URL string
 }
 
 const (
-	// busyQueues is how many queues the overview lists: those that are busiest. Up to busyAmong are all read, and then the counts are
-	// theirs: with more, the counts and the choice are of the last survey of all queues, some seconds old.
+	// busyQueues is how many queues the overview lists: the busiest. If there are at most busyAmong, it reads them all and sums their counts.
+	// Otherwise the totals and the choice are from the last survey of all queues, some seconds old.
 	busyQueues = 8
 	busyAmong  = 100
 	maxFailing = 8
@@ -62,9 +62,9 @@ func showOverview(v *visit) (*screen, error) {
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks ended and enqueued", &stats.Stats),
 		Counts: countsOf(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	v.mark(&view.Chart, "", "")
-	for _, a := range stats.Attention { // a few of each kind: many are one line
+	for _, a := range stats.Attention { // each kind has only a few entries: many subjects are summarized in one
 		one := v.alarm(a)
-		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
+		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst type
 			one.URL = v.worst(stats.Failing[0], t)
 		}
 		view.Alarms = append(view.Alarms, one)
@@ -90,7 +90,7 @@ func showOverview(v *visit) (*screen, error) {
 	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
 }
 
-// queues shows those that are busiest.
+// queues adds the busiest queues.
 func (v *visit) queues(view *overviewView) error {
 	page, err := v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: busyAmong})
 	if err != nil {
@@ -108,7 +108,7 @@ func (v *visit) queues(view *overviewView) error {
 	return nil
 }
 
-// add counts what all queues have.
+// add sums the counts of all queues.
 func (o *overviewView) add(all []*admin.Queue) {
 	var sum admin.Depth
 	o.Totals = admin.QueueTotals{Queues: int64(len(all))}
@@ -129,13 +129,13 @@ func (o *overviewView) add(all []*admin.Queue) {
 
 func busyness(d admin.Depth) int64 { return d.Claimed + d.Ready + d.Retrying + d.Scheduled }
 
-// windows are the times that charts are of.
+// windows are the time spans of charts.
 var windows = []struct {
 	word string
 	span time.Duration
 }{{"5m", 5 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}}
 
-// window is the time that the address asks for, 1 h without it, and the links to the others.
+// window returns the time span in the URL, 1 h by default, and links to the others.
 func (v *visit) window() (time.Duration, []chip, error) {
 	var chosen time.Duration
 	word := v.query("window")
@@ -155,7 +155,7 @@ func (v *visit) window() (time.Duration, []chip, error) {
 	return chosen, chips, nil
 }
 
-// alarm says where what wants attention is seen.
+// alarm adds a link to where the problem can be seen.
 func (v *visit) alarm(a admin.Attention) alarm {
 	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
 	out.Link = linkName(out.Word, a)
@@ -179,7 +179,7 @@ func (v *visit) alarm(a admin.Attention) alarm {
 	return out
 }
 
-// linkName is what the link of an alarm is called: with its subject, since a page has several.
+// linkName returns the name of an alarm's link. It includes the subject, since a page has several alarms.
 func linkName(word string, a admin.Attention) string {
 	name := "View: " + word
 	if a.Subject != "" {
@@ -191,11 +191,11 @@ func linkName(word string, a admin.Attention) string {
 	return name
 }
 
-// failedStates are those in which tasks are of which an attempt failed, while somebody may have to do something.
+// failedStates are the states of tasks with a failed attempt that may need attention.
 const failedStates = "retrying,dead"
 
-// findFailing leads to the tasks of a type that fails, in some states or "" for all. What is not counted apart has no name to look for; if both
-// names are such, the states are what is looked for.
+// findFailing links to the tasks of a failing type in the given states, or in all for "". A type or queue that is not counted separately has no name
+// to search by; if neither has a name, failedStates are searched.
 func (v *visit) findFailing(f admin.FailingType, states string) string {
 	if f.Queue == humanize.Other {
 		f.Queue = ""
@@ -209,7 +209,7 @@ func (v *visit) findFailing(f admin.FailingType, states string) string {
 	return v.find("queue", f.Queue, "type", f.Type, "state", states)
 }
 
-// worst leads to the tasks of the type that fails most: to those that failed, unless all of them have been tried again with success.
+// worst links to the tasks of the type that fails most: the failed ones, unless all of them have succeeded on a retry.
 func (v *visit) worst(f admin.FailingType, t admin.QueueTotals) string {
 	if t.Retrying+t.Dead == 0 {
 		return v.findFailing(f, "")
@@ -217,7 +217,7 @@ func (v *visit) worst(f admin.FailingType, t admin.QueueTotals) string {
 	return v.findFailing(f, failedStates)
 }
 
-// alarmURL is the page of an alarm's subject, or the list if it is about many.
+// alarmURL returns the page of an alarm's subject, or the list if there are several.
 func (v *visit) alarmURL(list string, a admin.Attention) string {
 	if a.More > 0 {
 		return v.url(list)

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestLinksOfAlarms: a page has several, and each says where it leads.
+// TestLinksOfAlarms: a page has several, and each link says where it leads.
 func TestLinksOfAlarms(t *testing.T) {
 	v := &visit{}
 	for _, c := range []struct {
@@ -31,7 +31,7 @@ func TestLinksOfAlarms(t *testing.T) {
 	}
 }
 
-// TestFindFailing: what is not counted apart has no name that could be looked for.
+// TestFindFailing: what is not counted separately has no name to search for.
 func TestFindFailing(t *testing.T) {
 	v := &visit{}
 	for _, c := range []struct{ queue, typ, states, want string }{
@@ -44,7 +44,7 @@ func TestFindFailing(t *testing.T) {
 	}
 }
 
-// TestWorst: Look does not lead to an empty page when what failed is mended.
+// TestWorst: the Look link does not lead to an empty page once the failures are fixed.
 func TestWorst(t *testing.T) {
 	v, f := &visit{}, admin.FailingType{Queue: "mail", Type: "welcome"}
 	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
@@ -55,7 +55,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestPagesOfTheRunbook: each page to which the runbook leads is there.
+// TestPagesOfTheRunbook: every page to which the runbook links exists.
 func TestPagesOfTheRunbook(t *testing.T) {
 	book, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// TestUntidyAddressesStayBelowThePrefix: whether a proxy strips the prefix or not, nothing leads the browser out of it, or to another host.
+// TestUntidyAddressesStayBelowThePrefix: whether or not a proxy strips the prefix, nothing leads the browser out of it, or to another host.
 func TestUntidyAddressesStayBelowThePrefix(t *testing.T) {
 	w := startWorld(t, "/ops")
 	for path, want := range map[string]string{
 		"/ops": "/ops/", "//ops": "/ops/", "/ops?x=1": "/ops/?x=1", "/./ops//": "/ops/",
 		"/ops//queues": "/ops/queues", "/ops/./queues/": "/ops/queues/", "/ops//queues?like=a%2F%2Fb": "/ops/queues?like=a%2F%2Fb", "/ops/x/../queues": "/ops/queues",
 		"/ops//in/shop//queues": "/ops/in/shop/queues", "/ops//queues/a%2Fb": "/ops/queues/a%2Fb", "/ops//queues/a%20b%25": "/ops/queues/a%20b%25",
-		"//queues": "/ops/queues", "/queues/../tasks": "/ops/tasks", "/ops/../queues": "/ops/queues", "/../ops/queues": "/ops/queues", // without the prefix, or out of it
+		"//queues": "/ops/queues", "/queues/../tasks": "/ops/tasks", "/ops/../queues": "/ops/queues", "/../ops/queues": "/ops/queues", // without the prefix, or leading out of it
 		"//evil.example/x": "/ops/evil.example/x", "/ops//evil.example": "/ops/evil.example", "/ops///evil.example/..": "/ops/", "/opsx//a": "/ops/opsx/a", `/ops//\evil.example`: "/ops/%5Cevil.example",
 		"/ops//api/v1/tasks": "/ops/api/v1/tasks", "/api//v1/tasks?limit=3": "/ops/api/v1/tasks?limit=3",
 	} {
@@ -37,7 +37,7 @@ func TestUntidyAddressesStayBelowThePrefix(t *testing.T) {
 	}
 }
 
-// TestUntidyAddressesWithoutAPrefix: they lead to where they lead net/http.
+// TestUntidyAddressesWithoutAPrefix: they are redirected as net/http does.
 func TestUntidyAddressesWithoutAPrefix(t *testing.T) {
 	w := startWorld(t, "")
 	for path, want := range map[string]string{"//": "/", "//queues": "/queues", "//evil.example/x": "/evil.example/x", "/a/../..//queues/?x": "/queues/?x", "/in/shop//queues": "/in/shop/queues", "//api/v1/tasks": "/api/v1/tasks"} {

@@ -22,7 +22,7 @@ type factGroup struct {
 	Facts []fact
 }
 
-// settingsGroups are the settings of a queue in words, those first that are changed most.
+// settingsGroups describes a queue's settings in words, most frequently changed first.
 func settingsGroups(s *admin.QueueSettings) []factGroup {
 	order := "strict: high, then normal, then low"
 	if w := s.Weights; w != nil {
@@ -38,7 +38,7 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 	}
 }
 
-// retryText is a retry policy in words.
+// retryText describes a retry policy in words.
 func retryText(r pawltype.RetryPolicy) string {
 	jitter := ""
 	if r.Jitter > 0 {
@@ -47,7 +47,7 @@ func retryText(r pawltype.RetryPolicy) string {
 	return fmt.Sprintf("%s × %g, up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)
 }
 
-// keyOrderText says in which order the tasks of a key run.
+// keyOrderText describes the order in which the tasks of a key run.
 func keyOrderText(o admin.KeyOrder) string {
 	if o == admin.KeyOrderStrict {
 		return "one at a time, in order"
@@ -123,7 +123,7 @@ func settingsForm(v *visit) (*form, error) {
 	return f, nil
 }
 
-// numberText is a number as a field holds it; "" for 0.
+// numberText formats a number for a form field; "" for 0.
 func numberText(n int64) string {
 	if n == 0 {
 		return ""
@@ -131,13 +131,13 @@ func numberText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// settingsRateHint is for fields that take a rate with a burst.
+// settingsRateHint is the hint of fields for a rate with a burst.
 const settingsRateHint = "For example 50/s, or 100/1m burst 20."
 
-// commonFields are the settings that are changed most.
+// commonFields are the most frequently changed settings.
 func commonFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Name: "max_running", Label: "Max running", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at once, over all workers."},
+		{Name: "max_running", Label: "Max running", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at the same time, over all workers."},
 		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
 		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldSpan(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
@@ -218,7 +218,7 @@ func doSettings(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	s, err := v.settings(q.Settings.Breakers) // rules of single types are not on the form, and stay
+	s, err := v.settings(q.Settings.Breakers) // the form doesn't have the rules of single types: they are kept
 	if err != nil {
 		return done{}, err
 	}
@@ -236,7 +236,7 @@ func doSettings(v *visit) (done, error) {
 	return v.queueDone("Saved."), nil
 }
 
-// settings reads the settings of a queue from a form.
+// settings parses a queue's settings from a form.
 func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettings, err error) {
 	r := &reader{v: v}
 	s = admin.QueueSettings{
@@ -318,7 +318,7 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 	return all
 }
 
-// parseKeyLine reads `"tenant-7" running 2 rate 10/1s burst 5 weight 3`.
+// parseKeyLine parses `"tenant-7" running 2 rate 10/1s burst 5 weight 3`.
 func parseKeyLine(line string) (key string, rules admin.KeyLimits, err error) {
 	quoted, err := strconv.QuotedPrefix(line)
 	if err != nil {

@@ -22,27 +22,27 @@ var queueActions = []action{
 	{path: "/queues/{queue}/close-breaker", nav: "/queues", form: closeBreakerForm, do: doCloseBreaker},
 }
 
-// queuesLimit is how many queues a page of the list has.
+// queuesLimit is the page size of the list.
 const queuesLimit = 40
 
-// queueWorkers is how many workers the page of a queue lists.
+// queueWorkers is how many workers a queue's page lists.
 const queueWorkers = 5
 
-// sparkTime is what the small chart of a queue in a list is of.
+// sparkTime is the time span of a queue's sparkline.
 const sparkTime = time.Hour
 
 // queueRow is a queue in a list.
 type queueRow struct {
 	*admin.Queue
 	Bar   bar
-	Spark *spark // nil: not asked for
+	Spark *spark // nil: not requested
 }
 
 func rowOf(q *admin.Queue) queueRow {
 	return queueRow{Queue: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series)}
 }
 
-// Takers is how many workers take its tasks; "": not told.
+// Takers is how many workers take the queue's tasks; "": unknown.
 func (r queueRow) Takers() string {
 	if r.Workers == nil {
 		return ""
@@ -50,22 +50,22 @@ func (r queueRow) Takers() string {
 	return number(*r.Workers)
 }
 
-// Idle tells of a queue with work that nobody takes.
+// Idle reports whether a queue has ready tasks but no workers.
 func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.Depth.Ready > 0 }
 
-// waitingOf are the tasks that a purge would discard.
+// waitingOf returns how many tasks a purge would discard.
 func waitingOf(d admin.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
 	Rows   []queueRow
-	Having string // kept by the search field
+	Having string // preserved by the search field
 	Picks  []chip
-	Hello  []fact // commands, where there are none
+	Hello  []fact // commands, shown if there are none
 	names
 	more
 }
 
-// queuePicks are what an operator looks for in many queues.
+// queuePicks are what operators look for among many queues.
 var queuePicks = []struct {
 	having admin.QueueTrait
 	most   bool
@@ -73,7 +73,7 @@ var queuePicks = []struct {
 }{{"", false, "all"}, {"", true, "busiest"}, {admin.QueueDead, false, "with dead letters"}, {admin.QueuePoisoned, false, "with poison"},
 	{admin.QueueNoWorker, false, "without workers"}, {admin.QueuePaused, false, "paused"}}
 
-// queueFilter reads from the address which queues are asked for.
+// queueFilter reads the filter of the list from the URL.
 func (v *visit) queueFilter() admin.QueueFilter {
 	return admin.QueueFilter{Pattern: v.pattern(), Having: admin.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
 }
@@ -108,14 +108,14 @@ func showQueues(v *visit) (*screen, error) {
 	return s, nil
 }
 
-// Filtered tells of a list that is not of all queues.
+// Filtered reports whether the list shows only some of the queues.
 func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || q.Later }
 
 type queueView struct {
 	queueRow
 	Counts []count
 	Why    *admin.QueueExplanation
-	// WhyNot says why there is no Why.
+	// WhyNot is why there is no Why.
 	WhyNot   string
 	Settings []factGroup
 	Actions  actionBar
@@ -123,12 +123,12 @@ type queueView struct {
 	Stats    *admin.Stats
 	Windows  []chip
 	Chart    chart
-	Drain    string      // how long until what is ready is done
-	Workers  []workerRow // some of them
+	Drain    string      // time until the ready tasks are done
+	Workers  []workerRow // the first few
 	Scale    *admin.QueueScale
 }
 
-// keyRow are the limits of a key, as words.
+// keyRow holds a key's limits in words.
 type keyRow struct{ Key, Rules string }
 
 func showQueue(v *visit) (*screen, error) {
@@ -153,12 +153,12 @@ func showQueue(v *visit) (*screen, error) {
 	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }
 
-// Troubled tells of a queue in which something keeps tasks from running that somebody may have to mend.
+// Troubled reports whether something that may need fixing keeps tasks from running.
 func (q queueView) Troubled() bool {
 	return q.Paused || len(q.PausedSubsets)+len(q.Breakers) > 0 || q.Idle() || q.Why != nil && len(q.Why.UnservedTypes) > 0
 }
 
-// queueActions are what can be done with a queue.
+// queueActions returns the actions on a queue.
 func (v *visit) queueActions(q *admin.Queue) actionBar {
 	to := func(label, verb string) button { return button{Label: label, URL: v.url("queues", q.Name, verb)} }
 	enqueue := button{Label: "Enqueue…", URL: v.url("enqueue", "?queue="+url.QueryEscape(q.Name)), Needs: "produce", Page: true}
@@ -173,7 +173,7 @@ func (v *visit) queueActions(q *admin.Queue) actionBar {
 	return a
 }
 
-// queueStats adds what happened lately, and what follows from it.
+// queueStats adds recent statistics and what follows from them.
 func (v *visit) queueStats(view *queueView) error {
 	window, chips, err := v.window()
 	if err != nil {
@@ -188,7 +188,7 @@ func (v *visit) queueStats(view *queueView) error {
 	return err
 }
 
-// drainText says when nothing will be ready any more, at the rates of the last minute.
+// drainText returns when no task will be ready any more, at the rates of the last minute.
 func drainText(q *admin.Queue) string {
 	switch {
 	case q.Depth.Ready == 0:
@@ -201,7 +201,7 @@ func drainText(q *admin.Queue) string {
 	return "about " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
 }
 
-// queueOf is the queue that a request is for.
+// queue returns the queue that a request is about.
 func (v *visit) queue() (*admin.Queue, error) {
 	return v.admin().Queues().Get(v.ctx, v.r.PathValue("queue"))
 }
@@ -224,7 +224,7 @@ func pauseForm(v *visit) (*form, error) {
 		}}, nil
 }
 
-// holdOf reads what a pause or its end is for.
+// holdOf reads what to pause or resume.
 func (v *visit) holdOf() (admin.PausedSubset, error) {
 	h := admin.PausedSubset{Reason: v.value("reason")}
 	name := v.value("name")
@@ -232,7 +232,7 @@ func (v *visit) holdOf() (admin.PausedSubset, error) {
 	case what == "" && name != "":
 		return h, badField("name", "%q is given, but the whole queue is chosen", clip(name, 60))
 	case what != "" && name == "":
-		return h, badField("name", "name the %s", what)
+		return h, badField("name", "give the name of the %s", what)
 	case what == "type":
 		h.Type = name
 	case what == "key":
@@ -341,7 +341,7 @@ func closeBreakerForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again at once. If they keep failing, the breaker opens again.",
+	f := &form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again immediately. If they keep failing, the breaker opens again.",
 		Fields: []field{{Name: "type", Kind: "hidden", Value: v.query("type")}, reasonField()}}
 	for _, b := range q.Breakers {
 		if b.Type == v.query("type") {

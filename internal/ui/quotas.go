@@ -6,11 +6,11 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// quota is one of what a namespace may use.
+// quota describes a quota of a namespace.
 type quota struct {
 	field, label, hint string
 	of                 func(*admin.Quotas) int64
-	used               func(*admin.NamespaceUsage) int64 // nil: it is a pace
+	used               func(*admin.NamespaceUsage) int64 // nil: it is a rate
 	set                func(*admin.QuotaChange, *int64)
 	bytes              bool
 }
@@ -26,13 +26,13 @@ var quotas = []quota{
 	{"max_bytes_per_second", "Bytes enqueued per second", "Payload bytes, per node.", func(q *admin.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
 }
 
-// quotaRow is a quota, and what is used of it; Used is "" where nothing is known, and of a pace.
+// quotaRow is a quota with its usage. Used is "" if the usage is unknown, and for a rate.
 type quotaRow struct {
 	Label, Used, Most string
-	Percent           int64 // -1: there is none, or nothing is known
+	Percent           int64 // -1: no quota, or usage unknown
 }
 
-// quotaRows are the quotas of a namespace.
+// quotaRows returns a namespace's quotas.
 func quotaRows(q *admin.Quotas, u *admin.NamespaceUsage) (rows []quotaRow) {
 	for _, k := range quotas {
 		words := func(n int64) string {

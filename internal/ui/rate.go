@@ -9,10 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// rateHint says how rates are written, in all forms.
+// rateHint explains how to write rates, in all forms.
 const rateHint = "For example 50/s or 100/10s."
 
-// pace reads how many a second there are at most, also from a number alone; 0: as many as goes.
+// pace parses a maximum rate per second, also from a plain number; "" is 0, which means no limit.
 func (r *reader) pace(name string) float64 {
 	s := r.text(name)
 	if s == "" {
@@ -26,7 +26,7 @@ func (r *reader) pace(name string) float64 {
 	return n / period.Seconds()
 }
 
-// rate reads the rate of a limit, which may have a burst: 100/1m burst 20.
+// rate parses a rate limit, which may have a burst: 100/1m burst 20.
 func (r *reader) rate(name string) admin.RateLimit {
 	s := r.text(name)
 	if s == "" {

@@ -19,15 +19,15 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// shared are the templates that all pages have: the frame around them, and parts such as a badge.
+// shared are the templates used by all pages: the layout, and parts such as a badge.
 var shared = []string{"templates/layout.html", "templates/frame.html", "templates/parts.html", "templates/chart.html", "templates/workflow.html", "templates/views.html"}
 
-// parse reads all templates. A page is one file, with its own "head" and "live".
+// parse parses all templates. A page is one file, which defines "head" and "live".
 func (u *UI) parse() map[string]*template.Template {
 	frame := template.Must(template.New("").Funcs(u.funcs()).ParseFS(templateFiles, shared...))
 	names, err := templateFiles.ReadDir("templates")
 	if err != nil {
-		panic(err) // they are in the binary
+		panic(err) // they are embedded in the binary
 	}
 	all := map[string]*template.Template{}
 	for _, f := range names {
@@ -40,25 +40,25 @@ func (u *UI) parse() map[string]*template.Template {
 	return all
 }
 
-// frame is what surrounds a page.
+// frame is the data of the layout around a page.
 type frame struct {
 	Title string
 	Nav   []navItem
-	Here  string // the page's own address, for what it asks anew
-	Said  string // by the page before
-	Theme string // "light", "dark", "": that of the system
-	Name  string // of the visitor, as they call themselves
+	Here  string // the page's own URL, for refreshes
+	Said  string // message from the previous page
+	Theme string // "light", "dark"; "": the system's
+	Name  string // the visitor's self-chosen name
 	Query string // in the search field
-	Still bool   // it does not change by itself
-	Watch string // address of the stream that says when it changes; "": there is none
-	Beat  int64  // ms after which it is asked for anew in any case
-	Bare  bool   // without menu and search: nobody is known
-	// NoKeys: the visitor wants no single letters to do anything.
+	Still bool   // it is never refreshed
+	Watch string // URL of the stream of changes; "": none
+	Beat  int64  // maximum refresh interval, in ms
+	Bare  bool   // without menu and search: the visitor is not logged in
+	// NoKeys disables single-letter shortcuts.
 	NoKeys bool
 	Me     *admin.Identity
-	Space  string // the namespace, where there are several
-	Can    string // what the visitor may do
-	// Enqueues: this is the page that enqueues a task.
+	Space  string // the namespace, if there are several
+	Can    string // the visitor's rights
+	// Enqueues: this is the page for enqueuing a task.
 	Enqueues bool
 	Data     any
 }
@@ -83,7 +83,7 @@ func (v *visit) frame(s *screen) *frame {
 	return f
 }
 
-// render sends a part of a page. It is made whole before its first byte goes, so that a broken page is an error.
+// render writes a part of a page. It renders all of it before writing the first byte, so that a failure can still be reported.
 func (v *visit) render(status int, file, part string, data any) error {
 	var b bytes.Buffer
 	if err := v.templates()[file].ExecuteTemplate(&b, part, data); err != nil {
@@ -107,16 +107,16 @@ func (v *visit) render(status int, file, part string, data any) error {
 		page = zip(page)
 	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(page) // if this fails, the caller is gone
+	_, _ = v.w.Write(page) // on failure the client is gone
 	return nil
 }
 
-// problem is an error as people see it.
+// problem is an error as shown to people.
 type problem struct {
 	Title, Code, Message, Field, Reason string
 	Status                              int
-	May                                 []navItem // where else the visitor may go, if not here
-	Cluster                             []string  // what is amiss with it, if that may be why
+	May                                 []navItem // pages that the visitor may see instead
+	Cluster                             []string  // problems of the cluster, which may be the cause
 }
 
 func problemOf(err error) problem {
@@ -137,7 +137,7 @@ func problemOf(err error) problem {
 	return p
 }
 
-// titleOf is the title of a page that says why there is no other.
+// titleOf returns the title of an error page.
 func titleOf(status int) string {
 	switch status {
 	case http.StatusNotFound:
@@ -154,7 +154,7 @@ func titleOf(status int) string {
 	return "Invalid request"
 }
 
-// troubles are what is amiss with the cluster, as far as the visitor may know.
+// troubles returns the cluster's problems, if the visitor may see them.
 func (v *visit) troubles() []string {
 	ctx, cancel := context.WithTimeout(v.r.Context(), troubleTime)
 	defer cancel()
@@ -168,10 +168,10 @@ func (v *visit) troubles() []string {
 	return c.Problems
 }
 
-// troubleTime bounds how long a page that is late already waits for them.
+// troubleTime bounds how long a page that is already late waits for them.
 const troubleTime = 3 * time.Second
 
-// fail shows why there is no page.
+// fail shows an error page.
 func (v *visit) fail(err error) {
 	p := problemOf(err)
 	if p.Code == "internal" {

@@ -25,7 +25,7 @@ var scheduleActions = []action{
 	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "Deletes the schedule and its history. Tasks that it has enqueued stay.", true), do: doDeleteSchedule},
 }
 
-// schedulesLimit and ticksLimit are how many entries a page of a list has.
+// schedulesLimit and ticksLimit are the page sizes of the lists.
 const (
 	schedulesLimit = 40
 	ticksLimit     = 50
@@ -36,7 +36,7 @@ type scheduleRow struct {
 	Rule string
 }
 
-// Words are those for a cron expression; "" for an interval, which needs none.
+// Words describes a cron expression in words; "" for an interval, which needs none.
 func (s scheduleRow) Words() string {
 	if s.Cron == "" {
 		return ""
@@ -44,7 +44,7 @@ func (s scheduleRow) Words() string {
 	return s.InWords
 }
 
-// ruleText says when a schedule is due.
+// ruleText describes when a schedule is due.
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
@@ -119,7 +119,7 @@ func scheduleFacts(s *admin.Schedule) []fact {
 	return facts
 }
 
-// scheduleFields ask for a schedule.
+// scheduleFields are the fields of the form for a schedule.
 func scheduleFields(s *admin.Schedule) []field {
 	fields := []field{
 		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
@@ -132,7 +132,7 @@ func scheduleFields(s *admin.Schedule) []field {
 	return slices.Insert(fields, len(fields)-moreFields, append([]field{reasonField()}, tickFields(s)...)...)
 }
 
-// tickFields ask for what few schedules have other than by default.
+// tickFields are the fields that most schedules leave at their defaults.
 func tickFields(s *admin.Schedule) []field {
 	missed, overlap := []option{{"once", "enqueue one task for all of them"}, {"skip", "skip them"}, {"all", "enqueue one task for each"}}, []option{{"allow", "enqueue anyway"}, {"skip", "skip the tick"}}
 	label := func(of []option, value string) string {
@@ -166,7 +166,7 @@ func editScheduleForm(v *visit) (*form, error) {
 		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}, nil
 }
 
-// readSchedule reads a schedule from a form. What the form does not ask for is that of before.
+// readSchedule reads a schedule from a form. Options that the form doesn't have are kept from before.
 func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.ScheduleSpec, error) {
 	r := &reader{v: v}
 	args, opts := r.template("task.")
@@ -187,7 +187,7 @@ func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.Sc
 	return s, r.err
 }
 
-// restOptions are the options of a task that templateFields do not ask for.
+// restOptions returns a task's options that templateFields don't have.
 func restOptions(t *admin.ScheduledTask) (opts []pawl.Option) {
 	if t.Cost > 0 {
 		opts = append(opts, pawl.Cost(t.Cost))
@@ -198,7 +198,7 @@ func restOptions(t *admin.ScheduledTask) (opts []pawl.Option) {
 	return opts
 }
 
-// allOptions are all options of a task that follows another.
+// allOptions returns all options of a follow-up task.
 func allOptions(t *admin.ScheduledTask) []pawl.Option {
 	opts := restOptions(t)
 	set := func(is bool, o pawl.Option) {
@@ -279,7 +279,7 @@ func scheduleForm(verb, text string, danger bool) func(*visit) (*form, error) {
 	}
 }
 
-// scheduleAsked are the facts that a question about a schedule shows.
+// scheduleAsked returns the facts shown in the form of an action on a schedule.
 func scheduleAsked(s *admin.Schedule) []fact {
 	facts := []fact{{"When", ruleText(s)}}
 	if words := (scheduleRow{Schedule: s}).Words(); words != "" {
@@ -307,7 +307,7 @@ func doTrigger(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	if ref.ID == "" { // it is on its way to another shard
+	if ref.ID == "" { // its task is on the way to another shard
 		return v.scheduleDone("Triggered."), nil
 	}
 	return done{Said: "Triggered. This is the task.", Next: "/tasks/" + ref.ID}, nil

@@ -17,20 +17,20 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// world is a node with pages on it.
+// world is a node that serves pages.
 type world struct {
 	url    string // "http://127.0.0.1:1234"
 	client *pawl.Client
-	token  string // that may do everything; "": none is needed
+	token  string // with all rights; "": none is required
 }
 
-// startWorld starts a node in memory, which ends with the test.
+// startWorld starts an in-memory node that ends with the test.
 func startWorld(t testing.TB, base string) *world {
 	t.Helper()
 	return startNode(t, node.Config{BasePath: base}, "")
 }
 
-// startGuarded starts one that wants tokens. Its client may do everything.
+// startGuarded starts a node that requires tokens. Its client has all rights.
 func startGuarded(t testing.TB) *world {
 	t.Helper()
 	token := node.NewToken()
@@ -74,8 +74,8 @@ func job(typ, payload string, opts ...pawl.Option) pawl.Item {
 	return pawl.Item{Args: pawl.RawTask{Type: typ, Payload: []byte(payload)}, Options: opts}
 }
 
-// seed makes what a shop in the middle of its day has: several queues, thousands of tasks in all states, types that fail, schedules,
-// groups and operations.
+// seed creates what a shop has in the middle of its day: several queues, thousands of tasks in all states, failing types, schedules, groups and
+// operations.
 func (w *world) seed(t testing.TB) {
 	t.Helper()
 	ctx, operator := t.Context(), admin.New(w.client).WithActor("alice").WithReason("the shop opens")
@@ -114,7 +114,7 @@ func (w *world) seed(t testing.TB) {
 	w.rest(t, operator)
 }
 
-// work does all that mail and billing have ready, some of it badly, as a worker whose handlers go wrong now and then.
+// work runs everything ready in mail and billing, with handlers that fail now and then.
 func (w *world) work(t testing.TB) {
 	t.Helper()
 	for {
@@ -132,7 +132,7 @@ func (w *world) work(t testing.TB) {
 	}
 }
 
-// outcome is what the handler of a task's type says of it.
+// outcome is the outcome of a task's handler, by its type.
 func outcome(c *pawl.Claim) error {
 	last := c.ID[len(c.ID)-1]
 	switch {
@@ -150,7 +150,7 @@ func outcome(c *pawl.Claim) error {
 	return nil
 }
 
-// claimSome has a worker hold a few long tasks, with progress.
+// claimSome makes a worker hold a few long tasks, with progress.
 func (w *world) claimSome(t testing.TB) {
 	t.Helper()
 	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})
@@ -162,7 +162,7 @@ func (w *world) claimSome(t testing.TB) {
 	}
 }
 
-// rest makes schedules, groups, operations and pauses.
+// rest creates schedules, groups, operations and pauses.
 func (w *world) rest(t testing.TB, operator admin.Client) {
 	t.Helper()
 	ctx := t.Context()

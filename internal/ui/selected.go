@@ -12,21 +12,21 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// What is done with ticked tasks is done with each of them, by the calls for one task: they are at most those of a page. What is done
-// with all that match a filter is an operation.
+// An action on ticked tasks makes a call for each of them: there are at most as many as fit on a page. An action on all tasks that match a filter is
+// an operation.
 var selectedActions = []action{{path: "/tasks/selected", nav: "/tasks", form: selectedForm, do: doSelected}}
 
 const (
-	// maxSelected is how many tasks can be ticked: no page of a list has more.
+	// maxSelected is the maximum number of tasks that can be ticked: no page lists more.
 	maxSelected = 100
-	// selectedAtOnce is how many calls are made at once.
+	// selectedAtOnce is the number of concurrent calls.
 	selectedAtOnce = 8
 )
 
-// verb is what can be done with ticked tasks.
+// verb is an action on ticked tasks.
 type verb struct {
 	action admin.Action
-	said   string // of those with which it is done
+	said   string // past participle, for the message afterwards
 	call   func(v *visit, id string) error
 }
 
@@ -53,7 +53,7 @@ var verbs = []verb{
 	}},
 }
 
-// tickLinks are the buttons for ticked tasks in some states, or in any if none are named; Label is what it says, URL the action.
+// tickLinks returns the buttons for ticked tasks in some states, or in any if none are given. Label is the button's text and URL its action.
 func tickLinks(states []pawltype.State, of ...admin.Action) (links []bulkLink) {
 	for _, a := range actions {
 		if slices.Contains(of, a.action) && a.takes(states) {
@@ -63,12 +63,12 @@ func tickLinks(states []pawltype.State, of ...admin.Action) (links []bulkLink) {
 	return links
 }
 
-// selection is what was ticked, and what is to be done with it.
+// selection holds the ticked tasks and the action on them.
 type selection struct {
 	verb verb
 	word actionWord
 	ids  []string
-	back string // where it was ticked
+	back string // the page with the ticked tasks
 }
 
 func (v *visit) selection() (s selection, err error) {
@@ -143,7 +143,7 @@ func doSelected(v *visit) (done, error) {
 	return done{Said: said, Next: s.back}, nil
 }
 
-// backTo is the address of the page, for what is ticked on it.
+// backTo returns the URL of the page, for actions on its ticked tasks.
 func (v *visit) backTo() string {
 	path := v.here()
 	if len(path) > maxFilterText {

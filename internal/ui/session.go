@@ -11,15 +11,15 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A session is a cookie that holds the visitor's token: nothing is kept on the server. Browsers send it only to this host, over HTTPS or
-// to the own machine, with requests of its own pages, and show it to no script. It ends with the browser. All ports and paths of the host get
-// it: no attribute of a cookie keeps them apart.
+// A session is a cookie that holds the visitor's token: the server keeps no state. Browsers send the cookie only to this host, over HTTPS or to the
+// local machine, with requests from the host's own pages, and hide it from scripts. It ends with the browser. All ports and paths of the host
+// receive it: no attribute of a cookie can separate them.
 const sessionCookie = "__Host-pawl"
 
-// maxToken is more than a token has.
+// maxToken is longer than any token.
 const maxToken = 256
 
-// tokenOf is the token that a request shows; "": none. What can't be one is shown to nobody.
+// tokenOf returns the token in a request; "": none. Anything that can't be a token is not passed on.
 func tokenOf(r *http.Request) string {
 	c, err := r.Cookie(sessionCookie)
 	if err != nil || checkToken(c.Value) != nil {
@@ -28,7 +28,7 @@ func tokenOf(r *http.Request) string {
 	return c.Value
 }
 
-// checkToken refuses what would not fit a header. The API says what is a token.
+// checkToken rejects what can't be part of a header. Whether it is a valid token is for the API to decide.
 func checkToken(token string) error {
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }) {
 		return badField("token", "is not a token: tokens consist of letters, digits and _")
@@ -36,7 +36,7 @@ func checkToken(token string) error {
 	return nil
 }
 
-// remember sets the cookie of a session; "" ends it.
+// remember sets the session cookie; "" deletes it.
 func (v *visit) remember(token string) {
 	c := &http.Cookie{Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, Secure: true, SameSite: http.SameSiteStrictMode}
 	if token == "" {
@@ -45,9 +45,9 @@ func (v *visit) remember(token string) {
 	http.SetCookie(v.w, c)
 }
 
-// toLogin asks who the visitor is, and comes back to where they were.
+// toLogin redirects to the login form, which returns to the current page.
 func (v *visit) toLogin() {
-	next := v.here() // of an action this is its form
+	next := v.here() // for an action this is its form
 	if v.partial() {
 		next = pathOf(v.r.Header.Get("HX-Current-URL"), v.base)
 	}
@@ -57,7 +57,7 @@ func (v *visit) toLogin() {
 	v.redirect("/login?next=" + url.QueryEscape(next))
 }
 
-// pathOf is the address below the base that a URL has, whatever its host.
+// pathOf returns the path of a URL below the base, whatever its host.
 func pathOf(address, base string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -73,7 +73,7 @@ func pathOf(address, base string) string {
 	return ownPath(path)
 }
 
-// ownPath is an address below the base, or the overview for what could lead elsewhere.
+// ownPath returns path if it can only lead below the base, otherwise that of the overview.
 func ownPath(path string) string {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {
 		return "/"
@@ -81,7 +81,7 @@ func ownPath(path string) string {
 	return path
 }
 
-// login shows and takes the form by which a visitor shows a token.
+// login serves the login form and handles its submission.
 func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 	v := u.newVisit(w, r)
 	if r.Method == http.MethodPost {
@@ -116,7 +116,7 @@ func (v *visit) askToken(status int, refused error) {
 	}
 }
 
-// takeToken asks the API whether a token is good.
+// takeToken logs in if the API accepts the submitted token.
 func (v *visit) takeToken() {
 	if err := v.readForm(); err != nil {
 		v.fail(err)
@@ -154,7 +154,7 @@ func (u *UI) logout(w http.ResponseWriter, r *http.Request) {
 	v.redirect("/login")
 }
 
-// rights are what a visitor may do, as words that pages hide actions by: the API decides whatever pages show.
+// rights returns the visitor's rights as words by which pages hide actions. Whatever pages show, the API decides.
 func rights(me *admin.Identity) string {
 	if me == nil || !me.TokenRequired {
 		return "observe operate produce admin cluster"

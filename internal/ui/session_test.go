@@ -17,10 +17,10 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// as is the header of a request in a session.
+// as returns the headers of a request in a session.
 func as(token string) []string { return []string{"Cookie", "__Host-pawl=" + token} }
 
-// tokenFor makes a token.
+// tokenFor creates a token.
 func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string {
 	t.Helper()
 	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: roles})
@@ -51,7 +51,7 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 	}
 }
 
-// announce begins to send a form of a size, and gives the answer that comes before any more of it.
+// announce starts to submit a form of some size, and returns the response that comes before the rest is sent.
 func (w *world) announce(t *testing.T, path string, size int, headers ...string) *http.Response {
 	t.Helper()
 	host := strings.TrimPrefix(w.url, "http://")
@@ -72,7 +72,7 @@ func (w *world) announce(t *testing.T, path string, size int, headers ...string)
 	return resp
 }
 
-// TestFormsOfStrangersAreNotWaitedFor: who sends one is asked first, and a login is short.
+// TestFormsOfStrangersAreNotWaitedFor: an unknown visitor's form is not read, and a login is short.
 func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 	w := startGuarded(t)
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Every page of a server that wants no tokens says so, and none of one that does.
+// Every page of a server that requires no tokens says so, and no page of one that does.
 func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
 	const open = "no access control"
 	w, guarded := startWorld(t, ""), startGuarded(t)
@@ -156,7 +156,7 @@ func TestRolesDecideWhatIsOffered(t *testing.T) {
 	for name, c := range map[string]struct {
 		roles  []admin.Role
 		can    string
-		status int // of a pause
+		status int // of the attempt to pause
 	}{
 		"watcher":  {[]admin.Role{admin.RoleObserve}, "observe", 403},
 		"operator": {[]admin.Role{admin.RoleOperate}, "observe operate", 303},
@@ -192,7 +192,7 @@ func TestRevokedTokensSeeNothingMore(t *testing.T) {
 	}
 }
 
-// TestSessionInABrowser sees that browsers keep the session, and that what a visitor may not do is not offered.
+// TestSessionInABrowser: browsers keep the session, and pages don't offer what a visitor may not do.
 func TestSessionInABrowser(t *testing.T) {
 	b := startBrowser(t)
 	w := startGuarded(t)
@@ -218,11 +218,11 @@ func TestSessionInABrowser(t *testing.T) {
 	b.shoot("watcher")
 	_, err = admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "watcher"})
 	must(t, err)
-	b.until(`location.pathname === "/login"`) // the page that lives on is told
+	b.until(`location.pathname === "/login"`) // the page that was still open is told
 	b.check(w.url)
 }
 
-// TestWhoMayLittleIsLedThere: nobody begins at a page that refuses them, or has a menu of such.
+// TestWhoMayLittleIsLedThere: nobody starts at a page that refuses them, or has a menu of such pages.
 func TestWhoMayLittleIsLedThere(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -260,7 +260,7 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 	}
 }
 
-// TestCommandsNameThisServer: what a newcomer copies works here, wherever here is.
+// TestCommandsNameThisServer: the commands for newcomers work here, whatever the server's address.
 func TestCommandsNameThisServer(t *testing.T) {
 	host := func(w *world) string { return strings.TrimPrefix(w.url, "http://") }
 	open, guarded := startWorld(t, "/ops"), startGuarded(t)

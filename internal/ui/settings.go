@@ -14,15 +14,15 @@ var settingsPages = []page{{path: "/settings", template: "settings", nav: "/sett
 
 var settingsActions = []action{{path: "/settings/you", nav: "/settings", form: youForm, do: doYou}}
 
-// themeCookie holds "light" or "dark". A script sets it too.
+// themeCookie holds "light" or "dark". A script sets it as well.
 const themeCookie = "pawl-theme"
 
-// keysCookie holds "off" where single letters are to do nothing, as programs that turn speech into keys need it.
+// keysCookie holds "off" if single-letter shortcuts are disabled, as speech input software requires.
 const keysCookie = "pawl-keys"
 
 func noKeys(r *http.Request) bool { return textCookie(r, keysCookie) == "off" }
 
-// yearSeconds is how long choices of a visitor are kept.
+// yearSeconds is how long a visitor's choices are kept.
 const yearSeconds = 365 * 24 * 3600
 
 func themeOf(r *http.Request) string {
@@ -39,7 +39,7 @@ type settingsView struct {
 	Quotas []quotaRow
 	Limits []fact
 	Me     *admin.Identity
-	Good   string // for which queues the token is
+	Good   string // queues for which the token is valid
 	Theme  string
 	Keys   string // "on", "off"
 	Name   string
@@ -73,12 +73,12 @@ func keysWord(r *http.Request) string {
 	return "on"
 }
 
-// limitLabels are the names of limits where those of the API say too little.
+// limitLabels names limits for which the API's name says too little.
 var limitLabels = map[string]string{"payload": "task payload", "result": "task result", "name": "queue name, type, tag", "batch": "tasks per call", "body": "request body", "http_headers": "HTTP headers and URL",
 	"error_text": "error message", "once_result": "result of a once key", "task_headers": "task headers", "tags": "tags per task", "attempts": "attempts per task", "delay": "longest delay",
 	"page": "list entries per page", "wait": "longest wait of a call", "claim": "tasks per claim", "claim_bytes": "payload bytes per claim", "run": "longest run", "connections_per_address": "connections per address"}
 
-// limitFacts are limits in words.
+// limitFacts describes limits in words.
 func limitFacts(limits []admin.Limit) (facts []fact) {
 	for _, l := range limits {
 		f := fact{strings.ReplaceAll(l.Name, "_", " "), number(l.Value) + " " + l.Unit}
@@ -96,7 +96,7 @@ func limitFacts(limits []admin.Limit) (facts []fact) {
 	return facts
 }
 
-// orAny are patterns of queues in words.
+// orAny joins patterns of queues; none means any.
 func orAny(queues []string) string {
 	if len(queues) == 0 {
 		return "all"
@@ -112,7 +112,7 @@ func youForm(v *visit) (*form, error) {
 	}}, nil
 }
 
-// checkOwnName refuses what the API would refuse as the name of who acts.
+// checkOwnName rejects what the API would reject as an actor's name.
 func checkOwnName(name string) error {
 	const most = 256
 	if len(name) > most {
@@ -142,13 +142,13 @@ func doYou(v *visit) (done, error) {
 	return done{Said: fmt.Sprintf("Saved. The audit log will record you as %q.", name), Next: "/settings"}, nil
 }
 
-// keep sets a cookie for long; "" takes it away.
+// keep sets a long-lived cookie; "" deletes it.
 func (v *visit) keep(name, value string) {
 	age := yearSeconds
 	if value == "" {
 		age = -1
 	}
 	c := v.cookie(name, value, age)
-	c.HttpOnly = name != themeCookie // which the switch sets
+	c.HttpOnly = name != themeCookie // the theme switch's script sets that one
 	http.SetCookie(v.w, c)
 }

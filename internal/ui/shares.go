@@ -7,11 +7,11 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// shares shows over time which part of the attempts failed: a bar for each step, and below it nothing where none ended.
+// shares charts the share of attempts that failed: a bar for each step in which attempts ended.
 type shares struct {
 	Label string
 	Bars  []shareBar
-	Top   string // what the upper edge stands for
+	Top   string // the value at the upper edge
 	Start time.Time
 	Empty bool // none failed
 	None  bool // no attempt ended
@@ -19,11 +19,11 @@ type shares struct {
 
 type shareBar struct {
 	X, Width, Y, Height string
-	Class               string // "f-dead", or "quiet" where attempts ended and none failed
+	Class               string // "f-dead", or "quiet" if attempts ended and none failed
 	At, Title           string
 }
 
-// shareTops are what the upper edge may stand for.
+// shareTops are the possible values at the upper edge.
 var shareTops = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1}
 
 func sharesOf(s *admin.Stats) shares {
@@ -56,7 +56,7 @@ func sharesOf(s *admin.Stats) shares {
 	return c
 }
 
-// shareOf is which part of the attempts of a step failed; 0 if none ended.
+// shareOf returns the share of attempts that failed; 0 if none ended.
 func shareOf(e admin.EventCounts) float64 {
 	bad := e.Failed + e.Crashed
 	if bad == 0 {

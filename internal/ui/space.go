@@ -8,19 +8,19 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// The address of a page says of which namespace it is: those of another than default are below /in/NAME. So pages can be kept, passed on and
-// open beside each other, and a form does what it says where it was shown.
+// The URL of a page contains its namespace: pages of namespaces other than default are below /in/NAME. So pages can be bookmarked, shared and opened
+// side by side, and a form applies to the namespace in which it was shown.
 const spacePath = "/in/"
 
 type spaceKey struct{}
 
-// spaceOf is the namespace in the address of a request; "": none.
+// spaceOf returns the namespace in a request's URL; "": none.
 func spaceOf(r *http.Request) string {
 	name, _ := r.Context().Value(spaceKey{}).(string)
 	return name
 }
 
-// within takes the namespace out of the address of a request.
+// within strips the namespace from a request's URL.
 func (u *UI) within(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), spacePath)
@@ -38,13 +38,13 @@ func (u *UI) within(next http.Handler) http.Handler {
 	})
 }
 
-// What a namespace's name may be says the API; these keep others out of addresses.
+// The API defines valid names of namespaces; these keep anything else out of URLs.
 const (
 	maxSpace     = 63 // bytes
 	spaceLetters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
-// baseOf is the prefix of all addresses of a namespace's pages; "": those that are the visitor's own.
+// baseOf returns the prefix of a namespace's pages; "" is the visitor's default namespace.
 func (u *UI) baseOf(space string) string {
 	if space == "" || space == "default" {
 		return u.base
@@ -52,8 +52,8 @@ func (u *UI) baseOf(space string) string {
 	return u.base + spacePath + space
 }
 
-// settle answers with the one address that a page has, if it was asked for by another: that of the namespace of the visitor's token, or without
-// one that needs none. It reports whether it did.
+// settle redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's token, or to the URL without a
+// namespace if none is needed. It reports whether it did.
 func (v *visit) settle() bool {
 	if base := v.baseOf(v.me.Namespace); base != v.base || spaceOf(v.r) == "default" {
 		http.Redirect(v.w, v.r, base+v.here(), http.StatusSeeOther)
@@ -62,13 +62,13 @@ func (v *visit) settle() bool {
 	return false
 }
 
-// leave lets what follows lead out of a namespace in which nothing can be asked, and finds out what the visitor may do elsewhere.
+// leave makes links lead out of a namespace in which the visitor can't make calls, and finds out what the visitor may do elsewhere.
 func (v *visit) leave() {
 	if spaceOf(v.r) == "" {
 		return
 	}
 	v.base, v.left = v.UI.base, true
-	_ = v.as(v.in(""), func(a admin.Client) (err error) { // or nobody is known, and the menu has all pages
+	_ = v.as(v.in(""), func(a admin.Client) (err error) { // on failure the visitor is unknown, and the menu has all pages
 		v.me, err = a.Access().WhoAmI(v.ctx)
 		return err
 	})

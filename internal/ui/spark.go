@@ -10,22 +10,22 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// spark is a chart as small as a word: what succeeded, as an area, what came, as a line, and below them where attempts went wrong.
+// spark is a chart the size of a word: succeeded tasks as an area, enqueued ones as a line, and below them marks where attempts went wrong.
 type spark struct {
 	Label  string
-	Width  int    // in units: one for each step
-	Area   string // a path; "": nothing succeeded
-	Came   string // a path; "": nothing came
-	Failed string // a path of one mark for each step; "": none went wrong
+	Width  int    // in units, one per step
+	Area   string // an SVG path; "": none succeeded
+	Came   string // an SVG path; "": none were enqueued
+	Failed string // an SVG path with one mark per step; "": none went wrong
 }
 
-// sparkHeight is the units of a spark's area, sparkFoot those of the marks below it.
+// sparkHeight is the height of a spark's area, sparkFoot that of the marks below it, in units.
 const (
 	sparkHeight = 20
 	sparkFoot   = 3
 )
 
-// sparkOf draws a series with as few bytes as it takes, as a page has many.
+// sparkOf draws a series in as few bytes as possible, as a page has many.
 func sparkOf(s *admin.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
@@ -34,7 +34,7 @@ func sparkOf(s *admin.QueueSeries) *spark {
 	wrong := make([]int64, len(humanize.Series(s.Out)))
 	top := int64(1)
 	for i := range wrong {
-		wrong[i] = valueAt(failed, i) + valueAt(poisoned, i) // an attempt that found poison is not among those that failed
+		wrong[i] = valueAt(failed, i) + valueAt(poisoned, i) // Failed does not include attempts that found poison
 		top = max(top, valueAt(succeeded, i), valueAt(came, i))
 	}
 	out := &spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}
@@ -47,15 +47,15 @@ func sparkOf(s *admin.QueueSeries) *spark {
 	return out
 }
 
-// trend is a chart as small as a word, of how many came in each hour.
+// trend is a chart the size of a word, with the count of every hour.
 type trend struct {
 	Label    string
 	Width    int
-	Area     string // a path; "": none came
+	Area     string // an SVG path; "": nothing
 	LastHour int64
 }
 
-// trendOf draws hours, the last of which is the last 60 minutes.
+// trendOf draws hourly counts. The last one covers the last 60 minutes.
 func trendOf(hours []int64) trend {
 	t := trend{Width: len(hours)}
 	top, all := int64(1), total(hours)
@@ -69,7 +69,7 @@ func trendOf(hours []int64) trend {
 	return t
 }
 
-// sparkLabel is what a spark shows, in words.
+// sparkLabel describes a spark in words.
 func sparkLabel(s *admin.QueueSeries) string {
 	said := []string{shortNumber(total(s.In)) + " enqueued", shortNumber(total(s.Succeeded)) + " succeeded"}
 	if n := total(s.Failed); n > 0 {
@@ -84,7 +84,7 @@ func sparkLabel(s *admin.QueueSeries) string {
 	return strings.Join(said, ", ") + " in " + spanText(s.Step*time.Duration(len(s.Out)))
 }
 
-// stepsOf is the path of steps of these heights, from the ground; top is as high as can be.
+// stepsOf returns the path of a step chart from the base line; top is the value at full height.
 func stepsOf(n []int64, top int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M0 %d", sparkHeight)
@@ -97,7 +97,7 @@ func stepsOf(n []int64, top int64) string {
 		}
 	}
 	for _, v := range n {
-		h := (v*sparkHeight + top - 1) / top // what is more than nothing can be seen
+		h := (v*sparkHeight + top - 1) / top // any value above zero is visible
 		if h != height {
 			flush()
 			b.WriteByte('v')
@@ -110,7 +110,7 @@ func stepsOf(n []int64, top int64) string {
 	return b.String()
 }
 
-// marksOf is the path of marks at the steps that have any.
+// marksOf returns the path of marks at the steps with non-zero values.
 func marksOf(n []int64) string {
 	var b strings.Builder
 	for i := 0; i < len(n); i++ {

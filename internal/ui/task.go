@@ -22,7 +22,7 @@ var taskActions = []action{
 	{path: "/tasks/{task}/edit", nav: "/tasks", form: editTaskForm, do: doEditTask},
 }
 
-// rawAddresses give what pages cut off, as plain text, and what a form shows while it is filled in.
+// rawAddresses serve the full text of what pages cut off, and the preview of a form that is being filled in.
 var rawAddresses = []raw{
 	{path: "/schedule-preview", serve: previewSchedule},
 	{path: "/search/complete", serve: serveCompletion},
@@ -41,7 +41,7 @@ func rawPart(part func(*pawltype.Task) []byte) func(*visit) error {
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")
 		h.Set("Cache-Control", "no-store")
-		_, _ = v.w.Write(part(t)) // if this fails, the caller is gone
+		_, _ = v.w.Write(part(t)) // on failure the client is gone
 		return nil
 	}
 }
@@ -56,26 +56,26 @@ type taskView struct {
 	Result     *document
 	Checkpoint *document
 	Attempts   []attemptRow
-	Newer      string // address of the attempts after those that are shown; "": there are none
-	Older      string // of those before them
-	Cut        int    // how many of these there are
+	Newer      string // URL of the attempts after those shown; "": none
+	Older      string // URL of those before
+	Cut        int    // number of those before
 	Facts      []linkedFact
 	Headers    []fact
 	Commands   []fact
 	Actions    actionBar
-	Flow       *flow // nil: it stands alone
-	// LastError is the failure of the newest attempt, until the task has run again; nil: there is none. Advice says what to do about it.
+	Flow       *flow // nil: it has no neighbours
+	// LastError is the failure of the newest attempt, until the task has run again; nil: none. Advice says what to do about it.
 	LastError *attemptRow
 	Advice    string
 }
 
-// Ended tells of a task that does not run again by itself.
+// Ended reports whether the task doesn't run again by itself.
 func (t *taskView) Ended() bool { return !t.EndedAt.IsZero() }
 
-// ShowWhy tells whether the page says why the task is where it is. If it ended with an error, the error says so.
+// ShowWhy reports whether the page explains the task's state. If the task ended with an error, the error is the explanation.
 func (t *taskView) ShowWhy() bool { return !t.Ended() || t.LastError == nil }
 
-// can are the actions that a state allows.
+// can are the actions possible in a state.
 type can struct{ Retry, RunNow, Cancel, Discard, Edit bool }
 
 func canOf(s pawltype.State) can {
@@ -104,10 +104,10 @@ type attemptRow struct {
 	Stack   string
 	Message string
 	Cut     bool // the message was shortened
-	Above   bool // the error stands at the head of the page
+	Above   bool // the error is shown at the top of the page
 }
 
-// maxAttempts is how many attempts a page shows. maxStack bounds what it shows of each error.
+// maxAttempts is how many attempts a page shows; maxStack limits what it shows of each stack.
 const (
 	maxAttempts = 10
 	maxStack    = 2 << 10
@@ -133,7 +133,7 @@ func showTask(v *visit) (*screen, error) {
 	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
 }
 
-// lastError puts the failure of the newest attempt at the head of the page.
+// lastError moves the failure of the newest attempt to the top of the page.
 func (t *taskView) lastError(now time.Time) {
 	n := len(t.AttemptLog)
 	if n == 0 || t.AttemptLog[n-1].Error == nil || t.State == pawltype.StateSucceeded {
@@ -148,7 +148,7 @@ func (t *taskView) lastError(now time.Time) {
 	}
 }
 
-// taskActions are what can be done with a task. The one that gets it to run is the main one.
+// taskActions returns the actions on a task. The main one is the one that makes it run.
 func (v *visit) taskActions(t *pawltype.Task) (a actionBar) {
 	to := func(label, verb string) button { return button{Label: label, URL: v.url("tasks", t.ID, verb)} }
 	can := canOf(t.State)
@@ -171,7 +171,7 @@ func (v *visit) taskActions(t *pawltype.Task) (a actionBar) {
 	return a
 }
 
-// checkpointKind tells JSON from other bytes: a checkpoint says nothing of itself.
+// checkpointKind distinguishes JSON from other bytes: a checkpoint has no content type.
 func checkpointKind(data []byte) string {
 	if json.Valid(data) {
 		return ""
@@ -179,7 +179,7 @@ func checkpointKind(data []byte) string {
 	return "application/octet-stream"
 }
 
-// attempts fills in the newest attempts, or those up to the one that the address names by its place in the log.
+// attempts adds the newest attempts, or those up to the one that the URL names by its position in the log.
 func (v *visit) attempts(view *taskView) error {
 	all := len(view.AttemptLog)
 	upTo := all
@@ -208,7 +208,7 @@ func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 		a := log[i]
 		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
 		if a.NextRunAt.Before(now) {
-			row.NextRunAt = time.Time{} // it is history, which the next attempt tells
+			row.NextRunAt = time.Time{} // the next attempt shows when it ran
 		}
 		if a.EndedAt.IsZero() {
 			row.Outcome, row.Took = "running", now.Sub(a.StartedAt).Round(time.Second)
@@ -262,10 +262,10 @@ func headerFacts(headers map[string]string) (facts []fact) {
 	return facts
 }
 
-// maxCopied is how long a payload may be to be part of a command line.
+// maxCopied is the maximum length of a payload in a command line.
 const maxCopied = 2 << 10
 
-// commands are the task as others would type it.
+// commands are the command lines that show the task and enqueue a copy.
 func (v *visit) commands(t *pawltype.Task) []fact {
 	c := v.caller()
 	facts := []fact{
@@ -285,7 +285,7 @@ func (v *visit) commands(t *pawltype.Task) []fact {
 	return facts
 }
 
-// quoteShell makes a text one word of a shell.
+// quoteShell quotes a text as one word of a shell.
 func quoteShell(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
 		return s
@@ -353,7 +353,7 @@ func editTaskForm(v *visit) (*form, error) {
 	return f, nil
 }
 
-// dueText is when a task is due that waits for its time.
+// dueText returns when a scheduled or retrying task is due.
 func dueText(t *pawltype.Task) string {
 	if t.State != pawltype.StateScheduled && t.State != pawltype.StateRetrying {
 		return ""
@@ -361,7 +361,7 @@ func dueText(t *pawltype.Task) string {
 	return t.RunAt.UTC().Format(time.RFC3339)
 }
 
-// whyNoPayload says why a form has no field for a payload.
+// whyNoPayload returns why a form has no field for the payload.
 func whyNoPayload(t *pawltype.Task) string {
 	why := "The payload has " + sizeText(int64(len(t.Payload))) + "; the editor takes at most " + sizeText(maxEdited) + "."
 	if len(t.Payload) <= maxEdited {
@@ -370,7 +370,7 @@ func whyNoPayload(t *pawltype.Task) string {
 	return why + " Use pawl task edit or PATCH /api/v1/tasks/" + t.ID + " instead."
 }
 
-// maxEdited is how long a payload may be to be edited in a page.
+// maxEdited is the maximum length of a payload that can be edited in a page.
 const maxEdited = 64 << 10
 
 func indented(data []byte) string {
@@ -396,7 +396,7 @@ func doEditTask(v *visit) (done, error) {
 	}
 	change.IfETag = version
 	if t.ETag != version {
-		return done{}, errStale // what was not touched here would look changed
+		return done{}, errStale // otherwise fields that others changed would look changed here
 	}
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
 		return v.taskDone("Nothing changed."), nil
@@ -407,7 +407,7 @@ func doEditTask(v *visit) (done, error) {
 	return v.taskDone("Saved."), nil
 }
 
-// taskChange is what a form says else than how the task is.
+// taskChange returns the differences between the form and the task.
 func (v *visit) taskChange(t *pawltype.Task) (change admin.TaskUpdate, err error) {
 	r := &reader{v: v}
 	if text := r.text("run_at"); text != dueText(t) {

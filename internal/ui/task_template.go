@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// templateFields ask for a task: what an enqueue and a schedule have in common. In a schedule their names begin with "task.". The last
-// moreFields of them are folded away.
+// templateFields are the fields of a task's options that enqueuing and scheduling have in common. In a schedule their names begin with "task.". The
+// last moreFields of them are collapsed.
 func templateFields(in string, t *admin.ScheduledTask) []field {
 	attempts := numberText(int64(t.MaxAttempts))
 	return append([]field{
@@ -29,10 +29,10 @@ func templateFields(in string, t *admin.ScheduledTask) []field {
 	}, foldedFields(in, t)...)
 }
 
-// moreFields is how many foldedFields there are.
+// moreFields is the number of foldedFields.
 const moreFields = 8
 
-// foldedFields ask for what few tasks have.
+// foldedFields are the fields that few tasks need.
 func foldedFields(in string, t *admin.ScheduledTask) []field {
 	retry, retention, unique := pawltype.RetryPolicy{}, "", pawltype.UniqueOpts{}
 	if t.Retry != nil {
@@ -66,7 +66,7 @@ func foldedFields(in string, t *admin.ScheduledTask) []field {
 	}
 }
 
-// retryTexts are the factor and the jitter of a retry policy as fields hold them.
+// retryTexts formats the factor and the jitter of a retry policy for form fields.
 func retryTexts(p pawltype.RetryPolicy) (factor, jitter string) {
 	if p.Factor > 0 {
 		factor = strconv.FormatFloat(p.Factor, 'g', -1, 64)
@@ -88,7 +88,7 @@ func headersText(headers map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// template reads what templateFields ask for.
+// template reads the fields of templateFields.
 func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 	args := pawl.RawTask{Type: r.needed(in + "type")}
 	if text := r.text(in + "payload"); text != "" {
@@ -125,7 +125,7 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 	return args, opts
 }
 
-// retry reads a retry policy; what is not filled in is 0.
+// retry reads a retry policy; empty fields are 0.
 func (r *reader) retry(in string) pawltype.RetryPolicy {
 	p := pawltype.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.share(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.share(in + "jitter")}
 	if r.text(in+"jitter") != "" && p.Jitter == 0 {
@@ -134,7 +134,7 @@ func (r *reader) retry(in string) pawltype.RetryPolicy {
 	return p
 }
 
-// retrySpan reads a duration of which 0 is not the same as nothing.
+// retrySpan parses a duration for which 0 and "" differ.
 func (r *reader) retrySpan(name string) time.Duration {
 	d := r.span(name)
 	if d == 0 && r.text(name) != "" {
@@ -143,7 +143,7 @@ func (r *reader) retrySpan(name string) time.Duration {
 	return d
 }
 
-// unique reads a unique key; nil: there is none. A key alone is one that keeps the task that has it.
+// unique reads a unique key; nil: none. With only a key given, a conflict keeps the existing task.
 func (r *reader) unique(in string) *pawltype.UniqueOpts {
 	u := &pawltype.UniqueOpts{Key: r.text(in + "unique.key"), OnConflict: pawltype.OnConflict(r.text(in + "unique.on_conflict"))}
 	if u.Key == "" && u.OnConflict == "" {
@@ -152,7 +152,7 @@ func (r *reader) unique(in string) *pawltype.UniqueOpts {
 	return u
 }
 
-// headers reads lines of names and values.
+// headers parses lines of names and values.
 func (r *reader) headers(name string) map[string]string {
 	text := r.text(name)
 	if text == "" {
@@ -169,7 +169,7 @@ func (r *reader) headers(name string) map[string]string {
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is there twice", clip(key, 60)))
+			r.fail(badField(name, "%q is given twice", clip(key, 60)))
 		}
 		all[key] = strings.TrimSpace(value)
 	}

@@ -18,10 +18,10 @@ var taskPages = []page{
 	{path: "/tasks/{task}", template: "task", nav: "/tasks", show: showTask},
 }
 
-// tasksLimit is how many tasks a page of the list has.
+// tasksLimit is the page size of the list.
 const tasksLimit = 50
 
-// searchTime is how long a page looks for tasks where few match, before it shows what it has found. Tests change it.
+// searchTime is how long a page searches for tasks when few match, before it shows those found. Tests change it.
 var searchTime = time.Second
 
 type tasksView struct {
@@ -31,14 +31,14 @@ type tasksView struct {
 	States   []chip
 	Tasks    []*pawltype.Task
 	Bulk     []bulkLink
-	Ticked   []bulkLink // for those that are ticked
+	Ticked   []bulkLink // for the ticked ones
 	Back     string
 	Refused  *problem // what is wrong with the filter
 	Filtered bool
-	Searched *pawltype.Searched // how far a search came that has not come to its end
-	NoQueue  string             // the queue that the filter names, if there is none of that name
-	PartOfID bool               // the filter looks like a part of a task's id
-	Hello    []fact             // commands, where there are none
+	Searched *pawltype.Searched // how far an unfinished search has come
+	NoQueue  string             // the queue in the filter, if it doesn't exist
+	PartOfID bool               // the filter looks like part of a task id
+	Hello    []fact             // commands, shown if there are no tasks
 	more
 }
 
@@ -48,10 +48,10 @@ type chip struct {
 	On         bool
 }
 
-// termChip is a condition, and the list without it.
+// termChip is a condition with a link to the list without it.
 type termChip struct{ Field, Value, Without string }
 
-// bulkLink leads to an operation over all that match.
+// bulkLink links to an operation on all tasks that match.
 type bulkLink struct {
 	Label, URL string
 	Danger     bool
@@ -83,7 +83,7 @@ func showTasks(v *visit) (*screen, error) {
 	return &screen{Title: "Tasks", Data: view, Watch: &watch{Queue: filter.Queue, Type: filter.Type}}, nil
 }
 
-// findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.
+// findTasks reads a page of tasks. If few match, the API returns short pages, and findTasks reads on for searchTime.
 func (v *visit) findTasks(view *tasksView, filter admin.Filter) error {
 	cursor, start, rows := v.query("cursor"), time.Now(), int64(0)
 	for {
@@ -109,10 +109,10 @@ func (v *visit) findTasks(view *tasksView, filter admin.Filter) error {
 	return nil
 }
 
-// shownID is what a list shows of an id, or the beginning of one.
+// shownID matches the id of a task as lists show it, or the start of one.
 var shownID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f-]*|….*)?$`)
 
-// whyNone says what may be wrong with a filter that no task matches.
+// whyNone looks for a mistake in a filter that no task matches.
 func (v *visit) whyNone(view *tasksView, filter admin.Filter) error {
 	view.Hello = v.hello()
 	view.PartOfID = shownID.MatchString(filter.Text)
@@ -143,7 +143,7 @@ func (v *visit) termChips(terms []term) (chips []termChip) {
 	return chips
 }
 
-// stateChips switch each state on and off.
+// stateChips toggle the states.
 func (v *visit) stateChips(terms []term) []chip {
 	var on []string
 	for _, t := range terms {
@@ -165,8 +165,7 @@ func (v *visit) stateChips(terms []term) []chip {
 	return chips
 }
 
-// bulkLinks lead to operations, which are for all tasks that match and not only for those on the page: as far as these can be in
-// such states.
+// bulkLinks link to the operations that are possible in the given states. They apply to all tasks that match, not only to those on the page.
 func (v *visit) bulkLinks(text string, states []pawltype.State) (links []bulkLink) {
 	for _, a := range actions {
 		if !a.takes(states) {

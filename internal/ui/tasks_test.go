@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui"
 )
 
-// A search that has not come to its end says how far it came, with what it has found or without, and leads on.
+// An unfinished search says how far it came, whether or not it found anything, and links to the rest.
 func TestSearchSaysHowFarItCame(t *testing.T) {
 	ui.SearchFor(t, 0)
 	w := startWorld(t, "")
@@ -37,7 +37,7 @@ func TestSearchSaysHowFarItCame(t *testing.T) {
 	}
 }
 
-// A dialog says the exact number of tasks, or at least how many there are.
+// A dialog states the exact number of tasks, or a lower bound.
 func TestDialogsCount(t *testing.T) {
 	for _, c := range []struct {
 		matched, most      int64

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// TestTimesAreLocal: where there are scripts, times are of the browser's zone with UTC beside them, and a day that is not today has its date.
+// TestTimesAreLocal: with scripts, times are in the browser's zone with UTC next to them, and have a date if they are not today.
 func TestTimesAreLocal(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -18,7 +18,7 @@ func TestTimesAreLocal(t *testing.T) {
 		b.call("Emulation.setTimezoneOverride", map[string]any{"timezoneId": zone}, nil)
 		b.visit(w.url + "/ops/queues/mail")
 	}
-	// reads has the page's script write a time that a page would have, hours away from noon of today in the browser.
+	// reads makes the page's script format a time, some hours from noon of today in the browser.
 	reads := func(attrs string, hours float64) string {
 		b.eval(fmt.Sprintf(`{ const noon = new Date(); noon.setHours(12, 0, 0, 0); const at = new Date(noon.getTime() + %v * 3600e3).toISOString();
 			document.body.insertAdjacentHTML("beforeend", '<time id="probe" %s datetime="' + at + '" title="' + at + '">before</time>'); }`, hours, attrs))
@@ -53,6 +53,6 @@ func TestTimesAreLocal(t *testing.T) {
 	b.visit(w.url + "/ops/settings")
 	expect("the time of the node", b.eval(`document.querySelector("[data-both]").textContent`), `\d{4} \d\d:\d\d:\d\d \S+ · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
 
-	in("UTC") // nothing stands twice
+	in("UTC") // nothing is shown twice
 	expect("where it is UTC", reads("", -24), `^\d+ [A-Z][a-z]+( 12:00| \d{4}) \| \d{4}-\d\d-\d\dT12:00:00\.000Z$`)
 }

@@ -19,19 +19,19 @@ var tokenActions = []action{
 }
 
 const (
-	// tokensLimit is how many tokens a page of the list has.
+	// tokensLimit is the page size of the list.
 	tokensLimit = 50
-	// endsSoon is how long before its end a token is pointed at.
+	// endsSoon is how long before its expiry a token is highlighted.
 	endsSoon = 7 * 24 * time.Hour
 )
 
 // tokenRow is a token in a list.
 type tokenRow struct {
 	*admin.Token
-	Good  string // for which queues
+	Good  string // queues for which it is valid
 	State string // "", "expired", "ends soon"
 	Mine  bool
-	Query string // which tells it from one of the same name in another namespace
+	Query string // distinguishes it from a token of the same name in another namespace
 }
 
 type tokensView struct {
@@ -73,7 +73,7 @@ func (v *visit) tokenRow(t *admin.Token, me *admin.Identity) tokenRow {
 	return row
 }
 
-// roleTicks say what each role is good for.
+// roleTicks describe the roles.
 var roleTicks = []tick{
 	{Value: string(admin.RoleObserve), Hint: "read"},
 	{Value: string(admin.RoleOperate), Hint: "observe, cancel, retry and pause; settings, schedules"},
@@ -82,7 +82,7 @@ var roleTicks = []tick{
 	{Value: string(admin.RoleAdmin), Hint: "all of the above, and tokens"},
 }
 
-// lifeField asks how long a token lives.
+// lifeField asks how long a token is valid.
 func lifeField() field {
 	return field{Name: "expires_in", Label: "Valid for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
 }
@@ -105,7 +105,7 @@ func newTokenForm(v *visit) (*form, error) {
 	return f, nil
 }
 
-// life reads how long a token lives; 0: as long as the server says.
+// life parses how long a token is valid; 0: the server's default.
 func (r *reader) life(name string) time.Duration {
 	if r.text(name) == "never" {
 		return admin.NeverExpires
@@ -132,7 +132,7 @@ func doNewToken(v *visit) (done, error) {
 	return shownOnce("Token "+made.Name, made), nil
 }
 
-// splitList reads a list with commas between.
+// splitList splits a comma-separated list.
 func splitList(s string) (all []string) {
 	for _, part := range strings.Split(s, ",") {
 		if part = strings.TrimSpace(part); part != "" {
@@ -142,7 +142,7 @@ func splitList(s string) (all []string) {
 	return all
 }
 
-// shownOnce shows the secret of a token that was made or rotated.
+// shownOnce shows the secret of a token that was created or rotated.
 func shownOnce(title string, t *admin.NewToken) done {
 	once := &secret{Title: title, Text: "Copy it now. It is not shown again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
 		{"For commands", "export PAWL_TOKEN=" + t.Secret}, {"For REST", "Authorization: Bearer " + t.Secret}}}
@@ -155,12 +155,12 @@ func shownOnce(title string, t *admin.NewToken) done {
 	return done{Once: once}
 }
 
-// tokenName is the token that a request is for.
+// tokenName returns the token that a request is about.
 func (v *visit) tokenName() admin.TokenName {
 	return admin.TokenName{Name: v.r.PathValue("token"), AllNamespaces: v.query("all") != ""}
 }
 
-// tokenForm asks about one token.
+// tokenForm adds a token's facts to the form of an action on it.
 func (v *visit) tokenForm(f *form) (*form, error) {
 	t, err := v.admin().Access().GetToken(v.ctx, v.tokenName())
 	if err != nil {
@@ -193,7 +193,7 @@ func agoText(t, now time.Time) string {
 
 func rotateForm(v *visit) (*form, error) {
 	return v.tokenForm(&form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
-		Fields: []field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it at once."}, lifeField(), reasonField()}})
+		Fields: []field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), reasonField()}})
 }
 
 func doRotate(v *visit) (done, error) {
@@ -214,7 +214,7 @@ func doRotate(v *visit) (done, error) {
 }
 
 func revokeForm(v *visit) (*form, error) {
-	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working at once. Workers that use it lose their streams, and other workers claim their tasks.",
+	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working immediately. Workers that use it lose their streams, and other workers claim their tasks.",
 		Fields: []field{reasonField()}})
 }
 

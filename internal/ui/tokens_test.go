@@ -13,7 +13,7 @@ import (
 
 var shownSecret = regexp.MustCompile(`<code tabindex="0">(pawl_[A-Za-z0-9_]+)</code>`)
 
-// sendAs sends a form in a session.
+// sendAs submits a form in a session.
 func (w *world) sendAs(t *testing.T, token, path string, form url.Values) (status int, body string) {
 	t.Helper()
 	resp, body := w.send(t, "POST", path, form.Encode(), append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
@@ -80,7 +80,7 @@ func TestTokensAreForAdmins(t *testing.T) {
 			t.Errorf("%s sees the tokens: status %d", role, resp.StatusCode)
 		}
 	}
-	// An admin of one namespace makes none that may do more.
+	// An admin of one namespace can't create a token with more rights.
 	operator := w.tokenFor(t, "admin", admin.RoleAdmin)
 	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
 		t.Errorf("an admin of a namespace makes one for all: status %d", status)
@@ -96,7 +96,7 @@ func TestTokensAreForAdmins(t *testing.T) {
 	}
 }
 
-// TestAddressesNameTheNamespace: two pages of two namespaces are open at once, and what is done on one is done there.
+// TestAddressesNameTheNamespace: pages of two namespaces can be open at the same time, and an action on one applies there.
 func TestAddressesNameTheNamespace(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
@@ -130,7 +130,7 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfOthers: who may not go to a namespace, or one that is gone, hears that, and finds the way to what is their own.
+// TestNamespacesOfOthers: a visitor who may not enter a namespace, or enters one that no longer exists, is told so and finds the way to their own.
 func TestNamespacesOfOthers(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
@@ -155,7 +155,7 @@ func TestNamespacesOfOthers(t *testing.T) {
 	}
 }
 
-// inShop makes another namespace, and a client in it that may do everything.
+// inShop creates another namespace, and returns a client in it with all rights.
 func (w *world) inShop(t *testing.T) *pawl.Client {
 	t.Helper()
 	_, err := admin.New(w.client).Namespaces().Create(t.Context(), "shop", admin.QuotaChange{})

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// isTurn tells of the characters that change the direction of the text behind them, and are not seen: with them a caller can have a name
-// read as another one. They are what Unicode calls Bidi_Control.
+// isTurn reports whether c is an invisible character that changes the direction of the text after it (Unicode's Bidi_Control). With such characters
+// a caller can make one name look like another.
 func isTurn(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }
 
-// showTurns makes the turns in the texts of a page visible, and ends what each does where it stands. The text stays as it is, for whoever
-// copies it. Fields keep what is in them, as it is sent back.
+// showTurns makes bidirectional control characters in a page visible, and isolates the effect of each. The text itself stays the same for copying.
+// Form fields are left alone, since their content is sent back.
 //
-// Pages come from html/template, which writes < and > for tags only.
+// Pages come from html/template, which writes < and > only for tags.
 func showTurns(page []byte) []byte {
 	if !bytes.ContainsFunc(page, isTurn) {
 		return page
@@ -36,13 +36,13 @@ func showTurns(page []byte) []byte {
 	return b.Bytes()
 }
 
-// markIn is how turns are shown behind a tag. Some elements hold plain text alone.
+// markIn returns how such characters are shown after a tag. Some elements can contain only plain text.
 func markIn(tag []byte) func(rune) string {
 	name, _, _ := bytes.Cut(tag, []byte(" "))
 	switch string(name) {
 	case "textarea":
 		return func(c rune) string { return string(c) }
-	case "title", "option", "text": // the text of a drawing takes no HTML
+	case "title", "option", "text": // SVG text can't contain HTML
 		return func(c rune) string { return fmt.Sprintf("[U+%04X]", c) }
 	}
 	return markTurn

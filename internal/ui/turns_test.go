@@ -2,7 +2,7 @@ package ui
 
 import "testing"
 
-// TestTurnsAreSeen: what changes the direction of a text is shown where it stands, and stays in what is sent back.
+// TestTurnsAreSeen: characters that change the direction of a text are visible, and are kept in what is sent back.
 func TestTurnsAreSeen(t *testing.T) {
 	for _, c := range []struct{ page, want string }{
 		{"<td>refund.charge</td>", "<td>refund.charge</td>"},

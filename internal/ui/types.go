@@ -14,7 +14,7 @@ var typePages = []page{
 	{path: "/types/{type}", template: "type", nav: "/types", show: showType},
 }
 
-// typesLimit is how many types a page of the list has, and typeQueues how many queues the page of a type leads to.
+// typesLimit is the page size of the list, and typeQueues the number of queues that the page of a type links to.
 const (
 	typesLimit = 40
 	typeQueues = 12
@@ -28,19 +28,19 @@ type typeRow struct {
 	Only  string // the first of its queues; "": none
 }
 
-// Failed is which part of its attempts failed; a dash where none ended.
+// Failed is the share of attempts that failed; a dash if none ended.
 func (r typeRow) Failed() string {
 	return failedText(&admin.Stats{Totals: r.Totals, FailureRate: r.FailureRate})
 }
 
-// More is how many queues it has beside the first.
+// More is the number of queues after the first.
 func (r typeRow) More() int { return len(r.Queues) - 1 }
 
 type typesView struct {
 	Rows    []typeRow
-	Queue   string // only in it; "": in all
-	Every   string // the list whatever the queue
-	Order   string // kept by the search field
+	Queue   string // only in this queue; "": in all
+	Every   string // URL of the list for all queues
+	Order   string // preserved by the search field
 	Window  string // "1h"
 	Windows []chip
 	Picks   []chip
@@ -75,7 +75,7 @@ func showTypes(v *visit) (*screen, error) {
 	return &screen{Title: "Types", Data: view, Watch: &watch{Queue: view.Queue}}, nil
 }
 
-// typeRow leads to the page of a type, narrowed as the list is.
+// typeRow links to the page of a type, with the list's restrictions.
 func (v *visit) typeRow(t *admin.Type, view *typesView) typeRow {
 	r := typeRow{Type: t, Spark: sparkOf(t.Series), URL: v.typeURL(t.Name, "queue", view.Queue, "window", view.Window)}
 	if len(t.Queues) > 0 {
@@ -84,7 +84,7 @@ func (v *visit) typeRow(t *admin.Type, view *typesView) typeRow {
 	return r
 }
 
-// typeURL is the page of a type, with some parameters; those that are "" are left out.
+// typeURL returns the URL of a type's page, with the non-empty ones of some parameters.
 func (v *visit) typeURL(name string, set ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(set); i += 2 {
@@ -99,35 +99,35 @@ func (v *visit) typeURL(name string, set ...string) string {
 	return address
 }
 
-// Filtered tells of a list that is not of all types.
+// Filtered reports whether the list is restricted.
 func (t *typesView) Filtered() bool {
 	return t.Like != "" || t.Order != "" || t.Queue != "" || t.Later
 }
 
 type typeView struct {
 	*admin.TypeStats
-	Apart     bool // it is a type, and not those that are not counted apart
+	Apart     bool // it is a single type, rather than all those that are not counted separately
 	Windows   []chip
-	In        []chip // queues
-	States    []chip // its tasks by state
+	In        []chip // links to its queues
+	States    []chip // links to its tasks by state
 	Chart     chart
 	Shares    shares
 	Runs      histogram
 	Waits     histogram
 	Slow      []slowRow
 	Errors    []deadGroup
-	ErrorsNot string // why there are none to show
-	Cut       int    // errors that are not shown
+	ErrorsNot string // why they can't be shown
+	Cut       int    // number of errors that are not shown
 	Deploy    *deployView
 }
 
-// slowRow is a run among the slowest.
+// slowRow is one of the slowest runs.
 type slowRow struct {
 	admin.SlowRun
 	State string
 }
 
-// typeErrors is how many groups of dead letters the page of a type shows.
+// typeErrors is the maximum number of groups of dead letters on a type's page.
 const typeErrors = 8
 
 func showType(v *visit) (*screen, error) {
@@ -162,7 +162,7 @@ func showType(v *visit) (*screen, error) {
 	return &screen{Title: "Type " + humanize.Named(name, "types"), Data: view, Watch: &watch{Queue: queue, Type: name}}, nil
 }
 
-// typeStats asks what happened, and before and after a deploy if there was one.
+// typeStats reads the statistics, compared before and after a deploy if there was one.
 func (v *visit) typeStats(name string, q admin.TypeQuery, deploy *admin.Marker) (*admin.TypeStats, error) {
 	if deploy != nil {
 		q.Around = deploy.At
@@ -170,7 +170,7 @@ func (v *visit) typeStats(name string, q admin.TypeQuery, deploy *admin.Marker) 
 	return v.admin().Types().Stats(v.ctx, name, q)
 }
 
-// typeQueues lead to what happened in single queues.
+// typeQueues link to the statistics in single queues.
 func (v *visit) typeQueues(s *admin.TypeStats) []chip {
 	chips := []chip{{Label: "all queues", URL: v.base + v.here("queue", ""), On: s.Queue == ""}}
 	shown := s.Queue == ""
@@ -184,7 +184,7 @@ func (v *visit) typeQueues(s *admin.TypeStats) []chip {
 	return chips
 }
 
-// typeStates lead to its tasks.
+// typeStates link to the type's tasks.
 func (v *visit) typeStates(name, queue string) (chips []chip) {
 	for _, state := range []string{"scheduled", "ready", "claimed", "retrying", "succeeded", "dead", "poisoned"} {
 		chips = append(chips, chip{Label: state, URL: v.find("type", name, "queue", queue, "state", state)})
@@ -200,14 +200,14 @@ func slowRowOf(r admin.SlowRun) slowRow {
 	return row
 }
 
-// typeErrors adds the dead letters of the type by error.
+// typeErrors adds the type's dead letters, grouped by error.
 func (v *visit) typeErrors(view *typeView) error {
 	if !view.Apart {
 		view.ErrorsNot = "Dead letters are listed by their own types."
 		return nil
 	}
 	groups, err := v.admin().DeadLetters().Groups(v.ctx, view.Queue, false)
-	if errors.Is(err, pawltype.ErrUnavailable) { // the rest of the page is worth seeing
+	if errors.Is(err, pawltype.ErrUnavailable) { // the rest of the page is still useful
 		view.ErrorsNot = problemOf(err).Message
 		return nil
 	}

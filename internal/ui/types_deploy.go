@@ -8,20 +8,20 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// deployView is what changed since the last deploy.
+// deployView shows what has changed since the last deploy.
 type deployView struct {
 	*admin.Marker
-	*admin.Comparison // nil: it is too early to tell
+	*admin.Comparison // nil: too early to compare
 	Rows              []changeRow
 }
 
 // changeRow is a figure before and after a deploy.
 type changeRow struct {
 	Name, Before, After, Change string
-	Class                       string // "worse", "better", "": as it was, or neither
+	Class                       string // "worse", "better"; "": unchanged or neutral
 }
 
-// deployOf compares figures before and after a deploy; nil: there was none.
+// deployOf compares figures before and after a deploy; nil if there was none.
 func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
 	if m == nil {
 		return nil
@@ -41,10 +41,10 @@ func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
 	return d
 }
 
-// deployTime is how long ago a deploy may be that is compared around: as long as the API allows, but for the time that the call takes.
+// deployTime is the maximum age of a deploy for a comparison: the API's limit, less some time for the call.
 const deployTime = 24*time.Hour - time.Minute
 
-// lastDeploy is the last deploy that concerns a type, and a queue unless that is ""; nil: there was none lately.
+// lastDeploy returns the last deploy that concerns a type, and a queue unless it is ""; nil if there was none recently.
 func (v *visit) lastDeploy(typ, queue string) (*admin.Marker, error) {
 	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Kind: admin.MarkerDeploy, Type: typ, Queue: queue, Since: v.now.Add(-deployTime), Until: v.now},
 		pawltype.PageRequest{Limit: 1})
@@ -54,10 +54,10 @@ func (v *visit) lastDeploy(typ, queue string) (*admin.Marker, error) {
 	return page.Items[0], nil
 }
 
-// clearly is by what part a figure must have changed before it is called better or worse: buckets and chance make less.
+// clearly is the relative change from which a figure counts as better or worse: smaller ones may come from buckets and chance.
 const clearly = 0.25
 
-// changeOf is how a figure changed.
+// changeOf returns the change of a figure.
 func changeOf(name string, before, after float64, text func(float64) string, moreIsWorse bool) changeRow {
 	r := changeRow{Name: name, Before: text(before), After: text(after)}
 	switch {
@@ -77,8 +77,8 @@ func changeOf(name string, before, after float64, text func(float64) string, mor
 	return r
 }
 
-// shareChange is how the share of failed attempts changed, in points of a hundred. It is better or worse if the difference is more than two standard
-// errors, as chance makes one in twenty times.
+// shareChange returns the change of the share of failed attempts, in percentage points. It counts as better or worse if the difference exceeds two
+// standard errors, which happens by chance in one case out of twenty.
 func shareChange(before, after *admin.TypePeriod) changeRow {
 	share := func(p *admin.TypePeriod) string {
 		return failedText(&admin.Stats{Totals: p.Totals, FailureRate: p.FailureRate})
@@ -101,7 +101,7 @@ func shareChange(before, after *admin.TypePeriod) changeRow {
 	return r
 }
 
-// standardError is that of the difference of two shares, if both were the same.
+// standardError returns the standard error of the difference of the two shares, assuming that both are equal.
 func standardError(before, after *admin.TypePeriod) float64 {
 	ended := func(p *admin.TypePeriod) float64 {
 		return float64(p.Totals.Succeeded + p.Totals.Failed + p.Totals.Crashed)
@@ -111,7 +111,7 @@ func standardError(before, after *admin.TypePeriod) float64 {
 	return math.Sqrt(both * (1 - both) * (1/n + 1/m))
 }
 
-// runChange is how long runs take, where there were any in both.
+// runChange returns the change of a run time, if both periods have runs.
 func runChange(name string, before, after *admin.TypePeriod, of func(admin.Latency) float64) changeRow {
 	text := func(s float64) string { return spanText(time.Duration(s * float64(time.Second))) }
 	r := changeOf(name, of(before.Run), of(after.Run), text, true)

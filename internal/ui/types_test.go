@@ -19,7 +19,7 @@ func TestHistogram(t *testing.T) {
 	if h.Bars[1].Title != "16 ms to 23 ms\n4, 50 %" {
 		t.Errorf("a bar says %q", h.Bars[1].Title)
 	}
-	// The buckets lie in the middle of the axis, and what is at a bound lies at the edge of a bar.
+	// The buckets are in the middle of the axis, and a bound is at the edge of a bar.
 	if first := h.Bars[0].X; first != "37.5%" {
 		t.Errorf("the first bar is at %s", first)
 	}
@@ -44,7 +44,7 @@ func TestHistogram(t *testing.T) {
 	if h := histogramOf("none", nil, admin.Latency{}); len(h.Bars) != 0 {
 		t.Errorf("of nothing: %+v", h)
 	}
-	// The shortest begin at the left edge; what is longer than all bounds has a bar of its own, and marks don't leave the axis.
+	// The shortest durations start at the left edge; those beyond all bounds have a bar of their own, and marks stay on the axis.
 	ends := histogramOf("ends", []admin.HistogramBucket{{UpTo: ms, Count: 1}}, admin.Latency{Count: 1, P50: ms / 2, P95: ms, P99: ms})
 	long := histogramOf("long", []admin.HistogramBucket{{Count: 2}}, admin.Latency{Count: 2, P50: 27 * time.Hour, P95: 27 * time.Hour, P99: 27 * time.Hour})
 	if ends.Bars[0].X != "0%" || ends.Bars[0].Title != "up to 1 ms\n1, 100 %" || !strings.HasPrefix(long.Bars[0].Title, "over 1 day 2 h") {
@@ -78,7 +78,7 @@ func TestChangesSinceADeploy(t *testing.T) {
 	}{
 		{period(10, 0.01, time.Second, 900), period(12, 0.031, 2*time.Second, 900), "+20 %|+20 %|+2.1 points worse|+100 % worse|+100 % worse"},
 		{period(10, 0.5, 2*time.Second, 90), period(10, 0.25, time.Second, 90), "the same|the same|−25 points better|−50 % better|−50 % better"},
-		{period(10, 0.5, time.Second, 9), period(10, 0.25, time.Second, 9), "the same|the same|−25 points|the same|the same"}, // of 9 each that is chance
+		{period(10, 0.5, time.Second, 9), period(10, 0.25, time.Second, 9), "the same|the same|−25 points|the same|the same"}, // with 9 each, that may be chance
 		{period(10, 0, time.Second, 9), period(10, 0, 1100*time.Millisecond, 9), "the same|the same|the same|+10 %|+10 %"},
 		{period(0, 0, 0, 0), period(1, 0.1, time.Second, 9), "new|new|–|–|–"},
 		{period(1, 0.1, time.Second, 9), period(0, 0, 0, 0), "−100 %|−100 %|–|–|–"},

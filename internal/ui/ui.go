@@ -19,18 +19,18 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Config is what a UI is made of.
+// Config configures a UI.
 type Config struct {
-	// Dial connects to the API, on behalf of a host.
+	// Dial connects to the API on behalf of a client host.
 	Dial func(ctx context.Context, from string) (net.Conn, error)
-	// BasePath is the prefix of all addresses that browsers see, such as "/pawl"; "": none. Requests come without it.
+	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
-	// OpenAPI gives the document of the REST API, for its reference.
+	// OpenAPI returns the OpenAPI document, for the API reference.
 	OpenAPI func() []byte
 }
 
-// UI answers browsers. It may be used from any goroutine.
+// UI serves the web pages. It is safe for concurrent use.
 type UI struct {
 	base      string
 	log       *slog.Logger
@@ -43,25 +43,25 @@ type UI struct {
 	handler   http.Handler
 }
 
-// page is an address that shows something.
+// page is a path that shows something.
 type page struct {
-	path     string // pattern of net/http, below the base
+	path     string // net/http pattern, below the base
 	template string // file in templates/, without .html
-	nav      string // path of the entry of the menu that it belongs to
+	nav      string // path of its entry in the menu
 	show     func(*visit) (*screen, error)
 }
 
-// screen is what a page shows.
+// screen is the content of a page.
 type screen struct {
 	Title string
-	Data  any  // of the template
-	Still bool // it does not change by itself
-	// Watch tells when it changes; nil: no event does.
+	Data  any  // for the template
+	Still bool // it is never refreshed
+	// Watch selects the events that change it; nil: none do.
 	Watch *watch
-	Beat  time.Duration // how often it is asked for anew in any case; 0: slowBeat, or quickBeat without a Watch
+	Beat  time.Duration // maximum refresh interval; 0: slowBeat, or quickBeat without a Watch
 }
 
-// action is an address that changes something: GET shows the form that asks, POST does it.
+// action is a path that changes something: GET shows its form, POST performs it.
 type action struct {
 	path string
 	nav  string
@@ -69,20 +69,20 @@ type action struct {
 	do   func(*visit) (done, error)
 }
 
-// done is what an action says when it has succeeded, and where to go then, below the base.
+// done is the outcome of an action: a message, and the next page, below the base.
 type done struct {
 	Said, Next string
 	Once       *secret // is shown instead
 }
 
-// secret is what is shown this once, after an action that made it.
+// secret is shown only once, after the action that created it.
 type secret struct {
 	Title, Text, Secret string
 	Commands, Facts     []fact
-	Next                string // where to go then, below the base
+	Next                string // the next page, below the base
 }
 
-// raw is an address that answers something else than a page.
+// raw is a path that serves something other than a page.
 type raw struct {
 	path  string
 	serve func(*visit) error
@@ -96,7 +96,7 @@ func (u *UI) actions() []action {
 	return slices.Concat(queueActions, queueSettingsActions, taskActions, viewActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, markerActions, namespaceActions, tokenActions, settingsActions)
 }
 
-// New makes a UI. It connects at the first request.
+// New returns a UI. It connects to the API on the first request.
 func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -121,7 +121,7 @@ func New(cfg Config) *UI {
 	mux.HandleFunc("GET /login", u.login)
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
-	for _, path := range []string{"/", "/static"} { // of /static net/http would make /static/, without the prefix
+	for _, path := range []string{"/", "/static"} { // for /static, net/http would redirect to /static/ without the prefix
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
 	}
 	u.handler = guard(u.within(mux))
@@ -131,30 +131,30 @@ func New(cfg Config) *UI {
 // ServeHTTP implements http.Handler.
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.ServeHTTP(w, r) }
 
-// Close ends the streams and the connections of all visitors. It is called once.
+// Close ends the streams and closes the connections of all visitors. It must be called only once.
 func (u *UI) Close() error {
 	close(u.live.end)
 	return u.visitors.close()
 }
 
-// callTime is how long a page may take to ask for what it shows, actTime how long an action may. The server gives a request 60 s.
+// callTime is how long the calls for a page may take, actTime those of an action. The server gives a request 60 s.
 const (
 	callTime = 20 * time.Second
 	actTime  = 55 * time.Second
 )
 
-// visit is one request for a page or an action.
+// visit is a request for a page or an action.
 type visit struct {
 	*UI
-	base   string // prefix of the addresses of the namespace's pages
-	left   bool   // the pages of the namespace, which can't be shown
+	base   string // prefix of the URLs of the namespace's pages
+	left   bool   // links lead out of the namespace, whose pages can't be shown
 	w      http.ResponseWriter
 	r      *http.Request
 	ctx    context.Context
 	client *pawl.Client
-	me     *admin.Identity // nil where nobody asked
+	me     *admin.Identity // nil: not looked up
 	now    time.Time
-	nav    string // entry of the menu
+	nav    string // path of the menu's entry
 }
 
 func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
@@ -189,15 +189,15 @@ func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
 	return &visit{UI: u, base: u.baseOf(spaceOf(r)), w: w, r: r, ctx: r.Context(), now: time.Now()}
 }
 
-// answer finds out who the visitor is, if a whole page is asked for or a form comes, and answers. Of those who are refused
-// no form is read.
+// answer identifies the visitor if a whole page is requested or a form is submitted, and calls handle. It does not read the form of a visitor who is
+// refused.
 func (v *visit) answer(handle func(*visit) error) (err error) {
 	comes := v.r.Method == http.MethodPost
 	if !comes && (v.partial() || v.r.Method != http.MethodGet) {
 		return handle(v)
 	}
 	v.me, err = v.admin().Access().WhoAmI(v.ctx)
-	if comes && unanswered(err) { // what was filled in is to stand there again
+	if comes && unanswered(err) { // the input must be shown again
 		return handle(v)
 	}
 	if err != nil {
@@ -214,10 +214,10 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 
 func (v *visit) admin() admin.Client { return admin.New(v.client).WithActor(nameOf(v.r)) }
 
-// query is a parameter of the address.
+// query returns a parameter of the URL.
 func (v *visit) query(name string) string { return v.r.URL.Query().Get(name) }
 
-// here is the address of the request below the base, with some parameters set anew; "" takes one away.
+// here returns the request's path and query below the base, with some parameters changed; "" removes one.
 func (v *visit) here(set ...string) string {
 	q := v.r.URL.Query()
 	for i := 0; i+1 < len(set); i += 2 {
@@ -234,7 +234,7 @@ func (v *visit) here(set ...string) string {
 	return path
 }
 
-// partial tells whether a script asks for what has changed on the page, or for a form to show on it.
+// partial reports whether a script asks for a refresh, or for a form to show on top of the page.
 func (v *visit) partial() bool { return v.r.Header.Get("HX-Request") == "true" }
 
 func (v *visit) show(p page) error {
@@ -260,7 +260,7 @@ func (v *visit) ask(a action) error {
 	return v.showForm(http.StatusOK, f)
 }
 
-// formOf is the form of an action, as it stands before it is filled in.
+// formOf returns an action's form without any input.
 func (v *visit) formOf(a action) (*form, error) {
 	f, err := a.form(v)
 	if err == nil {
@@ -269,7 +269,7 @@ func (v *visit) formOf(a action) (*form, error) {
 	return f, err
 }
 
-// act does what a form asks for. What the API refuses is shown in the form, beside what was filled in.
+// act performs an action. If the API refuses it, the error is shown in the form, with the input.
 func (v *visit) act(a action) error {
 	v.nav = a.nav
 	if err := v.readForm(); err != nil {
@@ -304,10 +304,10 @@ func (v *visit) act(a action) error {
 	return v.showForm(statusOf(err), f)
 }
 
-// errCheck is what an action gives that was only asked to show its form anew.
+// errCheck is returned by an action that was only asked to show its form again.
 var errCheck = errors.New("show the form again")
 
-// redirect goes to an address below the base.
+// redirect redirects to a path below the base.
 func (v *visit) redirect(to string) {
 	if v.partial() {
 		v.w.Header().Set("HX-Redirect", v.base+to)
@@ -317,20 +317,20 @@ func (v *visit) redirect(to string) {
 	http.Redirect(v.w, v.r, v.base+to, http.StatusSeeOther)
 }
 
-// flash is the name of the cookie that takes one sentence to the next page.
+// flash is the cookie that carries a message to the next page.
 const flash = "pawl-said"
 
-// say has the next page say something.
+// say shows a message on the next page.
 func (v *visit) say(what string) {
 	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(clip(what, 300)), 60))
 }
 
-// cookie lasts so many seconds, for the pages of all namespaces; below 0 it is taken away.
+// cookie returns a cookie for the pages of all namespaces. age is in seconds; below 0 it deletes the cookie.
 func (v *visit) cookie(name, value string, age int) *http.Cookie {
 	return &http.Cookie{Name: name, Value: value, Path: v.UI.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil}
 }
 
-// said is what the page before wanted to be said.
+// said returns the message from the previous page.
 func (v *visit) said() string {
 	c, err := v.r.Cookie(flash)
 	if err != nil {
@@ -344,7 +344,7 @@ func (v *visit) said() string {
 	return text
 }
 
-// errNoPage: there is nothing at this address.
+// errNoPage is returned for an unknown path.
 var errNoPage = &pawltype.Error{Code: "not_found", Message: "no page has this address"}
 
 func notFound(v *visit) error {
@@ -354,7 +354,7 @@ func notFound(v *visit) error {
 	return errNoPage
 }
 
-// statusOf is the status of the answer to a refused request.
+// statusOf returns the HTTP status for an error.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, pawltype.ErrNotFound):

@@ -22,16 +22,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// noRedirects shows where an answer leads instead of going there.
+// noRedirects returns redirects instead of following them.
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// get gives an answer and its body.
+// get returns a response and its body.
 func (w *world) get(t testing.TB, path string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	return w.send(t, "GET", path, "", headers...)
 }
 
-// post sends a form as a page of this server would.
+// post submits a form as a page of this server would.
 func (w *world) post(t testing.TB, path string, form url.Values) (*http.Response, string) {
 	t.Helper()
 	return w.send(t, "POST", path, form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
@@ -55,10 +55,10 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 	return resp, string(data)
 }
 
-// unsafeMark is what html/template writes for a value that it can't escape where it stands.
+// unsafeMark is what html/template writes for a value that it can't escape in its context.
 const unsafeMark = "ZgotmplZ"
 
-// everyPage are the addresses without names in them.
+// everyPage lists the paths without names in them.
 var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
@@ -93,7 +93,7 @@ func TestEveryPageHasItsHeaders(t *testing.T) {
 	}
 }
 
-// inline finds what the policy forbids, and what would leave the origin.
+// inline finds what the policy forbids, and what would load from another origin.
 var inline = regexp.MustCompile(`(?i)<style|<script(?:>|\s[^>]*>[^<])|\sstyle=|\son[a-z]+=|javascript:|(?:src|href|action)="(?:https?:)?//`)
 
 func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 		if resp.StatusCode != 200 || len(body) > 100<<10 {
 			t.Errorf("%s: status %d, %d bytes; want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
 		}
-		body = strings.ReplaceAll(body, `<a rel="noreferrer" href="https://`, "") // links of markers, which people gave
+		body = strings.ReplaceAll(body, `<a rel="noreferrer" href="https://`, "") // links of markers, which users provide
 		if found := inline.FindString(body); found != "" {
 			t.Errorf("%s has %q in it", path, found)
 		}
@@ -114,7 +114,7 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	must(t, err)
 	for path, want := range map[string][]string{
 		"/types?order=failing": {`href="/types/mail.digest"`, "Last error"},
-		"/types/mail.digest":   {"Since the last deploy", "release of the day", "too early to tell", `class="histogram"`, "p95 ", `href="/types/mail.digest?queue=mail"`, "Slowest runs", `href="/tasks?q=type%3Amail.digest`},
+		"/types/mail.digest":   {"Since the last deploy", "release of the day", "Too early to compare", `class="histogram"`, "p95 ", `href="/types/mail.digest?queue=mail"`, "Slowest runs", `href="/tasks?q=type%3Amail.digest`},
 	} {
 		_, body := w.get(t, path)
 		for _, text := range want {
@@ -131,7 +131,7 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	}
 }
 
-// TestLongListsFitTheBudget has more of everything than a page of a list holds.
+// TestLongListsFitTheBudget has more of everything than fits on a page of a list.
 func TestLongListsFitTheBudget(t *testing.T) {
 	w := startWorld(t, "")
 	long := strings.Repeat("x", 40)
@@ -172,7 +172,7 @@ func TestLongListsFitTheBudget(t *testing.T) {
 	}
 }
 
-// manyNames makes namespaces and tokens, with names as long as they may be.
+// manyNames creates namespaces and tokens with names of maximum length.
 func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
 	t.Helper()
 	operator := admin.New(w.client).WithActor("deploy-pipeline@example.com")
@@ -186,7 +186,7 @@ func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
 	}
 }
 
-// manyOthers makes schedules, workers, webhooks and operations, with long names.
+// manyOthers creates schedules, workers, webhooks and operations with long names.
 func (w *world) manyOthers(t testing.TB, n int, long string) {
 	t.Helper()
 	operator := admin.New(w.client).WithActor("deploy-pipeline@example.com")
@@ -208,7 +208,7 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 	}
 }
 
-// TestDeadLettersOfManyQueues: the page is of all queues, leads to those with most, and costs as much as with few.
+// TestDeadLettersOfManyQueues: the page covers all queues, links to those with the most, and costs as much as with few.
 func TestDeadLettersOfManyQueues(t *testing.T) {
 	w := startWorld(t, "")
 	const queues = 300
@@ -265,7 +265,7 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	}
 }
 
-// newest is the id of the newest task that matches.
+// newest returns the id of the newest task that matches.
 func (w *world) newest(t testing.TB, f admin.Filter) string {
 	t.Helper()
 	page, err := admin.New(w.client).Tasks().ListPage(t.Context(), f, pawltype.PageRequest{Limit: 1})
@@ -314,7 +314,7 @@ func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
 	t.Logf("%d assets, %d bytes", len(seen), total)
 }
 
-// vendored are the sums of what comes from elsewhere, as it was published.
+// vendored are the checksums of third-party files, as published.
 var vendored = map[string]string{
 	"htmx-2.0.11.min.js":         "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
 	"idiomorph-ext-0.8.0.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
@@ -456,7 +456,7 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 	}
 }
 
-// TestARefusedOperationKeepsItsCount: who mistypes a rate still sees what the button is for.
+// TestARefusedOperationKeepsItsCount: after mistyping a rate, the button still shows the count.
 func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
@@ -475,7 +475,7 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	}
 }
 
-// TestOperationsLeadOn: from an operation one comes to what became of its tasks, and to what can be done with them.
+// TestOperationsLeadOn: an operation links to the outcomes of its tasks, and to what can be done with them.
 func TestOperationsLeadOn(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
@@ -511,7 +511,7 @@ func TestOperationsLeadOn(t *testing.T) {
 	}
 }
 
-// TestAllAttemptsCanBeSeen: a page has ten of them, and leads on to the others.
+// TestAllAttemptsCanBeSeen: a page shows ten, and links to the others.
 func TestAllAttemptsCanBeSeen(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item {
@@ -531,7 +531,7 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		shown := attempt.FindAllStringSubmatch(body, -1)
 		var links []string
 		for _, m := range leads.FindAllStringSubmatch(body, -1) {
-			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last leads to older ones, or from the oldest back
+			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last link leads to older ones, or from the oldest back
 		}
 		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
 			t.Errorf("attempts %s to %s, and %q; want %s to %s, and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
@@ -547,7 +547,7 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 	}
 }
 
-// manyHeaders give a task n headers.
+// manyHeaders gives a task n headers.
 func manyHeaders(n int) (all []pawl.Option) {
 	for i := range n {
 		all = append(all, pawl.Header(fmt.Sprintf("header-%d", i), strings.Repeat("v", 40)))
@@ -555,7 +555,7 @@ func manyHeaders(n int) (all []pawl.Option) {
 	return all
 }
 
-// TestEverythingOfATask: the form can say what a producer can, and what it does not ask for of a schedule stays.
+// TestEverythingOfATask: the form can set everything that a producer can, and keeps those options of a schedule that it doesn't have.
 func TestEverythingOfATask(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
@@ -595,7 +595,7 @@ func TestEverythingOfATask(t *testing.T) {
 
 var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?[^>]*>(?:([^<]*)</textarea>)?|<select[^>]* name="([^"]+)">(.*?)</select>`)
 
-// postAsFilled sends a form back as it came.
+// postAsFilled submits a form unchanged.
 func (w *world) postAsFilled(t testing.TB, path, body string) {
 	t.Helper()
 	if resp, body := w.post(t, path, filled(body)); resp.StatusCode != 303 {
@@ -603,7 +603,7 @@ func (w *world) postAsFilled(t testing.TB, path, body string) {
 	}
 }
 
-// filled is what a browser sends of a form that nobody touches.
+// filled returns what a browser submits for an untouched form.
 func filled(body string) url.Values {
 	form := url.Values{}
 	_, body, _ = strings.Cut(body, `<form class="form`)
@@ -653,7 +653,7 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 	t.Error("the audit has nothing")
 }
 
-// TestAuditOpens: an entry that changed much shows the first of it, and all of it if it is opened.
+// TestAuditOpens: an entry with many changes shows the first ones, and all of them when it is opened.
 func TestAuditOpens(t *testing.T) {
 	w := startWorld(t, "")
 	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50, QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2},
@@ -684,7 +684,7 @@ func TestAuditOpens(t *testing.T) {
 	}
 }
 
-// TestAuditTimes: a time that was changed reads as other times do.
+// TestAuditTimes: a changed time is formatted like other times.
 func TestAuditTimes(t *testing.T) {
 	w := startWorld(t, "")
 	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Roles: []admin.Role{admin.RoleProduce}})
@@ -695,7 +695,7 @@ func TestAuditTimes(t *testing.T) {
 	}
 }
 
-// TestAlarmsNameTheirSubjects, in what is read of a link alone.
+// TestAlarmsNameTheirSubjects: a link's text is clear on its own.
 func TestAlarmsNameTheirSubjects(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })

@@ -16,26 +16,26 @@ var viewActions = []action{
 	{path: "/views/remove", nav: "/tasks", form: removeViewForm, do: doRemoveView},
 }
 
-// savedView is a filter with a name. Views are kept in a cookie: they work without scripts and without a call, and anybody who may look
-// may keep some. Nothing on the server is a place for settings of a visitor, who has no account there.
+// savedView is a named filter. Views are kept in a cookie: they work without scripts and API calls, and anybody who may read may save some. The
+// server has no place for a visitor's settings, since there are no accounts.
 type savedView struct {
-	Space  string `json:"s,omitempty"` // its namespace, as addresses have it
+	Space  string `json:"s,omitempty"` // as in URLs
 	Name   string `json:"n"`
 	Filter string `json:"f"`
 }
 
-// viewsCookie holds the views of this browser.
+// viewsCookie holds the browser's views.
 const viewsCookie = "pawl-views"
 
-// Bounds of views: browsers keep 4 KiB of a cookie.
+// Limits of views: browsers keep 4 KiB per cookie.
 const (
-	maxViews      = 20 // of all namespaces
-	maxViewName   = 40 // characters
+	maxViews      = 20 // in all namespaces
+	maxViewName   = 40 // in characters
 	maxViewFilter = 1 << 10
 	maxViewBytes  = 3500 // of the cookie
 )
 
-// savedViews are those of this browser, of all namespaces.
+// savedViews returns the browser's views of all namespaces.
 func savedViews(r *http.Request) (views []savedView) {
 	c, err := r.Cookie(viewsCookie)
 	if err != nil {
@@ -49,19 +49,19 @@ func savedViews(r *http.Request) (views []savedView) {
 	return views[:min(len(views), maxViews)]
 }
 
-// check refuses what can't be a view.
+// check rejects an invalid view.
 func (w savedView) check() error {
 	switch {
 	case w.Name == "":
-		return badField("name", "is needed")
+		return badField("name", "is required")
 	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || isTurn(c) }):
-		return badField("name", "has characters that can't be seen")
+		return badField("name", "contains invisible characters")
 	case utf8.RuneCountInString(w.Name) > maxViewName:
 		return badField("name", "%d characters, at most %d are allowed", utf8.RuneCountInString(w.Name), maxViewName)
 	case w.Filter == "":
-		return badField("q", "is needed: filter the tasks first")
+		return badField("q", "is required: filter the tasks first")
 	case len(w.Filter) > maxViewFilter:
-		return badField("q", "%d bytes, a view has at most %d", len(w.Filter), maxViewFilter)
+		return badField("q", "%d bytes, at most %d are allowed", len(w.Filter), maxViewFilter)
 	}
 	return nil
 }
@@ -77,20 +77,20 @@ func (v *visit) keepViews(views []savedView) error {
 	}
 	value := base64.RawURLEncoding.EncodeToString(data)
 	if len(views) > maxViews || len(value) > maxViewBytes {
-		return badField("name", "%d views with %d bytes are more than a browser keeps, which is %d views and %d bytes: remove one first", len(views), len(value), maxViews, maxViewBytes)
+		return badField("name", "%d views with %d bytes exceed the limit of %d views and %d bytes per browser: remove one first", len(views), len(value), maxViews, maxViewBytes)
 	}
 	v.keep(viewsCookie, value)
 	return nil
 }
 
-// viewsView are the views beside a list of tasks.
+// viewsView are the views shown above a list of tasks.
 type viewsView struct {
 	Views  []chip
-	Save   string // address of the form that saves the filter of the page; "": it is saved, or there is none
-	Remove string // address of the form that removes the view of the page
+	Save   string // URL of the form that saves the page's filter; "": it is saved already, or there is none
+	Remove string // URL of the form that removes the page's view
 }
 
-// viewsOf are the views of the namespace, beside a list that this text filters.
+// viewsOf returns the namespace's views for a list with the given filter.
 func (v *visit) viewsOf(text string) (out viewsView) {
 	for _, w := range v.ownViews() {
 		on := w.Filter == text
@@ -105,13 +105,13 @@ func (v *visit) viewsOf(text string) (out viewsView) {
 	return out
 }
 
-// ownViews are those of the namespace of the page.
+// ownViews returns the views of the page's namespace.
 func (v *visit) ownViews() []savedView {
 	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space != spaceOf(v.r) })
 }
 
 func saveViewForm(v *visit) (*form, error) {
-	return &form{Title: "Save this view", Text: "It is kept in this browser, for a year. One of the same name is replaced.", Button: "Save", Back: "/tasks",
+	return &form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.", Button: "Save", Back: "/tasks",
 		Facts:  []fact{{"Filter", clip(v.query("q"), 300)}},
 		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"}, {Name: "q", Kind: "hidden", Value: v.query("q")}}}, nil
 }
@@ -130,13 +130,13 @@ func doSaveView(v *visit) (done, error) {
 	return done{Said: "Saved the view " + w.Name + ".", Next: "/tasks?q=" + url.QueryEscape(w.Filter)}, nil
 }
 
-// viewsWithout are all views but the one of the namespace that has this name.
+// viewsWithout returns all views but the namespace's one of the given name.
 func (v *visit) viewsWithout(name string) []savedView {
 	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space == spaceOf(v.r) && w.Name == name })
 }
 
 func removeViewForm(v *visit) (*form, error) {
-	f := &form{Title: "Remove this view", Text: "No task changes.", Button: "Remove", Back: "/tasks", Facts: []fact{{"View", v.query("name")}},
+	f := &form{Title: "Remove this view", Text: "Only the saved view is removed. No task changes.", Button: "Remove", Back: "/tasks", Facts: []fact{{"View", v.query("name")}},
 		Fields: []field{{Name: "name", Kind: "hidden", Value: v.query("name")}}}
 	for _, w := range v.ownViews() {
 		if w.Name == v.query("name") {

@@ -15,23 +15,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// maxVisitors is how many connections are kept for visitors to come; one of a visitor that is here is never closed.
+// maxVisitors is the number of clients to keep for visitors who may return. One that is in use is never closed.
 const maxVisitors = 32
 
-// nameCookie holds the name by which a visitor wants to be known in the audit.
+// nameCookie holds the name that the audit log shows for a visitor.
 const nameCookie = "pawl-name"
 
-// visitor is as whom a request calls the API.
+// visitor identifies as whom a request calls the API.
 type visitor struct {
-	host string // from which it came
-	name string // as they call themselves
-	// token is what the request shows; "": nothing.
+	host string // remote host
+	name string // self-chosen
+	// token is the one in the request; "": none.
 	token string
-	// namespace is that of the address; "": that of the token.
+	// namespace is the one in the URL; "": the token's.
 	namespace string
 }
 
-// visitors are the clients of the API, one for each visitor.
+// visitors holds the API clients, one per visitor.
 type visitors struct {
 	dial func(ctx context.Context, from string) (net.Conn, error)
 	log  *slog.Logger
@@ -41,10 +41,10 @@ type visitors struct {
 	closed bool
 }
 
-// visitorClient is the client of a visitor.
+// visitorClient is a visitor's client.
 type visitorClient struct {
 	client *pawl.Client
-	users  int // requests that use it now
+	users  int // number of requests using it
 	last   time.Time
 }
 
@@ -61,12 +61,12 @@ func of(r *http.Request) visitor {
 	return visitor{host: host, name: nameOf(r), token: tokenOf(r), namespace: spaceOf(r)}
 }
 
-// nameOf is how a visitor calls themselves. A cookie can hold anything: what the API would refuse is left out.
+// nameOf returns a visitor's self-chosen name. A cookie can contain anything: what the API would reject is ignored.
 func nameOf(r *http.Request) string {
 	return textCookie(r, nameCookie)
 }
 
-// textCookie is a text that a cookie holds, if the API would take it in a header.
+// textCookie returns the text in a cookie, if the API would accept it in a header.
 func textCookie(r *http.Request, cookie string) string {
 	c, err := r.Cookie(cookie)
 	if err != nil {
@@ -79,7 +79,7 @@ func textCookie(r *http.Request, cookie string) string {
 	return text
 }
 
-// client gives the client to answer a request of a visitor with. leave is called when it is answered.
+// client returns the client for a visitor's request. leave must be called when the request has been answered.
 func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -105,7 +105,7 @@ func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err e
 	}, nil
 }
 
-// as calls the API once as another visitor than that of the request.
+// as calls the API once as another visitor than the request's.
 func (v *visit) as(who visitor, call func(admin.Client) error) error {
 	client, leave, err := v.visitors.client(who)
 	if err != nil {
@@ -115,14 +115,14 @@ func (v *visit) as(who visitor, call func(admin.Client) error) error {
 	return call(admin.New(client).WithActor(who.name))
 }
 
-// in is the visitor in a namespace; "": in that of their token.
+// in returns the visitor in another namespace; "": that of the token.
 func (v *visit) in(namespace string) visitor {
 	who := of(v.r)
 	who.namespace = namespace
 	return who
 }
 
-// known asks the API whether it lets a visitor in.
+// known checks whether the API accepts a visitor.
 func (v *visit) known(who visitor) error {
 	return v.as(who, func(a admin.Client) error {
 		_, err := a.Access().WhoAmI(v.ctx)
@@ -130,10 +130,10 @@ func (v *visit) known(who visitor) error {
 	})
 }
 
-// retryFor is how long a page waits for a shard that has no leader, before it says so.
+// retryFor is how long a page waits for a shard without a leader before it shows an error.
 const retryFor = 5 * time.Second
 
-// makeRoom lets the visitor go who has been away longest, if there are many.
+// makeRoom closes the client that has been unused longest, if there are too many.
 func (v *visitors) makeRoom() {
 	if len(v.known) < maxVisitors {
 		return

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestVisitorsComeAndGo has more visitors than there are places, at once, and then closes the door.
+// TestVisitorsComeAndGo has more concurrent visitors than clients are kept, and then closes them all.
 func TestVisitorsComeAndGo(t *testing.T) {
 	v := newVisitors(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }, slog.New(slog.DiscardHandler))
 	var all sync.WaitGroup
@@ -58,7 +58,7 @@ func TestVisitorsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestManyTabsTellSlower holds what open pages cost to livePace pages a second.
+// TestManyTabsTellSlower: open pages together refresh at most livePace times a second.
 func TestManyTabsTellSlower(t *testing.T) {
 	for n, want := range map[int]time.Duration{1: liveGap, 10: time.Second, 100: 10 * time.Second, maxLive: 50 * time.Second} {
 		if got := gapOf(n); got != want {

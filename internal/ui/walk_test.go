@@ -15,13 +15,13 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// nasty is what a caller may write wherever the API takes a text. If a page took it for anything else than text, nasties would find it.
+// nasty is put wherever the API accepts a text. If a page treated it as anything but text, nasties would find it.
 const nasty = `"'><img src=x onerror="window.xssed=1"><script>window.xssed=1</script>{{.}}</textarea></title>`
 
-// nasties finds what nasty would have made of a page.
+// nasties finds what nasty would have done to a page.
 const nasties = `String(window.xssed) + document.querySelectorAll('img, script:not([src]), [onerror]').length`
 
-// check looks at what the page did since the last time.
+// check checks what the page did since the last call.
 func (b *browser) check(origin string) {
 	b.t.Helper()
 	requests, trouble := b.noted()
@@ -41,18 +41,18 @@ func (b *browser) check(origin string) {
 	}
 }
 
-// step is one thing that somebody does at a page.
+// step is something that a person does on a page.
 type step struct {
-	name   string // of the picture, too
-	at     string // where; "": where the step before ended
+	name   string // also that of the screenshot
+	at     string // path; "": where the previous step ended
 	click  string // what opens the form
 	fill   []string
 	submit bool   // the form then leads to another page
 	once   bool   // the form then shows a secret
-	says   string // what the page says at the end
+	says   string // what the page says in the end
 }
 
-// do goes through a step.
+// do performs a step.
 func (b *browser) do(w *world, s step) {
 	b.t.Helper()
 	if s.at != "" {
@@ -85,7 +85,7 @@ func (b *browser) do(w *world, s step) {
 	b.check(w.url)
 }
 
-// TestEveryAction does everything that can be done, as people would, with a real browser.
+// TestEveryAction performs every action as people would, in a real browser.
 func TestEveryAction(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -187,14 +187,14 @@ func TestEveryAction(t *testing.T) {
 	}
 }
 
-// TestFormsAndKeys is what scripts do.
+// TestFormsAndKeys covers what scripts do.
 func TestFormsAndKeys(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
 	w.enqueue(t, 3, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/ops/queues")
 
-	// Times go on by themselves, in the words that pages come with.
+	// Relative times advance by themselves, in the same words as pages are rendered with.
 	for _, left := range []struct {
 		seconds int
 		want    string
@@ -204,7 +204,7 @@ func TestFormsAndKeys(t *testing.T) {
 		b.eval(`document.getElementById("probe").remove()`)
 	}
 
-	// A form that is refused says so, and keeps what was filled in.
+	// A refused form says so, and keeps its input.
 	b.click(`main a[data-form][href*="/new-queue"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	b.fill("queue", "no good")
@@ -219,7 +219,7 @@ func TestFormsAndKeys(t *testing.T) {
 
 	w.walkAChart(t, b)
 
-	// Letters lead to pages, / to the search, ? to the keys.
+	// Letters open pages, / the search, and ? the list of keys.
 	b.loading(func() { b.key("t") })
 	b.until(`location.pathname === "/ops/tasks"`)
 	b.key("/")
@@ -235,7 +235,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.key("j")
 	b.until(`document.activeElement.closest("tr[data-row]") !== null`)
 
-	// JSON is checked as it is typed.
+	// JSON is checked while it is typed.
 	b.loading(func() { b.key("n") })
 	b.fill("payload", `{"a": }`)
 	b.until(`document.querySelector(".json-says.bad") !== null`)
@@ -244,7 +244,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live .buttons button")
 	b.until(`document.querySelector("#live .wrong-says") !== null && document.querySelector("#live [name=payload]").value === '{"a": 1}'`)
 
-	// The next runs of a schedule are shown as it is written, and what is wrong with it.
+	// While a schedule is typed, its next runs or its errors are shown.
 	b.visit(w.url + "/ops/new-schedule")
 	b.fill("cron", "0 3 * * *")
 	b.fill("time_zone", "Europe/Vienna")
@@ -254,7 +254,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.querySelector(".preview .wrong-says")?.textContent.includes("61")`)
 	b.visit(w.url + "/ops/queues")
 
-	// The page follows what happens, until it is paused; what is open stays open.
+	// The page follows what happens until it is paused; what is open stays open.
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(`document.querySelector(".figure b").parentElement.parentElement.children[1].querySelector("b").textContent === "3"`)
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -280,7 +280,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
 	b.size(1440, 900, false)
 
-	// Letters can be switched off, and on again.
+	// Letter shortcuts can be switched off and on again.
 	keys := func(word string) {
 		b.visit(w.url + "/ops/settings/you")
 		b.fill("keys", word)
@@ -302,7 +302,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
 	b.key("l")
 
-	// Light and dark are kept.
+	// The choice of light or dark is kept.
 	b.dark(false)
 	b.key(".")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
@@ -311,7 +311,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.check(w.url)
 }
 
-// completes types into the search, and takes what it suggests by keys and by a click.
+// completes types into the search, and accepts suggestions by keys and by a click.
 func (b *browser) completes() {
 	b.t.Helper()
 	const value, chosen = `document.getElementById("search").value`, `document.getElementById("search").getAttribute("aria-activedescendant")`
@@ -337,7 +337,7 @@ func (b *browser) completes() {
 	b.until(`document.getElementById("search-list").hidden && document.activeElement.id === "search"`)
 }
 
-// TestAgesGoByTheServersClock: that of the browser may be hours wrong, and may be set while a page is open.
+// TestAgesGoByTheServersClock: the browser's clock may be hours wrong, and may be set while a page is open.
 func TestAgesGoByTheServersClock(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -349,9 +349,9 @@ func TestAgesGoByTheServersClock(t *testing.T) {
 	const right, wrong = `/^in (4[5-9]|50) min$/`, `/^in 1[0-5] min$/` // some minutes may pass on a busy machine
 	b.until(right + `.test(` + due + `)`)
 	b.eval(`window.wrong = 5 * 60 * 1000`)
-	b.until(wrong + `.test(` + due + `)`) // nothing has told the page yet
+	b.until(wrong + `.test(` + due + `)`) // the page has not been told yet
 	b.click("#live-switch")
-	b.until(right + `.test(` + due + `)`) // as the answer says
+	b.until(right + `.test(` + due + `)`) // as the response says
 	b.click("#live-switch")
 	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
 	b.until(due + ` !== ""`)
@@ -361,7 +361,7 @@ func TestAgesGoByTheServersClock(t *testing.T) {
 	b.check(w.url)
 }
 
-// TestNoNameReadsAsAnother: a direction that is turned within a name is seen, and does nothing; who copies the name has it whole.
+// TestNoNameReadsAsAnother: a change of direction within a name is visible and has no effect; copying the name yields all of it.
 func TestNoNameReadsAsAnother(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -374,7 +374,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 		if got := b.eval(name + `.textContent`); got != "refund\u202eegrahc." {
 			t.Errorf("%s: the name is %q", path, got)
 		}
-		// Where letters stand is what people read: e is left of g, behind the mark.
+		// People read what is displayed: e is to the left of g, after the mark.
 		order := b.eval(`(() => { const last = [...` + name + `.childNodes].at(-1), x = (at) => { const r = document.createRange(); r.setStart(last, at); r.setEnd(last, at + 1); return r.getBoundingClientRect().left; };
 			return last.textContent.trim() + (x(0) < x(1) && x(1) < x(2)); })()`)
 		if order != "egrahc.true" {
@@ -388,7 +388,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 	b.check(w.url)
 }
 
-// TestLabelsAlign: fields that stand beside each other have their labels in one line, and what is filled in, too.
+// TestLabelsAlign: adjacent fields have aligned labels and aligned inputs.
 func TestLabelsAlign(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -415,7 +415,7 @@ func TestLabelsAlign(t *testing.T) {
 	}
 }
 
-// TestTickedRows does something with single rows, while the list lives on.
+// TestTickedRows acts on single rows while the list keeps refreshing.
 func TestTickedRows(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
@@ -453,7 +453,7 @@ func TestTickedRows(t *testing.T) {
 	must(t, err)
 	b.click("input[data-all]")
 	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
-	b.click(`.of-ticked button[value="run_now"]`) // one has ended
+	b.click(`.of-ticked button[value="run_now"]`) // one task has ended
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
 	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
@@ -465,7 +465,7 @@ func TestTickedRows(t *testing.T) {
 	b.check(w.url)
 }
 
-// everywhere writes nasty into every field that a caller can set, as far as the API takes it.
+// everywhere puts nasty into every field that a caller can set, as far as the API accepts it.
 func (w *world) everywhere(t testing.TB) (task, group string) {
 	t.Helper()
 	ctx := t.Context()
@@ -519,7 +519,7 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	return task, made.ID
 }
 
-// TestEveryTextIsOnlyText shows nasty on every page where it can come up.
+// TestEveryTextIsOnlyText opens every page that can show nasty.
 func TestEveryTextIsOnlyText(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -561,10 +561,10 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 	}
 }
 
-// shifts adds up how far what can be seen has moved by itself, as browsers measure it.
+// shifts sums up layout shifts as browsers measure them.
 const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
 
-// TestNothingJumps watches pages load and follow what happens: numbers that grow, texts that change.
+// TestNothingJumps watches for layout shifts while pages load and refresh: growing numbers, changing texts.
 func TestNothingJumps(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -592,7 +592,7 @@ func TestNothingJumps(t *testing.T) {
 	}
 }
 
-// everyLook are the pages of a shop in the middle of its day, by the names of their pictures.
+// everyLook returns the pages of a shop in the middle of its day, by the names of their screenshots.
 func (w *world) everyLook(t testing.TB) map[string]string {
 	t.Helper()
 	dead := w.newest(t, admin.Filter{Queue: "books", States: []pawltype.State{pawltype.StateDead}})
@@ -612,8 +612,8 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most", "type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
-// TestLook takes pictures of every page for people to look at: on a desk and on a phone, light and dark, whole and with the data of a busy
-// cluster. PAWL_PAGES is a regular expression that names some of them.
+// TestLook takes screenshots of every page for people to look at: on a desktop and on a phone, light and dark, in full and with the data of a busy
+// cluster. PAWL_PAGES is a regular expression that selects some of them.
 func TestLook(t *testing.T) {
 	if shots() == "" {
 		t.Skip("PAWL_SHOTS names no directory for pictures")
@@ -649,7 +649,7 @@ func TestLook(t *testing.T) {
 	b.check(w.url)
 }
 
-// moreLooks are pages that only fill has, and those that look different with a menu open.
+// moreLooks adds pages that only fill has, and those that look different with a menu open.
 func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 	t.Helper()
 	for name, f := range map[string]admin.Filter{
@@ -669,7 +669,7 @@ func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 	pages["tasks-none"], pages["bulk-replay"] = "/tasks?q=queue:mail+type:none", "/operations/new?action=replay&q=queue:push+state:dead"
 }
 
-// TestKeysActOnTheirRow: x, j, k and Enter act on the row that was chosen, wherever refreshes have moved it, and on none if it went away.
+// TestKeysActOnTheirRow: x, j, k and Enter act on the selected row, wherever refreshes have moved it, and on none if it is gone.
 func TestKeysActOnTheirRow(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
@@ -695,7 +695,7 @@ func TestKeysActOnTheirRow(t *testing.T) {
 	}
 	b.until(focused + ` === "` + ids[2] + `"`)
 	one()
-	one() // they come first: what was chosen is now two rows below
+	one() // they come first: the selected one is now two rows below
 	rows(7)
 	b.key("x")
 	if got := b.eval(ticked); got != ids[2] {

@@ -21,19 +21,19 @@ var webhookActions = []action{
 	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, reasonField()), do: doPauseWebhook},
 	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, reasonField()), do: doResumeWebhook},
 	{path: "/webhooks/{webhook}/rotate", nav: "/webhooks", form: webhookForm("Rotate the secret of", "Create new secret", "Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
-		field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops at once."}, reasonField()), do: doRotateWebhook},
+		field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, reasonField()), do: doRotateWebhook},
 	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, reasonField()), do: doRemoveWebhook},
 }
 
-// webhooksLimit is how many webhooks a page of the list has.
+// webhooksLimit is the page size of the list.
 const webhooksLimit = 50
 
 // webhookRow is a webhook in a list.
 type webhookRow struct {
 	*admin.Webhook
-	Why   string // of the state
+	Why   string // reason for the state
 	Kinds string
-	Good  string // for which queues
+	Good  string // queues for which it is used
 }
 
 func webhookRowOf(w *admin.Webhook) webhookRow {
@@ -110,7 +110,7 @@ func webhookFacts(w *admin.Webhook) []fact {
 	return facts
 }
 
-// webhookTicks say what a webhook can be told of.
+// webhookTicks are the events that a webhook can receive.
 var webhookTicks = []tick{
 	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
 	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
@@ -141,7 +141,7 @@ func webhookFields(w *admin.Webhook) []field {
 	}
 }
 
-// thresholdText are the thresholds of a webhook in short.
+// thresholdText summarizes a webhook's thresholds.
 func thresholdText(w *admin.Webhook) string {
 	var all []string
 	if w.DepthOver > 0 {
@@ -161,7 +161,7 @@ func newWebhookForm(*visit) (*form, error) {
 	return &form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks", Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
 }
 
-// webhookEvents are the kinds that are ticked.
+// webhookEvents returns the ticked events.
 func (v *visit) webhookEvents() (events []admin.WebhookEvent) {
 	for _, e := range v.r.PostForm["events"] {
 		events = append(events, admin.WebhookEvent(e))
@@ -182,7 +182,7 @@ func doNewWebhook(v *visit) (done, error) {
 	return signingSecret("Webhook "+made.Name, made), nil
 }
 
-// signingSecret shows the secret of a webhook that was made or rotated.
+// signingSecret shows the secret of a webhook that was created or rotated.
 func signingSecret(title string, w *admin.NewWebhook) done {
 	once := &secret{Title: title, Text: "Give this secret to the receiver, which uses it to verify signatures. It is not shown again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
 	if !w.OldUntil.IsZero() {
@@ -216,7 +216,7 @@ func doEditWebhook(v *visit) (done, error) {
 	return v.webhookDone("Saved."), nil
 }
 
-// webhookChange is what was touched of a form.
+// webhookChange returns the fields of the form that were changed.
 func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 	r := &reader{v: v}
 	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.span("wait_over")
@@ -231,7 +231,7 @@ func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 	if f.touched(v.r.PostForm, "events") {
 		change.Events = v.webhookEvents()
 		for _, t := range webhookTicks {
-			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave them as they are
+			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave the events unchanged
 				change.Events = append(change.Events, admin.WebhookEvent(t.Value))
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// TestWebhooksSayWhy: pages say of webhooks what the API and the command line say, why so as far as one needs to read it, and of no attempt
-// that nobody will make.
+// TestWebhooksSayWhy: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be
+// made.
 func TestWebhooksSayWhy(t *testing.T) {
 	b := startBrowser(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 // widths are those of windows: desktops, laptops, half a screen, tablets, phones.
 var widths = []int{1440, 1280, 1100, 1024, 820, 600, 390}
 
-// cutOff names what lies outside of what can be seen of its table: buttons by a pixel, links as good as whole, names of columns, and
-// whatever makes the page wider than its window; and main actions, if there are several.
+// cutOff names what is outside the visible part of its table: buttons by a pixel, most of a link, column names; and whatever makes the page wider
+// than its window; and main actions if there are several.
 const cutOff = `(() => {
 	const bad = [];
 	if (document.documentElement.scrollWidth > innerWidth) bad.push("the page is " + document.documentElement.scrollWidth + " wide");
@@ -44,7 +44,7 @@ const cutOff = `(() => {
 	return bad.slice(0, 4).join("; ");
 })()`
 
-// TestNothingIsCutOff looks at every page in windows of all widths, and lets axe-core look at each: light and wide, dark and narrow.
+// TestNothingIsCutOff opens every page in windows of all widths, and runs axe-core on each: light and wide, dark and narrow.
 func TestNothingIsCutOff(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -82,7 +82,7 @@ func TestNothingIsCutOff(t *testing.T) {
 	}
 }
 
-// longNames adds what has names as long as they are in the world.
+// longNames adds objects with names as long as they are in practice.
 func (w *world) longNames(t testing.TB) {
 	t.Helper()
 	w.longestNames(t)
@@ -104,10 +104,10 @@ func (w *world) longNames(t testing.TB) {
 	must(t, err)
 }
 
-// longestName is as long as a name may be, and has nowhere to break.
+// longestName is of maximum length and has no place to break.
 var longestName = strings.Repeat("q", 256)
 
-// longestNames adds what has names as long as they may be, many attempts and many headers.
+// longestNames adds objects with names of maximum length, many attempts and many headers.
 func (w *world) longestNames(t testing.TB) {
 	t.Helper()
 	w.enqueue(t, 2, func(int) pawl.Item {
@@ -119,13 +119,13 @@ func (w *world) longestNames(t testing.TB) {
 	must(t, err)
 }
 
-// seen names what of a selector's finds can be seen.
+// seen returns the visible ones among the elements that match a selector.
 func (b *browser) seen(selector string) string {
 	b.t.Helper()
 	return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(%q)].filter((e) => e.checkVisibility() && e.getClientRects().length > 0).map((e) => e.id || e.className || e.tagName))`, selector))
 }
 
-// TestWithoutScripts: what would do nothing is not there, and a page says how old it is.
+// TestWithoutScripts: controls that would do nothing are absent, and a page says how old it is.
 func TestWithoutScripts(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -152,7 +152,7 @@ func TestWithoutScripts(t *testing.T) {
 	b.check(w.url)
 }
 
-// TestOnPaper: what is printed is what the page says.
+// TestOnPaper: the printed page has the same content.
 func TestOnPaper(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)

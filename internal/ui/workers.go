@@ -22,32 +22,32 @@ var workerActions = []action{
 	{path: "/workers/{worker}/resume", nav: "/workers", form: workerForm("Resume", "The worker takes tasks again."), do: doResumeWorker},
 }
 
-// workersLimit is how many workers a page of the list has.
+// workersLimit is the page size of the list.
 const workersLimit = 40
 
 type workersView struct {
 	Rows   []workerRow
 	Queue  string
-	Silent []fact // nodes that gave no answer, and why
+	Silent []fact // nodes that didn't answer, and why
 	Slots  int
 	Busy   int
-	Hello  string // the command, where there are none
+	Hello  string // the command, shown if there are no workers
 	Picks  []chip
-	Lost   string // "true": only those that are lost are asked for; "false": only those that are not
+	Lost   string // "true": only lost workers; "false": only the others
 	more
 }
 
 type workerRow struct {
 	*admin.Worker
 	Takes string // its queues
-	Used  int    // percent of its slots
+	Used  int    // used slots, in percent
 	State string
 }
 
 // maxRuns is how many of a worker's tasks its row names.
 const maxRuns = 3
 
-// Runs are the tasks that its row names, NotShown how many more it has.
+// Runs returns the tasks that the row names. NotShown is the number of the others.
 func (r workerRow) Runs() []admin.RunningTask { return r.Tasks[:min(len(r.Tasks), maxRuns)] }
 func (r workerRow) NotShown() int             { return max(r.Running-len(r.Runs()), 0) }
 
@@ -80,7 +80,7 @@ func queuesText(q pawl.Queues) string {
 	return ""
 }
 
-// queueNames are the queues that a worker takes tasks of.
+// queueNames returns the queues that a worker takes tasks from.
 func queueNames(q pawl.Queues) []string {
 	switch q := q.(type) {
 	case pawl.Strict:
@@ -91,7 +91,7 @@ func queueNames(q pawl.Queues) []string {
 	return nil
 }
 
-// workerPicks lead to all workers, or to those that are there or lost.
+// workerPicks link to all workers, to those that are present, and to the lost ones.
 func (v *visit) workerPicks(lost string) (chips []chip) {
 	for _, p := range []struct{ lost, label string }{{"", "all"}, {"false", "present"}, {"true", "lost"}} {
 		chips = append(chips, chip{Label: p.label, URL: v.base + v.here("lost", p.lost, "cursor", ""), On: p.lost == lost})
@@ -129,18 +129,18 @@ func showWorkers(v *visit) (*screen, error) {
 	return &screen{Title: "Workers", Data: view}, nil
 }
 
-// lostWhy is why a worker counts as lost, by its reason.
+// lostWhy explains why a worker counts as lost, by the API's reason.
 var lostWhy = map[string]string{
 	"disconnected": "Its connection broke, and the worker did not reconnect.",
 	"lease_lost":   "A lease expired, and the worker has made no call since.",
 }
 
-// maxTasksShown is how many tasks of a worker its page lists.
+// maxTasksShown is how many tasks a worker's page lists.
 const maxTasksShown = 100
 
 type workerView struct {
 	workerRow
-	Why   string // it counts as lost
+	Why   string // why it counts as lost
 	Facts []linkedFact
 	Shown []admin.RunningTask
 	Cut   int
@@ -167,7 +167,7 @@ func showWorker(v *visit) (*screen, error) {
 	return &screen{Title: "Worker " + w.Name, Data: view}, nil
 }
 
-// quietFor asks how long.
+// quietFor asks for how long.
 var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d, or until someone resumes it."}
 
 func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// rendered is a part of a page as text, without its tags.
+// rendered renders a part of a page, and returns its text without tags and its source.
 func rendered(t *testing.T, page string, data any) (text, source string) {
 	t.Helper()
 	u := New(Config{})
@@ -23,7 +23,7 @@ func rendered(t *testing.T, page string, data any) (text, source string) {
 	return strings.Join(strings.Fields(text), " "), b.String()
 }
 
-// A lost worker says since when and what it held, and is neither counted nor steered.
+// A lost worker shows since when it is lost and what it held; it is not counted and can't be steered.
 func TestLostWorkersOnPages(t *testing.T) {
 	at := time.Now().Add(-20 * time.Minute)
 	lost := &admin.Worker{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at, LostReason: "disconnected",

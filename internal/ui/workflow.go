@@ -6,15 +6,15 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Bounds of a drawing: what it leaves out it says. A page asks for no more tasks than these, all at once but for the ancestors.
+// Limits of a drawing, which says what it leaves out. A page reads at most this many tasks, all concurrently except for the ancestors.
 const (
 	flowFollowers = 8 // of a task; the API allows no more
-	flowSecond    = 3 // of each of these
+	flowSecond    = 3 // of each follower
 	flowAncestors = 3
 	flowMembers   = 6
 )
 
-// flowOfTask draws a task among those that it follows, that it waits for and that follow it; nil: it stands alone.
+// flowOfTask draws a task with its neighbours: those that it follows, that it waits for and that follow it; nil: it has none.
 func (v *visit) flowOfTask(t *pawltype.Task) *flow {
 	if t.Parent == nil && t.WaitsFor == "" && t.GroupID == "" && len(t.Then) == 0 && t.MovedTo == "" && t.MovedFrom == "" {
 		return nil
@@ -29,14 +29,14 @@ func (v *visit) flowOfTask(t *pawltype.Task) *flow {
 	return f
 }
 
-// neighbours are the tasks and groups around a task, as far as they could be read.
+// neighbours are the tasks and groups around a task that could be read.
 type neighbours struct {
 	mu     sync.Mutex
 	tasks  map[string]*pawltype.Task
 	groups map[string]*pawltype.Group
 }
 
-// nearOf reads the neighbours of a task at once: they may lie in several shards.
+// nearOf reads a task's neighbours concurrently, as they may be in several shards.
 func (v *visit) nearOf(t *pawltype.Task) *neighbours {
 	n := &neighbours{tasks: map[string]*pawltype.Task{}, groups: map[string]*pawltype.Group{}}
 	tasks, groups := map[string]bool{t.WaitsFor: true, t.MovedTo: true, t.MovedFrom: true}, map[string]bool{t.GroupID: true}
@@ -54,7 +54,7 @@ func (v *visit) nearOf(t *pawltype.Task) *neighbours {
 	}
 	for id := range groups {
 		all.Go(func() {
-			if g, err := v.client.Group(v.ctx, id); err == nil { // else it is drawn without what is not known
+			if g, err := v.client.Group(v.ctx, id); err == nil { // otherwise it is drawn without what is unknown
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.groups[id] = g
@@ -67,7 +67,7 @@ func (v *visit) nearOf(t *pawltype.Task) *neighbours {
 
 func (n *neighbours) readTask(v *visit, id string) *pawltype.Task {
 	t, err := v.client.Task(v.ctx, id)
-	if err != nil { // it is forgotten, or not for this visitor: it is drawn without what is not known
+	if err != nil { // it has expired or is not visible to this visitor: it is drawn without what is unknown
 		return nil
 	}
 	n.mu.Lock()
@@ -76,12 +76,12 @@ func (n *neighbours) readTask(v *visit, id string) *pawltype.Task {
 	return t
 }
 
-// taskNode is a task that was read.
+// taskNode returns the node of a task that was read.
 func taskNode(role string, t *pawltype.Task) *flowNode {
 	return &flowNode{Role: role, ID: t.ID, Kind: "tasks", Name: t.Type, Queue: t.Queue, State: string(t.State)}
 }
 
-// task is the node of a task by its id.
+// task returns the node of a task by its id.
 func (n *neighbours) task(role, id string) *flowNode {
 	if t := n.tasks[id]; t != nil {
 		return taskNode(role, t)
@@ -96,7 +96,7 @@ func (n *neighbours) group(role, id string) *flowNode {
 	return &flowNode{Role: role, ID: id, Kind: "groups", Name: "Group", State: "unknown"}
 }
 
-// groupNode is a group with its members by state.
+// groupNode returns the node of a group with its members by state.
 func groupNode(role string, g *pawltype.Group) *flowNode {
 	name := g.Name
 	if name == "" {
@@ -105,7 +105,7 @@ func groupNode(role string, g *pawltype.Group) *flowNode {
 	return &flowNode{Role: role, ID: g.ID, Kind: "groups", Name: name, Queue: plural(g.Counts.Members, "member"), State: string(g.State), Counts: groupRowOf(g).Bar}
 }
 
-// followerNode is what follows a task or a group, read if it is a task already.
+// followerNode returns the node of a follow-up task, with its current state if it has been enqueued and read.
 func (n *neighbours) followerNode(role string, follower *pawltype.Follower) *flowNode {
 	node := &flowNode{Role: role, Name: follower.Type, Queue: follower.Queue, State: string(follower.State)}
 	if follower.TaskID == "" {
@@ -121,7 +121,7 @@ func (n *neighbours) followerNode(role string, follower *pawltype.Follower) *flo
 	return node
 }
 
-// drawBefore draws what a task comes from and waits for.
+// drawBefore draws what a task follows and waits for.
 func (v *visit) drawBefore(f *flow, here *flowNode, t *pawltype.Task, near *neighbours) {
 	if t.Parent != nil && t.Parent.GroupID != "" {
 		id := t.Parent.GroupID
@@ -152,7 +152,7 @@ func (v *visit) drawBefore(f *flow, here *flowNode, t *pawltype.Task, near *neig
 	}
 }
 
-// drawAfter draws what follows a task, and whoever waits for it.
+// drawAfter draws what follows a task: its follow-up tasks, the task it was moved to, and its group.
 func (v *visit) drawAfter(f *flow, here *flowNode, t *pawltype.Task, near *neighbours) {
 	for i := range t.Then[:min(len(t.Then), flowFollowers)] {
 		follower := &t.Then[i]
@@ -176,7 +176,7 @@ func (v *visit) drawAfter(f *flow, here *flowNode, t *pawltype.Task, near *neigh
 	}
 }
 
-// drawSecond draws what follows a follower.
+// drawSecond draws the follow-up tasks of a follow-up task.
 func (f *flow) drawSecond(from *flowNode, t *pawltype.Task, near *neighbours) {
 	for i := range t.Then[:min(len(t.Then), flowSecond)] {
 		node := f.add(2, near.followerNode("then", &t.Then[i]))
@@ -185,7 +185,7 @@ func (f *flow) drawSecond(from *flowNode, t *pawltype.Task, near *neighbours) {
 	f.leave(len(t.Then)-flowSecond, "follower")
 }
 
-// drawPoints draws what a group enqueues.
+// drawPoints draws the tasks that a group enqueues.
 func (f *flow) drawPoints(col int, group *flowNode, g *pawltype.Group, near *neighbours) {
 	for _, p := range groupPoints(g) {
 		node := f.add(col, near.followerNode(p.When, p.Follower))
@@ -193,10 +193,10 @@ func (f *flow) drawPoints(col int, group *flowNode, g *pawltype.Group, near *nei
 	}
 }
 
-// pointWords are short words for the points of a group, as edges have no room for more.
+// pointWords are short words for the points in a group's life, as edges have no room for more.
 var pointWords = map[string]string{whenComplete: "complete", whenSucceeded: "succeeded", whenDead: "first death"}
 
-// pointOf is the point at which a group has enqueued a task.
+// pointOf returns the point at which a group has enqueued a task.
 func pointOf(g *pawltype.Group, id string) string {
 	if g != nil {
 		for _, p := range groupPoints(g) {
@@ -208,7 +208,7 @@ func pointOf(g *pawltype.Group, id string) string {
 	return ""
 }
 
-// flowOfGroup draws a group with some of its members and what it enqueues.
+// flowOfGroup draws a group with some of its members and the tasks that it enqueues.
 func flowOfGroup(g *pawltype.Group, members []*pawltype.GroupMember) *flow {
 	f := &flow{}
 	near := &neighbours{}
@@ -233,7 +233,7 @@ func flowOfGroup(g *pawltype.Group, members []*pawltype.GroupMember) *flow {
 	return f
 }
 
-// The states of members that no task has.
+// States that only members of a group have.
 const (
 	memberPending = "pending"
 	memberRefused = "refused"
@@ -253,7 +253,7 @@ func memberNode(m *pawltype.GroupMember) *flowNode {
 	return node
 }
 
-// restNode stands for the members that are not drawn one by one.
+// restNode stands for the members that are not drawn individually.
 func restNode(n int64, left map[string]int64) *flowNode {
 	var counts []count
 	for _, c := range memberCounts(&pawltype.Group{}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// flow is a drawing: nodes in columns from left to right, each behind what it waits for, with edges between.
+// flow is a drawing: nodes in columns from left to right, each to the right of what it waits for, with edges between them.
 type flow struct {
 	Width, Height int
 	Nodes         []*flowNode
@@ -17,8 +17,8 @@ type flow struct {
 
 // flowNode is a task, a group, or several tasks.
 type flowNode struct {
-	Role   string // to the one that the page shows
-	Kind   string // part of its address; "": it has none
+	Role   string // relation to the one that the page shows
+	Kind   string // part of its URL; "": it has no page
 	ID     string
 	Name   string
 	Queue  string
@@ -29,23 +29,23 @@ type flowNode struct {
 	col    int
 }
 
-// flowEdge leads from what comes first to what comes then.
+// flowEdge leads from an earlier node to a later one.
 type flowEdge struct {
 	Label    string
-	Waits    bool // it has not come to that yet
+	Waits    bool // it has not happened yet
 	Path     string
-	Head     string // the tip of the arrow
-	X, Y     int    // of the label
+	Head     string // path of the arrowhead
+	X, Y     int    // position of the label
 	from, to *flowNode
 }
 
-// The measures of a drawing, in pixels.
+// Dimensions of a drawing, in pixels.
 const (
 	flowNodeWidth  = 200
 	flowNodeHeight = 52
 	flowGapX       = 88
 	flowGapY       = 14
-	flowEdgeOf     = 6 // around it
+	flowEdgeOf     = 6 // margin
 )
 
 func (f *flow) add(col int, n *flowNode) *flowNode {
@@ -64,7 +64,7 @@ func (f *flow) leave(n int, noun string) {
 	}
 }
 
-// lay gives all nodes and edges their places: each column is centred.
+// lay positions all nodes and edges; columns are centred.
 func (f *flow) lay() {
 	columns := map[int][]*flowNode{}
 	first, last, most := 0, 0, 0
@@ -99,20 +99,20 @@ func (e *flowEdge) lay() {
 	e.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x, y, half, y, half, toY, toX-tip, toY)
 	e.Head = fmt.Sprintf("M%d %dl-%d-4v8z", toX, toY, tip)
 	e.X, e.Y = half, (y+toY)/2-5
-	if e.from.col != e.to.col-1 || y != toY { // on the way to a node that has others above it
+	if e.from.col != e.to.col-1 || y != toY { // near the target, clear of other nodes' edges
 		e.X, e.Y = toX-flowGapX/3, toY-5
 	}
 }
 
-// waits says whether a node is still to come.
+// waits reports whether a node is yet to come.
 func (n *flowNode) waits() bool {
 	return n.State == string(pawltype.FollowerWaiting) || n.State == string(pawltype.FollowerSent)
 }
 
-// Word is the state as people read it.
+// Word is the state in words.
 func (n *flowNode) Word() string { return strings.ReplaceAll(n.State, "_", " ") }
 
-// Label says all of a node.
+// Label describes the node completely, for screen readers.
 func (n *flowNode) Label() string {
 	said := n.Role + ": " + n.Name
 	if n.State != "" {
@@ -126,7 +126,7 @@ func (n *flowNode) Label() string {
 	return said
 }
 
-// Detail stands below the name.
+// Detail is the line below the name.
 func (n *flowNode) Detail() string {
 	switch {
 	case n.State == "":
@@ -137,16 +137,16 @@ func (n *flowNode) Detail() string {
 	return clip(n.Word()+" · "+n.Queue, flowDetail)
 }
 
-// Title is as much of the name as a node has room for.
+// Title is the name, as far as the node has room for it.
 func (n *flowNode) Title() string { return clip(n.Name, flowName) }
 
-// flowName and flowDetail are how many characters a node has room for, of usual widths; what is wider is cut off by its edge.
+// flowName and flowDetail are how many characters of usual width fit into a node; wider ones are clipped at its edge.
 const (
 	flowName   = 22
 	flowDetail = 29
 )
 
-// Shape is the sign of a state in a box of 12 by 12, for whoever can't tell its colour: a path.
+// Shape is the path of a state's symbol in a 12×12 box, for those who can't tell the colours apart.
 func (n *flowNode) Shape() string {
 	if shape, ok := flowShapes[n.State]; ok {
 		return shape

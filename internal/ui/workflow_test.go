@@ -36,7 +36,7 @@ func TestFlowOfGroup(t *testing.T) {
 	checkFlow(t, alone)
 }
 
-// checkFlow sees that nodes lie in the drawing and beside each other, and that edges lead to the right.
+// checkFlow checks that nodes are inside the drawing and don't overlap, and that edges lead to the right.
 func checkFlow(t *testing.T, f *flow) {
 	t.Helper()
 	at := map[string]bool{}
@@ -60,7 +60,7 @@ func checkFlow(t *testing.T, f *flow) {
 	}
 }
 
-// TestEveryStateHasASign: states are told apart without their colours.
+// TestEveryStateHasASign: states can be told apart without colours.
 func TestEveryStateHasASign(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range allStates {

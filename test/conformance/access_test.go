@@ -16,10 +16,10 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// accessCalls are the calls on tokens, namespaces, webhooks and markers, which tell of no moment of a shard.
+// accessCalls are the calls on tokens, namespaces, webhooks and markers, whose answers have no shard stamp.
 var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks|markers)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries|Marker|Markers)Request$`)
 
-// keyInfo is a token as it is told.
+// keyInfo is a token as the API shows it.
 type keyInfo struct {
 	Name      string    `json:"name"`
 	Namespace string    `json:"namespace"`
@@ -33,7 +33,7 @@ type keyInfo struct {
 	UsedAt    time.Time `json:"used_at"`
 }
 
-// newKey is a token that was made or rotated.
+// newKey is a token that was created or rotated.
 type newKey struct {
 	Token       keyInfo  `json:"token"`
 	Secret      string   `json:"secret"`
@@ -191,7 +191,7 @@ func TestAccess(t *testing.T) {
 	})
 }
 
-// good says which secrets let a caller in.
+// good reports which secrets are accepted.
 func (w *world) good(keys ...newKey) (good []bool) {
 	w.Helper()
 	all := ok[[]auth.Token](w)(w.house.control.Tokens(w.ctx(), auth.Everything))
@@ -204,7 +204,7 @@ func (w *world) good(keys ...newKey) (good []bool) {
 	return good
 }
 
-// done wants a call without an answer not to be refused.
+// done checks that a call without an answer was not refused.
 func (w *world) done(err error) {
 	w.Helper()
 	if err != nil {
@@ -235,7 +235,7 @@ func (d *rest) Keys(ctx context.Context, pattern string) ([]keyInfo, error) {
 	return list.Items, d.query(ctx, "GET", "/tokens", patternQuery(pattern), &list)
 }
 
-// patternQuery asks for the names that fit a pattern.
+// patternQuery asks for the names that match a pattern.
 func patternQuery(pattern string) url.Values {
 	if pattern == "" {
 		return nil

@@ -12,10 +12,10 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// notRestored are the fields of a task that don't come back from the archive with it.
+// notRestored are a task's fields that are not restored from the archive.
 var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id"}
 
-// archivedSpec is a task for which everything is said.
+// archivedSpec is a task with all options set.
 func archivedSpec(w *world) *pawlv1.TaskSpec {
 	jitter := 0.5
 	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", Queue: "default", Priority: pawlv1.Priority_PRIORITY_HIGH,
@@ -35,7 +35,7 @@ func archivedSpec(w *world) *pawlv1.TaskSpec {
 	return s
 }
 
-// asSaid is what is the same of a task and of the one that comes back as it.
+// asSaid returns the fields that a task and its restored copy have in common.
 func asSaid(t *pawlv1.Task) *pawlv1.Task {
 	p := &pawlv1.Task{Type: t.GetType(), Payload: t.GetPayload(), ContentType: t.GetContentType(), Queue: t.GetQueue(), Priority: t.GetPriority(), IdempotencyKey: t.GetIdempotencyKey(),
 		MaxAttempts: t.GetMaxAttempts(), Retry: t.GetRetry(), Timeout: t.GetTimeout(), Retention: t.GetRetention(), Key: t.GetKey(), Tags: t.GetTags(), Headers: t.GetHeaders(),
@@ -77,7 +77,7 @@ func TestArchive(t *testing.T) {
 			must(w.T, err)
 			is(w, "two in one call", []string{both.GetResults()[0].GetTaskId(), both.GetResults()[1].GetTaskId()}, []string{back.GetTaskId(), back.GetTaskId()})
 
-			// The idempotency key stands for the new task, for as long as was said.
+			// The idempotency key belongs to the new task, for its full TTL.
 			w.pass(47 * 60 * minute)
 			dup, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", IdempotencyKey: "k"}})
 			must(w.T, err)
@@ -127,13 +127,13 @@ func TestArchive(t *testing.T) {
 	})
 }
 
-// withoutThen leaves out what the archive's list doesn't show.
+// withoutThen drops what the archive's list doesn't show.
 func withoutThen(t *pawlv1.Task) *pawlv1.Task {
 	t.Then = nil
 	return t
 }
 
-// buried has the only task that waits die and be discarded, and finds it in the archive.
+// buried makes the only waiting task die and be discarded, and finds it in the archive.
 func (w *world) buried(rpc *rpc) (place string, t *pawlv1.Task) {
 	w.Helper()
 	w.fail(w.claim(), failing{Outcome: "dead"})

@@ -15,19 +15,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// actor is who acts through every door.
+// actor is the actor's name through every door.
 const actor = "lena@ops"
 
-// directly is that of the direct door.
+// directly is the actor of the direct door.
 var directly = task.Author{Name: actor, Face: "direct"}
 
-// read stands for a call that changes nothing, and work for one of a producer or worker: neither is an operator's.
+// read marks calls that change nothing, and work those of producers and workers: neither is audited.
 const (
 	read task.Action = "(reads)"
 	work task.Action = "(works)"
 )
 
-// actionOf says of every call of the API what the audit calls it.
+// actionOf maps every call of the API to its action in the audit.
 var actionOf = map[string]task.Action{
 	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.Produce": work, "ProducerService.GetTask": read, "ProducerService.ListTasks": read,
 	"ProducerService.ExplainTask": read, "ProducerService.CancelTask": task.TaskCancelled, "ProducerService.UpdateTask": task.TaskEdited,
@@ -72,7 +72,7 @@ var actionOf = map[string]task.Action{
 	"GroupService.ListGroups": read, "GroupService.ListGroupMembers": read, "GroupService.CancelGroup": task.GroupCancelled,
 }
 
-// A call that is added to the API must have a word in the audit, or be known to need none.
+// A new call of the API must have an action in the audit, or be known to need none.
 func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
@@ -97,7 +97,7 @@ func TestEachCallHasAnAction(t *testing.T) {
 	}
 }
 
-// audited is what the house's record says since it was last asked, the oldest first.
+// audited returns the audit entries since the last call, oldest first.
 func (w *world) audited() (all []string) {
 	w.Helper()
 	list, _, err := w.house.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace}, nil, 1000)
@@ -272,7 +272,7 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// How long entries are kept is a setting, which holds for those that are there, too.
+// How long entries are kept is a setting, which also applies to existing entries.
 func TestAuditRetention(t *testing.T) {
 	tellAll(t, []story{{name: "entries go when they were kept as long as is said then", tell: func(w *world) {
 		keep := func(d span) {
@@ -305,7 +305,7 @@ type auditPage struct {
 	Next    string
 }
 
-// Queues and the cluster lie in the system shard, tasks in theirs: a spread queue and an archive leave entries too.
+// Queues and the cluster are in the system shard, tasks in theirs: a spread queue and an archive leave entries too.
 func TestAuditOfShardsAndArchive(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a queue is shared out, and a dead letter comes back", shards: 2, tell: func(w *world) {
 		rpc := newRPC(w.T, w.house)
@@ -322,7 +322,7 @@ func TestAuditOfShardsAndArchive(t *testing.T) {
 		_, err = ask(w.ctx(), rpc.operator.RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: []string{list.GetItems()[0].GetPlace()}})
 		must(w.T, err)
 		got := w.audited()
-		slices.Sort(got) // the shards' times are their own
+		slices.Sort(got) // the shards' clocks differ
 		is(w, "the entries", got, []string{"archive.restore", "dead.discard", "queue.create", "queue.spread"})
 	}})})
 }
@@ -342,14 +342,14 @@ func (d *rest) auditPage(w *world, query string) (p auditPage, err error) {
 	return p, err
 }
 
-// audit is the actions of a page.
+// audit returns the actions on a page.
 func (d *rest) audit(w *world, query string) []string {
 	p, err := d.auditPage(w, query)
 	must(w.T, err)
 	return p.Actions
 }
 
-// auditPages is the actions of all pages.
+// auditPages returns the actions on all pages.
 func (d *rest) auditPages(w *world, limit int) (actions []string) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for {

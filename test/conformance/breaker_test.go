@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// breaker is the rule of a circuit breaker. In requests a zero field is not said.
+// breaker is a circuit breaker's rule. In requests zero fields are omitted.
 type breaker struct {
 	Off         bool `json:"off,omitempty"`
 	FailureRate int  `json:"failure_rate,omitempty"`
@@ -124,8 +124,8 @@ func TestBreakers(t *testing.T) {
 	})
 }
 
-// TestOnlyListedTypes: a task is never given to a worker that does not list its type: by a claim, one that waits, one that is repeated
-// with its claim key, or of several queues; whether all types run, or one is held, or on trial.
+// TestOnlyListedTypes: a task is never given to a worker that does not list its type, whether by a claim, a waiting claim, a claim repeated with its
+// claim key, or a claim on several queues; and whether all types run, or one is held or being probed.
 func TestOnlyListedTypes(t *testing.T) {
 	tellAll(t, []story{{name: "claims get what they list", tell: func(w *world) {
 		w.put("a", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Hold: 10 * second, Probes: 3}})
@@ -168,7 +168,7 @@ func TestOnlyListedTypes(t *testing.T) {
 	}}})
 }
 
-// TestStreamOfListedTypes is TestOnlyListedTypes for the stream of a worker.
+// TestStreamOfListedTypes is TestOnlyListedTypes for a worker's stream.
 func TestStreamOfListedTypes(t *testing.T) {
 	for _, rule := range []*pawlv1.Breaker{nil, {FailureRate: 100, MinAttempts: 1, Hold: durationpb.New(10 * time.Second), Probes: 1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -248,7 +248,7 @@ func (d *turns) CloseBreaker(ctx context.Context, queue, typ, reason string) (qu
 	return d.next().CloseBreaker(ctx, queue, typ, reason)
 }
 
-// task is the rule with its defaults.
+// task returns the rule with its defaults.
 func (b *breaker) task() (out task.Breaker) {
 	if b == nil || b.Off {
 		return out
@@ -282,7 +282,7 @@ func (s *settings) breakerOf(typ string, rule breaker) {
 	s.Breakers[typ] = rule
 }
 
-// taskBreakers are the rules as the broker takes them.
+// taskBreakers sets the rules as the broker takes them.
 func (s *settings) taskBreakers(out *task.Settings) {
 	out.Breaker = s.Breaker.task()
 	for typ, rule := range s.Breakers {
@@ -328,7 +328,7 @@ func breakerProto(p *pawlv1.Breaker) breaker {
 		Hold: span(p.GetHold().AsDuration()), MaxHold: span(p.GetMaxHold().AsDuration()), Probes: int(p.GetProbes())}
 }
 
-// breakersProto adds what an answer over gRPC says of breakers.
+// breakersProto adds the breakers in a gRPC answer.
 func (q *queueInfo) breakersProto(p *pawlv1.Queue) {
 	if rule := p.GetSettings().GetBreaker(); rule != nil {
 		q.Settings.Breaker = new(breakerProto(rule))
@@ -365,7 +365,7 @@ func breakerSDK(b admin.Breaker) breaker {
 	return breaker{b.Off, b.FailureRate, span(b.Window), b.MinAttempts, span(b.Hold), span(b.MaxHold), b.Probes}
 }
 
-// breakersSDK adds what an answer of the SDK says of breakers.
+// breakersSDK adds the breakers in an SDK answer.
 func (q *queueInfo) breakersSDK(p *admin.Queue) {
 	if p.Settings.Breaker != nil {
 		q.Settings.Breaker = new(breakerSDK(*p.Settings.Breaker))

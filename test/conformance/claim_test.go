@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// types are those of some claims, in their order.
+// types returns the types of claims, in order.
 func types(claimed []claim) string {
 	var out []string
 	for _, c := range claimed {
@@ -34,16 +34,16 @@ func queueOf(c claim) string      { return c.Queue }
 func prioOf(c claim) string       { return c.Priority }
 func from(qs ...string) claimCall { return claimCall{Queues: qs} }
 
-// large is a payload of 10,000 bytes, beside which nothing else of a task weighs much.
+// large is a payload of 10,000 bytes, next to which the rest of a task is negligible.
 var large = `"` + strings.Repeat("x", 9_998) + `"`
 
-// most is the call with a bound.
+// most returns the call with a limit.
 func (c claimCall) most(n int) claimCall {
 	c.Max = n
 	return c
 }
 
-// fill puts n tasks into a queue, of the types 1 to n.
+// fill enqueues n tasks, of types 1 to n.
 func (w *world) fill(n int, s spec) {
 	w.Helper()
 	specs := make([]spec, n)
@@ -158,7 +158,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 	})
 }
 
-// claimsOfManyQueues are stories of the queues a and b.
+// claimsOfManyQueues are stories about the queues a and b.
 var claimsOfManyQueues = []story{
 	{name: "a list of queues is strict", tell: func(w *world) {
 		w.fill(3, spec{Queue: "b"})
@@ -244,7 +244,7 @@ func TestClaimsOfManyQueues(t *testing.T) {
 	tellAll(t, append(claimsOfManyQueues, overTwoShards(claimsOfManyQueues)...))
 }
 
-// waiting is a call that was begun beside the story.
+// waiting is a call that runs in parallel to the story.
 type waiting[T any] struct {
 	w     *world
 	began time.Time
@@ -252,7 +252,7 @@ type waiting[T any] struct {
 	took  span
 }
 
-// meanwhile begins a call that may wait, and returns when it waits or has been answered.
+// meanwhile starts a call that may wait, and returns when it waits or has been answered.
 func meanwhile[T any](w *world, call func() (T, error)) *waiting[T] {
 	a := &waiting[T]{w: w, began: time.Now(), got: make(chan T, 1)}
 	go func() {
@@ -267,7 +267,7 @@ func meanwhile[T any](w *world, call func() (T, error)) *waiting[T] {
 	return a
 }
 
-// answer is what the call was answered, which must have been after so long.
+// answer returns the call's answer, which must have taken that long.
 func (a *waiting[T]) answer(after span) T {
 	a.w.Helper()
 	got := <-a.got
@@ -279,7 +279,7 @@ func (w *world) claimBeside(c claimCall) *waiting[[]claim] {
 	return meanwhile(w, func() ([]claim, error) { return w.door.Claim(w.ctx(), c) })
 }
 
-// caller begins a claim that waits, and can hang up.
+// caller starts a claim that waits and can be cancelled.
 func (w *world) caller(c claimCall) (got <-chan []claim, hangUp func()) {
 	ctx, hangUp := context.WithCancel(w.ctx())
 	out := make(chan []claim, 1)
@@ -293,7 +293,7 @@ func (w *world) caller(c claimCall) (got <-chan []claim, hangUp func()) {
 
 func TestWaitForATask(t *testing.T) {
 	long := claimCall{Queues: []string{"default"}, Wait: 20 * second, Worker: "w2"}
-	// woken tells that a waiting claim gets the task at the moment when what is done gives it, 5 s after it began.
+	// woken checks that a waiting claim gets the task when do makes it available, 5 s after the claim began.
 	woken := func(name string, prepare func(w *world) func()) story {
 		return story{name: name, tell: func(w *world) {
 			do := prepare(w)
@@ -408,7 +408,7 @@ func TestWaitForATask(t *testing.T) {
 			is(w, "the task and its attempt", fmt.Sprint(c.ID, c.Attempt), fmt.Sprint(id, 1))
 		}},
 		{name: "a caller who hangs up as the task comes can have it by the same claim_key, or it is free again", tell: func(w *world) {
-			for i := range 20 { // the two meet in many ways
+			for i := range 20 { // the two race in many ways
 				call := long
 				call.Key = fmt.Sprint("call-", i)
 				got, hangUp := w.caller(call)
@@ -416,11 +416,11 @@ func TestWaitForATask(t *testing.T) {
 				id := w.id(spec{})
 				mine := <-got // if the task was faster
 				if i%2 == 0 {
-					synctest.Wait() // the house notices the hang-up, or does not before the repeat
+					synctest.Wait() // the house may or may not notice the hang-up before the repeat
 				}
 				if len(mine) == 0 {
 					call.Wait = 0
-					mine = w.claims(call) // if the answer got lost
+					mine = w.claims(call) // if the answer was lost
 				}
 				if len(mine) == 0 {
 					mine = w.claimBeside(long).answer(0)

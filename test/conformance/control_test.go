@@ -15,10 +15,10 @@ import (
 	_ "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// maxNested is how deep the test goes into the messages of a request.
+// maxNested is how deep the test goes into nested messages.
 const maxNested = 3
 
-// A control character in whatever text a caller sends is no reason to fail within: it is refused, not found, or taken.
+// A control character in any text of a request never causes an internal error: the request is refused, not found, or accepted.
 func TestControlCharacters(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "no text makes a call fail within", tell: func(w *world) {
 		rpc := newRPC(w.T, w.house)
@@ -47,7 +47,7 @@ func TestControlCharacters(t *testing.T) {
 	}})})
 }
 
-// sends makes a call in which one text is bad, and all others may be right.
+// sends makes a call in which one text is bad, and all others may be valid.
 func (w *world) sends(rpc *rpc, m protoreflect.MethodDescriptor, at []protoreflect.FieldDescriptor, id, bad string) {
 	in, out := messageOf(w.T, m.Input()), messageOf(w.T, m.Output())
 	fill(in, id)
@@ -67,7 +67,7 @@ func messageOf(t *testing.T, d protoreflect.MessageDescriptor) protoreflect.Mess
 	return typ.New()
 }
 
-// textsIn finds the texts in a message, each by the way to it.
+// textsIn returns the paths of the texts in a message.
 func textsIn(d protoreflect.MessageDescriptor, deep int) (ways [][]protoreflect.FieldDescriptor) {
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
@@ -84,7 +84,7 @@ func textsIn(d protoreflect.MessageDescriptor, deep int) (ways [][]protoreflect.
 	return ways
 }
 
-// fill gives a message texts that may be right.
+// fill sets texts in a message that may be valid.
 func fill(m protoreflect.Message, id string) {
 	for i := range m.Descriptor().Fields().Len() {
 		f := m.Descriptor().Fields().Get(i)
@@ -104,7 +104,7 @@ func plausible(name, id string) string {
 	return "x"
 }
 
-// put sets the text at the end of a way, in new messages where the way leads through lists.
+// put sets the text at a path, creating messages where the path leads through lists.
 func put(m protoreflect.Message, way []protoreflect.FieldDescriptor, text string) {
 	f := way[0]
 	switch {

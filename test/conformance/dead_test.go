@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// graveyard makes dead letters in the queue mail, a second apart, the last one the newest.
+// graveyard creates dead letters in the queue mail, a second apart, newest last.
 func (w *world) graveyard(messages ...string) (all []string) {
 	w.Helper()
 	for i, m := range messages {
@@ -16,7 +16,7 @@ func (w *world) graveyard(messages ...string) (all []string) {
 	return all
 }
 
-// justNow is the trend of so many that died in the last hour.
+// justNow is the trend of n tasks that died in the last hour.
 func justNow(n int64) []int64 {
 	trend := make([]int64, 24)
 	trend[23] = n

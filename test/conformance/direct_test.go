@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// direct calls the router as the gateway does. Where the broker wants what it is given to be checked already, this door
-// asks package task; rules that are the gateway's alone do not hold here.
+// direct calls the router as the gateway does. What the broker expects to be checked already, this door checks with package task; rules that only
+// the gateway has do not apply here.
 type direct struct {
 	broker *router.Router
 	queues router.Directory
@@ -23,7 +23,7 @@ type direct struct {
 
 func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
 
-// refused puts an error in the suite's words.
+// refused converts an error to the suite's terms.
 func refused(err error) error {
 	e, ok := task.AsError(err)
 	if !ok {
@@ -79,7 +79,7 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 	return out, nil
 }
 
-// task is the spec, filled and checked, as the broker wants it.
+// task returns the spec, filled in and checked, as the broker expects it.
 func (s spec) task() (task.Spec, error) {
 	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
 		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
@@ -113,7 +113,7 @@ func (s spec) task() (task.Spec, error) {
 	return t, t.Check(task.DefaultLimits())
 }
 
-// task is the policy with its defaults.
+// task returns the policy with its defaults.
 func (r retry) task() task.Retry {
 	out := task.DefaultRetry
 	if r.Initial != 0 {
@@ -140,7 +140,7 @@ func (d *direct) WaitResult(ctx context.Context, id string, wait span) (view, er
 	})
 }
 
-// onTask runs a call that answers with its task.
+// onTask makes a call that answers with its task.
 func (d *direct) onTask(id string, call func(task.ID) (*broker.View, broker.Stamp, error)) (view, error) {
 	parsed, err := parseID(id)
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *direct) onTask(id string, call func(task.ID) (*broker.View, broker.Stam
 	return viewOf(v, true), nil
 }
 
-// command has an operator do something with a task.
+// command makes an operator's call on a task.
 func (d *direct) command(ctx context.Context, id string, c broker.TaskCommand) (view, error) {
 	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
 		c.By, c.Namespace, c.ID = directly, namespace, id
@@ -162,7 +162,7 @@ func (d *direct) command(ctx context.Context, id string, c broker.TaskCommand) (
 	})
 }
 
-// onShard and onQueue are what calls take on the shard of the data, and on a queue in it.
+// onShard and onQueue address the data shard, and a queue in it.
 func onShard() broker.OnShard { return broker.OnShard{Shard: dataShard, Namespace: namespace} }
 
 func onQueue(name string) broker.OnQueue { return broker.OnQueue{OnShard: onShard(), Queue: name} }
@@ -291,7 +291,7 @@ func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	return out, nil
 }
 
-// settle runs one verb on a claim.
+// settle makes one settling call.
 func (d *direct) settle(ctx context.Context, h hold, s broker.Settle) (broker.Settled, error) {
 	id, err := parseID(h.ID)
 	if err != nil {
@@ -359,7 +359,7 @@ func (d *direct) Extend(ctx context.Context, h hold, e extension) (time.Time, er
 
 func (d *direct) Settle(ctx context.Context, items []settlement) ([]settled, error) {
 	out := make([]settled, len(items))
-	for i, item := range items { // the broker's own batch needs ids and tokens that can be read
+	for i, item := range items { // the broker's own batch needs valid ids and tokens
 		s := item.Result.broker()
 		switch {
 		case item.Fail != nil:
@@ -473,7 +473,7 @@ func (d *direct) PutQueue(ctx context.Context, name string, s settings) (queueIn
 	return d.configure(ctx, task.QueuePut, name, func(c *task.QueueConfig) error { c.Settings = rules; return nil })
 }
 
-// task is the settings with their defaults.
+// task returns the settings with their defaults.
 func (s settings) task() task.Settings {
 	out := task.DefaultSettings()
 	out.Weights, out.MaxLength, out.Timeout, out.Retry = [3]int{s.Weights.High, s.Weights.Normal, s.Weights.Low}, s.MaxLength, s.Timeout.std(), s.Retry.task()

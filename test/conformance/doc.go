@@ -1,13 +1,12 @@
-// Package conformance holds the stories of a task's life, each written once and told through every door of the house:
-// direct calls of the broker, REST, gRPC, and the Go SDK. A fifth telling passes each call through the next door in turn,
-// so that what one door began another one ends.
+// Package conformance holds stories about the life of a task. Each is written once and told through every door, that is, every API: direct calls of
+// the broker, REST, gRPC, and the Go SDK. A fifth telling makes each call through the next door in turn, so that what one door began another one
+// ends.
 //
-// Where to look: door_test.go says what a door can do, in words that belong to none of them; world_test.go puts the house
-// together; the stories are in the files named for what they are about. A story is a function over a world; it may not
-// ask which door it goes through.
+// Where to look: door_test.go defines what a door can do, in terms that belong to none of them; world_test.go assembles the house, a node in memory;
+// the stories are in files named for their subjects. A story is a function over a world; it must not ask which door it goes through.
 //
 // Package outside, below, has stories that the SDKs of other languages tell as well, over the network.
 //
-// It knows how a node is put together and what the contract says, and nothing of how the promises are kept. Time is fake,
-// the disk and the network are in memory.
+// It knows how a node is assembled and what the contract says, and nothing of how the promises are kept. Time is fake; the disk and the network are
+// in memory.
 package conformance

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// door is one way into the house. Its methods do one call each and change nothing of what they are told: what was refused
-// is a *refusal, whatever form it came in. Other errors are the test's own.
+// door is one way into the house. Each method makes one call and does not modify its arguments. A refused call returns a *refusal, whatever form the
+// refusal came in. Other errors are the test's own.
 type door interface {
 	producer
 	worker
@@ -25,7 +25,7 @@ type producer interface {
 	Enqueue(ctx context.Context, s spec) (accepted, error)
 	EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error)
 	Get(ctx context.Context, id string) (view, error)
-	// WaitResult is Get that waits up to that long for the task's end.
+	// WaitResult is Get that waits up to wait for the task's end.
 	WaitResult(ctx context.Context, id string, wait span) (view, error)
 	List(ctx context.Context, f filter, p part) (page, error)
 	Cancel(ctx context.Context, id string) (view, error)
@@ -39,7 +39,7 @@ type worker interface {
 	Extend(ctx context.Context, h hold, e extension) (leaseExpiresAt time.Time, err error)
 	// Release with a delay is a snooze.
 	Release(ctx context.Context, h hold, delay span) (settled, error)
-	// Settle is the batch form: each item is answered by itself.
+	// Settle is the batch form: each item has its own answer.
 	Settle(ctx context.Context, items []settlement) ([]settled, error)
 	oncer
 }
@@ -53,7 +53,7 @@ type operator interface {
 	Resume(ctx context.Context, name string, of pause) (queueInfo, error)
 	Purge(ctx context.Context, name string) (discarded int64, err error)
 
-	// Dead lists the dead letters of the filter's queue, Poisoned its poisoned tasks.
+	// Dead lists the dead letters of the filter's queue, and Poisoned its poisoned tasks.
 	Dead(ctx context.Context, f filter, p part) (page, error)
 	Poisoned(ctx context.Context, f filter, p part) (page, error)
 	DeadGroups(ctx context.Context, queue string) ([]group, error)
@@ -65,7 +65,7 @@ type operator interface {
 	Discard(ctx context.Context, id string) (view, error)
 }
 
-// refusal is what a program may look at in a refused call. Two are the same if all but their texts are.
+// refusal is what a program can see of a refused call. Two refusals are equal if everything but their texts is.
 type refusal struct {
 	Code       string `json:"code"`
 	Reason     string `json:"reason"`
@@ -78,8 +78,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) }
 
-// stamped adds to a refusal, or to none, what is wrong with how an answer tells of which shard, log index and time it is.
-// An answer for which no shard was asked need not tell it.
+// stamped adds to err what is wrong with the stamp of an answer: shard, log index and time. An answer for which no shard was asked may have none.
 func stamped(call string, err error, field func(name string) string) error {
 	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers") || accessCalls.MatchString(call)
 	if r, refused := errors.AsType[*refusal](err); refused {
@@ -100,15 +99,15 @@ func stamped(call string, err error, field func(name string) string) error {
 	return err
 }
 
-// mayAskNoShard are the calls that may have nothing to ask a shard for. Missing: the deletion of a queue, whose answer has
-// no stamp although a shard was asked.
+// mayAskNoShard are the calls that may not need a shard. Missing here: the deletion of a queue, whose answer has no stamp although a shard was
+// asked.
 var mayAskNoShard = map[string]bool{
 	"GET /queues": true, "*pawlv1.ListQueuesRequest": true, "POST /tasks/batch": true, "*pawlv1.EnqueueBatchRequest": true,
 	"*pawlv1.DeleteQueueRequest": true,
 	"*pawlv1.ListWorkersRequest": true, "*pawlv1.GetWorkerRequest": true, "*pawlv1.QuietWorkerRequest": true, "*pawlv1.ResumeWorkerRequest": true,
 }
 
-// decidedByShard are the refusals that only a shard can decide.
+// decidedByShard are the refusals that only a shard can decide on.
 var decidedByShard = map[string]bool{"conflict": true, "stale_claim": true, "wrong_state": true, "queue_full": true}
 
 // span is a duration, "1m30s" in JSON.
@@ -132,10 +131,10 @@ func (s *span) UnmarshalText(b []byte) error {
 	return err
 }
 
-// spec is what a producer says of a task. What is zero is not said.
+// spec is a task to enqueue. Zero fields are omitted.
 type spec struct {
 	Type           string            `json:"type,omitempty"`
-	Payload        string            `json:"-"` // its bytes
+	Payload        string            `json:"-"` // the payload's bytes
 	ContentType    string            `json:"content_type,omitempty"`
 	Queue          string            `json:"queue,omitempty"`
 	Priority       string            `json:"priority,omitempty"`
@@ -157,7 +156,7 @@ type spec struct {
 	Then           []spec            `json:"then,omitempty"`
 }
 
-// retry is a policy. In requests a zero field is not said, and a jitter of noJitter means none.
+// retry is a retry policy. In requests zero fields are omitted, and a jitter of noJitter means none.
 type retry struct {
 	Initial span    `json:"initial"`
 	Factor  float64 `json:"factor"`
@@ -167,7 +166,7 @@ type retry struct {
 
 const noJitter = -1
 
-// MarshalJSON is the form of requests.
+// MarshalJSON returns the form used in requests.
 func (r retry) MarshalJSON() ([]byte, error) {
 	out := map[string]any{}
 	if r.Initial != 0 {
@@ -192,16 +191,16 @@ func (r retry) jitter() float64 {
 	return r.Jitter
 }
 
-// accepted is the answer for one task of an enqueue.
+// accepted is the answer for one enqueued task.
 type accepted struct {
 	ID        string    `json:"task_id"`
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
 	Duplicate bool      `json:"duplicate"`
-	Err       error     `json:"-"` // of one task of many: a *refusal
+	Err       error     `json:"-"` // of one task in a batch: a *refusal
 }
 
-// view is everything that is told of a task.
+// view is everything that the API shows of a task.
 type view struct {
 	ID             string            `json:"task_id"`
 	Type           string            `json:"type"`
@@ -249,7 +248,7 @@ type view struct {
 	ETag           string            `json:"etag"`
 }
 
-// attempt is a line of a task's attempt log.
+// attempt is an entry of a task's attempt log.
 type attempt struct {
 	Attempt   int       `json:"attempt"`
 	Fence     int64     `json:"fence"`
@@ -262,7 +261,7 @@ type attempt struct {
 	NextRunAt time.Time `json:"next_run_at"`
 }
 
-// failure is what a handler says of its error.
+// failure is a handler's error.
 type failure struct {
 	Message string `json:"message,omitempty"`
 	Type    string `json:"type,omitempty"`
@@ -273,11 +272,11 @@ type progress struct {
 	Message string  `json:"message,omitempty"`
 }
 
-// part says which part of a list is wanted.
+// part selects a part of a list.
 type part struct {
 	Limit       int
 	Cursor      string
-	WithPayload bool // always, of dead letters
+	WithPayload bool // implied for dead letters
 }
 
 type page struct {
@@ -285,7 +284,7 @@ type page struct {
 	Next  string
 }
 
-// filter selects tasks. What is zero is not said.
+// filter selects tasks. Zero fields are omitted.
 type filter struct {
 	Queue         string    `json:"queue,omitempty"`
 	States        []string  `json:"state,omitempty"`
@@ -302,7 +301,7 @@ type filter struct {
 	Payload       []string  `json:"payload,omitempty"` // path:value
 }
 
-// fields are the paths and values of the conditions on the payload.
+// fields returns the paths and values of the payload conditions.
 func (f filter) fields() (all [][2]string) {
 	for _, c := range f.Payload {
 		path, value, _ := strings.Cut(c, ":")
@@ -311,7 +310,7 @@ func (f filter) fields() (all [][2]string) {
 	return all
 }
 
-// edit is a change of a task that waits. What is zero stays as it is.
+// edit is a change of a waiting task. Zero fields are unchanged.
 type edit struct {
 	RunAt       time.Time       `json:"run_at,omitzero"`
 	Priority    string          `json:"priority,omitempty"`
@@ -320,7 +319,7 @@ type edit struct {
 	IfETag      string          `json:"if_etag,omitempty"`
 }
 
-// claimCall says what a worker takes: Queues in strict order, or Weights.
+// claimCall is a claim: Queues in strict order, or Weights.
 type claimCall struct {
 	Queues   []string
 	Weights  map[string]int
@@ -334,7 +333,7 @@ type claimCall struct {
 	Runs     bool
 }
 
-// hold names a claim.
+// hold identifies a claim.
 type hold struct{ ID, Token string }
 
 // claim is a task as its worker gets it.
@@ -367,36 +366,35 @@ func (c claim) hold() hold { return hold{c.ID, c.Token} }
 
 type result struct{ Data, ContentType string }
 
-// failing is how a run failed. Outcome is retry if it is "".
+// failing is the failure of a run. Outcome "" means retry.
 type failing struct {
 	Message string
 	Outcome string
 	RetryIn span
 }
 
-// failureType is the type of all failures here. The SDK names it by itself, from the type of the Go error; the other doors
-// are told.
+// failureType is the type of all failures here. The SDK derives it from the type of the Go error; the other doors are given it.
 const failureType = "conformance.handlerError"
 
 type handlerError string
 
 func (e handlerError) Error() string { return string(e) }
 
-// extension asks for more time and says how far the run is. What is zero is not said.
+// extension extends a lease and reports progress. Zero fields are omitted.
 type extension struct {
 	Lease      span
 	Progress   *progress
 	Checkpoint []byte
 }
 
-// settled is the answer to a verb that ended a claim.
+// settled is the answer to a call that ended a claim.
 type settled struct {
 	State     string    `json:"state"`
 	NextRunAt time.Time `json:"next_run_at"`
-	Err       error     `json:"-"` // of one item of many: a *refusal
+	Err       error     `json:"-"` // of one item in a batch: a *refusal
 }
 
-// settlement is one item of a batch: an ack, unless it fails or is released.
+// settlement is an item of a batch: an ack, unless it fails or is released.
 type settlement struct {
 	hold
 	Result  result
@@ -404,7 +402,7 @@ type settlement struct {
 	Release bool
 }
 
-// settings are the rules of a queue. In requests a zero field is not said.
+// settings are a queue's rules. In requests zero fields are omitted.
 type settings struct {
 	Weights     weights   `json:"weights,omitzero"`
 	Retry       retry     `json:"retry,omitzero"`
@@ -438,14 +436,14 @@ type keyRules struct {
 	Weight int `json:"weight,omitempty"`
 }
 
-// pause is that of a queue, or of one type or one key in it.
+// pause is a pause of a queue, or of one of its types or keys.
 type pause struct {
 	Reason string `json:"reason,omitempty"`
 	Type   string `json:"type,omitempty"`
 	Key    string `json:"key,omitempty"`
 }
 
-// held is a pause of one type or one key, as it is shown.
+// held is a pause of one type or key, as shown.
 type held struct {
 	pause
 	By string    `json:"by"`
@@ -484,7 +482,7 @@ type queueInfo struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// lately is what REST tells of a queue from the statistics, which have stories of their own.
+// lately has the fields of a queue in REST that come from the statistics, which have their own stories.
 type lately struct {
 	Rates passedOver `json:"rates"`
 	Wait  passedOver `json:"wait"`
@@ -493,7 +491,7 @@ type lately struct {
 	Staff passedOver `json:"workers"`
 }
 
-// passedOver is a field that is not looked at.
+// passedOver is a field that is ignored.
 type passedOver struct{}
 
 func (*passedOver) UnmarshalJSON([]byte) error { return nil }
@@ -514,7 +512,7 @@ type byPrio struct {
 	Low    int64 `json:"low"`
 }
 
-// group is dead letters that read alike.
+// group is dead letters with the same error.
 type group struct {
 	Fingerprint string    `json:"fingerprint"`
 	Type        string    `json:"type"`
@@ -528,13 +526,13 @@ type group struct {
 	Trend       []int64   `json:"trend"`
 }
 
-// selection names dead letters of a queue by ids or by a filter.
+// selection selects dead letters of a queue by ids or by a filter.
 type selection struct {
 	Queue    string
 	IDs      []string
 	Filter   *filter
 	Max      int64
-	Rate     float64 // of a replay: tasks a second
+	Rate     float64 // of a replay: tasks per second
 	DryRun   bool
 	Poisoned bool
 }

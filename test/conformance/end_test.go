@@ -57,7 +57,7 @@ func TestRetention(t *testing.T) {
 			w.gone(id)
 			is(w, "what is left", len(w.list(filter{})), 0)
 		}},
-		// One story for all that takes a day: even fake time has its price.
+		// One story for everything that takes a day: even fake time has a cost.
 		{name: "a day is how long keys live and ended tasks are kept, two weeks are the dead and poisoned", tell: func(w *world) {
 			var all []string
 			for _, state := range endStates {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// refusedFor wants a change to have been refused for its tag, in these words.
+// refusedFor checks that a change was refused because of its ETag, with this text.
 func (w *world) refusedFor(err error, code, says string) {
 	w.Helper()
 	w.refused(says, err, refusal{Code: code, Field: "if_etag"})
@@ -15,7 +15,7 @@ func (w *world) refusedFor(err error, code, says string) {
 	}
 }
 
-// TestWhoEditsWhatOthersEdited: a change that names what it was made from is refused if something else is there.
+// TestWhoEditsWhatOthersEdited: a change with the ETag that it is based on is refused if the object has changed.
 func TestWhoEditsWhatOthersEdited(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a task that others have edited is not overwritten", tell: func(w *world) {
@@ -59,7 +59,7 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			_, err := w.door.PutSchedule(w.ctx(), mine)
 			w.refusedFor(err, "conflict", "if_etag: cron is different by now: read it again, and decide anew")
 			is(w, "the times", w.shown("s").Cron, "30 4 * * *")
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "")) // which is no edit
+			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "")) // which is not an edit
 			mine.Cron, mine.IfETag = "30 4 * * *", w.shown("s").ETag
 			is(w, "once it was seen", w.schedule(mine).Change, "updated")
 			is(w, "the same again", w.schedule(mine).Change, "unchanged")

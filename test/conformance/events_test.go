@@ -19,7 +19,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// happened is an event. Cursor is behind it.
+// happened is an event. Cursor is the position after it.
 type happened struct {
 	Kind   string `json:"kind"`
 	Queue  string `json:"queue"`
@@ -45,11 +45,11 @@ type watching struct {
 }
 
 type heralds interface {
-	// Watch tells what happens until ctx ends. It has begun when this returns.
+	// Watch sends events until ctx is done. The stream has begun when it returns.
 	Watch(ctx context.Context, f watching) (<-chan happened, error)
 }
 
-// stream is what a story hears.
+// stream is the events that a story receives.
 type stream struct {
 	w    *world
 	in   <-chan happened
@@ -66,7 +66,7 @@ func (w *world) watch(f watching) *stream {
 	return &stream{w: w, in: in, stop: stop}
 }
 
-// hears compares what comes with what should. Events of several shards have no order: then it compares them sorted.
+// hears compares the events with those expected. Events of several shards have no order, and are compared sorted.
 func (s *stream) hears(what string, want ...string) {
 	s.w.Helper()
 	s.w.pass(second)
@@ -292,7 +292,7 @@ func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 			}
 		}
 	}()
-	synctest.Wait() // or nobody would know that it has begun
+	synctest.Wait() // otherwise it is unknown whether it has begun
 	select {
 	case err := <-failed:
 		return nil, err

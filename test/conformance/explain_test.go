@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// explains is the part of a door that says why.
+// explains is the part of a door that explains why a task waits.
 type explains interface {
 	Explain(ctx context.Context, id string) (explanation, error)
 	ExplainQueue(ctx context.Context, name string) (queueExplanation, error)
@@ -259,7 +259,7 @@ func (w *world) explainQueue(name string) queueExplanation {
 	return ok[queueExplanation](w)(w.door.ExplainQueue(w.ctx(), name))
 }
 
-// facts are reasons without their sentences, of which each must have two, and times to the millisecond: tokens come a rounding late.
+// facts returns reasons without their sentences, of which each must have two, and with times to the millisecond, since tokens are late by rounding.
 func facts(reasons []reason) []reason {
 	for i := range reasons {
 		r := &reasons[i]
@@ -333,7 +333,7 @@ func (d *rest) Explain(ctx context.Context, id string) (e explanation, err error
 
 func (d *rest) ExplainQueue(ctx context.Context, name string) (e queueExplanation, err error) {
 	err = d.query(ctx, "GET", queuePath(name, "/explain"), nil, &e)
-	// What JSON must have as lists, empty too, others leave out.
+	// JSON must have these as lists even if empty; other doors omit them.
 	if len(e.Reasons) == 0 {
 		e.Reasons = nil
 	}

@@ -17,23 +17,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// grouping are groups and chains whose queues never lie in the same shards for long, while workers fail, operators replay, and each
-// call that makes a group is made twice.
+// grouping runs groups and chains whose queues keep moving between shards, while workers fail, operators replay, and every call that creates a group
+// is made twice.
 type grouping struct {
 	*world
 	rpc  *rpc
 	seed uint64
 
 	mu     sync.Mutex
-	groups map[string]int    // group id → members that it was made with, what follows them included
-	ran    map[string]int    // task id → how often it succeeded
-	behind map[string]int    // task id or group id of the parent → tasks that came behind it
-	kept   map[string]string // task id → what it said when it succeeded
+	groups map[string]int    // group id → number of members that it was created with, including their follow-up tasks
+	ran    map[string]int    // task id → number of successes
+	behind map[string]int    // task id or group id of the parent → number of follow-up tasks
+	kept   map[string]string // task id → its result
 }
 
 const groupingFor = 2 * time.Minute
 
-// Whatever moves, each group counts each member once, and enqueues what it is to enqueue once.
+// Whatever moves, each group counts each member once, and enqueues its tasks once.
 func TestGroupsMove(t *testing.T) {
 	dir := t.TempDir()
 	for seed := range uint64(3) {
@@ -51,7 +51,7 @@ func TestGroupsMove(t *testing.T) {
 			movers.Go(func() { m.make(moving) })
 			workers.Go(func() { m.work(working) })
 			movers.Wait()
-			time.Sleep(2 * time.Minute) // messages come, and workers claim what there is
+			time.Sleep(2 * time.Minute) // for messages to arrive, and workers to claim the tasks
 			for id := range m.groups {
 				m.replay(id)
 			}
@@ -76,7 +76,7 @@ func (m *grouping) moveQueue(ctx context.Context, salt uint64, queue string) {
 	}
 }
 
-// make makes groups, each call two times, the second one up to ten seconds later.
+// make creates groups, each with two calls, the second one up to ten seconds later.
 func (m *grouping) make(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(m.seed, 3))
 	var repeats sync.WaitGroup
@@ -112,7 +112,7 @@ func (m *grouping) make(ctx context.Context) {
 	}
 }
 
-// made makes a group until it is answered.
+// made creates a group, repeating the call until it is answered.
 func (m *grouping) made(req *pawlv1.CreateGroupRequest) string {
 	for {
 		a, err := m.rpc.group.CreateGroup(m.ctx(), req)
@@ -153,7 +153,7 @@ func (m *grouping) work(ctx context.Context) {
 	}
 }
 
-// replay gives the dead members of a group, which is complete, another life.
+// replay replays the dead members of a completed group.
 func (m *grouping) replay(id string) {
 	g, err := m.rpc.group.GetGroup(m.ctx(), &pawlv1.GetGroupRequest{GroupId: id})
 	must(m.T, err)

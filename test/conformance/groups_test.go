@@ -26,7 +26,7 @@ type parent struct {
 	Result  json.RawMessage `json:"result"`
 }
 
-// follower is a task that follows another, or a group.
+// follower is a follow-up task of a task or a group.
 type follower struct {
 	Type   string `json:"type"`
 	Queue  string `json:"queue"`
@@ -35,7 +35,7 @@ type follower struct {
 	Reason string `json:"reason"`
 }
 
-// groupSpec is what a producer says of a group.
+// groupSpec is a group to create.
 type groupSpec struct {
 	Name       string `json:"name,omitempty"`
 	Tasks      []spec `json:"tasks,omitempty"`
@@ -89,7 +89,7 @@ type grouper interface {
 
 func groupPath(id, verb string) string { return "/groups/" + url.PathEscape(id) + verb }
 
-// groupTasks are the answers for tasks of a group.
+// groupTasks are the answers for the tasks of a group.
 type groupTasks []struct {
 	enqueued
 	Error *itemError `json:"error"`
@@ -518,7 +518,7 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 	return list, next, refused(err)
 }
 
-// idCursor is the form in which the other doors give cursors of lists that go by ids.
+// idCursor returns the form that the other doors use for cursors of lists sorted by id.
 func idCursor(kind byte, id task.ID) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte{1, kind}, id[:]...))
 }
@@ -559,7 +559,7 @@ func TestChains(t *testing.T) {
 			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}}, {Type: "beside", Queue: "other"}}})
 			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other", State: "waiting"}})
 			w.ackWith(w.claim(), `{"n":7}`)
-			w.pass(second) // the other queue is new: what goes there is brought by the leader's sender
+			w.pass(second) // the other queue is new: the leader's sender delivers its tasks
 			then := w.get(id).Then
 			is(w, "what was born", []string{then[0].State, then[1].State}, []string{"born", "born"})
 			w.nothing()

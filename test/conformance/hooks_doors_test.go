@@ -20,7 +20,7 @@ import (
 type hookKeepers interface {
 	AddHook(ctx context.Context, h hookSpec) (newHook, error)
 	SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error)
-	// RotateHook with an overlap of nil leaves it to the server.
+	// RotateHook with a nil overlap uses the server's default.
 	RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error)
 	PauseHook(ctx context.Context, name, reason string) (hookInfo, error)
 	ResumeHook(ctx context.Context, name string) (hookInfo, error)
@@ -28,13 +28,13 @@ type hookKeepers interface {
 	TestHook(ctx context.Context, name string) (posted, error)
 	Hook(ctx context.Context, name string) (hookInfo, error)
 	Hooks(ctx context.Context, p part) (list []hookInfo, next string, err error)
-	// Posted tells what came of the last notices.
+	// Posted returns the outcomes of the latest deliveries.
 	Posted(ctx context.Context, name string) ([]posted, error)
 }
 
 func (w *world) hooks() hookKeepers { return w.door.(hookKeepers) }
 
-// hookSpec is what an operator says of a webhook. What is zero is not said.
+// hookSpec is a webhook to create. Zero fields are omitted.
 type hookSpec struct {
 	Name      string   `json:"name"`
 	URL       string   `json:"url"`
@@ -45,7 +45,7 @@ type hookSpec struct {
 	Secret    string   `json:"secret,omitempty"`
 }
 
-// hookChange is what is to change of a webhook. What is zero or nil stays as it is.
+// hookChange is a change of a webhook. Zero and nil fields are unchanged.
 type hookChange struct {
 	URL       string   `json:"url,omitempty"`
 	Events    []string `json:"events,omitempty"`
@@ -54,7 +54,7 @@ type hookChange struct {
 	WaitOver  *span    `json:"wait_over,omitempty"`
 }
 
-// hookInfo is everything that is told of a webhook.
+// hookInfo is everything that the API shows of a webhook.
 type hookInfo struct {
 	Name           string    `json:"name"`
 	URL            string    `json:"url"`
@@ -89,14 +89,14 @@ type hookInfo struct {
 	DroppedAt      time.Time `json:"dropped_at"`
 }
 
-// newHook is a webhook that was made, or has another secret.
+// newHook is a webhook that was created, or whose secret was rotated.
 type newHook struct {
 	Hook        hookInfo `json:"webhook"`
 	Secret      string   `json:"secret"`
 	Unconfirmed []uint32 `json:"unconfirmed_shards"`
 }
 
-// posted is a notice that was sent, or was to be.
+// posted is a delivery, sent or pending.
 type posted struct {
 	ID        string    `json:"id"`
 	Event     string    `json:"event"`
@@ -228,7 +228,7 @@ func (d *rpc) Posted(ctx context.Context, name string) (list []posted, err error
 	return list, err
 }
 
-// spanOrNone says a duration of 0, too.
+// spanOrNone also sends a duration of 0.
 func spanOrNone(s *span) *durationpb.Duration {
 	if s == nil {
 		return nil
@@ -339,7 +339,7 @@ func postedSDK(p *admin.WebhookDelivery) posted {
 	return posted{p.ID, string(p.Event), p.Queue, p.Count, p.CreatedAt, p.At, p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
 }
 
-// Direct calls, of what the gateway is given
+// Direct calls, for what the gateway is given
 
 func (d *direct) call(name string) cluster.WebhookCall {
 	return cluster.WebhookCall{Hook: cluster.Webhook{Namespace: namespace, Name: name}, By: directly}

@@ -17,7 +17,7 @@ import (
 // markers is what a door can do with markers.
 type markers interface {
 	AddMarker(ctx context.Context, m markerSpec) (markerInfo, error)
-	// EndMarker at the zero time leaves the time to the server.
+	// EndMarker with the zero time leaves the time to the server.
 	EndMarker(ctx context.Context, id string, at time.Time) (markerInfo, error)
 	RemoveMarker(ctx context.Context, id string) error
 	Markers(ctx context.Context, q markerQuery) (list []markerInfo, next string, err error)
@@ -25,7 +25,7 @@ type markers interface {
 
 func (w *world) markers() markers { return w.door.(markers) }
 
-// markerSpec is what somebody says of a marker. What is zero is not said.
+// markerSpec is a marker to set. Zero fields are omitted.
 type markerSpec struct {
 	Kind    string    `json:"kind"`
 	Title   string    `json:"title"`
@@ -38,7 +38,7 @@ type markerSpec struct {
 	Request string    `json:"request_id,omitempty"`
 }
 
-// markerInfo is everything that is told of a marker.
+// markerInfo is everything that the API shows of a marker.
 type markerInfo struct {
 	ID        string    `json:"id"`
 	Kind      string    `json:"kind"`

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// hookTo makes a webhook for a path of the receiver that is not its name, as one whose answers are bad.
+// hookTo creates a webhook for a path of the receiver other than its name, such as one with bad answers.
 func (w *world) hookTo(s hookSpec, url string) {
 	w.Helper()
 	s.URL = hookURL(url)
@@ -16,7 +16,7 @@ func (w *world) hookTo(s hookSpec, url string) {
 	w.house.told.knows(path, ok[newHook](w)(w.hooks().AddHook(w.ctx(), s)).Secret)
 }
 
-// die makes so many dead letters in a queue.
+// die creates n dead letters in a queue.
 func (w *world) die(queue string, n int) {
 	w.Helper()
 	for range n {
@@ -25,7 +25,7 @@ func (w *world) die(queue string, n int) {
 	}
 }
 
-// waits are the pauses between requests.
+// waits returns the pauses between requests.
 func waits(all []letter) (pauses []time.Duration) {
 	for i := 1; i < len(all); i++ {
 		pauses = append(pauses, all[i].At.Sub(all[i-1].At))
@@ -33,7 +33,7 @@ func waits(all []letter) (pauses []time.Duration) {
 	return pauses
 }
 
-// What docs/webhooks.md says under "Events".
+// The section "Events" of docs/webhooks.md.
 func TestWhatNoticesTell(t *testing.T) {
 	quick := &breaker{FailureRate: 50, Window: minute, MinAttempts: 2, Hold: 30 * second, MaxHold: 30 * second, Probes: 1}
 	tellAll(t, []story{
@@ -198,7 +198,7 @@ func TestWhatNoticesTell(t *testing.T) {
 	})
 }
 
-// What docs/webhooks.md says under "Receiving".
+// The section "Receiving" of docs/webhooks.md.
 func TestDelivery(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a notice is tried again after 5 s, 15 s, 45 s and so on, or up to a quarter sooner, always as the same", tell: func(w *world) {
@@ -282,7 +282,7 @@ func TestDelivery(t *testing.T) {
 			is(w, "what came where it led", len(w.told("/elsewhere")), 0)
 			slow := ok[posted](w)(w.hooks().TestHook(w.ctx(), "slow"))
 			is(w, "who never answers", []any{slow.Outcome, slow.Status, slow.Took}, []any{"failed", 0, 10 * second})
-			w.die("mail", 1) // the one that hangs holds up no other
+			w.die("mail", 1) // the one that hangs delays no other
 			w.pass(7 * second)
 			is(w, "the other", len(w.told("/ok/202")), 2)
 			w.pass(20 * second)
@@ -333,7 +333,7 @@ func TestDelivery(t *testing.T) {
 			is(w, "until when one before the last signs", last.Hook.OldUntil.Sub(w.now()), day.std())
 			signed(last.Secret, middle, secrets[0])
 			w.pass(2 * minute)
-			signed(last.Secret, middle) // the overlap that was said of the oldest is over
+			signed(last.Secret, middle) // the overlap given for the oldest is over
 			w.rotated("a", nil)
 			w.pass(23 * hour)
 			is(w, "a day before it ends", w.hookInfo("a").OldUntil.After(w.now()), true)

@@ -20,11 +20,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// oncer is the part of a door for effects that are to be had once.
+// oncer is the part of a door for effects that must happen once.
 type oncer interface {
-	// Begin tells how the key stands.
+	// Begin returns the state of the key.
 	Begin(ctx context.Context, h hold, key string) (onceAnswer, error)
-	// Finish with a TTL of 0 says none.
+	// Finish with a TTL of 0 omits it.
 	Finish(ctx context.Context, h hold, key, result string, ttl span) (keptUntil time.Time, err error)
 	Abandon(ctx context.Context, h hold, key string) (state string, err error)
 }
@@ -33,7 +33,7 @@ type onceAnswer struct {
 	State      string
 	Result     string
 	KeptUntil  time.Time
-	Holder     string // id of the task
+	Holder     string // task id
 	Worker     string
 	Fence      int64
 	RetryAfter span
@@ -262,7 +262,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// again claims a task once more if its lease has ended meanwhile.
+// again claims a task again if its lease has ended.
 func (w *world) again(c claim) claim {
 	w.Helper()
 	for _, next := range w.claims(from("default").most(9)) {
@@ -273,22 +273,22 @@ func (w *world) again(c claim) claim {
 	return c
 }
 
-// effects are what workers bring about, by once key, while the slots of their queue move.
+// effects are what workers do, by once key, while the slots of their queue move.
 type effects struct {
 	*testing.T
 	rpc *rpc
 
 	mu       sync.Mutex
-	running  map[string]hold // who is at it
+	running  map[string]hold // who is doing it
 	lapses   map[hold]time.Time
 	finished map[string]int
-	found    int // keys that were done
+	found    int // number of keys found done
 	held     int
 	moves    int
 }
 
-// Wherever the slots of keys and tasks move to, and however claims end, no key is finished twice, none is begun while another
-// claim that holds on has it, and none that is done is begun again.
+// Wherever the slots of keys and tasks move, and however claims end, no key is finished twice, none is begun while another live claim has it, and
+// none is begun again after it is done.
 func TestOnceWhileSlotsMove(t *testing.T) {
 	const keys, leastMoves = 20, 5
 	dir := t.TempDir()
@@ -321,7 +321,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 					break
 				}
 			}
-			time.Sleep(10 * time.Minute) // tasks that come late find what is done
+			time.Sleep(10 * time.Minute) // late tasks find the key done
 			stop()
 			others.Wait()
 			t.Logf("seed %d: %d moves, %d of %d keys finished; found done %d times, held %d times", seed, e.moves, len(e.finished), keys, e.found, e.held)
@@ -332,7 +332,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 	}
 }
 
-// move lets the slots move all the time.
+// move keeps moving the slots.
 func (e *effects) move(ctx context.Context, h *house, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		shards := rnd.Perm(movingShards)[:1+rnd.IntN(movingShards)]
@@ -352,7 +352,7 @@ func (e *effects) move(ctx context.Context, h *house, rnd *rand.Rand) {
 	}
 }
 
-// work has the effects of tasks, and ends claims in all ways.
+// work runs the tasks' effects, and ends claims in all ways.
 func (e *effects) work(ctx context.Context, rnd *rand.Rand, worker string) {
 	for ctx.Err() == nil {
 		lease := time.Duration(5+rnd.IntN(30)) * time.Second
@@ -377,7 +377,7 @@ func (e *effects) work(ctx context.Context, rnd *rand.Rand, worker string) {
 	}
 }
 
-// begin says whether the claim is to have the effect.
+// begin reports whether the claim is to run the effect.
 func (e *effects) begin(ctx context.Context, h hold, key string) bool {
 	asked := time.Now()
 	a, err := e.rpc.Begin(ctx, h, key)
@@ -403,7 +403,7 @@ func (e *effects) begin(ctx context.Context, h hold, key string) bool {
 	return true
 }
 
-// end ends a claim that may have the effect of a key under way: by the end of its lease if it says nothing.
+// end ends a claim that may have a key's effect in progress, or lets its lease end.
 func (e *effects) end(ctx context.Context, how int, h hold, key string) {
 	leave := func() {
 		e.mu.Lock()

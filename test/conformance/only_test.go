@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onlyMap is the map of a house that is the only node. Its copy knows the queues that were asked for.
+// onlyMap is the map of a house with a single node. Its copy has the queues that were asked for.
 type onlyMap struct {
 	*cluster.Copy
 	data []uint32
@@ -30,7 +30,7 @@ func (m onlyMap) Nodes() []router.Node { return []router.Node{{Number: 1, Name: 
 func (m onlyMap) Age() time.Duration   { return 0 }
 func (m onlyMap) Level() int           { return cluster.PoliciesLevel }
 
-// lateShards is the control's way to the data shards, by a router that comes later.
+// lateShards gives control access to the data shards, by a router that is set later.
 type lateShards struct{ h *house }
 
 func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// operations is a door that knows them: any but the direct one.
+// operations returns the door as one that has operations: any but the direct one.
 func (w *world) operations() masses {
 	d := w.door
 	if all, ok := d.(*turns); ok {
@@ -20,7 +20,7 @@ func (w *world) start(o operation) operationInfo {
 	return ok[operationInfo](w)(w.operations().StartOperation(w.ctx(), o))
 }
 
-// operate starts an operation and waits until it rests.
+// operate starts an operation and waits until it is no longer running.
 func (w *world) operate(o operation) operationInfo {
 	w.Helper()
 	return ok[operationInfo](w)(w.operations().Operation(w.ctx(), w.start(o).ID, 20*second))

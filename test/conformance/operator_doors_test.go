@@ -16,17 +16,17 @@ import (
 // masses is what a door of the gateway can do with operations.
 type masses interface {
 	StartOperation(ctx context.Context, o operation) (operationInfo, error)
-	// TryOperation tells how many tasks an operation would be for, and the ids of some.
+	// TryOperation returns how many tasks an operation would apply to, and the ids of some.
 	TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error)
 	Operation(ctx context.Context, id string, wait span) (operationInfo, error)
-	// Became counts the tasks that it has changed by their states.
+	// Became counts the tasks that it has changed by their current states.
 	Became(ctx context.Context, id string) (map[string]int64, error)
 	Operations(ctx context.Context, p part) (list []operationInfo, next string, err error)
-	// Steer pauses, resumes or aborts.
+	// Steer pauses, resumes or aborts an operation.
 	Steer(ctx context.Context, verb, id, reason string) (operationInfo, error)
 }
 
-// operation is what an operator says. What is zero is not said.
+// operation is an operation to start. Zero fields are omitted.
 type operation struct {
 	Action   string  `json:"action"`
 	Filter   filter  `json:"filter"`
@@ -38,7 +38,7 @@ type operation struct {
 	Reason   string  `json:"reason,omitempty"`
 }
 
-// operationInfo is what is told of an operation.
+// operationInfo is what the API shows of an operation.
 type operationInfo struct {
 	operation
 	ID        string           `json:"operation_id"`
@@ -55,7 +55,7 @@ type operationInfo struct {
 	Failed    int64            `json:"failed"`
 }
 
-// counts are an operation's in words: "3 of 3, 2 done, 1 skipped as changed".
+// counts describes an operation's counts: "3 of 3, 2 done, 1 skipped as changed".
 func (o operationInfo) counts() string {
 	out := fmt.Sprintf("%s: %d of %d, %d done", o.State, o.Matched, o.Total, o.Done)
 	for reason, n := range o.Skipped {
@@ -126,7 +126,7 @@ func (d *rest) TryOperation(ctx context.Context, o operation) (n int64, sample [
 		Least   bool       `json:"is_lower_bound"`
 		Sample  []taskBody `json:"sample"`
 	}
-	err = d.call(ctx, "POST", "/operations?", o.body(true), &a) // with the question mark it is not the call that is answered with 202
+	err = d.call(ctx, "POST", "/operations?", o.body(true), &a) // the question mark distinguishes it from the call that is answered with 202
 	for _, v := range a.Sample {
 		sample = append(sample, v.ID)
 	}

@@ -197,7 +197,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 	})
 }
 
-// list gives all tasks that a filter selects.
+// list returns all tasks that a filter selects.
 func (w *world) list(f filter) []view {
 	w.Helper()
 	got := ok[page](w)(w.door.List(w.ctx(), f, part{Limit: 1000}))
@@ -210,8 +210,7 @@ func TestList(t *testing.T) {
 		{name: "a list is newest first, in pages", tell: func(w *world) {
 			var want []string
 			for i := range 5 {
-				// A task's place in a list comes from the time in its request id, which the SDK would make of a clock that all
-				// bubbles share.
+				// A task's position in a list comes from the time in its request id, which the SDK would take from a clock that all bubbles share.
 				request := fmt.Sprintf("00dc6acf-ac%02x-7abc-8def-000000000001", i)
 				want = append([]string{w.id(spec{RequestID: request})}, want...)
 			}
@@ -233,7 +232,7 @@ func TestList(t *testing.T) {
 		{name: "every word of a filter selects", tell: func(w *world) {
 			before := w.now()
 			w.pass(second)
-			w.id(spec{Type: "other"}) // that none of them selects
+			w.id(spec{Type: "other"}) // which no filter selects
 			w.pass(second)
 			id := w.id(spec{Type: "mail", Queue: "mail", Payload: `{"to":"needle","n":[1]}`, Key: "tenant-7", Tags: []string{"eu", "signup"}})
 			w.fail(w.one(claimCall{Queues: []string{"mail"}, Worker: "w7"}), failing{Message: "no such mailbox"})

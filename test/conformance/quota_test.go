@@ -7,14 +7,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// quota sets quotas of the namespace, which only the system shard's admin can.
+// quota sets quotas of the namespace, which only an admin of the system shard can do.
 func (w *world) quota(to task.QuotaChange) {
 	w.Helper()
 	_, err := w.house.control.SetQuotas(w.ctx(), task.Author{}, namespace, to)
 	must(w.T, err)
 }
 
-// What a namespace may use is the same by every way in.
+// Quotas apply to every way in.
 func TestQuotas(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a full namespace takes no more until some have ended, and sinks no other task of a batch", tell: func(w *world) {
@@ -112,7 +112,7 @@ func TestQuotas(t *testing.T) {
 			w.schedule(schedule{Name: "one", Every: minute})
 			_, err := w.door.PutSchedule(w.ctx(), schedule{Name: "two", Every: minute, Task: spec{Type: "job"}})
 			w.refused("another", err, refusal{Code: "invalid_argument", Reason: "max_schedules", Field: "name"})
-			w.schedule(schedule{Name: "one", Every: minute, Missed: "skip"}) // it may be changed
+			w.schedule(schedule{Name: "one", Every: minute, Missed: "skip"}) // changing it is allowed
 			w.pass(2*minute + second)
 			is(w, "its history", told(w.history("one")), []string{"fired", "skipped: queue_full"})
 			w.done(w.door.DeleteSchedule(w.ctx(), "one"))

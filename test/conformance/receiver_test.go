@@ -23,15 +23,15 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// receiver is another program, which is told of things: a server in memory. A path that ends in a number is answered with that status,
-// for 3xx with another place, and one that ends in "hangs" never. A query of "after" is sent as Retry-After.
+// receiver is a program that receives webhooks: a server in memory. A path that ends in a number is answered with that status (3xx with a redirect),
+// and one that ends in "hangs" never. A query of "after" is sent as Retry-After.
 type receiver struct {
 	pipe *bufconn.Listener
 
 	mu      sync.Mutex
-	secrets map[string][]string // by path; the signature of each must be there
+	secrets map[string][]string // by path; each must have signed
 	got     []letter
-	tries   []letter // requests that were not taken
+	tries   []letter // requests that were answered with an error
 	bad     []string
 }
 
@@ -66,7 +66,7 @@ type notice struct {
 	} `json:"data"`
 }
 
-// deadNotice is what is told of a dead letter.
+// deadNotice is the notice of a dead letter.
 type deadNotice struct {
 	TaskID  string    `json:"task_id"`
 	Type    string    `json:"type"`
@@ -76,7 +76,7 @@ type deadNotice struct {
 	At      time.Time `json:"at"`
 }
 
-// heldNotice is what is told of a breaker.
+// heldNotice is the notice of a breaker.
 type heldNotice struct {
 	Type   string    `json:"type"`
 	Reason string    `json:"reason"`
@@ -84,7 +84,7 @@ type heldNotice struct {
 	At     time.Time `json:"at"`
 }
 
-// tickNotice is what is told of a schedule that missed its time.
+// tickNotice is the notice of a schedule that missed its time.
 type tickNotice struct {
 	Schedule string    `json:"schedule"`
 	Type     string    `json:"type"`
@@ -93,7 +93,7 @@ type tickNotice struct {
 	At       time.Time `json:"at"`
 }
 
-// hookURL leads to a path of the receiver.
+// hookURL returns the URL of a path of the receiver.
 func hookURL(path string) string { return "http://receiver.test" + path }
 
 func (r *receiver) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -119,7 +119,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// take notes a request, and says with which status it is answered; 0: with none.
+// take records a request, and returns the status of the answer; 0: no answer.
 func (r *receiver) take(q *http.Request, body []byte, err error) (code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *receiver) take(q *http.Request, body []byte, err error) (code int) {
 	return code
 }
 
-// verify has another library than the sender's look at the signatures: one for each secret that signs.
+// verify checks the signatures with a library other than the sender's: one for each secret that signs.
 func (r *receiver) verify(q *http.Request, body []byte) error {
 	if len(r.secrets[q.URL.Path]) == 0 {
 		return fmt.Errorf("nobody knows a secret of %s", q.URL.Path)
@@ -161,14 +161,14 @@ func (r *receiver) verify(q *http.Request, body []byte) error {
 	return nil
 }
 
-// knows says with which secrets all notices to a path must be signed from now on.
+// knows sets the secrets with which all notices to a path must be signed from now on.
 func (r *receiver) knows(path string, secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets[path] = secrets
 }
 
-// told takes what has come to a path since it was last asked. What could not be believed fails the test.
+// told returns what has arrived at a path since the last call. Anything that could not be verified fails the test.
 func (w *world) told(path string) (bodies []notice) {
 	w.Helper()
 	for _, l := range w.letters(path) {
@@ -177,13 +177,13 @@ func (w *world) told(path string) (bodies []notice) {
 	return bodies
 }
 
-// letters is told, with all that was sent.
+// letters is told, with the whole requests.
 func (w *world) letters(path string) []letter {
 	w.Helper()
 	return w.take(path, &w.house.told.got)
 }
 
-// refusedLetters takes what a path has answered with no.
+// refusedLetters returns the requests to a path that were answered with an error.
 func (w *world) refusedLetters(path string) []letter {
 	w.Helper()
 	return w.take(path, &w.house.told.tries)
@@ -212,7 +212,7 @@ func (w *world) take(path string, from *[]letter) (some []letter) {
 	return some
 }
 
-// onlyHooks are the webhooks of a house that is the only node: what package node builds of the same parts, over a router.
+// onlyHooks are the webhooks of a house with a single node: package node assembles the same parts over a router.
 type onlyHooks struct {
 	*cluster.Control
 	*cluster.Dispatcher
@@ -263,8 +263,8 @@ func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name str
 	return o.Dispatcher.Test(ctx, by, ns, name)
 }
 
-// openPost makes what sends notices, to a receiver in memory. It may send in the clear, as to a network that is allowed. Only stories
-// that expect notices have it run: it has timers.
+// openPost creates the sender of notices, with a receiver in memory. It may send plain HTTP, as to an allowed network. Only stories that expect
+// notices run it, since it has timers.
 func (h *house) openPost(t *testing.T, log *slog.Logger) {
 	allow, err := webhook.ParseNetworks([]string{"10.0.0.0/8"})
 	must(t, err)
@@ -273,7 +273,7 @@ func (h *house) openPost(t *testing.T, log *slog.Logger) {
 	h.hooks = onlyHooks{h.control, cluster.NewDispatcher(cluster.DispatcherConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 }
 
-// depths is how full the queues are that patterns name.
+// depths returns the depths of the queues that match patterns.
 func (h *house) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
 	some, err := h.broker.Meters(ctx, dataShard, ns, patterns, since)
 	for _, m := range some {
@@ -286,7 +286,7 @@ func (h *house) depths(ctx context.Context, ns string, patterns []string, since 
 	return all, err != nil
 }
 
-// receives starts the receiver and the sending of notices, until the test ends.
+// receives starts the receiver and the sender, until the test ends.
 func (w *world) receives() {
 	srv := &http.Server{Handler: w.house.told}
 	ctx, stop := context.WithCancel(context.Background())

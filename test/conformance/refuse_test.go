@@ -14,10 +14,10 @@ type badCall struct {
 	name string
 	call func(w *world) error
 	want refusal
-	says string // a piece of the text: the value and the rule
+	says string // part of the text: the value and the rule
 }
 
-// refusedCalls tells of each that it is refused, says why, and leaves nothing behind.
+// refusedCalls checks that each call is refused with a reason, and leaves nothing behind.
 func refusedCalls(name string, calls []badCall) story {
 	return story{name: name, tell: func(w *world) {
 		for _, c := range calls {
@@ -34,7 +34,7 @@ func refusedCalls(name string, calls []badCall) story {
 	}}
 }
 
-// enqueueing is a bad call of an enqueue, alone and in a batch.
+// enqueueing is a bad enqueue, alone and in a batch.
 func enqueueing(field, says string, s spec) badCall {
 	if s.Type == "" && field != "type" {
 		s.Type = "job"
@@ -50,7 +50,7 @@ func enqueueing(field, says string, s spec) badCall {
 	}, refusal{Code: "invalid_argument", Field: field}, says}
 }
 
-// started is a time of the bubbles.
+// started is a time in the bubbles.
 var started = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestBadTasks(t *testing.T) {
@@ -107,7 +107,7 @@ func TestBadTasks(t *testing.T) {
 	})
 }
 
-// bad makes a refused call of one that answers something.
+// bad makes a badCall of a call with an answer.
 func bad[T any](field, says string, call func(w *world) (T, error)) badCall {
 	return badCall{field + " " + says, func(w *world) error { _, err := call(w); return err }, refusal{Code: "invalid_argument", Field: field}, says}
 }
@@ -119,7 +119,7 @@ func claiming(field, says string, c claimCall) badCall {
 	return bad("claim: "+field, says, func(w *world) ([]claim, error) { return w.door.Claim(w.ctx(), c) }).of(field)
 }
 
-// of gives the field as the refusal has it.
+// of returns the call with the field as the refusal has it.
 func (b badCall) of(field string) badCall {
 	b.want.Field = field
 	return b
@@ -275,7 +275,7 @@ func TestWrongState(t *testing.T) {
 	}}})
 }
 
-// in makes a task that is in a state.
+// in creates a task in a state.
 func (w *world) in(state string) string {
 	w.Helper()
 	switch state {
@@ -294,8 +294,8 @@ func (w *world) in(state string) string {
 
 func TestNotFound(t *testing.T) {
 	const (
-		unknown   = "00dc6acf-ac00-7001-8def-000000000001" // of the data shard
-		elsewhere = "00dc6acf-ac00-7abc-8def-000000000001" // of a shard that nobody has
+		unknown   = "00dc6acf-ac00-7001-8def-000000000001" // in the data shard
+		elsewhere = "00dc6acf-ac00-7abc-8def-000000000001" // in a shard that doesn't exist
 	)
 	notFound := refusal{Code: "not_found"}
 	tellAll(t, []story{

@@ -17,27 +17,26 @@ import (
 	"time"
 )
 
-// rest calls /api/v1 over HTTP/1.1. It knows the contract's JSON, and refuses to read a field that the suite has no word
-// for.
+// rest calls /api/v1 over HTTP/1.1. It decodes the contract's JSON strictly: a field that the suite does not know is an error.
 type rest struct {
 	client    *http.Client
-	namespace string // "": none is said
+	namespace string // "": omitted
 }
 
 func newREST(t *testing.T, h *house) *rest { return newRESTIn(t, h, "") }
 
 func newRESTIn(t *testing.T, h *house, ns string) *rest {
-	// One connection for each call: an idle one may be closed by the server while the test lets hours pass.
+	// One connection per call: the server may close an idle one while the test lets hours pass.
 	tr := &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &rest{&http.Client{Transport: tr}, ns}
 }
 
-// fields is a body.
+// fields is a request body.
 type fields map[string]any
 
-// with adds a field if it is said.
+// with adds a field if it is given.
 func (f fields) with(said bool, name string, value any) fields {
 	if said {
 		f[name] = value
@@ -45,7 +44,7 @@ func (f fields) with(said bool, name string, value any) fields {
 	return f
 }
 
-// query asks with parameters and no body; call with a body.
+// query makes a call with parameters and no body; call makes one with a body.
 func (d *rest) query(ctx context.Context, method, path string, q url.Values, answer any) error {
 	if len(q) > 0 {
 		path += "?" + q.Encode()
@@ -89,7 +88,7 @@ func (d *rest) send(ctx context.Context, method, path string, body []byte, answe
 	return stamped(name, decode(b, answer), resp.Header.Get)
 }
 
-// successOf is the status of a call that was not refused.
+// successOf returns the status of a call that was not refused.
 func successOf(call string) int {
 	switch {
 	case call == "POST /tasks", call == "POST /operations", strings.HasSuffix(call, "/trigger"):
@@ -100,7 +99,7 @@ func successOf(call string) int {
 	return http.StatusOK
 }
 
-// decode reads JSON and wants to know every field.
+// decode decodes JSON and rejects unknown fields.
 func decode(b []byte, to any) error {
 	r := json.NewDecoder(bytes.NewReader(b))
 	r.DisallowUnknownFields()
@@ -110,11 +109,11 @@ func decode(b []byte, to any) error {
 	return nil
 }
 
-// httpStatuses are those of the contract's codes.
+// httpStatuses are the statuses of the contract's codes.
 var httpStatuses = map[string]int{"invalid_argument": 400, "not_found": 404, "conflict": 409, "stale_claim": 409, "wrong_state": 409,
 	"payload_too_large": 413, "queue_full": 429, "rate_limited": 429, "unavailable": 503}
 
-// refusedByREST reads a problem and holds its outer form against the contract.
+// refusedByREST decodes a problem and checks its outer form against the contract.
 func refusedByREST(resp *http.Response, b []byte) error {
 	var p struct {
 		refusal
@@ -139,7 +138,7 @@ func refusedByREST(resp *http.Response, b []byte) error {
 	return &r
 }
 
-// itemError is the refusal of one item of many.
+// itemError is the refusal of one item of a batch.
 type itemError struct {
 	refusal
 	Message string `json:"message"`
@@ -154,7 +153,7 @@ func (e *itemError) err() error {
 	return &r
 }
 
-// specBody is a spec with its payload as JSON has it.
+// specBody is a spec with its payload as JSON.
 type specBody struct {
 	spec
 	Payload json.RawMessage `json:"payload,omitempty"`
@@ -162,7 +161,7 @@ type specBody struct {
 
 func (s spec) body() specBody { return specBody{s, dataJSON(s.Payload, s.ContentType)} }
 
-// dataJSON is a JSON value as it is, and other bytes as base64.
+// dataJSON returns JSON as it is, and other bytes as base64.
 func dataJSON(data, contentType string) json.RawMessage {
 	switch {
 	case data == "":
@@ -199,7 +198,7 @@ func (d *rest) Enqueue(ctx context.Context, s spec) (accepted, error) {
 	return a.accepted, err
 }
 
-// sameStatus holds the coarse word against the exact one.
+// sameStatus checks the coarse status against the exact state.
 func sameStatus(status, state string) error {
 	want := map[string]string{"scheduled": "queued", "ready": "queued", "retrying": "queued", "claimed": "processing", "succeeded": "completed",
 		"dead": "failed", "discarded": "failed", "poisoned": "failed", "cancelled": "cancelled"}[state]
@@ -244,7 +243,7 @@ func (b *taskBody) read() (view, error) {
 	return v, errors.Join(err, err2, sameStatus(v.Status, v.State))
 }
 
-// onTask runs a call that answers with a task.
+// onTask makes a call that answers with a task.
 func (d *rest) onTask(call func(answer any) error) (view, error) {
 	var b taskBody
 	if err := call(&b); err != nil {
@@ -296,7 +295,7 @@ func (d *rest) List(ctx context.Context, f filter, p part) (page, error) {
 	return d.page(ctx, "/tasks", q)
 }
 
-// query is the filter, but for its queue, and which part of the list is wanted.
+// query returns the filter without its queue, and the part of the list.
 func (f filter) query(p part) url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text,
@@ -358,7 +357,7 @@ func (d *rest) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	return out, err
 }
 
-// settledBody is the answer to a verb that ended a claim.
+// settledBody is the answer to a call that ended a claim.
 type settledBody struct {
 	settled
 	ID     string     `json:"task_id"`
@@ -415,7 +414,7 @@ func (d *rest) Extend(ctx context.Context, h hold, e extension) (time.Time, erro
 	return a.LeaseExpiresAt, err
 }
 
-// Settle makes a call for each verb: REST has no batch of different ones.
+// Settle makes one call per item: REST has no mixed batch.
 func (d *rest) Settle(ctx context.Context, items []settlement) ([]settled, error) {
 	batches := map[string][]fields{}
 	at := map[string][]int{}

@@ -22,7 +22,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// rpc calls the gRPC services by the generated clients.
+// rpc calls the gRPC services through the generated clients.
 type rpc struct {
 	producer pawlv1.ProducerServiceClient
 	worker   pawlv1.WorkerServiceClient
@@ -37,12 +37,12 @@ type rpc struct {
 	webhook  pawlv1.WebhookServiceClient
 	marker   pawlv1.MarkerServiceClient
 	scaler   keda.ExternalScalerClient
-	conn     *grpc.ClientConn // under them all
+	conn     *grpc.ClientConn // of all clients
 }
 
 func newRPC(t *testing.T, h *house) *rpc { return newRPCIn(t, h, "") }
 
-// newRPCIn says with each call which namespace it is for, unless that is "".
+// newRPCIn names the namespace ns in each call, unless it is "".
 func newRPCIn(t *testing.T, h *house, ns string) *rpc {
 	t.Helper()
 	say := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -60,7 +60,7 @@ func newRPCIn(t *testing.T, h *house, ns string) *rpc {
 		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), pawlv1.NewMarkerServiceClient(conn), keda.NewExternalScalerClient(conn), conn}
 }
 
-// ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.
+// ask makes one call, converts its refusal to the suite's terms, and checks the outer form of both against the contract.
 func ask[Q, A any](ctx context.Context, method func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	var trailer metadata.MD
 	a, err := method(metadata.AppendToOutgoingContext(ctx, "pawl-actor", actor), q, grpc.Trailer(&trailer))
@@ -100,7 +100,7 @@ func refusalProto(p *pawlv1.Error) *refusal {
 		RetryAfter: span(p.GetRetryAfter().AsDuration()), Text: p.GetMessage()}
 }
 
-// word is STATE_READY as "ready", and the unspecified value as "".
+// word converts STATE_READY to "ready", and the unspecified value to "".
 func word(value fmt.Stringer, prefix string) string {
 	w := strings.ToLower(strings.TrimPrefix(value.String(), prefix))
 	if w == "unspecified" {
@@ -109,7 +109,7 @@ func word(value fmt.Stringer, prefix string) string {
 	return w
 }
 
-// number is the inverse of word. A word that there is none of has a number that there is none of.
+// number is the inverse of word. An unknown word becomes an unknown number.
 func number[E ~int32](values map[string]int32, prefix, word string) E {
 	if word == "" {
 		return 0
@@ -355,7 +355,7 @@ func (d *rpc) Queues(ctx context.Context, p part) (names []string, next string, 
 	return names, a.GetNextCursor(), err
 }
 
-// keyOrderProto is the order of a word; one that there is not for any other.
+// keyOrderProto converts a word; an unknown one becomes an unknown number.
 func keyOrderProto(s string) pawlv1.KeyOrder {
 	if o, known := pawlv1.KeyOrder_value["KEY_ORDER_"+strings.ToUpper(s)]; known || s == "" {
 		return pawlv1.KeyOrder(o)

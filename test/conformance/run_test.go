@@ -312,7 +312,7 @@ func TestLostLease(t *testing.T) {
 			id := w.id(spec{Timeout: minute, Retry: retry{Initial: 10 * second, Jitter: noJitter}})
 			c := w.one(claimCall{Queues: []string{"default"}, Lease: hour})
 			is(w, "the timeout", c.Timeout, minute)
-			end := w.at(70 * second) // ten seconds for the worker to say so
+			end := w.at(70 * second) // ten seconds for the worker to report
 			is(w, "the lease", c.LeaseExpiresAt, end)
 			w.pass(69 * second)
 			is(w, "an extension", w.extend(c, extension{Lease: hour}), end)

@@ -19,9 +19,9 @@ import (
 // scheduler is what a door can do with schedules.
 type scheduler interface {
 	PutSchedule(ctx context.Context, s schedule) (putAnswer, error)
-	// CreateSchedule refuses to change a schedule that exists.
+	// CreateSchedule refuses to change an existing schedule.
 	CreateSchedule(ctx context.Context, s schedule) (scheduleInfo, error)
-	// TrySchedule tells what a put would do.
+	// TrySchedule returns what a put would do.
 	TrySchedule(ctx context.Context, s schedule) (putAnswer, error)
 	Schedule(ctx context.Context, name string) (scheduleInfo, error)
 	Schedules(ctx context.Context, p part) (list []scheduleInfo, next string, err error)
@@ -33,7 +33,7 @@ type scheduler interface {
 	History(ctx context.Context, name string, p part) (ticks []tick, next string, err error)
 }
 
-// schedule is what an operator says. What is zero is not said.
+// schedule is a schedule to put. Zero fields are omitted.
 type schedule struct {
 	Name     string `json:"name"`
 	Cron     string `json:"cron,omitempty"`
@@ -44,10 +44,10 @@ type schedule struct {
 	Overlap  string `json:"overlap,omitempty"`
 	Owner    string `json:"owner,omitempty"`
 	Task     spec   `json:"-"`
-	IfETag   string `json:"if_etag,omitempty"` // how it is put
+	IfETag   string `json:"if_etag,omitempty"` // of a put
 }
 
-// filled is a schedule as it is shown.
+// filled returns a schedule as it is shown.
 func (s schedule) filled() schedule {
 	for to, word := range map[*string]string{&s.Missed: "once", &s.Overlap: "allow", &s.Task.Queue: "default", &s.Task.Priority: "normal"} {
 		if *to == "" {
@@ -57,7 +57,7 @@ func (s schedule) filled() schedule {
 	return s
 }
 
-// scheduleInfo is everything that is told of a schedule.
+// scheduleInfo is everything that the API shows of a schedule.
 type scheduleInfo struct {
 	schedule
 	ID           string      `json:"schedule_id"`
@@ -75,7 +75,7 @@ type scheduleInfo struct {
 	InWords      string      `json:"in_words"`
 }
 
-// putAnswer is the answer to a schedule that is put.
+// putAnswer is the answer to a put of a schedule.
 type putAnswer struct {
 	Change string
 	After  scheduleInfo
@@ -97,7 +97,7 @@ type tick struct {
 
 // REST
 
-// scheduleBody is a schedule with its task as JSON has it.
+// scheduleBody is a schedule with its task as JSON.
 type scheduleBody struct {
 	schedule
 	Task   specBody `json:"task"`
@@ -121,7 +121,7 @@ func (b *shownSchedule) read() (scheduleInfo, error) {
 
 func schedulePath(name, verb string) string { return "/schedules/" + url.PathEscape(name) + verb }
 
-// onSchedule runs a call that answers with a schedule.
+// onSchedule makes a call that answers with a schedule.
 func (d *rest) onSchedule(call func(answer any) error) (scheduleInfo, error) {
 	var b shownSchedule
 	if err := call(&b); err != nil {
@@ -439,12 +439,12 @@ func (d *sdk) History(ctx context.Context, name string, p part) (ticks []tick, n
 
 // Direct
 
-// task is the schedule, filled and checked, as the router wants it.
+// task returns the schedule, filled in and checked, as the router expects it.
 func (s schedule) task() (task.Schedule, error) {
 	out := task.Schedule{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(), Missed: task.Missed(s.Missed),
 		Overlap: task.Overlap(s.Overlap), Owner: s.Owner}
 	t, err := s.Task.task()
-	if e, refused := task.AsError(err); refused && e.Field == "request_id" { // what is no id never comes so far
+	if e, refused := task.AsError(err); refused && e.Field == "request_id" { // an invalid id never gets this far
 		return out, task.Invalid("task.request_id", "%s", e.Message)
 	}
 	out.Task = t
@@ -511,7 +511,7 @@ func (d *direct) CreateSchedule(ctx context.Context, s schedule) (scheduleInfo, 
 	return a.After, err
 }
 
-// onSchedule gives what a call answered that answers with a schedule.
+// onSchedule converts the answer of a call that answers with a schedule.
 func onSchedule(out broker.Shown[*broker.ScheduleView], err error) (scheduleInfo, error) {
 	if err != nil {
 		return scheduleInfo{}, refused(err)
@@ -519,7 +519,7 @@ func onSchedule(out broker.Shown[*broker.ScheduleView], err error) (scheduleInfo
 	return scheduleOf(out.View), nil
 }
 
-// atHome is what a call takes on a schedule.
+// atHome addresses a schedule.
 func atHome(name string) broker.AtHome {
 	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: onShard(), Name: name}}
 }

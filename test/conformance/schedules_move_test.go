@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-// ticking are schedules whose tasks never have the same shard for long: their queue moves, and they are given another one, while
-// operators trigger them, each call twice.
+// ticking runs schedules whose tasks keep changing shards: their queue moves, and they are given other queues, while operators trigger them, each
+// with two calls.
 type ticking struct {
 	*world
 	rpc  *rpc
@@ -25,7 +25,7 @@ type ticking struct {
 
 	mu   sync.Mutex
 	ran  map[string]map[string]string // task id → its headers
-	told map[string]bool              // task ids that triggers were answered with
+	told map[string]bool              // task ids in the answers to triggers
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	tickingFor       = 3 * time.Minute
 )
 
-// Whatever moves, each tick makes one task, and the history knows which.
+// Whatever moves, each tick creates one task, and the history has its id.
 func TestTicksMove(t *testing.T) {
 	dir := t.TempDir()
 	for seed := range uint64(3) {
@@ -57,7 +57,7 @@ func TestTicksMove(t *testing.T) {
 			for i := range tickingSchedules {
 				ok[scheduleInfo](m.world)(m.door.PauseSchedule(m.ctx(), m.named(i, "").Name, ""))
 			}
-			time.Sleep(2 * time.Minute) // messages come, and workers claim what there is
+			time.Sleep(2 * time.Minute) // for messages to arrive, and workers to claim the tasks
 			stop()
 			workers.Wait()
 			m.judge()
@@ -65,7 +65,7 @@ func TestTicksMove(t *testing.T) {
 	}
 }
 
-// named is the i-th schedule with a queue. Each has an interval of its own, some have jitter, some a key.
+// named returns the i-th schedule with a queue. Each has an interval of its own, some have jitter, some a key.
 func (m *ticking) named(i int, queue string) schedule {
 	s := schedule{Name: fmt.Sprint("s", i), Every: second * span(i+1), Task: spec{Type: "job", Queue: queue}}
 	if i%2 == 1 {
@@ -104,13 +104,13 @@ func (m *ticking) moveSchedules(ctx context.Context) {
 	}
 }
 
-// trigger makes each call two times, the second one up to half a minute later.
+// trigger triggers with two calls, the second one up to half a minute later.
 func (m *ticking) trigger(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(m.seed, 3))
 	var repeats sync.WaitGroup
 	defer repeats.Wait()
 	for ctx.Err() == nil {
-		name, request := fmt.Sprint("s", 1), uuid.Must(uuid.NewV7()).String() // with a key, whose slot is the same each time
+		name, request := fmt.Sprint("s", 1), uuid.Must(uuid.NewV7()).String() // with a key, whose slot never changes
 		first := m.triggered(name, request)
 		m.mu.Lock()
 		m.told[first] = true
@@ -155,7 +155,7 @@ func (m *ticking) work(ctx context.Context) {
 	}
 }
 
-// judge holds the tasks that ran against the histories.
+// judge compares the tasks that ran with the histories.
 func (m *ticking) judge() {
 	elsewhere, triggers := 0, 0
 	for i := range tickingSchedules {
@@ -187,7 +187,7 @@ func (m *ticking) judge() {
 	}
 }
 
-// nap lets up to some time pass.
+// nap waits for a random time.
 func nap(ctx context.Context, rnd *rand.Rand, most time.Duration) {
 	select {
 	case <-ctx.Done():

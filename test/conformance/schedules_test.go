@@ -30,7 +30,7 @@ func (w *world) shown(name string) scheduleInfo {
 	return ok[scheduleInfo](w)(w.door.Schedule(w.ctx(), name))
 }
 
-// history reads the whole history of a schedule, oldest first.
+// history returns the whole history of a schedule, oldest first.
 func (w *world) history(name string) []tick {
 	w.Helper()
 	return w.historyBy(name, 0)
@@ -52,7 +52,7 @@ func (w *world) historyBy(name string, limit int) (all []tick) {
 	}
 }
 
-// told is a history in words: "fired", "skipped: paused ×3".
+// told describes a history: "fired", "skipped: paused ×3".
 func told(ticks []tick) (out []string) {
 	for _, t := range ticks {
 		words := t.Outcome
@@ -77,14 +77,14 @@ func (w *world) scheduleNames(p part) (names []string, next string) {
 	return names, next
 }
 
-// until lets time go by up to a moment.
+// until lets time pass until t.
 func (w *world) until(t time.Time) {
 	if d := t.Sub(w.now()); d > 0 {
 		w.pass(span(d))
 	}
 }
 
-// tickTime is how a task is told when its tick was planned.
+// tickTime formats the planned time of a tick as tasks get it.
 func tickTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func TestSchedulesAreKept(t *testing.T) {
@@ -221,7 +221,7 @@ func TestTicks(t *testing.T) {
 			for _, missed := range []string{"once", "skip", "all"} {
 				w.schedule(schedule{Name: missed, Every: 10 * minute, Missed: missed, Task: spec{Queue: missed}})
 			}
-			w.pass(35 * minute) // asleep for the most
+			w.pass(35 * minute) // asleep for most of it
 			is(w, "once", told(w.history("once")), []string{"skipped: missed ×2", "caught_up"})
 			is(w, "skip", told(w.history("skip")), []string{"skipped: missed ×3"})
 			is(w, "all", told(w.history("all")), []string{"caught_up", "caught_up", "caught_up"})
@@ -317,7 +317,7 @@ func TestTicks(t *testing.T) {
 
 // Ticks whose tasks belong to another shard than their schedule.
 func TestTicksElsewhere(t *testing.T) {
-	// far makes the schedule s of one shard, with a queue of another one: when that is told, nothing has fired yet.
+	// far puts the schedule s in one shard, with a queue in another. It returns before anything has fired.
 	far := func(w *world) (s schedule, next time.Time) {
 		s = schedule{Name: "s", Every: 10 * second, Task: spec{Queue: "a", Type: "job"}}
 		at := w.schedule(s).After
@@ -401,7 +401,7 @@ func newRequest() task.ID {
 	return id
 }
 
-// A trigger whose answer was lost is repeated, by whatever way, and stands for one task and one entry in the history.
+// A trigger whose answer was lost and is repeated, by whatever door, stands for one task and one entry in the history.
 func TestTriggerAgain(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "on the move"} {
 		t.Run(where, func(t *testing.T) {
@@ -447,7 +447,7 @@ func TestTriggerAgain(t *testing.T) {
 	}
 }
 
-// scheduling is a bad schedule, which is refused whether it is put, created or tried.
+// scheduling is an invalid schedule, which is refused whether it is put, created or tried.
 func scheduling(field, says string, s schedule) badCall {
 	if s.Name == "" && field != "name" {
 		s.Name = "s"
@@ -461,7 +461,7 @@ func scheduling(field, says string, s schedule) badCall {
 	return badCall{fmt.Sprintf("schedule with bad %s", field), func(w *world) error {
 		_, created := w.door.CreateSchedule(w.ctx(), s)
 		got, is := errors.AsType[*refusal](created)
-		if is && s.Name != "" { // a path has a name
+		if is && s.Name != "" { // a path includes a name
 			want := *got
 			want.Text = ""
 			_, err := w.door.PutSchedule(w.ctx(), s)

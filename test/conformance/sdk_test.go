@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// sdk calls the methods of the Go SDK, as a program with a loop of its own would.
+// sdk calls the methods of the Go SDK, as a program with its own loop would.
 type sdk struct{ client *pawl.Client }
 
 func newSDK(t *testing.T, h *house) *sdk { return newSDKIn(t, h, "") }
@@ -30,7 +30,7 @@ func newSDKIn(t *testing.T, h *house, ns string) *sdk {
 	return &sdk{client}
 }
 
-// admin are the operator's calls.
+// admin returns the operator's calls.
 func (d *sdk) admin() admin.Client { return admin.New(d.client).WithActor(actor) }
 
 // sentinels are the errors that programs test with errors.Is.
@@ -51,7 +51,7 @@ func refusedBySDK(err error) error {
 	return &refusal{Code: string(e.Code), Reason: e.Reason, Field: e.Field, Holder: e.Holder, State: string(e.State), RetryAfter: span(e.RetryAfter), Text: e.Message}
 }
 
-// item is the spec as the SDK's arguments.
+// item converts the spec to the SDK's arguments.
 func (s spec) item() pawl.Item {
 	var o []pawl.Option
 	add := func(said bool, opt pawl.Option) {
@@ -132,7 +132,7 @@ func (d *sdk) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error)
 	return out, nil
 }
 
-// task puts an answer of the SDK into the suite's words.
+// task converts an answer of the SDK to the suite's terms.
 func (d *sdk) task(t *pawltype.Task, err error) (view, error) {
 	if err != nil {
 		return view{}, refusedBySDK(err)
@@ -144,7 +144,7 @@ func (d *sdk) Get(ctx context.Context, id string) (view, error) {
 	return d.task(d.client.Task(ctx, id))
 }
 
-// WaitResult bounds the SDK's Wait, which waits for as long as its context lives, and tells how a task ended by its error.
+// WaitResult limits the SDK's Wait, which waits until its context is done, and reports a task's end as an error.
 func (d *sdk) WaitResult(ctx context.Context, id string, wait span) (view, error) {
 	bounded, cancel := context.WithTimeout(ctx, wait.std())
 	defer cancel()
@@ -238,7 +238,7 @@ func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	return out, nil
 }
 
-// claim makes what the SDK gave when it claimed, of what is needed to settle it.
+// claim returns the claim that the SDK returned, with what is needed to settle it.
 func (h hold) claim() *pawl.Claim { return &pawl.Claim{ID: h.ID, Token: h.Token} }
 
 func (r result) claim(h hold) *pawl.Claim {
@@ -249,7 +249,7 @@ func (r result) claim(h hold) *pawl.Claim {
 	return c
 }
 
-// steer is the error that a handler would return.
+// steer returns the error that a handler would return.
 func (f failing) steer() error {
 	err := handlerError(f.Message)
 	switch {
@@ -297,7 +297,7 @@ func (d *sdk) Settle(ctx context.Context, items []settlement) ([]settled, error)
 		switch {
 		case i.Fail != nil:
 			s.Err = i.Fail.steer()
-		case i.Release: // a handler can't release; to put off for no time is the same
+		case i.Release: // a handler can't release; snoozing for no time is the same
 			s.Err = pawl.Snooze(0)
 		}
 		all = append(all, s)

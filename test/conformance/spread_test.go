@@ -20,26 +20,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// moving is a queue whose slots move all the time, while producers enqueue and repeat themselves, and workers work.
+// moving is a queue whose slots keep moving, while producers enqueue and repeat themselves, and workers run tasks.
 type moving struct {
 	*testing.T
 	h    *house
 	rpc  *rpc
 	seed uint64
-	rest time.Duration // between two moves, at most
+	rest time.Duration // maximum time between two moves
 
 	mu   sync.Mutex
-	want map[string]string // task id → who enqueued it
-	done map[string]int    // how often each was acked
+	want map[string]string // task id → its producer
+	done map[string]int    // number of acks of each
 }
 
 const (
 	movingShards    = 5
 	movingProducers = 6
-	movingTasks     = 60 // of a producer
+	movingTasks     = 60 // per producer
 )
 
-// Whatever moves, each key and each request stands for one task, each task is run, and none is lost on the way.
+// Whatever moves, each key and each request stands for one task, each task is run, and none is lost.
 func TestSlotsMove(t *testing.T) {
 	dir := t.TempDir()
 	for seed := range uint64(3) {
@@ -76,8 +76,8 @@ func (m *moving) rand(kind, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(m.seed, uint64(kind*100+n)))
 }
 
-// produce enqueues tasks, each with a key or a request or both or none, and repeats itself within the time that a request or a
-// key is known.
+// produce enqueues tasks, each with a key, a request id, both or neither, and repeats enqueues within the time that a request or a key is
+// remembered.
 func (m *moving) produce(ctx context.Context, n int) {
 	rnd := m.rand(1, n)
 	var repeats sync.WaitGroup
@@ -85,7 +85,7 @@ func (m *moving) produce(ctx context.Context, n int) {
 	for i := range movingTasks {
 		who := fmt.Sprintf("%d/%d", n, i)
 		spec := &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: []byte(`"` + who + `"`)}
-		known := 9 * time.Minute // shorter than a request is known
+		known := 9 * time.Minute // less than a request is remembered
 		switch rnd.IntN(5) {
 		case 0:
 			spec.IdempotencyKey, known = who, 2*time.Hour
@@ -121,7 +121,7 @@ func (m *moving) produce(ctx context.Context, n int) {
 	}
 }
 
-// enqueue enqueues one task, alone or in a batch, until it is taken.
+// enqueue enqueues one task, alone or in a batch, until it is accepted.
 func (m *moving) enqueue(ctx context.Context, spec *pawlv1.TaskSpec) string {
 	for {
 		if rand.IntN(2) == 0 {
@@ -182,7 +182,7 @@ func (m *moving) move(ctx context.Context) {
 	}
 }
 
-// left is how many tasks are not done.
+// left returns the number of tasks that are not done.
 func (m *moving) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,8 +213,8 @@ func (m *moving) judge() {
 	}
 }
 
-// A node whose map is two moves old sends a task to the shard that has its slot, again: what was made of the request elsewhere in
-// between is found all the same.
+// A node whose map is two moves old sends a task to a shard that has its slot again: an earlier result of the request in another shard is found all
+// the same.
 func TestSlotsComeBack(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestSlotsComeBack(t *testing.T) {
 		now := h.router.Directory()
 		q, err := now.Place(ctx, namespace, "hot")
 		must(t, err)
-		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it was not yet
+		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it has not been yet
 		move := func(to uint32) cluster.Queue {
 			q, err := now.Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{to}})
 			must(t, err)
@@ -255,7 +255,7 @@ func TestSlotsComeBack(t *testing.T) {
 	})
 }
 
-// A claim that waits over several shards gets the task whose key has a slot again, when that becomes free.
+// A claim that waits on several shards gets the task whose key has a free slot again.
 func TestLimitsInParts(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestLimitsInParts(t *testing.T) {
 	})
 }
 
-// What is asked of a queue in several parts is answered for all of them.
+// A question about a queue in several parts is answered for all of them.
 func TestQueueInParts(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestQueueInParts(t *testing.T) {
 	})
 }
 
-// killSome claims n tasks one by one and ends each as dead, the next a second later. It returns them newest first.
+// killSome claims n tasks one by one and ends each as dead, a second apart. It returns them newest first.
 func killSome(t *testing.T, r *rpc, n int) (ids []string) {
 	for i := range n {
 		got, err := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Worker: "w"})
@@ -401,7 +401,7 @@ func listDead(t *testing.T, r *rpc) (ids []string) {
 	}
 }
 
-// wakesAll lets a worker wait, and a task of each slot wake it.
+// wakesAll makes a worker wait, and a task of each slot wake it.
 func wakesAll(t *testing.T, r *rpc) {
 	for slot := range 12 {
 		got := make(chan *pawlv1.ClaimResponse, 1)

@@ -20,7 +20,7 @@ var verbs = []struct {
 	}},
 }
 
-// refusedAll wants all verbs but some to be refused alike, and to have changed nothing.
+// refusedAll checks that all verbs but some are refused alike, and change nothing.
 func (w *world) refusedAll(h hold, want refusal, but ...string) {
 	w.Helper()
 	before := w.get(h.ID)

@@ -18,7 +18,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// figures are what REST tells of what happened; the other doors must tell the same.
+// figures are the statistics as REST shows them; the other doors must agree.
 type figures struct {
 	Step   string           `json:"step"`
 	Totals map[string]int64 `json:"totals"`
@@ -45,7 +45,7 @@ func (t *figures) kinds() (kinds []string) {
 	return kinds
 }
 
-// tally reads a projection by REST: it tells of no moment of a shard.
+// tally reads statistics by REST: their answers have no shard stamp.
 func (d *rest) tally(w *world, path string, into any) (status int) {
 	w.Helper()
 	req, err := http.NewRequestWithContext(w.ctx(), "GET", "http://localhost/api/v1"+path, nil)
@@ -214,7 +214,7 @@ func TestStats(t *testing.T) {
 			c := w.claims(claimCall{Queues: []string{"slow"}, Max: 1})[0]
 			w.pass(10 * second)
 			w.ack(c)
-			for range 12 { // time that the statistics see, too
+			for range 12 { // time that the statistics notice, too
 				w.pass(minute / 2)
 			}
 			is(w, "of which one ended 6 minutes ago", scale("slow"), "1 true 59 0 10s") // 59 of 10 s in a minute
@@ -236,14 +236,14 @@ func TestStats(t *testing.T) {
 			sdk := admin.New(newSDK(w.T, w.house).client)
 			_, err := sdk.Queues().PauseSubset(w.ctx(), "media", admin.PausedSubset{Type: "encode"})
 			must(w.T, err)
-			w.pass(3 * second) // what is told of all queues may be so old
+			w.pass(3 * second) // figures of all queues may be that old
 			for query, want := range map[string]string{
 				"pattern=mail*": "mail-de mail-en ", "pattern=*d*&limit=2": "mail-de media more", "pattern=media": "media ", "pattern=nothing*": "",
 				"having=dead": "mail-de video ", "having=poisoned": "video ", "having=paused": "media ", "having=dead&pattern=m*": "mail-de ",
 				"having=no_worker": "mail-en media ", "having=no_worker&limit=1": "mail-en more", "having=no_worker&order=most&limit=1": "media ",
 				"having=dead&order=most": "video mail-de ", "order=most": "media mail-en mail-de ",
 			} {
-				is(w, "queues with "+query, listOfQueues(w, query), want) // w1 has asked for mail-de lately
+				is(w, "queues with "+query, listOfQueues(w, query), want) // w1 has recently asked for mail-de
 			}
 			groups, err := sdk.DeadLetters().Groups(w.ctx(), "", false)
 			must(w.T, err)
@@ -343,7 +343,7 @@ func TestStats(t *testing.T) {
 		}}),
 		ofTheGateway(story{name: "each queue says how long is too long", tell: func(w *world) {
 			rest := newREST(w.T, w.house)
-			one := limits{MaxRunning: 1} // the others wait, and not for want of workers
+			one := limits{MaxRunning: 1} // the others wait, though not for lack of workers
 			w.put("quick", settings{MaxWait: 10 * second, limits: one})
 			w.put("patient", settings{MaxWait: hour, limits: one})
 			w.put("usual", settings{limits: one})
@@ -432,7 +432,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// listOfQueues are the names of a list of queues, by REST, and whether there are more.
+// listOfQueues returns the names in a list of queues, by REST, and whether there are more.
 func listOfQueues(w *world, query string) (names string) {
 	w.Helper()
 	var list struct {

@@ -14,18 +14,17 @@ import (
 type story struct {
 	name    string
 	tell    func(w *world)
-	gateway bool // is about what the gateway does, which the broker's own callers have to do by themselves
-	shards  int  // data shards of the house; 0: one
+	gateway bool // about what the gateway does, which the broker's own callers have to do themselves
+	shards  int  // number of data shards; 0: one
 }
 
-// ofTheGateway marks a story.
+// ofTheGateway marks a story as about the gateway.
 func ofTheGateway(s story) story {
 	s.gateway = true
 	return s
 }
 
-// overTwoShards are stories told again in a house where the queues a and b lie in different shards, which the gateway
-// brings together.
+// overTwoShards returns stories to be told again in a house where the queues a and b are in different shards, which the gateway combines.
 func overTwoShards(stories []story) (out []story) {
 	for _, s := range stories {
 		tell := s.tell
@@ -39,20 +38,20 @@ func overTwoShards(stories []story) (out []story) {
 	return out
 }
 
-// world is a house, the door through which a story goes, and the words that stories are told in. What a story does not
-// expect to be refused must not be.
+// world is a house, the door through which a story goes, and the words in which stories are told. A call that a story does not expect to be refused
+// must not be.
 type world struct {
 	*testing.T
 	house *house
 	door  door
-	other func(ns string) door // a door of the same kind into a namespace; of the gateway's stories only
+	other func(ns string) door // returns a door of the same kind into a namespace; only for stories about the gateway
 }
 
-// within is the world as it looks from a namespace.
+// within returns the world as seen from a namespace.
 func (w *world) within(ns string) *world { return &world{w.T, w.house, w.other(ns), w.other} }
 
-// doors say how to open each, for a story that may be of the gateway, into the namespace that the calls name. Direct calls are all in
-// the default one.
+// doors open each kind of door, for a story that may be about the gateway, into the namespace that the calls name. Direct calls are all in the
+// default namespace.
 var doors = []struct {
 	name string
 	open func(t *testing.T, h *house, gateway bool, ns string) door
@@ -96,11 +95,11 @@ func tellAll(t *testing.T, stories []story) {
 // ctx is for calls that end by themselves.
 func (w *world) ctx() context.Context { return w.Context() }
 
-// awake is as much as passes by itself of a long time: the broker looks at its clock twice in it.
+// awake is how much of a long time passes without sleep: the broker looks at its clock twice in it.
 const awake = minute
 
-// pass lets time go by, and everyone do what was due. Of a long time the machine sleeps away the most: each second that
-// passes by itself wakes up the timers of three storage engines thirty times. So what is due in between is late.
+// pass lets time pass, and everything happen that is due. For most of a long time the machine sleeps: each second awake triggers the timers of three
+// storage engines thirty times. So what is due in between is late.
 func (w *world) pass(d span) {
 	if d > 2*awake {
 		w.house.slept.Add(int64(d - awake))
@@ -110,12 +109,12 @@ func (w *world) pass(d span) {
 	synctest.Wait()
 }
 
-// now is the time of the house.
+// now returns the time of the house.
 func (w *world) now() time.Time { return w.house.time().UTC() }
 
 func (w *world) at(d span) time.Time { return w.now().Add(d.std()) }
 
-// ok gives what a call answered, which must not be refused.
+// ok returns a call's answer, and fails if the call was refused.
 func ok[T any](w *world) func(T, error) T {
 	return func(v T, err error) T {
 		w.Helper()
@@ -126,7 +125,7 @@ func ok[T any](w *world) func(T, error) T {
 	}
 }
 
-// is compares what the house said with what it should have.
+// is compares a result with the expected one.
 func is[T any](w *world, what string, got, want T) {
 	w.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -134,7 +133,7 @@ func is[T any](w *world, what string, got, want T) {
 	}
 }
 
-// refused wants a call to have been refused like this, down to every detail that a program can see.
+// refused checks that a call was refused like this, in every detail that a program can see.
 func (w *world) refused(what string, err error, want refusal) {
 	w.Helper()
 	got, refused := errors.AsType[*refusal](err)
@@ -152,7 +151,7 @@ func (w *world) refused(what string, err error, want refusal) {
 	}
 }
 
-// together runs calls at the same time. What they don't expect to be refused must not be.
+// together makes concurrent calls. Those that are not expected to be refused must not be.
 func (w *world) together(n int, call func(i int) error) {
 	w.Helper()
 	var all sync.WaitGroup
@@ -166,7 +165,7 @@ func (w *world) together(n int, call func(i int) error) {
 	all.Wait()
 }
 
-// enqueue gives a task of type job to the house.
+// enqueue enqueues a task of type job.
 func (w *world) enqueue(s spec) accepted {
 	w.Helper()
 	if s.Type == "" {
@@ -175,13 +174,13 @@ func (w *world) enqueue(s spec) accepted {
 	return ok[accepted](w)(w.door.Enqueue(w.ctx(), s))
 }
 
-// id is enqueue for stories that need no more.
+// id is enqueue for stories that need only the id.
 func (w *world) id(s spec) string {
 	w.Helper()
 	return w.enqueue(s).ID
 }
 
-// batch enqueues many tasks, each of which has an answer.
+// batch enqueues many tasks, each with its own answer.
 func (w *world) batch(specs []spec) []accepted {
 	w.Helper()
 	got := ok[[]accepted](w)(w.door.EnqueueMany(w.ctx(), specs))
@@ -196,7 +195,7 @@ func (w *world) get(id string) view {
 	return ok[view](w)(w.door.Get(w.ctx(), id))
 }
 
-// state is where a task is, and why if it has ended: "dead attempts_exhausted".
+// state returns a task's state, with the reason if it has ended: "dead attempts_exhausted".
 func (w *world) state(id string) string {
 	w.Helper()
 	v := w.get(id)
@@ -206,14 +205,14 @@ func (w *world) state(id string) string {
 	return v.State + " " + v.Reason
 }
 
-// gone wants that there is no such task any more.
+// gone checks that the task no longer exists.
 func (w *world) gone(id string) {
 	w.Helper()
 	_, err := w.door.Get(w.ctx(), id)
 	w.refused("get", err, refusal{Code: "not_found"})
 }
 
-// claims takes tasks as worker w1, unless the call says who.
+// claims claims tasks as worker w1, unless the call names another.
 func (w *world) claims(c claimCall) []claim {
 	w.Helper()
 	if c.Worker == "" {
@@ -222,7 +221,7 @@ func (w *world) claims(c claimCall) []claim {
 	return ok[[]claim](w)(w.door.Claim(w.ctx(), c))
 }
 
-// only is what a list must have one of.
+// only returns the one element that a list must have.
 func only[T any](w *world, what string, list []T) T {
 	w.Helper()
 	if len(list) != 1 {
@@ -231,13 +230,13 @@ func only[T any](w *world, what string, list []T) T {
 	return list[0]
 }
 
-// one takes the one task that a call must find.
+// one claims the one task that a call must find.
 func (w *world) one(c claimCall) claim {
 	w.Helper()
 	return only(w, "tasks claimed", w.claims(c))
 }
 
-// claim takes the one task that the default queue must have.
+// claim claims the one task that the default queue must have.
 func (w *world) claim() claim {
 	w.Helper()
 	return w.one(from("default"))
@@ -248,7 +247,7 @@ func (w *world) claimBy(worker string) claim {
 	return w.one(claimCall{Queues: []string{"default"}, Worker: worker})
 }
 
-// nothing wants that nothing can be claimed from the default queue.
+// nothing checks that nothing can be claimed from the default queue.
 func (w *world) nothing() {
 	w.Helper()
 	if got := w.claims(from("default")); len(got) != 0 {
@@ -288,7 +287,7 @@ func (w *world) queue(name string) queueInfo {
 	return ok[queueInfo](w)(w.door.Queue(w.ctx(), name))
 }
 
-// kill makes a dead letter of a task that was just enqueued to a queue.
+// kill makes a dead letter of a task that it enqueues.
 func (w *world) kill(queue, message string) {
 	w.Helper()
 	w.fail(w.one(from(queue)), failing{Message: message, Outcome: "dead"})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// turns is the door that is another one at each call: ids, tokens, cursors and lists pass from door to door.
+// turns is a door that is a different one for each call: ids, tokens, cursors and lists are passed between doors.
 type turns struct {
 	doors []door
 	calls atomic.Int64
@@ -77,7 +77,7 @@ func (d *turns) Discard(ctx context.Context, id string) (view, error) {
 	return d.next().Discard(ctx, id)
 }
 
-// Lists keep to the first of the doors: the broker's own cursor is not the one that the gateway gives.
+// Lists stay with the first door: the broker's cursor is not the gateway's.
 
 func (d *turns) first() door { return d.doors[0] }
 

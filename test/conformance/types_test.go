@@ -13,7 +13,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// ofType is what REST tells of a type.
+// ofType is a type as REST shows it.
 type ofType struct {
 	figures
 	Type     string             `json:"type"`

@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// unique is a unique key. In requests what is zero is not said.
+// unique is a unique key. In requests zero fields are omitted.
 type unique struct {
 	Key        string   `json:"key,omitempty"`
 	States     []string `json:"states,omitempty"`
@@ -187,7 +187,7 @@ func TestUniqueWhileSlotsMove(t *testing.T) {
 			}
 			others.Go(func() { m.move(ctx) })
 			producers.Wait()
-			time.Sleep(time.Minute) // until all is run
+			time.Sleep(time.Minute) // until all have run
 			stop()
 			others.Wait()
 			u.judge()
@@ -195,10 +195,10 @@ func TestUniqueWhileSlotsMove(t *testing.T) {
 	}
 }
 
-// movingUnique are tasks with few unique keys in a queue whose slots move.
+// movingUnique runs tasks with few unique keys in a queue whose slots move.
 type movingUnique struct {
 	*moving
-	runs   map[string]string // key → task, from the claim's answer to the call of its end
+	runs   map[string]string // key → task, from the claim's answer to the call that ends it
 	counts [3]int            // runs, duplicates, refusals
 }
 
@@ -257,7 +257,7 @@ func (u *movingUnique) begin(c *pawlv1.ClaimedTask) {
 	u.counts[0]++
 }
 
-// end takes the task off the list before it says so to the broker, which may give another's claim sooner than the answer.
+// end removes the task from the list before it tells the broker, which may hand out another claim before it answers.
 func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 	u.mu.Lock()
 	delete(u.runs, string(c.GetPayload()))
@@ -273,7 +273,7 @@ func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 	}
 }
 
-// judge: all keys are free again in every shard, and the moves met tasks.
+// judge checks that all keys are free again in every shard, and that moves met tasks.
 func (u *movingUnique) judge() {
 	for id := uint32(dataShard); id < dataShard+movingShards; id++ {
 		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id, Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
@@ -288,7 +288,7 @@ func (u *movingUnique) judge() {
 	}
 }
 
-// A unique key that is held in the shard that its slot has left is found there for as long as it is held, and not in the other.
+// A unique key that is held in the shard that its slot has left is found there as long as it is held, and not in the other.
 func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		there := 3 - q.Shard
 		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{there}})
 		must(t, err)
-		time.Sleep(24 * time.Hour) // beyond all that is asked for a request's sake
+		time.Sleep(24 * time.Hour) // longer than anything is kept for a request
 		if again := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); again != first {
 			t.Errorf("the key has task %s, then %s", first, again)
 		}

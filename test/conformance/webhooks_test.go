@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// hook makes a webhook for a path of the receiver, which knows its secret. Its name is the path.
+// hook creates a webhook for a path of the receiver, which gets its secret. Its name is the path.
 func (w *world) hook(s hookSpec) newHook {
 	w.Helper()
 	s.URL = hookURL("/" + s.Name)
@@ -35,7 +35,7 @@ func (w *world) hookNames() string {
 	return strings.Join(names, " ")
 }
 
-// posts are what came of the last notices, the newest first: "webhook.test: failed after 1 with 500".
+// posts describes the latest deliveries, newest first: "webhook.test: failed after 1 with 500".
 func (w *world) posts(name string) (all []string) {
 	w.Helper()
 	for _, p := range ok[[]posted](w)(w.hooks().Posted(w.ctx(), name)) {
@@ -63,7 +63,7 @@ func TestWebhooks(t *testing.T) {
 			set := ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{URL: hookURL("/elsewhere"), Queues: []string{"*"}}))
 			want.URL, want.Queues, want.ChangedAt = hookURL("/elsewhere"), []string{"*"}, w.now()
 			is(w, "what was changed", set, want)
-			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Queues: []string{"*"}})) // as it is
+			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Queues: []string{"*"}})) // unchanged
 			set = ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Events: []string{"breaker.opened"}, DepthOver: &zero, WaitOver: &none}))
 			is(w, "without thresholds", []any{set.DepthOver, set.WaitOver, set.Events}, []any{int64(0), span(0), []string{"breaker.opened"}})
 			w.done(w.hooks().RemoveHook(w.ctx(), "oncall"))
@@ -92,7 +92,7 @@ func TestWebhooks(t *testing.T) {
 			p = ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
 			is(w, "one that fails", []any{p.Outcome, p.Status, p.Attempts}, []any{"failed", 500, 1})
 			is(w, "what is said of it", strings.Contains(p.Error, "500") && strings.Contains(p.Error, "no"), true)
-			w.pass(minute) // it is not tried again
+			w.pass(minute) // it is not retried
 			is(w, "the deliveries", w.posts("a"), []string{"webhook.test: failed after 1 with 500", "webhook.test: delivered after 1 with 204"})
 			is(w, "the webhook", w.hookInfo("a").Pending, int64(0))
 			is(w, "what came later", len(w.told("/a/500")), 0)
@@ -142,7 +142,7 @@ func TestWebhooks(t *testing.T) {
 	})
 }
 
-// rotated gives a webhook another secret, which the server makes.
+// rotated rotates a webhook's secret, which the server generates.
 func (w *world) rotated(name string, overlap *span) newHook {
 	w.Helper()
 	return ok[newHook](w)(w.hooks().RotateHook(w.ctx(), name, "", overlap))
@@ -290,7 +290,7 @@ func TestNotices(t *testing.T) {
 	})
 }
 
-// hookCalls are those on a webhook that must be there.
+// hookCalls are calls on a webhook that must exist.
 var hookCalls = map[string]func(w *world, name string) error{
 	"show": func(w *world, name string) error { _, err := w.hooks().Hook(w.ctx(), name); return err },
 	"set": func(w *world, name string) error {
@@ -305,7 +305,7 @@ var hookCalls = map[string]func(w *world, name string) error{
 	"remove":     func(w *world, name string) error { return w.hooks().RemoveHook(w.ctx(), name) },
 }
 
-// hooking is a bad call that would make a webhook.
+// hooking is a bad call that would create a webhook.
 func hooking(field, says string, h hookSpec) badCall {
 	if h.Name == "" && field != "name" {
 		h.Name = "a"

@@ -23,7 +23,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// workerInfo is a worker as it is told.
+// workerInfo is a worker as the API shows it.
 type workerInfo struct {
 	ID       string        `json:"worker_id"`
 	Name     string        `json:"worker"`
@@ -51,16 +51,16 @@ type quietWord struct {
 }
 
 type workerDoor interface {
-	// Workers lists those that take tasks of a queue; "": all.
+	// Workers lists the workers that take tasks from a queue; "": all.
 	Workers(ctx context.Context, queue string) ([]workerInfo, error)
-	// LostWorkers lists those that are lost, or those that are not.
+	// LostWorkers lists the workers that are lost, or those that are not.
 	LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error)
 	Worker(ctx context.Context, id string) (workerInfo, error)
 	Quiet(ctx context.Context, id, reason string) (workerInfo, error)
 	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
 }
 
-// workers is the door of a story that is told of the gateway.
+// workers returns the door of a story about the gateway.
 func (w *world) workers() workerDoor { return w.door.(workerDoor) }
 
 func TestWorkers(t *testing.T) {
@@ -121,7 +121,7 @@ func TestWorkers(t *testing.T) {
 		}}),
 		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
 			w.fill(3, spec{})
-			client := newSDK(w.T, w.house) // its claims have keys: a quiet worker's ask the shard for what an earlier one got
+			client := newSDK(w.T, w.house) // its claims have keys: a quiet worker's claims ask the shard for what an earlier one got
 			claimAs := func(worker string) int {
 				w.Helper()
 				return len(ok[[]claim](w)(client.Claim(w.ctx(), claimCall{Queues: []string{"default"}, Max: 1, Worker: worker})))
@@ -149,7 +149,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// A worker of the SDK hears that it is to be quiet, and keeps to it over its streams.
+// A worker of the SDK learns that it is to be quiet, and stays quiet across its streams.
 func TestSDKWorkerIsQuiet(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker is quiet and resumes", tell: func(w *world) {
 		client := newSDK(w.T, w.house).client
@@ -173,7 +173,7 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		ok[workerInfo](w)(w.workers().Quiet(w.ctx(), one.ID, "deploy"))
 		w.pass(second)
 		jobs(2)
-		for range 15 { // through several streams: one that says nothing is opened anew, at first after a minute
+		for range 15 { // over several streams: a silent one is reopened, at first after a minute
 			w.pass(minute)
 		}
 		is(w, "what ran", ran.Load(), int64(2))
@@ -189,7 +189,7 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 	}})})
 }
 
-// cable is what a client's connections go through, until it is cut.
+// cable carries a client's connections until it is cut.
 type cable struct {
 	house *house
 	mu    sync.Mutex
@@ -217,7 +217,7 @@ func (c *cable) cut() {
 	}
 }
 
-// A worker of the SDK whose process dies is lost, with what it ran; one that drains is not.
+// A worker of the SDK whose process dies is lost, with the tasks that it held; one that drains is not.
 func TestSDKWorkerIsLost(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker dies, and another one drains", tell: func(w *world) {
 		run := func(name string) (*cable, func()) {
@@ -252,7 +252,7 @@ func TestSDKWorkerIsLost(t *testing.T) {
 	}})})
 }
 
-// restWorker is a worker with all its fields: the suite looks at some.
+// restWorker is a worker with all its fields: the suite checks some.
 type restWorker struct{ workerInfo }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -30,32 +30,33 @@ import (
 const (
 	namespace   = "default"
 	systemShard = 0
-	// dataShard is the one that a house has, unless its story wants more.
+	// dataShard is the only data shard, unless a story needs more.
 	dataShard = 1
-	// pipeBuffer is how many bytes one side may be ahead of the other on a connection in memory.
+	// pipeBuffer is the buffer of each direction of an in-memory connection, in bytes.
 	pipeBuffer = 256 << 10
-	// segmentSize is that of a node in memory. Segments are full of zeros from the start: those of a node on disk cost more than a story.
+	// segmentSize is the size of log segments in memory. Segments are zero-filled from the start: with the size used on disk they would cost more
+	// than a story.
 	segmentSize = 256 << 10
 )
 
-// house is a node in memory, in the fake time of the bubble that it was built in: a system shard, data shards, the broker
-// and the gateway. Package node would build the same, but keeps the broker to itself, where the direct door leads.
+// house is a node in memory, in the fake time of the bubble in which it was built: a system shard, data shards, the broker and the gateway.
+// Package node would assemble the same, but does not expose the broker, which the direct door needs.
 type house struct {
 	broker   *broker.Broker
 	control  *cluster.Control
 	copy     *cluster.Copy
 	registry *registry.Registry
 	router   *router.Router
-	heard    *cluster.Copy       // of the system shard's tables, as a node follows them
-	keeper   *auth.Authenticator // lets everybody in, and knows the namespaces
+	heard    *cluster.Copy       // copy of the system shard's tables, as a node has it
+	keeper   *auth.Authenticator // admits every caller, and knows the namespaces
 	hooks    onlyHooks
 	told     *receiver // of notices
 	pipe     *bufconn.Listener
-	slept    atomic.Int64 // how long the machine was suspended, in nanoseconds
-	audits   []string     // places of the entries that a test has looked at
+	slept    atomic.Int64 // how long the machine has slept, in nanoseconds
+	audits   []string     // positions of the entries that a test has read
 }
 
-// time is what the house's clocks say, running or suspended.
+// time returns the time of the house's clocks, awake or asleep.
 func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.Load())) }
 
 // build starts a house that ends with its test. The archive needs a real directory.
@@ -122,7 +123,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	synctest.Wait() // a Serve that begins after Shutdown says that it was closed
+	synctest.Wait() // a Serve that begins after Shutdown returns an error
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -133,7 +134,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	return h
 }
 
-// hear has the registry hear which workers are to be quiet, and the gateway which namespaces there are, as the copy of a node does.
+// hear tells the registry which workers are to be quiet, and the gateway which namespaces exist, as a node's copy of the tables does.
 func (h *house) hear(t *testing.T) {
 	h.heard.OnQuiet(router.TellRegistry(h.registry))
 	h.heard.OnAccess(h.keeper.Replace)
@@ -148,10 +149,10 @@ func (h *house) hear(t *testing.T) {
 	t.Cleanup(func() { stop(); following.Wait() })
 }
 
-// slowTick is enough for a lone voter, who needs ticks only to be elected.
+// slowTick is enough for a single voter, which needs ticks only to be elected.
 const slowTick = 10 * time.Second
 
-// startShard opens the state of a shard and starts its only replica, and waits until it leads.
+// startShard opens the state of a shard, starts its only replica, and waits until it leads.
 func startShard(t *testing.T, on store.Config, cfg shard.Config) (*shard.Shard, error) {
 	state, err := store.Open(on)
 	if err != nil {
@@ -173,7 +174,7 @@ func startShard(t *testing.T, on store.Config, cfg shard.Config) (*shard.Shard, 
 	}
 }
 
-// lateSystem is the system shard as package cluster sees it. The shard comes later.
+// lateSystem is the system shard as package cluster sees it. The shard is set later.
 type lateSystem struct{ shard atomic.Pointer[shard.Shard] }
 
 func (s *lateSystem) Update(ctx context.Context, fn func(tx *store.Tx) error) error {

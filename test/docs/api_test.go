@@ -25,19 +25,19 @@ var rewrite = flag.Bool("rewrite", false, "write the examples of the REST API an
 
 const examplesFile = root + "/internal/rest/examples.json"
 
-// session calls each operation of the REST API once, and keeps what was said.
+// session calls every operation of the REST API once, and records requests and responses.
 type session struct {
 	t    *testing.T
-	at   string // http://HOST:PORT
+	at   string // base URL: http://HOST:PORT
 	doc  *openapi3.T
 	ops  map[string]operation
-	vars map[string]string // of paths and bodies: $id
+	vars map[string]string // used in paths and bodies: $id
 	said map[string]rest.Example
 }
 
 type operation struct{ method, path string }
 
-// TestAPIExamples: the example of each operation in the OpenAPI document is what a server is asked and answers, but for ids and times.
+// TestAPIExamples: the examples in the OpenAPI document are what a server receives and answers, except for ids and times.
 func TestAPIExamples(t *testing.T) {
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer hook.Close()
@@ -56,7 +56,7 @@ func TestAPIExamples(t *testing.T) {
 	s.play()
 
 	for op := range s.ops {
-		if _, ok := s.said[op]; !ok && !slices.Contains([]string{"getOpenAPI", "metrics", "watchEvents"}, op) { // answers that are not JSON, or are this document
+		if _, ok := s.said[op]; !ok && !slices.Contains([]string{"getOpenAPI", "metrics", "watchEvents"}, op) { // responses that are not JSON, or are this document
 			t.Errorf("%s has no example", op)
 		}
 	}
@@ -75,7 +75,7 @@ func TestAPIExamples(t *testing.T) {
 	}
 }
 
-// TestAPIExamplesAreValid: the document with its examples is valid, and each schema and operation says what it is.
+// TestAPIExamplesAreValid: the document with its examples is valid, and every schema and operation has a description.
 func TestAPIExamplesAreValid(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(rest.OpenAPI())
 	if err != nil {
@@ -98,7 +98,7 @@ func TestAPIExamplesAreValid(t *testing.T) {
 	}
 }
 
-// play is one of each call, in an order in which all succeed.
+// play makes every call once, in an order in which all succeed.
 func (s *session) play() {
 	s.do("getHealth", "")
 	s.do("getReady", "")
@@ -106,7 +106,7 @@ func (s *session) play() {
 	s.do("whoAmI", "")
 	s.do("getLimits", "")
 
-	// A task lives, and workers do everything to tasks.
+	// The life of a task, and everything that workers do.
 	s.do("putQueue", `{"settings":{"lease":"1m","max_attempts":5,"max_running":50,"rate":{"limit":100,"period":"1s"}}}`)
 	s.do("enqueue", `{"type":"mail.welcome","queue":"mail","payload":{"to":"a@example.com"},"priority":"high","tags":["signup"],"idempotency_key":"welcome-42"}`, "id=task_id")
 	s.do("explainTask", "")
@@ -132,7 +132,7 @@ func (s *session) play() {
 	s.quietly("claim", `{"queues":["mail"]}`, "id=tasks.0.task_id", "token=tasks.0.claim_token")
 	s.do("failMany", `{"fails":[{"task_id":"$id","claim_token":"$token","error":{"message":"no such address"},"outcome":"dead"}]}`)
 
-	// Operators look, and change queues and tasks.
+	// Operators look at queues and tasks, and change them.
 	s.do("listDead", "")
 	s.do("groupAllDead?group_by=error", "")
 	s.do("listPoisoned", "")
@@ -184,7 +184,7 @@ func (s *session) play() {
 	s.do("resumeSchedule", "")
 	s.do("deleteSchedule", "")
 
-	// Dead letters that left for good.
+	// The archive of dead letters.
 	s.quietly("enqueue", `{"type":"mail.welcome","queue":"mail"}`, "id=task_id")
 	s.quietly("claim", `{"queues":["mail"],"types":["mail.welcome"]}`, "id=tasks.0.task_id", "token=tasks.0.claim_token")
 	s.quietly("fail", `{"claim_token":"$token","error":{"message":"no such address"},"outcome":"dead"}`)
@@ -246,7 +246,7 @@ func (s *session) play() {
 	s.do("drainNode", "")
 	s.do("undrainNode", "")
 	s.do("transferLeader", `{"to":"n1"}`)
-	// These need a node more than the session has. Their answers are empty.
+	// These need more than one node. Their responses are empty.
 	s.keep("moveReplica", `{"from":"n1","to":"n4"}`, http.StatusOK, `{}`)
 	s.keep("removeNode", `{"force":true}`, http.StatusOK, `{}`)
 
@@ -255,7 +255,7 @@ func (s *session) play() {
 	s.do("deleteQueue", "")
 }
 
-// steerOperation pauses an operation that is slow, resumes it, and aborts it.
+// steerOperation pauses a slow operation, resumes it, and aborts it.
 func (s *session) steerOperation() {
 	s.quietly("enqueueBatch", `{"tasks":[{"type":"slow","queue":"slow"},{"type":"slow","queue":"slow"},{"type":"slow","queue":"slow"}]}`)
 	s.quietly("startOperation", `{"action":"cancel","filter":{"queue":"slow"},"rate":"1/h"}`, "id=operation_id")
@@ -264,7 +264,7 @@ func (s *session) steerOperation() {
 	s.do("abortOperation", `{"reason":"wrong filter"}`)
 }
 
-// do makes a call and keeps it as the example of its operation. set are "variable=path.in.the.answer".
+// do makes a call and records it as the example of its operation. set are "variable=path.in.the.response".
 func (s *session) do(op, body string, set ...string) {
 	s.t.Helper()
 	name, _, _ := strings.Cut(op, "?")
@@ -272,13 +272,13 @@ func (s *session) do(op, body string, set ...string) {
 	s.keep(name, s.fill(body), status, string(answer))
 }
 
-// quietly makes a call that is no example.
+// quietly makes a call that is not recorded.
 func (s *session) quietly(op, body string, set ...string) {
 	s.t.Helper()
 	s.call(op, body, set)
 }
 
-// until repeats a call until its answer has a value.
+// until repeats a call until its response has a value.
 func (s *session) until(op, path string) {
 	s.t.Helper()
 	for range 200 {
@@ -331,12 +331,12 @@ func (s *session) call(op, body string, set []string) (status int, answer []byte
 	return resp.StatusCode, answer
 }
 
-// fill puts variables into a text.
+// fill replaces variables in a text.
 func (s *session) fill(text string) string {
 	return os.Expand(text, func(name string) string { return s.vars[name] })
 }
 
-// at is the value at a path such as tasks.0.task_id; nil: there is none.
+// at returns the value at a path such as tasks.0.task_id, or nil.
 func at(v any, path string) any {
 	for part := range strings.SplitSeq(path, ".") {
 		switch of := v.(type) {
@@ -365,7 +365,7 @@ func (s *session) keep(op, request string, status int, answer string) {
 
 var secrets = regexp.MustCompile(`"(claim_token|etag|cursor|next_cursor|access_key_id)":"[^"]*"`)
 
-// scrub puts something that never changes in place of ids, times and secrets.
+// scrub replaces ids, times and secrets with constants.
 func (s *session) scrub(text string) json.RawMessage {
 	ids := map[string]string{}
 	text = strings.ReplaceAll(text, s.vars["hook"], "https://example.com")
@@ -391,7 +391,7 @@ func (s *session) scrub(text string) json.RawMessage {
 	return short
 }
 
-// shorten leaves out of lists what comes after the first items: who has seen two points of a chart knows the others.
+// shorten drops all but the first items of lists: two points of a chart are enough to show the rest.
 func shorten(text []byte) (json.RawMessage, error) {
 	const most = 2
 	var out bytes.Buffer
@@ -424,7 +424,7 @@ func compact(raw json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// outline is which fields an answer has, and of which types they are: what an example promises. Of a list it is that of the first item.
+// outline returns the fields of a response and their types, which is what an example promises. For a list it is that of the first item.
 func outline(raw json.RawMessage) string {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -453,11 +453,11 @@ func outline(raw json.RawMessage) string {
 	return string(b)
 }
 
-// vary are fields that an answer has or not, as the moment is.
+// vary are fields that a response may or may not have, depending on timing.
 var vary = []string{"commit_seconds", "disk_free_bytes", "disk_total_bytes", "problems", "attention", "oldest_ready", "oldest_ready_age", "wait", "run"}
 
 func (s *session) write() {
-	// An operation in each line.
+	// One operation per line.
 	var b bytes.Buffer
 	for i, op := range slices.Sorted(maps.Keys(s.said)) {
 		line, err := json.Marshal(s.said[op])

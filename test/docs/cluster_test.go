@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// TestCluster runs the commands of "Three nodes on one machine", docs/cluster.md, in their order, on other ports.
+// TestCluster runs the commands of "Three nodes on one machine" in docs/cluster.md in order, with other ports.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	program, err := binary()
@@ -58,10 +58,10 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// fullDisks matches what the cluster says where only the disk of the machine that runs the test is nearly full.
+// fullDisks matches the output of a cluster whose only problem is that the disk of the test's machine is nearly full.
 var fullDisks = regexp.MustCompile(`problems:\n(  the disk of node \w+ has \S+ of \S+ free\n)+$`)
 
-// otherPorts gives a free port for each that a text names on the loopback address.
+// otherPorts returns a free port for every loopback port in a text.
 func otherPorts(t *testing.T, text string) map[string]string {
 	t.Helper()
 	ports := map[string]string{}
@@ -73,7 +73,7 @@ func otherPorts(t *testing.T, text string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // when all are found, so that none is found twice
+		defer l.Close() // only when all are found, so that none is found twice
 		ports[port] = fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 	}
 	if len(ports) != 6 {
@@ -82,7 +82,7 @@ func otherPorts(t *testing.T, text string) map[string]string {
 	return ports
 }
 
-// firstWords are the first words of the lines of an output: of a table of nodes, what does not change from run to run.
+// firstWords returns the first word of each line of an output: the stable part of a table of nodes.
 func firstWords(text string) (out []string) {
 	for line := range strings.Lines(text) {
 		if words := strings.Fields(line); len(words) > 0 {
@@ -92,7 +92,7 @@ func firstWords(text string) (out []string) {
 	return out
 }
 
-// killGroup ends the processes that commands of a page have left in their group.
+// killGroup kills the processes that a page's commands have left in their group.
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-// TestGoPrograms: programs of the pages are formatted and compile, and tests among them pass.
+// TestGoPrograms: programs in the pages are formatted and compile, and tests among them pass.
 func TestGoPrograms(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, b := range blocksOf(t, page) {
@@ -44,8 +44,8 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// asPackage makes an overlay in which a file is all of the package in testdata/page: what it imports is that of the repository's module, and tests
-// that look at the repository meanwhile do not see it.
+// asPackage returns an overlay in which a file is the whole package in testdata/page. Its imports resolve in the repository's module, and tests that
+// read the repository meanwhile do not see it.
 func asPackage(t *testing.T, name, text string) (overlay string) {
 	t.Helper()
 	here, err := os.Getwd()
@@ -66,7 +66,7 @@ func asPackage(t *testing.T, name, text string) (overlay string) {
 
 func isProgram(b block) bool { return strings.HasPrefix(b.text, "package ") }
 
-// TestGoFragments: fragments type-check. What they name and don't declare is declared in testdata, in a file of the page's name.
+// TestGoFragments: fragments type-check. What they use but don't declare is declared in testdata, in a file named for the page.
 func TestGoFragments(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, b := range blocksOf(t, page) {
@@ -79,7 +79,7 @@ func TestGoFragments(t *testing.T) {
 				t.Errorf("%s is a fragment, and %v", b, err)
 				continue
 			}
-			// The fragment is the body of a function, inside one that declares what the page takes for granted.
+			// The fragment is the body of a function, in a function that declares what the page takes for granted.
 			source := fmt.Sprintf("%s\nfunc _() error {\n//line %s:%d\n%s\nreturn nil\n}\n", given, b.page, b.line+1, b.text)
 			for _, err := range typeCheck(t, source) {
 				t.Error(err)
@@ -88,7 +88,7 @@ func TestGoFragments(t *testing.T) {
 	}
 }
 
-// typeCheck gives the errors of a file, but for what only fragments do: variables and imports that are not used, code behind a return.
+// typeCheck returns the errors in a file, except those that only fragments have: unused variables and imports, code after a return.
 func typeCheck(t *testing.T, source string) (out []error) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -104,7 +104,7 @@ func typeCheck(t *testing.T, source string) (out []error) {
 			}
 		},
 	}
-	_, _ = config.Check("fragment", set, []*ast.File{file}, nil) // its errors were given to Error
+	_, _ = config.Check("fragment", set, []*ast.File{file}, nil) // Error has received its errors
 	return out
 }
 

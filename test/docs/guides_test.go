@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// chapters are those of the guide of each language, in their order; each guide may have more.
+// chapters are the chapters of every language's guide, in order; a guide may have more.
 var chapters = []string{"A first task", "Enqueuing", "Workers", "Tasks that run more than once", "Chains, groups and schedules", "Connections", "Errors", "With ", "Testing", "Operate",
 	"Traces", "Encryption"}
 
-// TestGuidesHaveTheSameChapters: who knows the guide of one language finds the same things in the others.
+// TestGuidesHaveTheSameChapters: a reader of one language's guide finds the same topics in the others.
 func TestGuidesHaveTheSameChapters(t *testing.T) {
 	for _, page := range []string{"go.md", "python.md", "typescript.md"} {
 		text, err := os.ReadFile("../../docs/" + page)
@@ -21,7 +21,7 @@ func TestGuidesHaveTheSameChapters(t *testing.T) {
 		var has []string
 		for line := range strings.Lines(string(text)) {
 			title, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
-			if strings.HasPrefix(title, "With ") { // the frameworks of the language
+			if strings.HasPrefix(title, "With ") { // frameworks of the language
 				title = "With "
 			}
 			if ok && slices.Contains(chapters, title) {

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// TestLinks: each link of each page leads to a file of the repository, and to a heading that it has.
+// TestLinks: every link of every page leads to a file of the repository, and to an existing heading in it.
 func TestLinks(t *testing.T) {
 	checked := 0
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -80,7 +80,7 @@ func checkLink(t *testing.T, page, target string) {
 
 var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 
-// anchorsOf are the names of a page's headings, as forges make them.
+// anchorsOf returns the anchors of a page's headings, as forges generate them.
 func anchorsOf(text string) (out []string) {
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 		out = append(out, strings.Map(func(r rune) rune {
@@ -96,7 +96,7 @@ func anchorsOf(text string) (out []string) {
 	return out
 }
 
-// TestIndex: each page is in the index, so that nobody has to know its name.
+// TestIndex: every page is in the index.
 func TestIndex(t *testing.T) {
 	listed := map[string]bool{"docs/README.md": true, "README.md": true}
 	for _, target := range linksOf(read(t, "docs/README.md")) {

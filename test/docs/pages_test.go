@@ -26,7 +26,7 @@ type block struct {
 
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
 
-// name is that of the file of which the block is the content, if its first line is a comment that only names one.
+// name returns the file name of a block whose first line is a comment with nothing but a file name.
 func (b block) name() string {
 	if m := regexp.MustCompile(`^(?:#|//) (\S+\.\w+)\n`).FindStringSubmatch(b.text); m != nil {
 		return m[1]
@@ -34,7 +34,7 @@ func (b block) name() string {
 	return ""
 }
 
-// pages are the README and the pages of docs, without the decisions: those tell what was true when they were made.
+// pages returns the README and the pages of docs except for decisions, which record what was true when they were made.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(root + "/docs/*.md")
@@ -57,7 +57,7 @@ func read(t *testing.T, page string) string {
 	return string(text)
 }
 
-// blocksOf reads the code blocks of a page.
+// blocksOf returns the code blocks of a page.
 func blocksOf(t *testing.T, page string) (out []block) {
 	t.Helper()
 	var b *block
@@ -79,7 +79,7 @@ func blocksOf(t *testing.T, page string) (out []block) {
 	return out
 }
 
-// elsewhere are languages of which the blocks of a page are run by an SDK's tests.
+// elsewhere lists, by page, the languages whose blocks are run by an SDK's tests.
 var elsewhere = map[string][]string{
 	"docs/python.md":             {"python", "sh"},
 	"docs/typescript.md":         {"ts", "sh"},
@@ -88,14 +88,14 @@ var elsewhere = map[string][]string{
 	"docs/coming-from-sqs.md":    {"python"},
 }
 
-// TestBlocks: each block says what it is, and data can be read.
+// TestBlocks: every block names its language, and data can be parsed.
 func TestBlocks(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, b := range blocksOf(t, page) {
 			var v any
 			var err error
 			switch b.lang {
-			case "go", "sh", "sql", "text": // see the other tests; statements of SQL are fragments of what the outbox's tests run
+			case "go", "sh", "sql", "text": // tested elsewhere; SQL statements are fragments of what the outbox's tests run
 			case "json":
 				for values := json.NewDecoder(strings.NewReader(b.text)); err == nil; { // one or more
 					err = values.Decode(&v)
@@ -119,7 +119,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// shown finds fault with code that nothing runs, unless it is of another queue, on a page that says how one leaves that for Pawl.
+// shown rejects code that nothing runs, unless it is that of another queue on a page about migrating from it.
 func shown(b block) error {
 	if strings.HasPrefix(b.page, "docs/coming-from-") || b.page == "docs/webhooks.md" && b.lang == "python" {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// run are the pages of which all commands run. Those of the other pages need containers, several machines or a database, or they name tasks
-// that only the reader has: cmd/pawl checks that what they call exists.
+// run lists the pages whose commands are all run. Other pages need containers, several machines or a database, or name tasks that only the reader
+// has: cmd/pawl checks that their commands exist.
 var run = []string{"docs/coming-from-sidekiq.md", "docs/fairness.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
 
 // binary returns the path of pawl. PAWL_BINARY names it; without, it is built once for all tests of the package.
@@ -45,15 +45,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// terminal is where a reader tries a page: a directory with the page's files, and a server.
+// terminal is where a reader tries out a page: a directory with the page's files, and a server.
 type terminal struct {
 	t      *testing.T
 	dir    string
 	server string // HOST:PORT
 	env    []string
 
-	ports    map[string]string // other ports than those of the page
-	ownGroup bool              // commands may leave processes behind, which end with the test
+	ports    map[string]string // replacements for the page's ports
+	ownGroup bool              // commands may leave processes behind, which are killed at the end of the test
 }
 
 // open starts a server for a page.
@@ -82,7 +82,7 @@ func open(t *testing.T, flags ...string) *terminal {
 	return x
 }
 
-// here is the text of a page with the address of this terminal's server, or with its ports.
+// here replaces the server's address, or the ports, in a page's text.
 func (x *terminal) here(text string) string {
 	if x.ports != nil {
 		return regexp.MustCompile(`\b7[23]\d\d\b`).ReplaceAllStringFunc(text, func(port string) string { return x.ports[port] })
@@ -90,7 +90,7 @@ func (x *terminal) here(text string) string {
 	return strings.NewReplacer("localhost:7295", x.server, "127.0.0.1:7295", x.server).Replace(text)
 }
 
-// write puts a page's file into the directory.
+// write writes a page's file to the directory.
 func (x *terminal) write(b block) {
 	x.t.Helper()
 	if err := os.WriteFile(filepath.Join(x.dir, b.name()), []byte(b.text), 0o700); err != nil { // #nosec G306 -- scripts are run
@@ -98,7 +98,7 @@ func (x *terminal) write(b block) {
 	}
 }
 
-// bash runs commands. Variables that they set are there for the next.
+// bash runs commands. Variables that they set are kept for the next call.
 func (x *terminal) bash(b block) (output string) {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
@@ -119,7 +119,7 @@ trap 'declare -p 2>/dev/null | grep -E "^declare -(-|x) ([a-z]|PAWL_)" > .variab
 	return string(out)
 }
 
-// background starts a program that runs until it is told to stop, and gives a call that stops it with SIGTERM and waits.
+// background starts a program that runs until it is stopped, and returns a function that stops it with SIGTERM and waits.
 func (x *terminal) background(command string) (stop func() error) {
 	x.t.Helper()
 	cmd := exec.Command("bash", "-c", "exec "+x.here(command)) // #nosec G204 -- a page of ours
@@ -146,7 +146,7 @@ func (x *terminal) background(command string) (stop func() error) {
 	return stop
 }
 
-// forEver matches the last command of a block that has a terminal of its own.
+// forEver matches the last command of a block that runs in a terminal of its own.
 var forEver = regexp.MustCompile(`^(pawl serve|pawl work |sh worker\.sh|python3? worker\.py|node worker\.mjs)`)
 
 func lastLine(text string) string {
@@ -154,7 +154,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// TestShell: the commands of a page run in its order, and print what a block of text behind them says.
+// TestShell: the commands of a page run in order, and print what the text block after them shows.
 func TestShell(t *testing.T) {
 	for _, page := range run {
 		t.Run(filepath.Base(page), func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestShell(t *testing.T) {
 				case b.name() != "":
 					x.write(b)
 				case b.lang == "sh" && strings.HasPrefix(last, "pawl serve"), b.lang == "sh" && strings.Contains(last, "worker."):
-					output = "" // it runs; and worker_test.go tries the workers
+					output = "" // it keeps running; worker_test.go tests the workers
 				case b.lang == "sh" && strings.HasPrefix(last, "go install"):
 				case b.lang == "sh" && forEver.MatchString(last):
 					b.text = strings.TrimSuffix(strings.TrimSpace(b.text), last)
@@ -191,7 +191,7 @@ var (
 	spacing = regexp.MustCompile(`[ \t]+`)
 )
 
-// shape is an output without what differs from run to run: ids, times, ages, and how columns are spaced.
+// shape removes from an output what differs between runs: ids, times, ages and column widths.
 func shape(text string) string {
 	text = uuid.ReplaceAllString(text, "ID")
 	text = moment.ReplaceAllString(text, "TIME")
@@ -200,7 +200,7 @@ func shape(text string) string {
 	return strings.TrimSpace(strings.ReplaceAll(text, " \n", "\n"))
 }
 
-// TestShape: a difference that matters is one.
+// TestShape: relevant differences are detected.
 func TestShape(t *testing.T) {
 	a, b := "mail  1  01a20e67-9bd3-7001-a53e-e7987e9fb3ca 14ms \n", "mail 1 0199f3c2-9bd3-7001-a53e-e7987e9fb3cb 2s\n"
 	if shape(a) != shape(b) {

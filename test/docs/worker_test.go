@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// workers are the programs that run the workers of the pages.
+// workers maps a worker's file to the program that runs it.
 var workers = map[string]string{"worker.sh": "sh", "worker.py": "python3", "worker.mjs": "node", "worker.rb": "ruby"}
 
-// TestWorkers: the workers of the pages run tasks, and fail those that they can't run. On SIGTERM they end the tasks that they hold.
+// TestWorkers: the workers in the pages run tasks, and fail those that they can't run. On SIGTERM they finish the tasks that they hold.
 func TestWorkers(t *testing.T) {
 	var found []block
 	for _, page := range pages(t) {
@@ -54,7 +54,7 @@ func TestWorkers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				task, _ := ref.Wait(ctx) // an error, too, if it did not succeed
+				task, _ := ref.Wait(ctx) // also an error if it did not succeed
 				if task == nil || task.State != want {
 					t.Fatalf("%s: %+v, want %s", payload, task, want)
 				}
@@ -65,7 +65,7 @@ func TestWorkers(t *testing.T) {
 					t.Errorf("%s: no result", payload)
 				}
 			}
-			if err := stop(); err != nil && b.name() != "worker.sh" { // which has nobody to tell it
+			if err := stop(); err != nil && b.name() != "worker.sh" { // which can't be told to stop
 				t.Error(err)
 			}
 		})

@@ -2,7 +2,7 @@ package history
 
 import "slices"
 
-// anomalies has at least one for each invariant. The last ones lie beside calls without an answer.
+// anomalies has at least one anomaly for every invariant. The last ones are next to calls without a response.
 var anomalies = []anomaly{
 	{"task gone at the end", Lost, "lossy", on(Enqueue, func(s *scene, l *life, _ int) bool {
 		s.o.Final = slices.DeleteFunc(s.final, func(r Record) bool { return r.Task == l.id })
@@ -289,7 +289,7 @@ var anomalies = []anomaly{
 	}, false, true},
 }
 
-// stale accepts a verb of an older token while a claim is live.
+// stale accepts an operation with an older token while a claim is live.
 func stale(op Op) func(*scene) string {
 	return on(Claim, func(s *scene, l *life, i int) bool {
 		before, _ := l.stateAt(i)
@@ -306,7 +306,7 @@ func claimedAgain(s *scene, l *life, i int) bool {
 	})
 }
 
-// staleRead tells the state before a change, to someone who asked after it; or, if back is not 0, at the same time.
+// staleRead reports the state before a change to a read that was made after it; or, if back is not 0, at the same time.
 func staleRead(s *scene, back int64) string {
 	return somewhere(s, s.whole, func(l *life, i int) bool {
 		e := &l.events[i]

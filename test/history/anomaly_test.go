@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// anomaly spoils a legal history in one way that a queue that keeps its promises can't have answered.
+// anomaly spoils a legal history in a way that no queue that keeps its promises could have caused.
 type anomaly struct {
 	name  string
 	rule  Invariant
 	kind  string // of world
 	spoil func(s *scene) (task string)
-	// who can see it: replay and facts by the log; the search without it. Who is not asked may see it too.
+	// who must detect it: replay and facts with the log; the search without it. The other may detect it too.
 	stream, exact bool
 }
 
-// scene is a legal history and what is known of its tasks.
+// scene is a legal history with what is known of its tasks.
 type scene struct {
 	*world
 	rng   *rand.Rand
-	whole []*life // replayed tasks, each in the order of the log
-	open  []*life // tasks with calls without an answer
+	whole []*life // replayed tasks, each in log order
+	open  []*life // tasks with unanswered calls
 	o     Options
 }
 
-// histories are made once: most of the anomalies begin with the same.
+// histories are generated once: most anomalies start from the same one.
 var histories = map[string]*world{}
 
 func newScene(kind string, seed uint64) *scene {
@@ -74,8 +74,8 @@ func somewhere(s *scene, lives []*life, spoil func(l *life, i int) bool) string 
 	return ""
 }
 
-// after is the answer of a call made right after the i-th event of a task, before any other call on it; not ok if there
-// was no such moment.
+// after returns the response to a call made right after the i-th event of a task, before any other call on it; ok is false if there was no such
+// moment.
 func (l *life) after(i int) (r Record, ok bool) {
 	at := &l.events[i]
 	for j := range l.events {
@@ -93,7 +93,7 @@ func (l *life) after(i int) (r Record, ok bool) {
 		Answer: Answer{Code: OK, Shard: at.Shard, Index: at.Index + 1, TimeUS: at.TimeUS + 1}}, true
 }
 
-// stateAt is the state after the i-th event.
+// stateAt returns the state before and after the i-th event.
 func (l *life) stateAt(i int) (before, after state) {
 	after = beginning()
 	for j := 0; j <= i; j++ {
@@ -113,13 +113,13 @@ func put(s *scene, l *life, i int, change func(r *Record)) bool {
 	return ok
 }
 
-// liveClaim says whether the i-th event is a claim that lives on for a moment.
+// liveClaim reports whether the i-th event is a claim that stays live for a moment.
 func (l *life) liveClaim(i int) bool {
 	e := &l.events[i]
 	return e.Op == Claim && e.Code == OK && !e.Retried && e.LeaseUntilUS > e.TimeUS+10
 }
 
-// next is the next event of the task with an op that was accepted.
+// next returns the next accepted event of the task with an op.
 func (l *life) next(i int, op Op) *event {
 	for j := i + 1; j < len(l.events); j++ {
 		if e := &l.events[j]; e.Op == op && e.Code == OK {
@@ -133,14 +133,14 @@ func (l *life) has(ops ...Op) bool {
 	return slices.ContainsFunc(l.events, func(e event) bool { return slices.Contains(ops, e.Op) })
 }
 
-// calmTokens says whether the task's calls without an answer show none of the tokens, and move it by no other means.
+// calmTokens reports whether none of the task's unanswered calls has one of the tokens or could have moved the task otherwise.
 func (l *life) calmTokens(tokens ...string) bool {
 	return !slices.ContainsFunc(l.events, func(e event) bool {
 		return e.Code == Unknown && (slices.Contains(tokens, e.Token) || e.Token == "" && e.Op != Enqueue)
 	})
 }
 
-// elsewhere is a record of a task that nobody knows.
+// elsewhere returns a record of an unknown task.
 func (s *scene) elsewhere(op Op) Record {
 	last := s.final[len(s.final)-1]
 	last.Op, last.Task, last.CallNS, last.ReturnNS = op, "ghost", last.ReturnNS+1, last.ReturnNS+2
@@ -153,7 +153,7 @@ func (s *scene) finalOf(task string) *Record {
 	return &s.final[i]
 }
 
-// on spoils at an accepted call of the kind.
+// on spoils an accepted call of a kind.
 func on(op Op, spoil func(s *scene, l *life, i int) bool) func(*scene) string {
 	return func(s *scene) string {
 		return somewhere(s, s.whole, func(l *life, i int) bool {
@@ -174,7 +174,7 @@ func TestAnomalies(t *testing.T) {
 				continue
 			}
 			found++
-			s.o.Sample = -1 // the search is tried by itself
+			s.o.Sample = -1 // the search is tested separately
 			whole := Check(s.records, s.o)
 			if sees(whole, task, "") {
 				check++
@@ -200,15 +200,15 @@ func TestAnomalies(t *testing.T) {
 	}
 }
 
-// sees says whether a report has a violation of a task, and of a rule if one is given.
+// sees reports whether a report has a violation for a task, and of a rule if one is given.
 func sees(r *Report, task string, rule Invariant) bool {
 	return slices.ContainsFunc(r.Violations, func(v Violation) bool {
 		return (v.Task == task || task == "anywhere") && (rule == "" || v.Rule == rule)
 	})
 }
 
-// byLog judges by replay, and says whether it saw the anomaly. Where calls shared an entry in a way that the replay could
-// not sort out, it hands the task over to a search by the log, whose words for what is wrong may differ.
+// byLog checks by replay, and reports whether it detected the anomaly. Where calls shared an entry in a way that the replay could not resolve, the
+// task is searched with the log, which may describe the violation differently.
 func byLog(s *scene, task string, rule Invariant) bool {
 	b := newBook(s.records, s.o)
 	b.facts()
@@ -223,7 +223,7 @@ func byLog(s *scene, task string, rule Invariant) bool {
 	return sees(b.sum(), task, rule)
 }
 
-// bySearch judges by nothing but searches without the log.
+// bySearch checks only by searches without the log.
 func bySearch(s *scene) *Report {
 	b := newBook(s.records, s.o)
 	b.resolve()
@@ -245,7 +245,7 @@ I3 a stale token changes nothing: task "t": accepted, and the token is not that 
 	}
 }
 
-// TestClock: shard time an hour off the wall clock is seen.
+// TestClock: shard time that is an hour off the wall clock is detected.
 func TestClock(t *testing.T) {
 	w := run(1, worlds["calm"])
 	o := w.options()
@@ -259,7 +259,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestUndecided: what can't be judged is no success.
+// TestUndecided: a history that can't be decided is not a success.
 func TestUndecided(t *testing.T) {
 	records := told(enqueue())
 	for i := range maxUnknown + 1 {
@@ -268,7 +268,7 @@ func TestUndecided(t *testing.T) {
 	if r := Check(records, Options{}); r.OK() || len(r.Undecided) != 1 {
 		t.Errorf("%d calls without an answer: %s", maxUnknown+1, r)
 	}
-	records = records[:maxUnknown] // one less, for the lapse that the search may add
+	records = records[:maxUnknown] // one fewer, for the lapse that the search may add
 	if r := Check(records, Options{}); !r.OK() {
 		t.Errorf("%d calls without an answer: %s", maxUnknown, r)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCheck judges about a million calls (a tenth with -short), by the log, with calls without an answer, and by search alone.
+// BenchmarkCheck checks about a million calls (a tenth with -short): with the log, with unanswered calls, and by search alone.
 func BenchmarkCheck(b *testing.B) {
 	tasks := 200_000
 	if testing.Short() {

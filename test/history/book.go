@@ -18,7 +18,7 @@ type book struct {
 	loose []event // calls that name no task
 	logs  map[uint32]*shardLog
 
-	mu     sync.Mutex // guards report: searches run side by side
+	mu     sync.Mutex // guards report: searches run concurrently
 	report Report
 }
 
@@ -27,9 +27,9 @@ type life struct {
 	id     string
 	events []event
 	final  bool // there is a final read
-	known  bool // an answer says that the task is there
-	judged bool // it has a violation already, or is undecided
-	open   bool // a call without an answer, or an answer without an index, may have moved it
+	known  bool // an answer says that the task exists
+	judged bool // it has a violation, or is undecided
+	open   bool // an unanswered call, or an answer without an index, may have moved it
 }
 
 // newBook sorts records by task.
@@ -81,10 +81,10 @@ func (b *book) lifeOf(id string) *life {
 	return l
 }
 
-// enter files an event and gives it its times.
+// enter files an event and sets its times.
 //
-// A call that was sent more than once is a call without an answer, and one with. Only a claim is not: the answer to its
-// last sending is that to the first, too.
+// A call that was sent more than once is treated as an unanswered call and an answered one. Claims are an exception: the answer to the last sending
+// is also that to the first.
 func (b *book) enter(l *life, e event) {
 	if e.Retried && e.Op != Claim {
 		first, last := *e.Record, *e.Record
@@ -102,7 +102,7 @@ func (b *book) enter(l *life, e event) {
 	l.events = append(l.events, e)
 }
 
-// times are the shard times between which a call took effect, as far as the record tells.
+// times returns the range of shard times in which a call took effect, as far as the record says.
 func (b *book) times(r *Record) (from, to int64) {
 	from, to = 0, anyTime
 	if bound := b.o.ClockBound.Microseconds(); bound > 0 {
@@ -120,7 +120,7 @@ func (b *book) times(r *Record) (from, to int64) {
 	return from, to
 }
 
-// enqueue is the first record that may have made the task, preferably an answered one.
+// enqueue returns the first record that may have created the task, preferably an answered one.
 func (l *life) enqueue() (made *Record) {
 	for i := range l.events {
 		r := l.events[i].Record
@@ -134,7 +134,7 @@ func (l *life) enqueue() (made *Record) {
 	return made
 }
 
-// open are the tasks that the log alone can't judge.
+// open returns the tasks that can't be checked by the log alone.
 func (b *book) open() (lives []*life) {
 	for _, l := range b.lives {
 		if l.open && !l.judged {
@@ -145,7 +145,7 @@ func (b *book) open() (lives []*life) {
 	return lives
 }
 
-// sample is some of the tasks that were replayed, evenly spread.
+// sample returns some of the replayed tasks, evenly spread.
 func (b *book) sample() []*life {
 	n := b.o.Sample
 	if n == 0 {
@@ -167,14 +167,14 @@ func (b *book) sample() []*life {
 	return picked
 }
 
-// sortByLog puts events in the order of the log; those of one entry in that of their calls.
+// sortByLog sorts events in log order; those in one entry in the order of their calls.
 func sortByLog(events []event) {
 	slices.SortFunc(events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.TimeUS, b.TimeUS), cmp.Compare(a.CallNS, b.CallNS))
 	})
 }
 
-// returned is until when a call may take effect, by the clients' clock.
+// returned is the latest time at which a call may take effect, by the clients' clock.
 func (e *event) returned() int64 {
 	if e.Code == Unknown || e.lapse {
 		return math.MaxInt64
@@ -182,7 +182,7 @@ func (e *event) returned() int64 {
 	return e.ReturnNS
 }
 
-// side does something for each task, several side by side.
+// side calls do for every task, concurrently.
 func side(lives []*life, do func(*life)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup

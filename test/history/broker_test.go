@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// TestBroker: the real broker's answers pass, also where the network loses them. What the model says of Pawl is so.
+// TestBroker: the real broker's responses pass, even when the network loses some. What the model says of Pawl holds.
 func TestBroker(t *testing.T) {
 	var all []Record
 	for _, loss := range []float64{0, 0.03} {
@@ -45,7 +45,7 @@ func TestBroker(t *testing.T) {
 	happened(t, all)
 }
 
-// happened fails if the load was so tame that nothing was shown.
+// happened fails if the load was too tame to prove anything.
 func happened(t *testing.T, records []Record) {
 	t.Helper()
 	seen := map[string]int{}
@@ -64,7 +64,7 @@ func happened(t *testing.T, records []Record) {
 	}
 }
 
-// crowd is clients of one broker that note what they see.
+// crowd is a set of clients of one broker that record what they see.
 type crowd struct {
 	client *pawl.Client
 	rec    *Recorder
@@ -75,7 +75,7 @@ type crowd struct {
 	given []*pawl.Claim
 }
 
-// fate is what became of one call on its way, filled by the interceptor.
+// fate is what happened to a call on its way, filled in by the interceptor.
 type fate struct {
 	lost  bool
 	shard uint32
@@ -91,7 +91,7 @@ func newCrowd(t *testing.T, loss float64) *crowd {
 	return c
 }
 
-// intercept reads the stamps of an answer, and draws whether it gets lost, after a while on the way.
+// intercept reads the stamps of a response, and decides randomly whether to lose it, after a delay.
 func (c *crowd) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	var trailer metadata.MD
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
@@ -117,7 +117,7 @@ func micro(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// call makes a call, completes its record and notes it. A call without an answer gives ok false.
+// call makes a call, completes its record and records it. ok is false for an unanswered call.
 func (c *crowd) call(t *testing.T, r Record, do func(context.Context, *Record) error) (Record, bool) {
 	r, f := c.begin(r)
 	err := do(context.WithValue(context.Background(), fateKey{}, f), &r)
@@ -132,7 +132,7 @@ func (c *crowd) begin(r Record) (Record, *fate) {
 	return r, &fate{}
 }
 
-// judge says what became of a call.
+// judge sets the outcome of a call.
 func (c *crowd) judge(t *testing.T, r Record, f *fate, err error) Record {
 	r.ReturnNS = c.rec.Now()
 	if f.lost {
@@ -185,7 +185,7 @@ func (c *crowd) work(t *testing.T) {
 func (c *crowd) produce(t *testing.T, id int) {
 	request := uuid.Must(uuid.NewV7())
 	if rand.IntN(4) == 0 {
-		request = uuid.New() // of another version: the broker keeps a record of its own for it
+		request = uuid.New() // a UUID of another version: the broker keeps a separate record for it
 	}
 	payload := fmt.Sprintf("%q", request)
 	r := Record{Client: id, Op: Enqueue, Queue: "q", Args: Args{RequestID: request.String(), MaxAttempts: 1 + rand.IntN(3)}}
@@ -223,7 +223,7 @@ func (c *crowd) produce(t *testing.T, id int) {
 	}
 }
 
-// claim claims some tasks; each has a record.
+// claim claims some tasks, each with a record.
 func (c *crowd) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 	key := uuid.NewString()
 	for again := true; again; {
@@ -298,7 +298,7 @@ func (c *crowd) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 	})
 }
 
-// meddle is what operators and confused workers do.
+// meddle does what operators and confused workers do.
 func (c *crowd) meddle(t *testing.T, id int) {
 	c.mu.Lock()
 	tasks, given := c.tasks[max(0, len(c.tasks)-20):], c.given[max(0, len(c.given)-20):]
@@ -331,7 +331,7 @@ func (c *crowd) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
 	})
 }
 
-// see fills in what a task's description tells.
+// see fills in what a task's description says.
 func (r *Record) see(info *pawltype.Task) {
 	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
 	r.LeaseUntilUS = micro(info.LeaseExpiresAt)
@@ -343,7 +343,7 @@ func (r *Record) see(info *pawltype.Task) {
 	}
 }
 
-// end works everything off, without losses, and reads where each task is and which are dead letters.
+// end finishes all tasks, without losses, and reads the final state of each and the dead letters.
 func (c *crowd) end(t *testing.T) (final []Record, dead []string) {
 	c.loss = 0
 	for quiet := 0; quiet < 3; quiet++ {

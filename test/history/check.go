@@ -8,39 +8,37 @@ import (
 	"time"
 )
 
-// Options say what is known beside the records, and how much is checked.
+// Options say what is known apart from the records, and how much to check.
 type Options struct {
-	// Final is an authoritative read of each task (Get), made after everything else was answered or given up and the
-	// faults were over. Nil: none was made, so that lost tasks can't be seen.
+	// Final is an authoritative read of each task (Get), made after all other calls were answered or given up and the faults were over. Nil: none,
+	// so that lost tasks can't be detected.
 	Final []Record
-	// Drained: all tasks had been worked off before the final reads.
+	// Drained: all tasks had been finished before the final reads.
 	Drained bool
-	// Overdue is how long after a lease's end, or after its due time, a task may be found unmoved at the end; 0: not
-	// checked.
+	// Overdue is how long after a lease's end, or after its due time, a task may be found unmoved at the end; 0: not checked.
 	Overdue time.Duration
-	// DeadLetters are the ids of a listing of all dead letters made with the final reads. Nil: none was made.
+	// DeadLetters are the ids in a listing of all dead letters made with the final reads. Nil: none.
 	DeadLetters []string
-	// Began is the wall clock when CallNS was 0, and ClockBound how far shard time may be from the wall clock. They check
-	// shard times, and stand in for those that records lack. ClockBound 0: neither.
+	// Began is the wall clock at CallNS 0, and ClockBound the maximum difference between shard time and wall clock. They check shard times, and
+	// replace those that records lack. ClockBound 0: neither.
 	Began      time.Time
 	ClockBound time.Duration
-	// Sample is how many of the tasks that were replayed by the log are searched too, without the log; 0: defaultSample;
-	// -1: none.
+	// Sample is how many of the replayed tasks are also searched, without the log; 0: defaultSample; -1: none.
 	Sample int
-	// Timeout bounds the search of one task; 0: defaultTimeout.
+	// Timeout limits the search of one task; 0: defaultTimeout.
 	Timeout time.Duration
 }
 
 const (
-	// A search costs a few microseconds a call, so that the sample costs next to nothing.
+	// A search takes a few microseconds per call, so the sample costs next to nothing.
 	defaultSample = 1000
-	// A search that takes longer than a second or two takes for ever.
+	// A search that takes longer than a second or two takes forever.
 	defaultTimeout = 10 * time.Second
-	// maxViolations bounds what a report shows; a broken broker breaks everything.
+	// maxViolations is the maximum number of violations in a report; a broken broker breaks everything.
 	maxViolations = 50
 )
 
-// Violation is an invariant that did not hold, and the records that show it.
+// Violation is a violated invariant, with the records that show it.
 type Violation struct {
 	Rule    Invariant
 	Task    string
@@ -48,7 +46,7 @@ type Violation struct {
 	Records []Record
 }
 
-// String tells it in a line, and each record in a further one.
+// String formats the violation in one line, followed by a line for each record.
 func (v Violation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: task %q: %s", v.Rule, v.Task, v.Why)
@@ -58,25 +56,25 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// Report is what was found. A history is good only if nothing is left undecided.
+// Report is the result of a check. A history passes only if nothing is undecided.
 type Report struct {
 	Violations []Violation // at most 50 of them
 	Found      int         // how many there were
-	Undecided  []Undecided // tasks that could not be judged: the test must be made smaller
+	Undecided  []Undecided // tasks that could not be decided: the test must be made smaller
 	Calls      int         // records
 	Tasks      int
 	Replayed   int // tasks replayed by the log
-	Searched   int // tasks searched because a call without an answer, or without an index, may have moved them
-	Sampled    int // tasks searched beside
+	Searched   int // tasks searched because an unanswered call, or an answer without an index, may have moved them
+	Sampled    int // tasks searched in addition
 }
 
-// Undecided is a task that could not be judged.
+// Undecided is a task that could not be decided.
 type Undecided struct{ Task, Why string }
 
-// OK says that the history is one of a queue that keeps its promises.
+// OK reports whether the history is one of a queue that keeps its promises.
 func (r *Report) OK() bool { return r.Found == 0 && len(r.Undecided) == 0 }
 
-// String sums up, and tells each finding.
+// String returns a summary and every finding.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d calls, %d tasks: %d replayed, %d searched, %d searched as a sample; %d violations, %d undecided",
@@ -90,7 +88,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Check judges a history. The records may come in any order; they are not changed.
+// Check checks a history. The records may be in any order; they are not modified.
 func Check(records []Record, o Options) *Report {
 	b := newBook(records, o)
 	b.facts()
@@ -102,7 +100,7 @@ func Check(records []Record, o Options) *Report {
 	return b.sum()
 }
 
-// sum ends a check.
+// sum completes a check.
 func (b *book) sum() *Report {
 	r := &b.report
 	r.Calls, r.Tasks = b.calls, len(b.lives)
@@ -112,7 +110,7 @@ func (b *book) sum() *Report {
 	return r
 }
 
-// violation notes what was found.
+// violation records a finding.
 func (b *book) violation(f fault, task string, shown ...*Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

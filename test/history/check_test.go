@@ -21,7 +21,7 @@ var worlds = map[string]chances{
 
 const seeds = 40
 
-// TestLegal: what a correct queue answers passes, whatever happens to the calls.
+// TestLegal: the responses of a correct queue pass, whatever happens to the calls.
 func TestLegal(t *testing.T) {
 	for name, c := range worlds {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLegal(t *testing.T) {
 	}
 }
 
-// TestRecords: what is written is read again, and says everything in one line.
+// TestRecords: a written record can be read again, and its one-line form is complete.
 func TestRecords(t *testing.T) {
 	w := run(5, worlds["retried"])
 	var file bytes.Buffer

@@ -6,19 +6,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// maxUnknown bounds the calls without an answer of one task: the search for an illegal history costs about twice as much
-// with each (12: a tenth of a second, 15: a second).
+// maxUnknown is the maximum number of unanswered calls of one task: the search for an illegal history takes about twice as long with each (12: a
+// tenth of a second, 15: a second).
 const maxUnknown = 15
 
-// search looks, task by task, for any order in which all answers make sense: one in which no call stands before another
-// that had returned when it was made. With the log, an order must also follow the indexes that are known. It returns how
-// many tasks it searched.
+// search looks, task by task, for any order in which all answers make sense: one in which no call comes before another that had returned when it was
+// made. With the log, an order must also follow the known indexes. It returns how many tasks it searched.
 func (b *book) search(lives []*life, withLog bool) int {
 	side(lives, func(l *life) { b.searchOne(l, withLog) })
 	return len(lives)
 }
 
-// searchOne judges one task.
+// searchOne searches one task.
 func (b *book) searchOne(l *life, withLog bool) {
 	operations, unknown := b.operations(l, withLog)
 	if unknown > maxUnknown {
@@ -38,7 +37,7 @@ func (b *book) searchOne(l *life, withLog bool) {
 	}
 }
 
-// operations are the events of a task as the search sees them.
+// operations returns the events of a task as the search sees them.
 func (b *book) operations(l *life, withLog bool) (operations []porcupine.Operation, unknown int) {
 	shard := l.shard()
 	operations = make([]porcupine.Operation, len(l.events))
@@ -56,7 +55,7 @@ func (b *book) operations(l *life, withLog bool) (operations []porcupine.Operati
 	return operations, unknown
 }
 
-// shard is where the task lives, 0 if no answer told.
+// shard returns the task's shard, or 0 if no answer has it.
 func (l *life) shard() uint32 {
 	for i := range l.events {
 		if e := &l.events[i]; e.Index != 0 {
@@ -66,7 +65,7 @@ func (l *life) shard() uint32 {
 	return 0
 }
 
-// taskModel is the life of one task in porcupine's words.
+// taskModel is the life of one task in porcupine's terms.
 var taskModel = porcupine.Model{
 	Init: func() any { s := beginning(); return &s },
 	Step: func(s, in, _ any) (bool, any) {
@@ -77,8 +76,7 @@ var taskModel = porcupine.Model{
 	Hash:  func(s any) uint64 { return s.(*state).hash() },
 }
 
-// explain finds what speaks against a history that has no order: after the longest part that makes sense, the answer that
-// had to come next.
+// explain finds what contradicts a history that has no order: the answer that had to follow the longest part that makes sense.
 func explain(operations []porcupine.Operation, timeout time.Duration) (fault, []*Record) {
 	_, info := porcupine.CheckOperationsVerbose(taskModel, operations, timeout)
 	var longest []int

@@ -1,7 +1,7 @@
 package history
 
-// facts checks what can be said without the order of events: that each request made one task (I9), that what was accepted
-// is there at the end (I1) and has ended (I16), and that dead letters are listed once (I18).
+// facts checks what does not depend on the order of events: each request created one task (I9), accepted tasks exist at the end (I1) and have ended
+// (I16), and dead letters are listed once (I18).
 func (b *book) facts() {
 	b.requests()
 	if b.o.Final != nil {
@@ -37,10 +37,10 @@ func (b *book) requests() {
 	b.conflicts()
 }
 
-// name stands for the task of an enqueue: a request id, or a queue's idempotency key.
+// name identifies the task of an enqueue: a request id, or a queue's idempotency key.
 type name struct{ request, queue, key string }
 
-// names yields the names that an enqueue gives.
+// names yields the names in an enqueue.
 func (r *Record) names(yield func(name) bool) {
 	if r.RequestID != "" && !yield(name{request: r.RequestID}) {
 		return
@@ -50,10 +50,10 @@ func (r *Record) names(yield func(name) bool) {
 	}
 }
 
-// conflicts: an enqueue may be refused with a conflict only if its request id or key was used with other content.
+// conflicts: an enqueue may be refused with a conflict only if its request id or key was used with different content.
 func (b *book) conflicts() {
 	var refused []*Record
-	uses := map[name][]content{} // of the names that were refused
+	uses := map[name][]content{} // by the names that were refused
 	b.each(func(r *Record) {
 		if r.Op == Enqueue && r.Code == Refused && r.Reason == Conflict {
 			refused = append(refused, r)
@@ -100,7 +100,7 @@ func (b *book) each(fn func(*Record)) {
 	}
 }
 
-// present: a task that an answer told of is there at the end.
+// present: a task that an answer mentioned exists at the end.
 func (b *book) present(l *life) {
 	if !l.known || l.final {
 		return
@@ -113,7 +113,7 @@ func (b *book) present(l *life) {
 	l.judged = true
 }
 
-// stuck: at the end nothing waits that should have gone on.
+// stuck: at the end, nothing waits that should have moved on.
 func (b *book) stuck() {
 	late := b.o.Overdue.Microseconds()
 	for i := range b.o.Final {
@@ -132,7 +132,7 @@ func (b *book) stuck() {
 	}
 }
 
-// deadLetters: the listing has each dead task once, and nothing else.
+// deadLetters: the listing has every dead task once, and nothing else.
 func (b *book) deadLetters() {
 	listed := make(map[string]int, len(b.o.DeadLetters))
 	for _, id := range b.o.DeadLetters {

@@ -1,7 +1,7 @@
 package history
 
-// guess is the step of a call without an answer: it takes effect if it could. That it had none is the guess that it took
-// effect after everything else.
+// guess is the step of an unanswered call: it takes effect if it could. That it had no effect is covered by the guess that it took effect after
+// everything else.
 func (s state) guess(e *event) state {
 	switch e.Op {
 	case Enqueue:
@@ -20,7 +20,7 @@ func (s state) guess(e *event) state {
 	return s
 }
 
-// guessClaim is a claim whose answer nobody received: the task went to nobody, and may come back at any time.
+// guessClaim is a claim whose answer was lost: no worker has the task, and it may come back at any time.
 func (s state) guessClaim(e *event) state {
 	next, ok := s.seen(e, ready)
 	if !ok || next.fence+1 != e.Fence {
@@ -30,7 +30,7 @@ func (s state) guessClaim(e *event) state {
 	return next
 }
 
-// guessSteer is a call that moves a task from some places, and leaves it alone at the others where it may be.
+// guessSteer is a call that moves a task from some places, and leaves it alone in the others.
 func (s state) guessSteer(e *event) state {
 	var from places
 	var move func(state, *event) (state, fault)

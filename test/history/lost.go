@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// resolve gives calls without an answer to the tasks that they may have moved, and says which tasks they leave open.
+// resolve assigns unanswered calls to the tasks that they may have moved, and determines which tasks they leave open.
 //
-// An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its
-// claim key; what is left of claims explains fences that nobody was told.
+// An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its claim key; the remaining
+// claims explain fences that no answer mentioned.
 func (b *book) resolve() {
 	enqueues, claimed := b.unanswered()
 	b.giveEnqueues(enqueues)
@@ -25,7 +25,7 @@ func (b *book) resolve() {
 	}
 }
 
-// unanswered are the calls without an answer that name no task, in the order in which they were made.
+// unanswered returns the unanswered calls that name no task, in the order in which they were made.
 func (b *book) unanswered() (enqueues, claimed []*Record) {
 	for i := range b.loose {
 		r := b.loose[i].Record
@@ -50,19 +50,19 @@ func (b *book) unanswered() (enqueues, claimed []*Record) {
 	return enqueues, claimed
 }
 
-// outlived says whether a claim took longer to be answered than its lease lasts. A broker that lost the round of a claim asks the next leader
-// for it by its key; but a key is forgotten when its lease is over, and then the claim takes other tasks.
+// outlived reports whether a claim took longer to be answered than its lease lasts. A broker that lost the round of a claim asks the next leader for
+// it by its key; but a key is forgotten when its lease is over, and then the claim takes other tasks.
 func (r *Record) outlived() bool {
 	return r.Code == OK && r.LeaseUntilUS > 0 && r.ReturnNS-r.CallNS >= (r.LeaseUntilUS-r.TimeUS)*1000
 }
 
-// content is what tells tasks apart whose ids nobody was told.
+// content distinguishes tasks whose ids are unknown.
 type content struct {
 	queue   string
 	payload uint64
 }
 
-// giveEnqueues files enqueues without an answer, and finds tasks that nobody asked for (I12).
+// giveEnqueues files unanswered enqueues, and finds tasks that were never requested (I12).
 func (b *book) giveEnqueues(enqueues []*Record) {
 	named := make(map[name]*life, len(b.lives))
 	var orphans []*life
@@ -104,7 +104,7 @@ func (b *book) giveEnqueues(enqueues []*Record) {
 	b.adopt(orphans, open)
 }
 
-// taskOf is the task that an answered enqueue with the same name got.
+// taskOf returns the task that an answered enqueue with the same name got.
 func (r *Record) taskOf(named map[name]*life) *life {
 	for n := range r.names {
 		if l := named[n]; l != nil {
@@ -114,7 +114,7 @@ func (r *Record) taskOf(named map[name]*life) *life {
 	return nil
 }
 
-// adopt gives tasks whose enqueue was not answered to the enqueues that may have made them.
+// adopt assigns tasks whose enqueue was not answered to the enqueues that may have created them.
 func (b *book) adopt(orphans []*life, open map[content][]*Record) {
 	taken := map[content]int{}
 	for _, l := range orphans {
@@ -139,7 +139,7 @@ func (b *book) adopt(orphans []*life, open map[content][]*Record) {
 	}
 }
 
-// content is the queue and payload that were told of a task; not told if they were not.
+// content returns the queue and payload of a task; told is false if they are unknown.
 func (l *life) content() (c content, told bool) {
 	for i := range l.events {
 		r := l.events[i].Record
@@ -151,7 +151,7 @@ func (l *life) content() (c content, told bool) {
 	return c, false
 }
 
-// merged is the enqueue that allows what any of the candidates would.
+// merged returns an enqueue that allows what any of the candidates would.
 func merged(candidates []*Record) Record {
 	m := *candidates[0]
 	for _, r := range candidates[1:] {
@@ -167,14 +167,14 @@ func merged(candidates []*Record) Record {
 	return m
 }
 
-// give files a call without an answer under a task.
+// give files an unanswered call under a task.
 func (b *book) give(l *life, r Record) {
 	r.Task = l.id
 	b.enter(l, event{Record: &r})
 }
 
-// giveClaims explains what the answers to claims leave open: one that was given again after its first answer was lost
-// took effect earlier, and a fence that nobody was told went to a claim whose answer was lost.
+// giveClaims explains what the answers to claims leave open: a claim that was repeated after its first answer was lost took effect earlier, and a
+// fence that no answer mentioned went to a claim whose answer was lost.
 func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) {
 	known, highest := map[int64]bool{}, int64(0) // fences
 	for i := range l.events {
@@ -186,7 +186,7 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 		if e.Op == Claim {
 			known[e.Fence] = true
 			if was := first[e.ClaimKey]; was != nil && was.CallNS < e.CallNS {
-				r := *e.Record // one call, since the first that was made with its key
+				r := *e.Record // one call, since the first one with its key
 				r.CallNS, r.Retried = was.CallNS, true
 				e.Record = &r
 				e.from, e.to = b.times(e.Record)
@@ -202,7 +202,7 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 			continue
 		}
 		told := l.firstAt(fence)
-		if back > 0 { // of a claim that was answered without this task, since a shard's answer was lost within
+		if back > 0 { // of a claim that was answered without this task, because a shard's answer was lost internally
 			back--
 			b.give(l, Record{ReturnNS: told.ReturnNS, Op: Claim, Fence: fence, Answer: Answer{Code: Unknown}})
 			continue
@@ -219,7 +219,7 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 	}
 }
 
-// givenBack is how often the broker gave the task back of its own accord, by what reads tell: nobody was told of those claims.
+// givenBack returns how often the broker gave the task back by itself, according to reads: no client was told of those claims.
 func (l *life) givenBack() (n int) {
 	holders := map[string]bool{}
 	for i := range l.events {
@@ -234,7 +234,7 @@ func (l *life) givenBack() (n int) {
 	return n - len(holders)
 }
 
-// firstAt is the first answer that tells of a fence, or a higher one.
+// firstAt returns the first answer with a fence, or a higher one.
 func (l *life) firstAt(fence int64) (first *Record) {
 	for i := range l.events {
 		e := &l.events[i]
@@ -252,7 +252,7 @@ func (l *life) queue() string {
 	return ""
 }
 
-// lostClaims are up to n claims without an answer that may have taken a task of the queue before an answer told of it.
+// lostClaims returns up to n unanswered claims that may have taken a task of the queue before an answer mentioned it.
 func lostClaims(claimed []*Record, before *Record, queue string, n int) (lost []*Record) {
 	for _, c := range claimed {
 		if len(lost) == n || c.CallNS > before.ReturnNS {
@@ -265,7 +265,7 @@ func lostClaims(claimed []*Record, before *Record, queue string, n int) (lost []
 	return lost
 }
 
-// tidy drops what can't have moved the task, and says whether the rest leaves it open.
+// tidy drops what can't have moved the task, and sets whether the rest leaves it open.
 func (l *life) tidy() {
 	type question struct {
 		Op    Op
@@ -286,7 +286,7 @@ func (l *life) tidy() {
 			continue
 		}
 		if e.Op == Get || e.Op == Extend {
-			// An extension that took effect only makes a lease longer than was promised.
+			// An extension that took effect only makes a lease longer than promised.
 			continue
 		}
 		l.open = true
@@ -296,7 +296,7 @@ func (l *life) tidy() {
 			if e.CallNS < kept[at].CallNS {
 				kept[at] = e
 			}
-			continue // the first may take effect whenever the second may, and not both
+			continue // the first may take effect whenever the second may, but not both
 		}
 		asked[q] = len(kept)
 		kept = append(kept, e)

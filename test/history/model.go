@@ -2,7 +2,7 @@ package history
 
 import "math"
 
-// Invariant names what must hold. The numbers are fixed: tests and reports quote them.
+// Invariant names a rule that must hold. The numbers are fixed: tests and reports quote them.
 type Invariant string
 
 // The invariants of this package. Others (schedules, order, limits, equal replicas) need more than records of calls.
@@ -23,7 +23,7 @@ const (
 	DeadLetter Invariant = "I18 who used up its attempts is a dead letter, and only then, once"
 )
 
-// fault is what speaks against a record; the zero value: nothing.
+// fault is what contradicts a record; the zero value: nothing.
 type fault struct {
 	rule Invariant
 	why  string
@@ -31,7 +31,7 @@ type fault struct {
 
 var fine fault
 
-// places is a set of where a task may be.
+// places is a set of places where a task may be.
 type places uint16
 
 const (
@@ -49,7 +49,7 @@ const (
 	ended   = succeeded | discarded | dead | poisoned | cancelled
 )
 
-// place is the place of a state's name in the API; 0 for none.
+// place returns the place for the API's name of a state; 0 for none.
 func place(name string) places {
 	switch name {
 	case "scheduled":
@@ -74,34 +74,34 @@ func place(name string) places {
 	return 0
 }
 
-// span is a number that lies between two.
+// span is a number within bounds.
 type span struct{ least, most int }
 
-// has: 0 is a number that was not seen.
+// has reports whether n is within the span; 0 is a number that was not seen.
 func (s span) has(n int) bool { return n == 0 || s.least <= n && n <= s.most }
 
-// state is all that is known of one task: a set of cases, where time or a lost answer leaves more than one open. What time
-// alone does is not a step of its own: the next answer tells whether it happened.
+// state is all that is known of one task: a set of cases, if time or a lost answer leaves more than one open. Changes by time alone are not steps of
+// their own: the next answer shows whether they happened.
 //
-// States are values: a step returns another one and changes nothing.
+// States are values: a step returns a new one and changes nothing.
 type state struct {
 	in       places
 	fence    int64  // claims so far
 	attempt  span   // number of the current or next attempt
-	life     span   // the number at which the task's present life began: 1, or that of its last replay
-	begun    int    // number of the last attempt that began; -1 if nobody was told
-	max      int    // attempts of a life; 0: not known
-	token    string // of the last claim; "" if nobody was told, then the broker may take it back at any time
+	life     span   // the number at which the task's current life began: 1, or that of its last replay
+	begun    int    // number of the last attempt that began; -1 if unknown
+	max      int    // attempts of a life; 0: unknown
+	token    string // of the last claim; "" if unknown, then the broker may take it back at any time
 	claimKey string // of the last claim
-	until    int64  // end of the last claim's lease at least, as far as told
-	due      int64  // when a waiting task is due, at least
+	until    int64  // earliest end of the last claim's lease, as far as known
+	due      int64  // earliest time at which a waiting task is due
 	log      *attempt
 	payload  uint64
 	at       position
-	notUntil int64 // shard time of the last step at least
+	notUntil int64 // earliest shard time of the last step
 }
 
-// position is a place in the log of a shard.
+// position is a position in the log of a shard.
 type position struct {
 	index uint64
 	time  int64
@@ -132,17 +132,17 @@ const (
 // beginning is the state of a task before anything is known of it.
 func beginning() state { return state{in: absent, begun: 0} }
 
-// event is a record with the shard times between which it took effect.
+// event is a record with the range of shard times in which it took effect.
 type event struct {
 	*Record
 	from, to int64
-	ordered  bool // its place in the log counts
+	ordered  bool // its position in the log counts
 	lapse    bool // not a call: see lapsing
 	wrote    bool // it certainly changed something
 	final    bool // not a call of the history, but of the check
 }
 
-// step gives the state after an event, or what speaks against the event's answer.
+// step returns the state after an event, or what contradicts the event's answer.
 func (s state) step(e *event) (state, fault) {
 	if e.to < s.notUntil {
 		return s, fault{Order, "its time was over"}
@@ -179,7 +179,7 @@ func (s *state) attemptOf(token string) *attempt {
 	return nil
 }
 
-// end notes how the current claim ended.
+// end records how the current claim ended.
 func (s *state) end(how outcomes, then places, due int64) {
 	a := &attempt{token: s.token, fence: s.fence, how: how, then: then, due: due, before: s.log, hash: 1}
 	if s.log != nil {
@@ -195,17 +195,17 @@ func (s *state) end(how outcomes, then places, due int64) {
 	}
 }
 
-// holds says whether the event shows the token of a claim that may be live.
+// holds reports whether the event has the token of a claim that may be live.
 func (s *state) holds(e *event) bool { return s.in&claimed != 0 && s.token != "" && e.Token == s.token }
 
-// mayLapse says whether the shard may have put a claimed task back by the time of the event: a lease is over, or an
-// answer that nobody received was taken back.
+// mayLapse reports whether the shard may have put a claimed task back by the time of the event: a lease has ended, or an undelivered answer was
+// taken back.
 func (s *state) mayLapse(e *event) bool {
 	return s.in&claimed != 0 && (e.to >= s.until || s.token == "")
 }
 
-// lapsed is the state after the lease was lost. What the broker did then shows later: a crash uses up an attempt, one
-// without a leader does not, a run beyond its time is retried after a pause.
+// lapsed is the state after the lease was lost. What the broker did then shows later: a crash uses up an attempt, a loss without a leader does not,
+// and a run beyond its timeout is retried after a pause.
 func (s state) lapsed() state {
 	then := ready | retrying
 	if s.attempt.most++; s.canExhaust() {
@@ -215,7 +215,7 @@ func (s state) lapsed() state {
 	return s
 }
 
-// lapsing is a lapse that a search may place where it likes, for unanswered calls that had an effect only after one.
+// lapsing is a lapse that a search may place anywhere, for unanswered calls that had an effect only after one.
 func (s state) lapsing() state {
 	if s.in != claimed {
 		return s
@@ -229,11 +229,11 @@ func (s state) lapsing() state {
 	return s
 }
 
-// canExhaust says whether attempts may have run out; mustExhaust, whether they have.
+// canExhaust reports whether attempts may have run out, and mustExhaust whether they have.
 func (s *state) canExhaust() bool  { return s.max == 0 || s.attempt.most-s.life.least >= s.max }
 func (s *state) mustExhaust() bool { return s.max > 0 && s.attempt.least-s.life.most >= s.max }
 
-// seen is the state when an answer of the event says that the task is at one of some places; not ok if it can't be.
+// seen returns the state when an answer of the event says that the task is in one of some places; ok is false if that is impossible.
 func (s state) seen(e *event, where places) (state, bool) {
 	stay := s.in & where
 	if where&ready != 0 && s.in&(scheduled|retrying) != 0 && e.to >= s.due {
@@ -255,7 +255,7 @@ func (s state) seen(e *event, where places) (state, bool) {
 	return s, true
 }
 
-// equal compares states for the search. The places in the log are part of them: they say what may follow.
+// equal compares states for the search. Log positions are part of them: they determine what may follow.
 func (s *state) equal(o *state) bool {
 	a, b := *s, *o
 	a.log, b.log = nil, nil
@@ -282,5 +282,5 @@ func (s *state) hash() uint64 {
 	return h
 }
 
-// anyTime is the end of the time in which a call without an answer may take effect.
+// anyTime is the end of the time in which an unanswered call may take effect.
 const anyTime = math.MaxInt64

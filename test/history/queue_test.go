@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// queue is a small correct task queue of one shard: what a history is made with that must pass. It is written from the
-// contract, and shares nothing with the model that judges.
+// queue is a small correct task queue of one shard: histories made with it must pass. It is written from the contract, and shares nothing with the
+// model.
 type queue struct {
 	shard  uint32
 	rng    *rand.Rand
 	index  uint64
 	now    int64 // shard time, us
-	led    int64 // since when it has its leader
+	led    int64 // when its leader was elected
 	tasks  map[string]*qTask
 	order  []*qTask
 	byReq  map[string]*qTask
 	claims map[string][]grant // by claim key
 	ready  []*qTask           // some have left
 	timers timers
-	wrote  bool // in the round that runs
+	wrote  bool // in the current round
 }
 
 type qTask struct {
@@ -36,7 +36,7 @@ type qTask struct {
 	until, due, lease  int64
 	orphaned, repeated bool
 	log                map[string]*qAttempt
-	last               int // number of the last attempt begun
+	last               int // number of the last attempt that began
 	listed             bool
 }
 
@@ -54,7 +54,7 @@ type grant struct {
 }
 
 const (
-	qIndexStep = 1000 // room between entries for what tests put in
+	qIndexStep = 1000 // room between entries for those that tests insert
 	qGrace     = 15_000_000
 )
 

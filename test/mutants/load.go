@@ -21,11 +21,11 @@ import (
 
 // pkg is a package whose tests are tested, parsed and typed.
 type pkg struct {
-	Name    string // its directory below the module's root
+	Name    string // its directory relative to the module's root
 	Root    string // of the module
 	Dir     string
-	Path    string         // by which it is imported
-	Tests   string         // the directory of the package whose tests run: its own, unless another's are asked for
+	Path    string         // import path
+	Tests   string         // directory of the package whose tests run: its own, unless another is given
 	without *regexp.Regexp // tests that don't run; nil: all do
 	fset    *token.FileSet
 	files   []*source
@@ -33,7 +33,7 @@ type pkg struct {
 	types   *types.Package
 }
 
-// source is a file of a package, but for tests and what is generated.
+// source is a file of a package, except for tests and generated files.
 type source struct {
 	path   string
 	text   []byte
@@ -41,7 +41,7 @@ type source struct {
 	wraps  []wrap
 }
 
-// listed is what `go list` says of a package.
+// listed is the output of `go list` for a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -88,7 +88,7 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 	return p, p.check(us.ImportPath, exports)
 }
 
-// directory is that of a package.
+// directory returns the directory of a package.
 func directory(ctx context.Context, pattern string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-f={{.Dir}}", pattern)
 	cmd.Stderr = os.Stderr
@@ -112,7 +112,7 @@ func (p *pkg) parse(path string) error {
 	return nil
 }
 
-// check finds the types, of what is imported from the compiler's export data.
+// check type-checks the package, with imports from the compiler's export data.
 func (p *pkg) check(path string, exports map[string]string) error {
 	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {

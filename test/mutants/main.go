@@ -1,5 +1,5 @@
-// Package main tests the tests: it plants small faults, mutants, in a package one at a time and says which of them its own tests
-// do not notice. It knows the syntax and the types of Go, and nothing of what the package is for.
+// Package main tests the tests: it plants small faults, called mutants, in a package one at a time and reports which of them the package's tests do
+// not detect. It knows the syntax and the types of Go, and nothing of the package's purpose.
 //
 // Usage: go run ./test/mutants [-match REGEXP] [-again] [-sample N [-seed N]] [-by ./internal/engine [-skip REGEXP]] ./internal/engine/limit
 package main
@@ -17,7 +17,7 @@ import (
 	"syscall"
 )
 
-// equivalents lists the mutants that no test can notice, and why, below the module's root.
+// equivalents lists the mutants that no test can detect, and why, relative to the module's root.
 const equivalents = "test/mutants/equivalent.txt"
 
 func main() {
@@ -56,7 +56,7 @@ type options struct {
 	atOnce      int
 }
 
-// test runs the mutants of a package and prints what became of them. It passes if at least 95 of 100 that are not equivalent are killed.
+// test runs the mutants of a package and prints their fates. It passes if at least 95 of 100 that are not equivalent are killed.
 func test(ctx context.Context, o options) (passed bool, err error) {
 	p, err := load(ctx, o.pkg)
 	if err != nil {

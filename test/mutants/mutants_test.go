@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// weakly is what became of each mutant of testdata/weak.
+// weakly is the fate of each mutant of testdata/weak.
 const weakly = `
 weak.go -: most = 3: 3 plus 1: survived
 weak.go Both: a && b: never: killed
@@ -113,7 +113,7 @@ func TestEquivalents(t *testing.T) {
 	}
 }
 
-// Every entry of the list names a mutant that the source still has. None is run.
+// Every entry of the list names an existing mutant. None is run.
 func TestNoEquivalentIsStale(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the list has mutants of files for Linux alone")

@@ -13,7 +13,7 @@ import (
 // enough is how many of 100 mutants that are not equivalent must be killed.
 const enough = 95
 
-// report prints which mutants survived, and the package's row of the table in docs/guarantees.md.
+// report prints the mutants that survived, and the package's row of the table in docs/guarantees.md.
 func report(p *pkg, mutants []*mutant, last string, all bool) (passed bool, err error) {
 	var alive []string
 	count := map[fate]int{}
@@ -67,11 +67,11 @@ func readSurvivors(path string) (map[string]bool, error) {
 	return all, nil
 }
 
-// judged are the mutants of a package that no test can notice, with the reasons.
+// judged are the mutants of a package that no test can detect, with the reasons.
 type judged map[string]string
 
-// readEquivalents reads the list of equivalent mutants, by package. A package begins with its directory in a line, then come the mutants'
-// names, each followed by the reason in a line that begins with a tab.
+// readEquivalents reads the list of equivalent mutants, by package. A package starts with a line with its directory, followed by the mutants' names,
+// each followed by the reason on a line that starts with a tab.
 func readEquivalents(path string) (map[string]judged, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func readEquivalents(path string) (map[string]judged, error) {
 	}
 	defer f.Close()
 	all, of := map[string]judged{}, judged(nil)
-	var names []string // that have no reason yet
+	var names []string // without a reason yet
 	s := bufio.NewScanner(f)
 	for n := 1; s.Scan(); n++ {
 		line := s.Text()
@@ -109,7 +109,7 @@ func readEquivalents(path string) (map[string]judged, error) {
 	return all, s.Err()
 }
 
-// mark marks the equivalent ones. One that is not there any more must leave the list.
+// mark marks the equivalent ones. Mutants that no longer exist must be removed from the list.
 func (j judged) mark(mutants []*mutant) error {
 	var gone []error
 	for name := range j {

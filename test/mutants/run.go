@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// fate is what became of a mutant.
+// fate is the outcome of a mutant.
 type fate string
 
 const (
@@ -23,18 +23,18 @@ const (
 	timedOut fate = "timed out" // killed, too: the tests did not end
 
 	survived   fate = "survived"
-	notCovered fate = "not covered" // survived: no test comes there
-	refused    fate = "refused"     // by the compiler: no mutant
+	notCovered fate = "not covered" // survived: no test reaches it
+	refused    fate = "refused"     // rejected by the compiler: not a mutant
 )
 
-// The tests of a mutant may take so many times the processor time of those without, and some more; also by the clock, as the machine
-// may be busy. Tests that wait forever use next to no processor time: they end when they have used less than idleShare for idleTime.
+// A mutant's tests may use a multiple of the CPU time of those without it, and some more; also of wall-clock time, as the machine may be busy. Tests
+// that wait forever use next to no CPU time: they are ended when they have used less than idleShare for idleTime.
 const (
 	timeFactor = 5
 	timeMore   = 5 * time.Second
 	waitFactor = 10
 	waitMore   = time.Minute
-	mostMemory = 6 << 20 // KiB of addresses: a loop without end that allocates must not take the machine's
+	mostMemory = 6 << 20 // KiB of address space: an infinite loop that allocates must not use up the machine's memory
 	idleShare  = 0.02
 	idleTime   = 5 * time.Second
 )
@@ -42,19 +42,19 @@ const (
 // runner runs test programs.
 type runner struct {
 	dir   string        // of the package
-	limit time.Duration // of processor time; 0: none
-	wait  time.Duration // by the clock; 0: none
-	idle  time.Duration // by the clock, with next to no processor time; 0: no limit
+	limit time.Duration // of CPU time; 0: none
+	wait  time.Duration // of wall-clock time; 0: none
+	idle  time.Duration // wall-clock time with next to no CPU time; 0: no limit
 }
 
-// ran is how a run of the tests went.
+// ran is the result of a run of the tests.
 type ran struct {
 	passed, timedOut bool
-	used, took       time.Duration // of processor time, and by the clock
+	used, took       time.Duration // CPU time, and wall-clock time
 	said             []byte
 }
 
-// tests runs the tests with a mutant on; 0: none.
+// tests runs the tests with a mutant switched on; 0: none.
 func (r *runner) tests(ctx context.Context, binary string, id int, flags ...string) (ran, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -62,7 +62,7 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 		ctx, cancel = context.WithTimeout(ctx, r.wait)
 		defer cancel()
 	}
-	// The shell sets the limits of processor time and of memory, which a loop without end comes to.
+	// The shell sets the limits of CPU time and memory, which an infinite loop runs into.
 	script := `exec "$@"`
 	if r.limit > 0 {
 		script = fmt.Sprintf("ulimit -c 0; ulimit -v %d; ulimit -t %d; ", mostMemory, int(r.limit/time.Second)+1) + script
@@ -78,7 +78,7 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	cmd.WaitDelay = time.Second
 	start := time.Now()
 	err := cmd.Start()
-	if errors.Is(err, context.DeadlineExceeded) { // its time was over before it began
+	if errors.Is(err, context.DeadlineExceeded) { // its time was over before it started
 		return ran{timedOut: true}, nil
 	}
 	if err != nil {
@@ -98,8 +98,8 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	return end, err
 }
 
-// endIdle calls end when the processes of a group have used next to no processor time for a while. Where the system does not say how
-// much they used, only the clock ends them.
+// endIdle calls end when the processes of a group have used next to no CPU time for a while. On systems that don't report CPU time, only the wall
+// clock ends them.
 func (r *runner) endIdle(ctx context.Context, group int, end func()) {
 	for before, known := processorTime(group); known; {
 		select {
@@ -109,7 +109,7 @@ func (r *runner) endIdle(ctx context.Context, group int, end func()) {
 		}
 		var now time.Duration
 		now, known = processorTime(group)
-		// It is less than before when a process has ended that nobody has waited for.
+		// It decreases when a process has exited that was not waited for.
 		if used := now - before; known && used >= 0 && used.Seconds() < idleShare*r.idle.Seconds() {
 			end()
 			return
@@ -118,15 +118,16 @@ func (r *runner) endIdle(ctx context.Context, group int, end func()) {
 	}
 }
 
-// processorTime is how much the processes of a group have used so far, with the children that they waited for. Linux tells it.
+// processorTime returns the CPU time that the processes of a group have used so far, including children that they waited for. It is known only on
+// Linux.
 func processorTime(group int) (used time.Duration, known bool) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
 		b, err := os.ReadFile(stat)
 		if err != nil {
-			continue // it has just ended
+			continue // it has just exited
 		}
-		// Behind the name in brackets, the 3rd field is the group, and the 12th to 15th are the times in user and system mode of the
+		// After the name in parentheses, the 3rd field of the rest is the group, and the 12th to 15th are the times in user and system mode of the
 		// process and of its children, in hundredths of a second (proc_pid_stat(5)).
 		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		if len(fields) < 15 || fields[2] != strconv.Itoa(group) {
@@ -141,7 +142,7 @@ func processorTime(group int) (used time.Duration, known bool) {
 	return used, known
 }
 
-// run plants the wanted mutants one at a time, and notes the fate of each.
+// run plants the selected mutants one at a time, and records the fate of each.
 func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
@@ -165,7 +166,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	if !planted.passed {
 		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Tests, planted.said)
 	}
-	// How much slower they are with the switches in.
+	// The slowdown by the switches.
 	tests.slower = max(planted.used.Seconds()/tests.whole.used.Seconds(), 1)
 	fmt.Printf("%s: its tests take %.1fs of processor time\n", p.Name, planted.used.Seconds())
 
@@ -184,7 +185,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	return plantEach(ctx, &trial{b, tests, binary}, rest, atOnce)
 }
 
-// inConst says that a mutant lies outside of functions, of which no profile tells.
+// inConst reports whether a mutant is outside functions, which profiles do not cover.
 func (m *mutant) inConst() bool { return strings.Contains(m.name, " -: ") }
 
 func plantEach(ctx context.Context, t *trial, mutants []*mutant, atOnce int) error {
@@ -228,7 +229,7 @@ type trial struct {
 	binary string
 }
 
-// try runs the tests that come to a mutant, a few at a time, until one notices it.
+// try runs the tests that reach a mutant, a few at a time, until one detects it.
 func (t *trial) try(ctx context.Context, m *mutant) (fate, error) {
 	binary := t.binary
 	if m.rebuilt != nil {
@@ -253,13 +254,13 @@ func (t *trial) try(ctx context.Context, m *mutant) (fate, error) {
 	return survived, nil
 }
 
-// some runs some of the tests with a mutant on.
+// some runs some of the tests with a mutant switched on.
 func (t *trial) some(ctx context.Context, binary string, m *mutant, some batch) (ran, error) {
 	r := &runner{dir: t.b.p.Tests, idle: idleTime}
 	r.limit = time.Duration(timeFactor*t.tests.slower*float64(some.used)) + timeMore
 	r.wait = time.Duration(waitFactor*t.tests.slower*float64(some.took)) + waitMore
 	end, err := r.tests(ctx, binary, m.id, "-test.run="+some.pattern())
-	if end.timedOut && end.used < r.limit && err == nil { // they waited: for a busy machine, perhaps
+	if end.timedOut && end.used < r.limit && err == nil { // they waited: perhaps for a busy machine
 		end, err = r.tests(ctx, binary, m.id, "-test.run="+some.pattern())
 	}
 	return end, err

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// suite is the tests that are tested, each with what it comes to and how long it takes.
+// suite is the set of tests under test, each with what it covers and how long it takes.
 type suite struct {
-	all    []*oneTest // the quickest first
+	all    []*oneTest // fastest first
 	whole  ran        // all of them
-	slower float64    // how many times as long they take with the switches of the mutants in
+	slower float64    // slowdown by the mutants' switches
 }
 
 // oneTest is a test function.
@@ -27,7 +27,7 @@ type oneTest struct {
 	used, took time.Duration
 }
 
-// batch is some tests that run in one process.
+// batch is a set of tests that run in one process.
 type batch struct {
 	tests      []*oneTest
 	used, took time.Duration
@@ -41,7 +41,7 @@ func (b *batch) pattern() string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// of are the tests that come to a mutant.
+// of returns the tests that reach a mutant.
 func (s *suite) of(m *mutant) []*oneTest {
 	if m.inConst() {
 		return s.all
@@ -49,8 +49,8 @@ func (s *suite) of(m *mutant) []*oneTest {
 	return slices.DeleteFunc(slices.Clone(s.all), func(t *oneTest) bool { return !t.lines.has(m) })
 }
 
-// batchTime is how long the tests of a batch take at most, if it has more than one: a mutant that a quick test notices must not
-// wait for a slow one, and starting a process for each test would take longer than most tests.
+// batchTime is the maximum duration of a batch of more than one test: a mutant that a fast test detects must not wait for a slow one, and starting a
+// process for each test would take longer than most tests.
 const batchTime = time.Second
 
 func (s *suite) batches(m *mutant) (all []batch) {
@@ -64,7 +64,7 @@ func (s *suite) batches(m *mutant) (all []batch) {
 	return all
 }
 
-// measure runs the tests as they are: all together, and each alone.
+// measure runs the unmodified tests: all together, and each alone.
 func measure(ctx context.Context, b *builder) (*suite, error) {
 	binary := filepath.Join(b.dir, "cover.test")
 	if said, err := b.compile(ctx, binary, nil, "-coverpkg="+b.p.Path); err != nil {
@@ -107,7 +107,7 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 	return s, nil
 }
 
-// skips are the flags of a test program that runs all tests at once.
+// skips returns the flags with which a test program runs all tests.
 func (p *pkg) skips() []string {
 	if p.without == nil {
 		return nil
@@ -115,7 +115,7 @@ func (p *pkg) skips() []string {
 	return []string{"-test.skip=" + p.without.String()}
 }
 
-// coverage has the lines of files that tests come to.
+// coverage has the lines of files that tests reach.
 type coverage map[string][][2]int
 
 func (c coverage) has(m *mutant) bool {

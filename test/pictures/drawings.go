@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// night has a dark colour for each that drawings may use, so that one text gives both pictures.
+// night maps the colours that drawings may use to dark ones, so that one text yields both pictures.
 var night = map[string]string{
 	"#0f172a": "#e2e8f0", // text
 	"#475569": "#94a3b8", // text beside
@@ -20,7 +20,7 @@ var night = map[string]string{
 	"#94a3b8": "#64748b", // arrows
 	"#e2e8f0": "#334155", // lines of groups
 	"#f8fafc": "#111827", // groups
-	"#dc2626": "#f87171", // the way that is told of; failure
+	"#dc2626": "#f87171", // the highlighted path; failure
 	"#fee2e2": "#4c1d1d",
 	"#15803d": "#4ade80", // success
 	"#dcfce7": "#14361f",
@@ -32,7 +32,7 @@ var night = map[string]string{
 
 var colour = regexp.MustCompile(`#[0-9a-f]{6}`)
 
-// drawAll writes NAME.svg and NAME-dark.svg for each NAME.dot.
+// drawAll writes NAME.svg and NAME-dark.svg for every NAME.dot.
 func drawAll(ctx context.Context, dir string) error {
 	texts, err := filepath.Glob(filepath.Join(dir, "*.dot"))
 	if err != nil || len(texts) == 0 {
@@ -60,11 +60,11 @@ func drawAll(ctx context.Context, dir string) error {
 	return nil
 }
 
-// shades gives a drawing for light and for dark pages.
+// shades returns a drawing for light and for dark pages.
 func shades(svg string) (light, dark string, err error) {
-	svg = regexp.MustCompile(`(?s)<!--.*?-->\n?|<!DOCTYPE.*?>\n?|<title>.*?</title>\n?`).ReplaceAllString(svg, "") // versions, and names that show as tooltips
+	svg = regexp.MustCompile(`(?s)<!--.*?-->\n?|<!DOCTYPE.*?>\n?|<title>.*?</title>\n?`).ReplaceAllString(svg, "") // versions, and names that would show as tooltips
 	svg = strings.ReplaceAll(svg, `fill="white" stroke="transparent"`, `fill="none" stroke="none"`)
-	svg = strings.ReplaceAll(svg, `fill="white" stroke="none"`, `fill="none" stroke="none"`) // the ground is the page's
+	svg = strings.ReplaceAll(svg, `fill="white" stroke="none"`, `fill="none" stroke="none"`) // the background is the page's
 	svg = strings.ReplaceAll(svg, `"Helvetica,sans-Serif"`, `"Helvetica,Arial,sans-serif"`)
 	svg = regexp.MustCompile(`<text ([^>]*)>`).ReplaceAllStringFunc(svg, func(tag string) string {
 		if strings.Contains(tag, "fill=") {

@@ -1,5 +1,5 @@
-// Command pictures makes the pictures of the README and of docs/ with the product itself: it starts the real binary, makes a queue that is
-// stuck, photographs its page, records a terminal, and draws the diagrams from their texts. It knows no package of Pawl.
+// Command pictures makes the pictures of the README and of docs/ with the product itself: it starts the real binary, creates a stuck queue, takes
+// screenshots of its page, records a terminal, and draws the diagrams from their sources. It imports no package of Pawl.
 //
 //	go run ./test/pictures           # all of them: needs chromium and Graphviz
 //	go run ./test/pictures drawings  # only the diagrams: needs Graphviz
@@ -67,7 +67,7 @@ type server struct {
 	stops   []func() // of what runs in the background
 }
 
-// withServer runs f with a new server, which ends with it.
+// withServer calls f with a new server, and stops it afterwards.
 func withServer(ctx context.Context, base, name string, f func(*server) error) error {
 	s := &server{dir: filepath.Join(base, name)}
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
@@ -100,7 +100,7 @@ func withServer(ctx context.Context, base, name string, f func(*server) error) e
 	return f(s)
 }
 
-// bash runs a command line and gives all that it prints. A command that fails is no error: a terminal shows that, too.
+// bash runs a command line and returns its output. A failing command is not an error: a terminal would show that, too.
 func (s *server) bash(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "bash", "-c", line) // #nosec G204 -- a line of ours
 	cmd.Dir, cmd.Env = s.dir, s.env
@@ -112,7 +112,7 @@ func (s *server) bash(ctx context.Context, line string) (string, error) {
 	return string(out), nil
 }
 
-// background starts a command line that goes on until the server is about to end.
+// background starts a command line that runs until the server is about to stop.
 func (s *server) background(ctx context.Context, line string) error {
 	cmd := exec.CommandContext(ctx, "bash", "-c", "exec "+line) // #nosec G204 -- a line of ours
 	cmd.Dir, cmd.Env = s.dir, s.env

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// mostFrequent are the colours of the 256 largest bins.
+// mostFrequent returns the colours of the 256 largest bins.
 func mostFrequent[B any](bins map[color.RGBA]B, of func(B) (int, color.Color)) (out color.Palette) {
 	keys := make([]color.RGBA, 0, len(bins))
 	size := map[color.RGBA]int{}

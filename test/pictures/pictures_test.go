@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDrawings: each drawing has been made from its text as it is, light and dark.
+// TestDrawings: every drawing is up to date with its source, light and dark.
 func TestDrawings(t *testing.T) {
 	texts, err := filepath.Glob("../../docs/*.dot")
 	if err != nil || len(texts) != 3 {
@@ -41,7 +41,7 @@ func TestDrawings(t *testing.T) {
 	}
 }
 
-// TestPictures: what the README shows is small, and runs nothing.
+// TestPictures: the pictures in the README are small, and contain no scripts.
 func TestPictures(t *testing.T) {
 	for _, name := range []string{"stuck-queue-light.png", "stuck-queue-dark.png", "terminal.svg"} {
 		text := content(t, "../../docs/"+name)
@@ -54,7 +54,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestWrapped: long lines of an output are broken as a terminal breaks them.
+// TestWrapped: long lines of an output are wrapped like in a terminal.
 func TestWrapped(t *testing.T) {
 	got := wrapped(strings.Repeat("x", columns) + "yz\n\nend  \n")
 	if len(got) != 4 || len(got[0]) != columns || got[1] != "yz" || got[2] != "" || got[3] != "end" {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stick makes a queue that is stuck for several reasons at once: two tasks of a customer fill the slots of its key, one type is paused,
+// stick creates a queue that is stuck for several reasons at the same time: two tasks of a customer fill the slots of its key, one type is paused,
 // and no worker takes another.
 func (s *server) stick(ctx context.Context) error {
 	for _, line := range []string{
@@ -31,13 +31,13 @@ func (s *server) stick(ctx context.Context) error {
 	return s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --drain-timeout 1s --grace 1s --name web-1/4711 --exec 'sleep 300'`)
 }
 
-// photograph takes pictures of a page, light and dark, as NAME-light.png and NAME-dark.png.
+// photograph takes screenshots of a page, light and dark, as NAME-light.png and NAME-dark.png.
 func photograph(ctx context.Context, s *server, page, name string) error {
 	chromium, err := lookUp("chromium", "chromium-browser", "google-chrome")
 	if err != nil {
 		return err
 	}
-	time.Sleep(3 * time.Second) // the worker connects, and what the page tells of queues is some seconds old
+	time.Sleep(3 * time.Second) // the worker connects, and what the page shows of queues is some seconds old
 	for scheme, theme := range []string{"dark", "light"} {
 		to := name + "-" + theme + ".png"
 		cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", // #nosec G204 -- ours
@@ -63,10 +63,10 @@ func lookUp(names ...string) (string, error) {
 	return "", fmt.Errorf("none of %q is installed", names)
 }
 
-// mostBytes is how large a picture of the README may be.
+// mostBytes is the maximum size of a picture in the README.
 const mostBytes = 150 << 10
 
-// shrink writes a picture anew with a palette of the 256 colours that it has most of: a page has few.
+// shrink rewrites a picture with a palette of its 256 most frequent colours: a page has few.
 func shrink(path string) error {
 	f, err := os.Open(path) // #nosec G304 -- just written
 	if err != nil {
@@ -96,7 +96,7 @@ func shrink(path string) error {
 	return err
 }
 
-// palette are the most frequent colours of a picture. Similar ones count as one, so that shades of text leave room for others.
+// palette returns the most frequent colours of a picture. Similar ones count as one, so that shades of text leave room for others.
 func palette(img image.Image) color.Palette {
 	type bin struct {
 		n    int

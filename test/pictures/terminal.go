@@ -12,19 +12,19 @@ import (
 // The window of the recording.
 const (
 	columns, rows         = 108, 24
-	charWidth, lineHeight = 7.8, 19.0 // at 13 px, which most monospaced fonts have in common
+	charWidth, lineHeight = 7.8, 19.0 // at 13 px, in most monospaced fonts
 	left, top             = 18.0, 52.0
 	width                 = left*2 + columns*charWidth
 	height                = top + rows*lineHeight + 10
-	typing                = 0.035 // seconds for a character
+	typing                = 0.035 // seconds per character
 	reading               = 1.6   // after an output
 	atTheEnd              = 6.0
 )
 
-// script is what the recording shows. Commands in the background have no output.
+// script is what the recording shows. Background commands have no output.
 var script = []struct {
 	command string
-	wait    time.Duration // until its effect can be seen
+	wait    time.Duration // until its effect is visible
 }{
 	{command: `pawl enqueue mail.welcome '{"to":"a@example.com"}' --queue mail`},
 	{command: `pawl queue explain mail`},
@@ -44,15 +44,15 @@ case $to in
 esac
 `
 
-// shown is a line of the recording, and when it appears.
+// shown is a line of the recording, with the time at which it appears.
 type shown struct {
 	text    string
 	at      float64
 	command bool
-	refused bool // of what went wrong
+	refused bool // an error
 }
 
-// record runs the script and writes what a terminal shows as an animation.
+// record runs the script and writes the terminal session as an animation.
 func record(ctx context.Context, s *server, to string) error {
 	for name, text := range map[string]string{"send-mail.sh": mailer, "send-mail-2.sh": strings.Replace(mailer, "*@*", "*", 1)} {
 		if err := os.WriteFile(s.dir+"/"+name, []byte(text), 0o700); err != nil { // #nosec G306 -- it is run
@@ -84,7 +84,7 @@ func (s *server) run(ctx context.Context, command string) (string, error) {
 	return s.bash(ctx, command)
 }
 
-// wrapped are the lines of an output as a terminal shows them.
+// wrapped returns the lines of an output as a terminal shows them.
 func wrapped(output string) (out []string) {
 	for line := range strings.Lines(strings.TrimRight(output, "\n")) {
 		text := []rune(strings.TrimRight(line, " \n"))
@@ -97,8 +97,8 @@ func wrapped(output string) (out []string) {
 	return out
 }
 
-// animation is an SVG without scripts: rows appear at their times, commands letter by letter, and it all begins anew at the end. Where the
-// reader wants no motion, the last screen stands still.
+// animation returns an SVG without scripts: rows appear at their times, commands letter by letter, and it starts over at the end. For readers who
+// prefer reduced motion, it shows the last screen only.
 func animation(lines []shown, total float64) string {
 	var style, body strings.Builder
 	at := func(seconds float64) string { return fmt.Sprintf("%.2f%%", 100*seconds/total) }

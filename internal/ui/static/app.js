@@ -1,4 +1,4 @@
-// What pages do beyond links and forms: they stay up to date, show forms over the page, copy, and hear keys.
+// What pages do beyond links and forms: live updates, forms on top of the page, copy buttons, and keyboard shortcuts.
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
@@ -8,9 +8,9 @@
     set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* private windows */ } },
   };
 
-  // ---- Live: a page asks for its changing part at each "pawl:refresh". A stream says when something has changed, and a clock when it is
-  // time to look in any case. While there is no stream, as proxies and networks cut them, the clock goes faster; or more slowly, if the
-  // server says that it has too many of them.
+  // ---- Live: on "pawl:refresh" a page requests its changing part. A stream triggers it when something has changed, and a timer at
+  // intervals in any case. While there is no stream, since proxies and networks cut them, the timer is faster; or slower, if the server
+  // says that it has too many streams.
   const part = $("live");
   const address = part.dataset.watch;
   const beat = Number(part.dataset.beat);
@@ -19,7 +19,7 @@
   let source = null, heard = false, tries = 0, retry = 0, full = 0; // the stream
   let asked = Date.now(), busy = false, due = false, answered = true; // the page's own requests
   const looking = () => beat && !paused && document.visibilityState === "visible";
-  const ticked = () => part.querySelectorAll("td.tick input:checked"); // while there are any the rows stay where they are
+  const ticked = () => part.querySelectorAll("td.tick input:checked"); // while there are any, rows keep their places
   const streams = () => !address || heard;
 
   function refresh() {
@@ -34,12 +34,12 @@
     if (!address || source || !looking()) return;
     const own = source = new EventSource(address);
     const lose = () => { if (own === source) lost(); };
-    own.addEventListener("hello", () => { heard = true; tries = full = 0; showLive(); refresh(); }); // something may have happened before
+    own.addEventListener("hello", () => { heard = true; tries = full = 0; showLive(); refresh(); }); // something may have happened in between
     own.addEventListener("changed", refresh);
-    own.addEventListener("gone", () => { lose(); refresh(); }); // which finds out why
+    own.addEventListener("gone", () => { lose(); refresh(); }); // which finds out the reason
     own.addEventListener("full", (e) => { full = Number(e.data) * 1000; lose(); });
     own.addEventListener("error", lose);
-    setTimeout(() => { if (!heard) lose(); }, patience); // a proxy may keep back what is small
+    setTimeout(() => { if (!heard) lose(); }, patience); // a proxy may buffer small messages
   }
   function close() {
     source?.close();
@@ -47,7 +47,7 @@
     heard = false;
     clearTimeout(retry);
   }
-  function lost() { // the browser's own way to come back knows no patience
+  function lost() { // the browser's own reconnect has no backoff
     close();
     tries++;
     retry = setTimeout(open, (full ? longest : Math.min(least * 2 ** tries, longest)) * (0.5 + Math.random()));
@@ -87,7 +87,7 @@
   document.addEventListener("visibilitychange", () => { if (looking()) { open(); refresh(); } else close(); });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (e) => { if (e.persisted) { open(); refresh(); } });
-  // A refresh says what the page shows already, by its tag, and gets nothing if that is still so.
+  // A refresh sends the ETag of what the page shows, and gets 304 if that is still current.
   let tag = "";
   part.addEventListener("htmx:configRequest", (e) => { if (e.target === part && tag) e.detail.headers["If-None-Match"] = tag; });
   part.addEventListener("htmx:afterSwap", (e) => { if (e.target === part) tag = e.detail.xhr.getResponseHeader("ETag") ?? ""; });
@@ -102,7 +102,7 @@
     if (due) setTimeout(refresh, Math.max(0, asked + least - Date.now()));
   });
 
-  // What people have opened, selected or are about to read stays as it is when the rest changes.
+  // What people have opened or selected, or are about to read, stays as it is when the rest changes.
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => name !== "data-chosen" && !(name === "open" && node.nodeName === "DETAILS");
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old.nodeType === 1 && old.matches("[data-still]"));
   document.addEventListener("htmx:beforeSwap", (e) => {
@@ -110,11 +110,11 @@
     if (e.detail.target.id !== "live" || e.detail.requestConfig.verb !== "get") return;
     if (e.detail.xhr.status >= 400 && e.detail.xhr.status !== 404) e.detail.shouldSwap = false;
     if (selection && !selection.isCollapsed && part.contains(selection.anchorNode)) e.detail.shouldSwap = false;
-    if (ticked().length) { e.detail.shouldSwap = false; due = true; } // ticked while it was asked for
+    if (ticked().length) { e.detail.shouldSwap = false; due = true; } // ticked during the request
   });
 
-  // ---- Times: "3 min ago" goes on by itself, and by the server's clock. That of the browser may be wrong, and may be set right while
-  // the page is open; answers tell the second.
+  // ---- Times: "3 min ago" advances by itself, by the server's clock. The browser's may be wrong, or be corrected while the page is
+  // open; responses carry the time to the second.
   const came = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
   let ahead = Number(document.body.dataset.now) - (Date.now() - performance.now() + came);
   const now = () => Date.now() + ahead;
@@ -128,7 +128,7 @@
       if (n < below) return `${n} ${name}`;
     }
   }
-  // Pages come in UTC, and are shown in the zone of the browser, with UTC beside it. A date is shown where the day is not today.
+  // Pages are rendered in UTC, and shown in the browser's zone, with UTC next to it. A date is added if it is not today.
   const reads = (how) => {
     const f = new Intl.DateTimeFormat("en-GB", { hourCycle: "h23", ...how });
     return (ms) => f.format(ms).replaceAll(",", "");
@@ -154,7 +154,7 @@
     return inUTC(ms) ? utc : `${fullOf(ms)} · ${utc}`;
   }
   const stood = () => { if ($("stood")) $("stood").textContent = bothOf(now()); };
-  const beside = " · "; // between local time and UTC; what has it was written here
+  const beside = " · "; // between local time and UTC; marks text written here
   function tick() {
     const at = now();
     for (const t of document.querySelectorAll("time[datetime]")) {
@@ -183,7 +183,7 @@
   document.addEventListener("htmx:afterSettle", localize);
   setInterval(tick, 1000);
 
-  // ---- Forms over the page. Links with data-form show theirs in the dialog; without scripts they are pages of their own.
+  // ---- Forms on top of the page. Links with data-form open in the dialog; without scripts their forms are separate pages.
   const dialog = $("dialog");
   document.addEventListener("click", (e) => {
     const link = e.target.closest("a[data-form]");
@@ -198,14 +198,14 @@
     const copy = e.target.closest("[data-copy], [data-copy-from]");
     if (copy) copyText(copy);
   });
-  let opener = null; // what has the focus again when the dialog is closed
+  let opener = null; // gets the focus back when the dialog closes
   function openDialog() {
     if (!dialog.firstElementChild) return;
     if (!dialog.open) dialog.showModal();
     focusForm(dialog);
     checkJSON();
   }
-  // The focus goes to what is wrong, then to what was refused. Where harm can be done it is not in a field, where Enter would do it.
+  // The focus goes to the first error, else to the refusal. In a dangerous form it is never in a field, where Enter would submit it.
   function focusForm(place) {
     const first = place.querySelector(".wrong :is(input, textarea, select)") ?? place.querySelector(".refused")
       ?? place.querySelector("form[data-danger] h1") ?? place.querySelector("input:not([type=hidden]), textarea, select") ?? place.querySelector("button");
@@ -219,9 +219,9 @@
     const back = opener?.isConnected ? opener : [...document.querySelectorAll("a[data-form]")].find((a) => a.href === opener?.href);
     opener = null;
     back?.focus({ preventScroll: true });
-    refresh(); // what it did may be seen
+    refresh(); // its effect may be visible
   });
-  // What was sent and not answered may have been done. The form says so, and stays.
+  // A submission without a response may have taken effect. The form says so, and stays open.
   function unanswered(e) {
     const place = e.target.closest?.("form.form")?.querySelector(".refusal");
     if (!place) { if (e.target !== part) tell("No answer from the server", 4000); return; }
@@ -279,11 +279,11 @@
     tell.timer = setTimeout(() => $("tell").classList.remove("shown"), time);
   }
   async function copyText(button) {
-    const from = button.dataset.copyFrom; // what stands beside or below the button
+    const from = button.dataset.copyFrom; // next to or below the button
     const text = from ? button.closest(".document, .command").querySelector(from).textContent : button.dataset.copy;
     try {
       await navigator.clipboard.writeText(text);
-    } catch { // over plain HTTP there is no clipboard
+    } catch { // there is no clipboard API over plain HTTP
       const area = document.createElement("textarea");
       area.value = text;
       (button.closest("dialog") ?? document.body).append(area);
@@ -294,7 +294,7 @@
     tell("Copied");
   }
 
-  // ---- JSON fields say at once whether they are JSON.
+  // ---- JSON fields are validated while typing.
   function checkJSON() {
     for (const area of document.querySelectorAll("textarea[data-json]")) {
       const says = area.parentElement.querySelector(".json-says");
@@ -329,18 +329,18 @@
   $("theme-switch").addEventListener("click", toggleTheme);
   $("help-switch").addEventListener("click", () => $("help").showModal());
 
-  // ---- Rows. Keys act on the row that was chosen, by j, k, Tab or a click. It is known by its id: its place changes with each refresh.
+  // ---- Rows. Keys act on the row selected by j, k, Tab or a click. It is identified by its id, since refreshes move rows.
   const rows = () => [...part.querySelectorAll("[data-row]")];
   const rowOf = (node) => node?.closest?.("#live [data-row]");
   const opens = (row) => row?.querySelector("a.name, a");
-  let chosen = "", place = -1, within = null; // its id, where it was last, and what has the focus in it
+  let chosen = "", place = -1, within = null; // its id, its last position, and the focused element in it
   function choose(row) {
     if (row.id !== chosen) $(chosen)?.removeAttribute("data-chosen");
     chosen = row.id;
     row.setAttribute("data-chosen", "");
     place = rows().indexOf(row);
   }
-  // chosenRow is undefined if there is none, and null if it went away, which is said once.
+  // chosenRow is undefined if no row is selected, and null if it is gone, which is announced once.
   function chosenRow() {
     const focused = rowOf(document.activeElement);
     if (focused) choose(focused);
@@ -352,7 +352,7 @@
   function moveRow(by) {
     const row = chosenRow(), all = rows();
     if (row === null || all.length === 0) return;
-    const from = row ? all.indexOf(row) + by : by > 0 ? Math.max(place, 0) : place - 1; // without one: on from where the last one was
+    const from = row ? all.indexOf(row) + by : by > 0 ? Math.max(place, 0) : place - 1; // none selected: continue from the last position
     const next = all[Math.min(Math.max(from, 0), all.length - 1)];
     choose(next);
     opens(next)?.focus();
@@ -364,7 +364,7 @@
     else if (row === undefined && part.querySelector("td.tick input")) tell("No row is selected: use j and k", 3000);
   }
   part.addEventListener("focusin", (e) => { const row = rowOf(e.target); if (row) choose(row); });
-  // A refresh moves rows, and browsers take the focus from what is moved.
+  // A refresh moves rows, and browsers remove the focus from moved elements.
   part.addEventListener("htmx:beforeSwap", () => { within = rowOf(document.activeElement) && document.activeElement; });
   part.addEventListener("htmx:afterSwap", () => {
     const row = chosen && $(chosen);
@@ -373,13 +373,13 @@
     within = null;
   });
 
-  // ---- The search completes what is typed: a combobox with a list, as ARIA has it. The server says what the text up to the cursor may
-  // go on with. Tab and Enter take what is chosen, and do what they always do where nothing is.
+  // ---- Search completion: an ARIA combobox with a list. The server returns completions for the text up to the cursor. Tab and Enter
+  // accept the selected one, and have their usual effect if none is selected.
   const search = $("search"), suggestions = $("search-list");
   const completer = { word: "", items: [], at: -1, timer: 0, asked: 0 };
   function closeList() {
     clearTimeout(completer.timer);
-    completer.asked++; // what is under way is not shown
+    completer.asked++; // responses still pending are not shown
     completer.items = [];
     completer.at = -1;
     suggestions.hidden = true;
@@ -442,14 +442,14 @@
     });
   }
 
-  // ---- Charts: the step under the pointer, or the one that the arrow keys go to, tells its values, and a marker what it is. Screen readers
-  // hear the step as the value of a slider. What is told is a title: it is taken away, or the browser would show it as well.
+  // ---- Charts: a tooltip shows the values of the step under the pointer, or selected by the arrow keys, and describes markers. Screen
+  // readers get the step as the value of a slider. The text is the element's title, which is removed so that the browser doesn't show it too.
   const tip = document.createElement("div");
   tip.className = "tip";
   tip.hidden = true;
   tip.setAttribute("aria-hidden", "true");
   document.body.append(tip);
-  let tipAt = null, toldPlot = "", toldStep = ""; // the place of the chart on the page, and when its step begins
+  let tipAt = null, toldPlot = "", toldStep = ""; // the chart's index on the page, and the start of its step
   const plots = () => [...part.querySelectorAll("svg.bars")];
   const stepsOf = (plot) => [...plot.querySelectorAll("[data-step]")];
   function wordsOf(node) {
@@ -557,7 +557,7 @@
     if (link) { e.preventDefault(); link.click(); }
   });
 
-  // ---- Menus. The counts beside the entries come with each answer; what opens over the page closes when something else is pressed.
+  // ---- Menus. Every response carries the counts next to the entries; an open menu closes on a click elsewhere.
   document.addEventListener("htmx:afterRequest", (e) => {
     const told = e.target === part && e.detail.xhr?.getResponseHeader("Pawl-Menu");
     for (const one of told ? told.split(" ") : []) {

@@ -80,7 +80,7 @@ func (r goRetry) policy() pawltype.RetryPolicy {
 	return out
 }
 
-// read decodes what a story says, and refuses what the player would pass over.
+// read decodes an argument of a story, and rejects unknown fields.
 func read[T any](with any) (out T, err error) {
 	data, err := json.Marshal(with)
 	if err != nil {
@@ -254,13 +254,13 @@ func goMany(got []pawl.Enqueued, err error) (any, error) {
 	return out, err
 }
 
-// data is a payload or a result, as REST shows it.
+// data returns a payload or a result as REST shows it.
 func data(b []byte, contentType string) any {
 	switch {
 	case len(b) == 0:
 		return nil
 	case contentType != "" && contentType != "application/json":
-		return b // as base64
+		return b // base64 in JSON
 	}
 	return json.RawMessage(b)
 }
@@ -425,7 +425,7 @@ func (r *goRun) interrupted() error {
 	return goInterruption(context.Cause(r.ctx))
 }
 
-// goInterruption is why a handler was stopped, in the words of stories. The error is in it, for the worker to see.
+// goInterruption returns why a handler was stopped, in the words of stories. It wraps the error, for the worker to see.
 func goInterruption(err error) error {
 	for why, cause := range map[interruption]error{"cancelled": pawl.ErrCancelled, "draining": pawl.ErrDraining, "timed_out": context.DeadlineExceeded} {
 		if errors.Is(err, cause) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// operate makes the calls of operators.
+// operate makes operators' calls.
 func (f *goFace) operate(ctx context.Context, do string, with map[string]any) (any, error) {
 	name, queue, task, reason := text(with, "name"), text(with, "queue"), text(with, "task"), text(with, "reason")
 	switch do {
@@ -45,7 +45,7 @@ func (f *goFace) operate(ctx context.Context, do string, with map[string]any) (a
 	return f.operateMany(ctx, do, with)
 }
 
-// operateMany makes the calls that are about many tasks, or about workers.
+// operateMany makes the calls about many tasks, or about workers.
 func (f *goFace) operateMany(ctx context.Context, do string, with map[string]any) (any, error) {
 	queue := text(with, "queue")
 	switch do {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// vector is something that was encrypted by the Go SDK. Encryption is deterministic: the other SDKs must make the same of it, and read it.
+// vector is something encrypted by the Go SDK. Encryption is deterministic: the other SDKs must produce the same bytes, and decrypt them.
 type vector struct {
 	Key         string   `json:"key"`
 	Secret      []byte   `json:"secret"`
@@ -21,7 +21,7 @@ type vector struct {
 	SealedAs    string   `json:"sealed_as"`
 }
 
-// vectors are encrypted anew.
+// vectors encrypts them again.
 func vectors(t *testing.T) (out []vector) {
 	for i, v := range []vector{
 		{Place: keyring.ForPayload("default", "mail", "mail.welcome"), Request: "request 1", Data: []byte(`{"to":"a@example.com"}`)},
@@ -45,7 +45,7 @@ func vectors(t *testing.T) (out []vector) {
 	return out
 }
 
-// TestKeyringVectors holds keyring.json, which the tests of the other SDKs read, to the Go SDK. PAWL_UPDATE=1 writes it.
+// TestKeyringVectors compares keyring.json, which the tests of the other SDKs read, with the Go SDK. PAWL_UPDATE=1 rewrites it.
 func TestKeyringVectors(t *testing.T) {
 	want, err := json.MarshalIndent(vectors(t), "", "  ")
 	if err != nil {

@@ -19,16 +19,16 @@ const (
 	pollStep     = 15 * time.Millisecond
 )
 
-// refusal is a call that was refused, in REST's words.
+// refusal is a refused call, in REST's words.
 type refusal map[string]any
 
 func (r refusal) Error() string { return fmt.Sprint(map[string]any(r)) }
 
 // face is an SDK, or REST, as a player sees it.
 type face interface {
-	// call makes a call. Its answer is in REST's words, as JSON is decoded; a refusal is an error of its type.
+	// call makes a call. Its answer is in REST's words, as decoded JSON; a refusal is an error of type refusal.
 	call(ctx context.Context, do string, with map[string]any) (any, error)
-	// work runs a worker until ctx ends, and drains it.
+	// work runs a worker until ctx is done, and drains it.
 	work(ctx context.Context, w workerSpec, handle func(run handling) ending) error
 }
 
@@ -40,19 +40,19 @@ type workerSpec struct {
 	drainTimeout time.Duration
 }
 
-// handling is a task in the hands of its handler.
+// handling is a task in its handler.
 type handling interface {
 	claim() map[string]any
 	parent() (any, error)
 	progress(percent float64, message string) error
-	checkpoint(v any) error // its error is an interruption if the handler is to stop
+	checkpoint(v any) error // the error is an interruption if the handler is to stop
 	lastCheckpoint() (any, error)
 	step(name string, fn func() (any, error)) (any, error)
 	once(key string, fn func() (any, error)) (any, error)
 	interrupted() error // waits until the handler is to stop
 }
 
-// interruption is why a handler is to stop: cancelled, draining, timed_out.
+// interruption is why a handler must stop: cancelled, draining, timed_out.
 type interruption string
 
 func (i interruption) Error() string { return string(i) }
@@ -65,10 +65,10 @@ type ending struct {
 	hasResult   bool
 	contentType string
 	delay       time.Duration
-	err         error // in place of all: what a call gave
+	err         error // instead of the others: the error of a call
 }
 
-// play is a story under way.
+// play is a story in progress.
 type play struct {
 	face   face
 	ctx    context.Context
@@ -77,13 +77,13 @@ type play struct {
 	ids    map[string]string
 	gates  map[string]chan struct{}
 	runs   map[string]int
-	wrong  error // what a handler found
+	wrong  error // found by a handler
 	failed chan struct{}
 	stops  []func() error
 	script map[string][]any
 }
 
-// tell plays a story. What it returns says where it was not true.
+// tell plays a story. It returns an error that says where the story was not true.
 func tell(ctx context.Context, f face, s story) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
@@ -163,7 +163,7 @@ func (p *play) judge(s step, got any, err error) string {
 
 var inText = regexp.MustCompile(`\$\{[^}]*\}`)
 
-// name is what a text of a story stands for.
+// name returns what a text of a story stands for.
 func (p *play) name(s string) (any, bool) {
 	switch {
 	case strings.HasPrefix(s, "$"):
@@ -183,7 +183,7 @@ func (p *play) name(s string) (any, bool) {
 	return nil, false
 }
 
-// bind names ids of an answer.
+// bind names the ids in an answer.
 func (p *play) bind(s step, got any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +323,7 @@ func (p *play) handle(h handling) ending {
 	return last
 }
 
-// found keeps what is wrong, and ends the run.
+// found records what is wrong, and ends the run.
 func (p *play) found(err error) ending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +334,7 @@ func (p *play) found(err error) ending {
 	return ending{kind: "dead", message: err.Error()}
 }
 
-// act does one thing, and says whether the run is over.
+// act performs an action, and reports whether the run is over.
 func (p *play) act(h handling, a map[string]any) (end ending, over bool, err error) {
 	for _, kind := range []string{"fails", "dead", "discards", "poisons"} {
 		if message, ok := a[kind].(string); ok && a["step"] == nil {
@@ -369,7 +369,7 @@ func (p *play) act(h handling, a map[string]any) (end ending, over bool, err err
 	return end, false, nil
 }
 
-// reads does the actions that compare what is stored.
+// reads performs the actions that compare stored values.
 func (p *play) reads(h handling, a map[string]any) error {
 	if want, ok := a["last_checkpoint"]; ok {
 		got, err := h.lastCheckpoint()
@@ -382,7 +382,7 @@ func (p *play) reads(h handling, a map[string]any) error {
 	return fmt.Errorf("no such action: %v", a)
 }
 
-// effect runs a step, or something under a once key.
+// effect runs a step, or an effect under a once key.
 func (p *play) effect(h handling, a map[string]any) (end ending, over bool, err error) {
 	ran := false
 	fn := func() (any, error) {
@@ -427,7 +427,7 @@ func text(with map[string]any, key string) string {
 	return s
 }
 
-// length is a duration of a story, 0 if there is none.
+// length returns a duration of a story, 0 if there is none.
 func length(v any) time.Duration {
 	s, _ := v.(string)
 	d, err := time.ParseDuration(s)

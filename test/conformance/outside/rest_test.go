@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// restFace makes the calls of REST, and has a worker of the four calls that docs/workers-in-any-language.md describes.
+// restFace makes REST calls, and has a worker built on the four calls that docs/workers-in-any-language.md describes.
 type restFace struct {
 	api    string
 	client *http.Client
@@ -28,7 +28,7 @@ func newRESTFace(t *testing.T, addr string) *restFace {
 	return &restFace{api: "http://" + addr + "/api/v1", client: &http.Client{Transport: transport}}
 }
 
-// restCalls are the calls of stories: a method, and a path with the names of what "with" has to put there. The rest of it is the body.
+// restCalls maps the calls of stories to a method and a path, with the names of arguments in it. The remaining arguments are the body.
 var restCalls = map[string][2]string{
 	"enqueue": {"POST", "/tasks"}, "enqueue_many": {"POST", "/tasks/batch"}, "get": {"GET", "/tasks/{task}"}, "cancel": {"DELETE", "/tasks/{task}"},
 	"create_group": {"POST", "/groups"}, "get_group": {"GET", "/groups/{group}"}, "add_to_group": {"POST", "/groups/{group}/tasks"},
@@ -81,7 +81,7 @@ func cut(s string, at byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// withTimes replaces "+1h" as run_at.
+// withTimes replaces "+1h" in run_at.
 func withTimes(body map[string]any) map[string]any {
 	if at := text(body, "run_at"); at != "" {
 		body["run_at"] = time.Now().Add(length(at)).UTC().Format(time.RFC3339Nano)
@@ -89,7 +89,7 @@ func withTimes(body map[string]any) map[string]any {
 	return body
 }
 
-// answer makes of what REST says what stories say: a list is its items, and a refusal in it is that of Error.
+// answer converts a REST answer to the form of stories: a list is its items, and a refusal in it is that of Error.
 func (f *restFace) answer(got map[string]any, err error) func(do string) (any, error) {
 	return func(do string) (any, error) {
 		if err != nil {
@@ -101,7 +101,7 @@ func (f *restFace) answer(got map[string]any, err error) func(do string) (any, e
 		case "enqueue_many", "add_to_group":
 			return refusals(got["results"]), nil
 		case "get", "wait", "cancel":
-			if point, ok := got["checkpoint"].(string); ok { // bytes, to REST
+			if point, ok := got["checkpoint"].(string); ok { // bytes, in REST
 				data, _ := base64.StdEncoding.DecodeString(point)
 				got["checkpoint"] = string(data)
 			}
@@ -120,12 +120,12 @@ func refusals(results any) any {
 	return items
 }
 
-// send makes one call.
+// send makes a call.
 func (f *restFace) send(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
 	return f.sendAs(ctx, "", method, path, body)
 }
 
-// sendAs makes one call in the name of an actor.
+// sendAs makes a call in the name of an actor.
 func (f *restFace) sendAs(ctx context.Context, actor, method, path string, body map[string]any) (map[string]any, error) {
 	delete(body, "actor")
 	var data io.Reader
@@ -201,7 +201,7 @@ func (f *restFace) work(ctx context.Context, w workerSpec, handle func(handling)
 	if w.name == "" {
 		w.name = "rest"
 	}
-	lapsed, lapse := context.WithCancel(context.WithoutCancel(ctx)) // when the drain timeout is over
+	lapsed, lapse := context.WithCancel(context.WithoutCancel(ctx)) // done when the drain timeout is over
 	defer lapse()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(w.drainTimeout, lapse) })
 	defer stop()
@@ -266,7 +266,7 @@ func (r *restRun) checkpoint(v any) error {
 	return stale(err)
 }
 
-// stale is why a claim is no longer good.
+// stale returns why a claim is no longer valid.
 func stale(err error) error {
 	if r, ok := errors.AsType[refusal](err); ok && r["code"] == "stale_claim" {
 		return interruption(fmt.Sprint(r["reason"]))
@@ -304,7 +304,7 @@ func (r *restRun) once(key string, fn func() (any, error)) (any, error) {
 	return v, err
 }
 
-// interrupted extends the lease until that is refused, or the worker's or the task's own time is over.
+// interrupted extends the lease until that is refused, or the worker's or the task's time is over.
 func (r *restRun) interrupted() error {
 	over := time.After(time.Hour)
 	if timeout := length(r.task["timeout"]); timeout > 0 {
@@ -324,9 +324,9 @@ func (r *restRun) interrupted() error {
 	}
 }
 
-// settle tells how a run ended.
+// settle reports how a run ended.
 func (r *restRun) settle(e ending) error {
-	if e.err != nil { // what a call gave
+	if e.err != nil { // the error of a call
 		e.kind, e.message = "fails", e.err.Error()
 	}
 	if isInterruption("draining", e.err) == nil {
@@ -359,7 +359,7 @@ func (r *restRun) settle(e ending) error {
 	return notLost(err)
 }
 
-// notLost is an error, unless the claim was lost meanwhile.
+// notLost returns err unless it says that the claim was lost.
 func notLost(err error) error {
 	if _, lost := errors.AsType[interruption](stale(err)); lost {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// startServer runs the real binary on a directory of its own, until the test ends. PAWL_BINARY names it; without, it is built.
+// startServer runs the real binary on a directory of its own until the test ends. PAWL_BINARY names the binary; by default it is built.
 func startServer(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -64,10 +64,10 @@ func startServer(t *testing.T) string {
 
 func tail(s string) string { return s[max(0, len(s)-2000):] }
 
-// TestStories tells all stories, to the Go SDK and to REST.
+// TestStories tells all stories to the Go SDK and to REST.
 func TestStories(t *testing.T) {
 	addr := startServer(t)
-	t.Run("players", func(t *testing.T) { // ends when all that are parallel have
+	t.Run("players", func(t *testing.T) { // returns when all parallel subtests have ended
 		t.Run("go", func(t *testing.T) { tellAll(t, "go", newGoFace(t, addr)) })
 		t.Run("rest", func(t *testing.T) { tellAll(t, "rest", newRESTFace(t, addr)) })
 	})

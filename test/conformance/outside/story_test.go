@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// story is something that is true of every SDK, and of REST.
+// story is something that is true of every SDK and of REST.
 type story struct {
 	Name  string   `json:"name"`
 	Says  string   `json:"says"`
@@ -23,14 +23,14 @@ type story struct {
 type step struct {
 	Do      string          `json:"do"`
 	With    map[string]any  `json:"with"`
-	As      any             `json:"as"` // a name, or a list of them
+	As      any             `json:"as"` // a name, or a list of names
 	Members []string        `json:"members"`
 	Gives   json.RawMessage `json:"gives"`
 	Refused map[string]any  `json:"refused"`
 	Until   bool            `json:"until"`
 }
 
-// feature is a row of the table of what each SDK has. A cell names what a program uses for it; "" is: it has none.
+// feature is a row of the table of what each SDK has. A cell names what a program uses for it; "" means that it has none.
 type feature struct {
 	ID         string `json:"id"`
 	What       string `json:"what"`
@@ -39,7 +39,7 @@ type feature struct {
 	TypeScript string `json:"typescript"`
 	REST       string `json:"rest"`
 	Note       string `json:"note"`  // why a cell is empty, if it always will be
-	Tests      bool   `json:"tests"` // it can't be told as a story: each SDK tests it by itself
+	Tests      bool   `json:"tests"` // it can't be told as a story: each SDK has a test of its own
 }
 
 func (f feature) of(player string) string {
@@ -65,7 +65,7 @@ func readFeatures(t testing.TB) (out []feature) {
 	return out
 }
 
-// readStories reads all stories, with "@" replaced by their names and the player's, so that players can share a server.
+// readStories reads all stories, and replaces "@" with the story's and the player's names, so that players can share a server.
 func readStories(t testing.TB, player string) (out []story) {
 	t.Helper()
 	paths, err := filepath.Glob("stories/*.json")
@@ -92,7 +92,7 @@ func readStories(t testing.TB, player string) (out []story) {
 	return out
 }
 
-// lacks says which of a story's features a player does not have.
+// lacks returns which of a story's features a player does not have.
 func (s story) lacks(features []feature, player string) string {
 	for _, f := range features {
 		if slices.Contains(s.About, f.ID) && f.of(player) == "" {
@@ -102,7 +102,7 @@ func (s story) lacks(features []feature, player string) string {
 	return ""
 }
 
-// differs says where got is not what is wanted, "" if it is.
+// differs returns where got differs from want, or "".
 func differs(where string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -138,7 +138,7 @@ func empty(v any) bool {
 	return v == nil || reflect.ValueOf(v).IsZero() || reflect.DeepEqual(v, []any{}) || reflect.DeepEqual(v, map[string]any{})
 }
 
-// resolve replaces names by what they stand for.
+// resolve replaces names with what they stand for.
 func resolve(v any, name func(string) (any, bool)) any {
 	switch v := v.(type) {
 	case string:
@@ -161,7 +161,7 @@ func resolve(v any, name func(string) (any, bool)) any {
 	return v
 }
 
-// asJSON is v as JSON is decoded.
+// asJSON returns v as decoded JSON.
 func asJSON(v any) (out any) {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -173,7 +173,7 @@ func asJSON(v any) (out any) {
 	return out
 }
 
-// TestStoriesAreWellFormed: names are unique and fit as names of queues, each is about features that there are.
+// TestStoriesAreWellFormed: names are unique and valid names of queues, and the features exist.
 func TestStoriesAreWellFormed(t *testing.T) {
 	told := map[string]bool{}
 	features := readFeatures(t)

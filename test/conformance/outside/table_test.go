@@ -19,7 +19,7 @@ const (
 	tableEnd   = "<!-- end of the table -->\n"
 )
 
-// TestTableIsThatOfTheFeatures holds docs/sdks.md to features.json. PAWL_UPDATE=1 writes it.
+// TestTableIsThatOfTheFeatures compares docs/sdks.md with features.json. PAWL_UPDATE=1 rewrites it.
 func TestTableIsThatOfTheFeatures(t *testing.T) {
 	data, err := os.ReadFile(page)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestGoNamesExist(t *testing.T) {
 	}
 }
 
-// exported tells the names that a declaration makes: pkg.Func, pkg.Type, pkg.Type.Method, pkg.Type.Field.
+// exported calls tell for the names that a declaration makes: pkg.Func, pkg.Type, pkg.Type.Method, pkg.Type.Field.
 func exported(pkg string, d ast.Decl, tell func(string)) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// bareResult is what the machine gives without Pawl's work.
+// bareResult is what the machine does without Pawl.
 type bareResult struct {
-	RPCRate  float64      `json:"rpc_per_s"`   // one after the other
-	RPC      *percentiles `json:"rpc_ms"`      // a call that reads nothing
-	SyncRate float64      `json:"sync_per_s"`  // one after the other
+	RPCRate  float64      `json:"rpc_per_s"`   // one at a time
+	RPC      *percentiles `json:"rpc_ms"`      // of an empty call
+	SyncRate float64      `json:"sync_per_s"`  // one at a time
 	Sync     *percentiles `json:"sync_ms"`     // 1.4 KiB appended to a file and synced
-	Where    string       `json:"sync_on_dir"` // on which disk
+	Where    string       `json:"sync_on_dir"` // the disk that was used
 }
 
-// bareWrite is about what one task of 1 KiB adds to the log.
+// bareWrite is roughly what a task of 1 KiB adds to the log, in bytes.
 const bareWrite = 1400
 
 func benchBare(ctx context.Context, r *rig) (*result, error) {
@@ -54,7 +54,7 @@ func measureBare(ctx context.Context, r *rig, d time.Duration) (*bareResult, err
 	return &bareResult{RPCRate: rpcRate, RPC: rpc, SyncRate: syncRate, Sync: sync, Where: r.dir}, nil
 }
 
-// repeat does something again and again for d.
+// repeat calls do over and over for d.
 func repeat(ctx context.Context, d time.Duration, do func() error) (*percentiles, float64, error) {
 	var h histogram
 	start := time.Now()

@@ -1,4 +1,4 @@
-// Package bench is "pawl bench": it measures what a server can do, and what that costs.
+// Package bench implements "pawl bench", which measures a server's throughput and latency, and their cost in CPU time and memory.
 package bench
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/version"
 )
 
-// flags are what all cases share.
+// flags are common to all cases.
 type flags struct {
 	payload                       cli.SizeValue
 	keep, duration                time.Duration
@@ -28,7 +28,7 @@ type flags struct {
 	pid                           int
 }
 
-// result is what a case prints: one line of JSON.
+// result is the output of a case: one line of JSON.
 type result struct {
 	Case     string       `json:"case"`
 	Rate     float64      `json:"rate"`
@@ -60,55 +60,55 @@ type benchmark struct {
 }
 
 var benchmarks = []benchmark{
-	{"bare", "What the machine gives: an empty gRPC call, one synced write", time.Second, nil, benchBare},
-	{"enqueue", "One producer that waits for each answer", 10 * time.Second, nil, benchEnqueue},
+	{"bare", "The bare machine: an empty gRPC call, one synced write", time.Second, nil, benchBare},
+	{"enqueue", "One producer that waits for every answer", 10 * time.Second, nil, benchEnqueue},
 	{"enqueue-parallel", "Many producers in one process, each waiting for its answers", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.producers, "producers", 64, "concurrent producers")
 	}, benchEnqueueParallel},
-	{"enqueue-batch", "Batches", time.Minute, func(cmd *cobra.Command, f *flags) {
+	{"enqueue-batch", "Producers that enqueue in batches", time.Minute, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.batch, "batch", 1000, "tasks in a batch")
 		cmd.Flags().IntVar(&f.producers, "producers", 2, "concurrent producers")
 	}, benchEnqueueBatch},
-	{"work", "One worker process out of a full queue: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
+	{"work", "One worker on a full queue: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "tasks", 300_000, "tasks in the queue")
-		cmd.Flags().IntVar(&f.keys, "keys", 0, "number of task keys, each with limits that it does not reach")
+		cmd.Flags().IntVar(&f.keys, "keys", 0, "number of task keys, each with limits that are not reached")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchWork},
-	{"latency", "From the begin of the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
+	{"latency", "Time from the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchLatency},
-	{"schedules", "Schedules that are all due in one second, and what that does to other tasks", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
+	{"schedules", "Schedules that are all due in the same second, and their effect on other tasks", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "schedules", 100_000, "schedules")
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks per second")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchSchedules},
-	{"noisy", "Tasks at a steady rate, alone and while another namespace offers many times its quota", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
+	{"noisy", "Tasks at a steady rate, alone and while another namespace exceeds its quota many times", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
 		cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks per second that the other namespace may enqueue")
-		cmd.Flags().IntVar(&f.times, "times", 100, "how many times as much it offers")
+		cmd.Flags().IntVar(&f.times, "times", 100, "multiple of the quota that it offers")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchNoisy},
-	{"groups", "The members of one group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
+	{"groups", "The members of a group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "members", 100_000, "members of the group, at most 100,000")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchGroups},
-	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *flags) {
+	{"depth", "The server's memory and the speed of claims with a million tasks in a queue", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
 		cmd.Flags().IntVar(&f.claimBatch, "claim", 100, "tasks in a claim")
 	}, benchDepth},
 }
 
-// New makes the command "pawl bench".
+// New returns the command "pawl bench".
 func New(a *cli.App) *cobra.Command {
 	cmd := cli.Group("bench", "Measure a server",
 		`Measure a server. Each case prints one line of JSON with its rate, latency percentiles, and the CPU
-time that a task costs the server and this process, in microseconds, beside what the bare machine
-gives: an empty gRPC call, and one synced write of 1.4 KiB.
+time per task of the server and of this process, in microseconds. For comparison it also has what the
+bare machine does: an empty gRPC call, and one synced write of 1.4 KiB.
 
-Without --server (or PAWL_SERVER) a case starts a server of its own: this binary, in a process of
-its own, on a temporary directory below --dir and a free port of this machine. Every number is with
-every answer synced to disk; a --dir in memory (tmpfs) makes them meaningless.
+Without --server (or PAWL_SERVER) a case starts a server of its own: this binary, in a separate
+process, on a temporary directory below --dir and a free local port. All numbers include syncing to
+disk before every answer; a --dir in memory (tmpfs) makes them meaningless.
 
 With --server the tasks go to a queue named bench-…, which is purged afterwards.`)
 	cmd.Example = "  pawl bench all\n  pawl bench enqueue-parallel --producers 128 --duration 30s\n  pawl bench work --server 10.0.0.5:7295 --plaintext"
@@ -118,8 +118,8 @@ With --server the tasks go to a queue named bench-…, which is purged afterward
 	for _, c := range sqsBenchmarks {
 		cmd.AddCommand(newBenchmark(a, c.use, c.short, c.flags, c))
 	}
-	cmd.AddCommand(newBenchmark(a, "sqs", "All cases of clients of Amazon SQS", nil, sqsBenchmarks...))
-	cmd.AddCommand(newBenchmark(a, "all", "All cases but those of SQS, one after the other, with their defaults", nil, benchmarks...))
+	cmd.AddCommand(newBenchmark(a, "sqs", "All Amazon SQS cases", nil, sqsBenchmarks...))
+	cmd.AddCommand(newBenchmark(a, "all", "All cases except SQS, one after the other, with their defaults", nil, benchmarks...))
 	return cmd
 }
 
@@ -133,7 +133,7 @@ func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags
 	cli.PeriodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept once they have ended")
 	switch {
 	case len(cases) > 1:
-		cli.PeriodVar(cmd.Flags(), &f.duration, "duration", 0, "how long to measure each case that ends by time (default: its own)")
+		cli.PeriodVar(cmd.Flags(), &f.duration, "duration", 0, "how long to measure each timed case (default: its own)")
 	case cases[0].duration > 0:
 		cli.PeriodVar(cmd.Flags(), &f.duration, "duration", cases[0].duration, "how long to measure")
 	}
@@ -150,7 +150,7 @@ func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags
 				g.duration = c.duration
 			}
 			if len(cases) > 1 && c.flags != nil {
-				c.flags(&cobra.Command{}, &g) // its defaults, without its flags
+				c.flags(&cobra.Command{}, &g) // sets the defaults; the flags themselves are discarded
 			}
 			if err := runCase(a, cmd, c, g); err != nil {
 				return fmt.Errorf("bench %s: %w", c.use, err)
@@ -177,21 +177,21 @@ func (f *flags) check() error {
 	return nil
 }
 
-// minBenchPayload holds the time that the latency case puts into it.
+// minBenchPayload is enough for the timestamp that the latency case puts into a payload.
 const minBenchPayload = 8
 
-// rig is what a case works with.
+// rig is the environment of a case.
 type rig struct {
 	flags
 	app    *cli.App
-	own    bool // the server is the benchmark's own
+	own    bool // the benchmark started the server itself
 	client *pawl.Client
 	queue  string
-	group  string // that the tasks are members of; "": of none
+	group  string // of which the tasks are members; "": none
 	random []byte // for payloads
 }
 
-// options of every task of the case.
+// options returns the options of every task of the case.
 func (r *rig) options() []pawl.Option {
 	all := []pawl.Option{pawl.Queue(r.queue), pawl.Retention(r.keep)}
 	if r.group != "" {
@@ -202,11 +202,11 @@ func (r *rig) options() []pawl.Option {
 
 const taskType = "bench"
 
-// manyPayloads is how many payloads a case has. Each begins elsewhere in the same random bytes, so that neither a payload nor several
-// of them that lie together can be compressed.
+// manyPayloads is how many payloads a case has. Each starts at its own offset in the same random bytes, so that neither one payload nor several in a
+// row can be compressed.
 const manyPayloads = 4 << 20
 
-// task is the next task of the case.
+// task returns the next task of the case.
 func (r *rig) task() pawl.RawTask {
 	at := rand.Int64N(manyPayloads)
 	return pawl.RawTask{Type: taskType, Payload: r.random[at : at+int64(r.payload)], ContentType: "application/octet-stream"}
@@ -217,7 +217,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 	ctx, line := cmd.Context(), &result{Server: a.Server}
 	if !cmd.Flags().Changed("server") && os.Getenv("PAWL_SERVER") == "" {
 		if cmd.Flags().Changed("tls-ca") {
-			return cli.Usage("--tls-ca %q goes with --server: a server of the benchmark's own speaks plaintext", a.TLSCA)
+			return cli.Usage("--tls-ca %q needs --server: the benchmark's own server uses plaintext", a.TLSCA)
 		}
 		own, err := startServer(ctx, f.dir)
 		if err != nil {
@@ -225,7 +225,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 		}
 		defer own.stop()
 		defer func(server, ca string) { a.Server, a.TLSCA = server, ca }(a.Server, a.TLSCA)
-		a.TLSCA = "" // of PAWL_TLS_CA
+		a.TLSCA = "" // from PAWL_TLS_CA
 		a.Server, f.pid, line.Server = own.addr, own.cmd.Process.Pid, "own process on "+own.dir
 	}
 	client, err := a.Dial()
@@ -235,7 +235,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 	defer client.Close()
 	r := &rig{flags: f, app: a, own: line.Server != a.Server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
 	r.random = make([]byte, int64(f.payload)+manyPayloads)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(r.random) // it never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(r.random) // never fails
 	bare, err := measureBare(ctx, r, time.Second/2)
 	if err != nil {
 		return err
@@ -255,14 +255,14 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 	return json.NewEncoder(a.Out).Encode(got)
 }
 
-// tidy takes what a case left from the server. It is best effort: the retention of the tasks does the rest.
+// tidy removes from the server what a case left there. It is best effort: retention removes the remaining tasks.
 func (r *rig) tidy(ctx context.Context) {
 	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl bench"); err == nil {
 		_ = r.app.Admin(r.client).Queues().Delete(ctx, r.queue)
 	}
 }
 
-// finish fills in a line.
+// finish fills in a result.
 func finish(unit, latencyOf, setting string, n int64, s spent, h *histogram) *result {
 	line := &result{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(s.took.Seconds()), Rate: round3(float64(n) / s.took.Seconds()),
 		CPU: s.perTask(n)}

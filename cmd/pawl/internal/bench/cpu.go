@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// cpuResult is the processor time that a task costs on both sides.
+// cpuResult is the CPU time per task on both sides.
 type cpuResult struct {
 	Server float64 `json:"server,omitempty"`
 	Client float64 `json:"client"`
 }
 
-// spent is how long a measurement took, and how much processor time the server and this process used meanwhile.
+// spent is the duration of a measurement, with the CPU time that the server and this process used in it.
 type spent struct{ took, server, client time.Duration }
 
-// meter measures what is spent from its start on.
+// meter measures what is spent from when it is started.
 type meter struct {
 	rig            *rig
 	began          time.Time
@@ -32,7 +32,7 @@ func (m meter) stop() spent {
 	return spent{time.Since(m.began), cpuTime(m.rig.pid) - m.server, cpuTime(os.Getpid()) - m.client}
 }
 
-// perTask is nil where processor time can't be known.
+// perTask is nil if the CPU time is unknown.
 func (s spent) perTask(n int64) *cpuResult {
 	if s.client <= 0 || n == 0 {
 		return nil
@@ -41,10 +41,10 @@ func (s spent) perTask(n int64) *cpuResult {
 	return &cpuResult{Server: of(max(s.server, 0)), Client: of(s.client)}
 }
 
-// clockTick is the unit of the times in /proc/PID/stat, the same on all of Linux's architectures.
+// clockTick is the unit of the times in /proc/PID/stat, the same on all Linux architectures.
 const clockTick = 10 * time.Millisecond
 
-// cpuTime is how much processor time a process of this machine has used, 0 if that can't be known.
+// cpuTime returns the CPU time that a process on this machine has used, or 0 if it is unknown.
 func cpuTime(pid int) time.Duration {
 	if pid == 0 {
 		return 0
@@ -53,7 +53,7 @@ func cpuTime(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	// The second field is the name in parentheses, which may hold spaces. User and system time are fields 14 and 15.
+	// The second field is the command name in parentheses, which may contain spaces. User and system time are fields 14 and 15.
 	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {

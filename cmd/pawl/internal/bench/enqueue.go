@@ -31,7 +31,7 @@ func benchEnqueueBatch(ctx context.Context, r *rig) (*result, error) {
 	return r.produce(ctx, r.producers, r.batch, fmt.Sprintf("one batch of %d", r.batch), func() error { return r.enqueueItems(ctx, items) })
 }
 
-// produce lets producers repeat a call that makes n tasks until the duration is over.
+// produce has producers repeat a call that enqueues n tasks until the duration is over.
 func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue func() error) (*result, error) {
 	var all sync.WaitGroup
 	hists, errs := make([]histogram, producers), make([]error, producers)
@@ -69,7 +69,7 @@ func (r *rig) items(n int) []pawl.Item {
 	return items
 }
 
-// spreadKeys gives the tasks random ones of the case's keys, if it has any.
+// spreadKeys gives the tasks random keys, if the case has keys.
 func (r *rig) spreadKeys(items []pawl.Item) {
 	if r.keys == 0 {
 		return
@@ -89,7 +89,7 @@ func (r *rig) enqueueItems(ctx context.Context, items []pawl.Item) error {
 	return err
 }
 
-// fill puts n tasks into the queue of the case.
+// fill enqueues n tasks into the case's queue.
 func (r *rig) fill(ctx context.Context, n int) error {
 	const producers, batch = 2, 1000
 	bar := r.app.Progress("filling", n)

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// groupResult says what a group costs beside its tasks.
+// groupResult is the cost of a group on top of that of its tasks.
 type groupResult struct {
 	FillRate      float64      `json:"fill_per_s"`
 	FillPlain     float64      `json:"fill_per_s_plain"`
@@ -24,20 +24,20 @@ type groupResult struct {
 }
 
 const (
-	// maxMembers is what the server allows.
+	// maxMembers is the server's limit.
 	maxMembers = 100_000
 	// doneType is the type of the task that the group enqueues when it is complete.
 	doneType = "bench-done"
 	// completeTime bounds the wait for it.
 	completeTime = time.Minute
-	// lookEvery is how often the group is looked at while it is worked off.
+	// lookEvery is how often the group is read while its members run.
 	lookEvery = 100 * time.Millisecond
 )
 
-// benchGroups works off the members of one group, and before that as many tasks that belong to none.
+// benchGroups runs the members of one group, after as many tasks that belong to no group.
 func benchGroups(ctx context.Context, r *rig) (*result, error) {
 	if r.tasks == 0 || r.tasks > maxMembers {
-		return nil, cli.Usage("--members %d: a group of 1 to %d can be measured", r.tasks, maxMembers)
+		return nil, cli.Usage("--members %d: want 1 to %d", r.tasks, maxMembers)
 	}
 	plain := *r
 	plain.queue += "-plain"
@@ -75,7 +75,7 @@ func benchGroups(ctx context.Context, r *rig) (*result, error) {
 	return out, nil
 }
 
-// fillGroup makes a group and adds its members.
+// fillGroup creates a group and adds its members.
 func (r *rig) fillGroup(ctx context.Context) (id string, err error) {
 	done := pawl.Item{Args: pawl.RawTask{Type: doneType, Payload: []byte("{}")}, Options: r.options()}
 	made, err := r.client.EnqueueGroup(ctx, pawl.GroupSpec{Name: r.queue, Open: true, OnComplete: &done, Retention: r.keep})
@@ -91,8 +91,7 @@ func (r *rig) fillGroup(ctx context.Context) (id string, err error) {
 	return made.ID, err
 }
 
-// lookAt asks for a group and the first of its members again and again, until the function that it returns is called, which says how
-// long the answers took.
+// lookAt reads a group and its first members over and over until stop is called, which returns the latencies of both calls.
 func (r *rig) lookAt(ctx context.Context, id string) (stop func() (get, page *histogram, err error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	get, page := &histogram{}, &histogram{}
@@ -113,7 +112,7 @@ func (r *rig) lookAt(ctx context.Context, id string) (stop func() (get, page *hi
 				_, err = r.app.Admin(r.client).Groups().MembersPage(ctx, id, pawltype.PageRequest{})
 			}
 			switch {
-			case ctx.Err() != nil: // it was cut off
+			case ctx.Err() != nil: // cancelled by stop
 			case err != nil:
 				failed = err
 				return
@@ -130,7 +129,7 @@ func (r *rig) lookAt(ctx context.Context, id string) (stop func() (get, page *hi
 	}
 }
 
-// untilComplete waits until the group has enqueued its task.
+// untilComplete waits until the group has enqueued its completion task.
 func (r *rig) untilComplete(ctx context.Context, id string) error {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		g, err := r.client.Group(ctx, id)

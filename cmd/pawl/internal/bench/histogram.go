@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// histogram counts latencies in buckets that grow with the value, each at most 1/64 wide of where it begins: a record costs
-// an addition, however many there are. As in HdrHistogram.
+// histogram counts latencies in buckets whose width is at most 1/64 of their lower bound, as in HdrHistogram: to record a latency costs one
+// addition, however many there are.
 type histogram struct {
 	mu     sync.Mutex
 	counts [64 * subBuckets]int64
@@ -29,7 +29,7 @@ func bucketOf(d time.Duration) int {
 	return (shift+1)*subBuckets + int(v>>shift) - subBuckets
 }
 
-// bucketEnd is the largest value in a bucket.
+// bucketEnd returns the largest value in a bucket.
 func bucketEnd(i int) time.Duration {
 	if i < subBuckets {
 		return time.Duration(i)
@@ -54,7 +54,7 @@ func (h *histogram) add(other *histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// at gives the value below which the share q of all lies.
+// at returns the value at quantile q.
 func (h *histogram) at(q float64) time.Duration {
 	want := int64(q * float64(h.n))
 	for i, n := range h.counts {

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// noisyResult is what became of what the other namespace offered.
+// noisyResult holds the rates of the other namespace's offered and accepted tasks, and the latency of refusals.
 type noisyResult struct {
 	Quota    int          `json:"quota_per_s"`
 	Offered  float64      `json:"offered_per_s"`
@@ -21,7 +21,7 @@ type noisyResult struct {
 	Refusal  *percentiles `json:"refusal_ms"`
 }
 
-// benchNoisy measures the latency of tasks alone, and while another namespace offers many times what its quota lets in.
+// benchNoisy measures the latency of tasks by themselves, and then while another namespace offers many times what its quota admits.
 func benchNoisy(ctx context.Context, r *rig) (line *result, err error) {
 	for name, n := range map[string]int{"quota": r.quota, "times": r.times} {
 		if n == 0 {
@@ -56,11 +56,11 @@ func benchNoisy(ctx context.Context, r *rig) (line *result, err error) {
 	return line, nil
 }
 
-// noisy is the case in a namespace of its own, whose quota bounds it.
+// noisy returns a rig in a namespace of its own, bounded by a quota.
 func (r *rig) noisy(ctx context.Context) (*rig, error) {
 	a := *r.app
 	a.Namespace = r.queue
-	client, err := a.Dial(pawl.DialOptions{RetryFor: -1}) // who is refused asks on
+	client, err := a.Dial(pawl.DialOptions{RetryFor: -1}) // refusals are measured, not retried
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (r *rig) noisy(ctx context.Context) (*rig, error) {
 	return &other, nil
 }
 
-// drop removes the namespace and what is in it.
+// drop removes the namespace with everything in it.
 func (r *rig) drop(ctx context.Context) error {
 	var free int64
 	_, _, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.app.Namespace, admin.QuotaChange{MaxRequestsPerSecond: &free})
@@ -84,7 +84,7 @@ func (r *rig) drop(ctx context.Context) error {
 	return errors.Join(err, r.client.Close())
 }
 
-// makeNoise offers tasks until its context ends.
+// makeNoise offers tasks until ctx is done.
 func (r *rig) makeNoise(ctx context.Context) (*noisyResult, error) {
 	var offered, accepted atomic.Int64
 	var refusals histogram

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// putters is how many schedules are put at once.
+	// putters is the number of concurrent calls that put schedules.
 	putters = 64
-	// firstPuts are those whose speed tells how long the others will take.
+	// firstPuts is how many schedules are put to estimate how long the others will take.
 	firstPuts = 500
-	// fireTime bounds the wait for the last tick.
+	// fireTime bounds the wait for the last run.
 	fireTime = 10 * time.Minute
 )
 
-// benchSchedules lets many schedules be due in the same second, and measures how long it takes until all have fired, and what
-// that does to the latency of other tasks.
+// benchSchedules makes many schedules due in the same second, and measures how long it takes until all have fired, and how that affects the latency
+// of other tasks.
 func benchSchedules(ctx context.Context, r *rig) (line *result, err error) {
 	calm, _, err := r.latency(ctx, r.duration)
 	if err != nil {
@@ -47,7 +47,7 @@ func benchSchedules(ctx context.Context, r *rig) (line *result, err error) {
 		stop()
 	}()
 	busy := &histogram{}
-	for loaded.Err() == nil { // in pieces, until the last tick
+	for loaded.Err() == nil { // in pieces, until the last run
 		h, _, err := r.latency(ctx, time.Second)
 		if err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func benchSchedules(ctx context.Context, r *rig) (line *result, err error) {
 	return line, <-failed
 }
 
-// putSchedules makes schedules that are all due at the same second, soon after the last of them is there.
+// putSchedules creates schedules that are all due in the same second, soon after the last one is created.
 func (r *rig) putSchedules(ctx context.Context, queue string) (due time.Time, err error) {
 	far := time.Now().UTC().AddDate(0, 6, 0)
 	began := time.Now()
@@ -93,7 +93,7 @@ func (r *rig) putSome(ctx context.Context, queue string, due time.Time, from, to
 
 func scheduleName(queue string, i int64) string { return fmt.Sprintf("%s-%d", queue, i) }
 
-// untilFired waits until the ticks have made their tasks.
+// untilFired waits until every run has enqueued its task.
 func (r *rig) untilFired(ctx context.Context, queue string, due time.Time) (time.Duration, error) {
 	for {
 		q, err := r.app.Admin(r.client).Queues().Get(ctx, queue)
@@ -110,7 +110,7 @@ func (r *rig) untilFired(ctx context.Context, queue string, due time.Time) (time
 	}
 }
 
-// dropSchedules takes the schedules and their tasks from the server.
+// dropSchedules removes the schedules and their tasks from the server.
 func (r *rig) dropSchedules(ctx context.Context, queue string) error {
 	if r.own {
 		return nil

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// ownServer is a server in a process of its own, for one case.
+// ownServer is a server for one case, in a process of its own.
 type ownServer struct {
 	cmd       *exec.Cmd
 	dir, addr string
 	log       bytes.Buffer
 }
 
-// startServer runs this very binary as a server.
+// startServer runs this binary as a server.
 func startServer(ctx context.Context, below string) (*ownServer, error) {
 	dir, err := os.MkdirTemp(below, "pawl-bench-")
 	if err != nil {
@@ -42,7 +42,7 @@ func startServer(ctx context.Context, below string) (*ownServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() }) // so that a wait for the line ends too
+	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() }) // so that waiting for the line ends too
 	defer stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	if _, rest, ok := strings.Cut(line, " ready on "); ok {
@@ -64,7 +64,7 @@ func (s *ownServer) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// residentMB reads the memory of a process that is in RAM now, 0 if that can't be known.
+// residentMB returns the resident memory of a process in MB, or 0 if it is unknown.
 func residentMB(pid int) float64 {
 	if pid == 0 {
 		return 0
@@ -82,10 +82,10 @@ func residentMB(pid int) float64 {
 	return 0
 }
 
-// restTime is how long a server that has nothing to do is left alone until it has settled.
+// restTime is how long an idle server takes to settle.
 const restTime = 6 * time.Second
 
-// residentAtRest is residentMB of a server that nobody has called for a while.
+// residentAtRest returns the residentMB of a server that has not been called for restTime.
 func residentAtRest(ctx context.Context, pid int) (float64, error) {
 	if pid == 0 {
 		return 0, nil

@@ -22,14 +22,14 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
-// sqsBatch is how many messages a batch of the service has at most.
+// sqsBatch is the maximum size of a batch in SQS.
 const sqsBatch = 10
 
-// sqsBenchmarks are cases of clients of Amazon SQS, with the library of AWS for Go.
+// sqsBenchmarks are the cases that use the AWS SDK for Go as an SQS client.
 var sqsBenchmarks = []benchmark{
-	{"sqs-send", "Clients of Amazon SQS that send a message and wait for the answer", 10 * time.Second, sqsCallers(32), benchSQSSend},
-	{"sqs-send-batch", "Clients of Amazon SQS that send batches of 10", 10 * time.Second, sqsCallers(16), benchSQSBatch},
-	{"sqs-receive", "Clients of Amazon SQS that receive 10 messages and delete them by one batch", 0, func(cmd *cobra.Command, f *flags) {
+	{"sqs-send", "Amazon SQS clients that send a message and wait for the answer", 10 * time.Second, sqsCallers(32), benchSQSSend},
+	{"sqs-send-batch", "Amazon SQS clients that send batches of 10", 10 * time.Second, sqsCallers(16), benchSQSBatch},
+	{"sqs-receive", "Amazon SQS clients that receive 10 messages and delete them in one batch", 0, func(cmd *cobra.Command, f *flags) {
 		sqsCallers(16)(cmd, f)
 		cmd.Flags().IntVar(&f.tasks, "messages", 100_000, "messages in the queue")
 	}, benchSQSReceive},
@@ -41,7 +41,7 @@ func sqsCallers(n int) func(*cobra.Command, *flags) {
 	}
 }
 
-// sqsRig is a queue of the SQS door. The server was started with --sqs.
+// sqsRig is a queue behind the SQS endpoint. The server was started with --sqs.
 type sqsRig struct {
 	*rig
 	client *sqs.Client
@@ -54,19 +54,19 @@ func newSQSRig(ctx context.Context, r *rig) (*sqsRig, error) {
 		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: r.producers}}})}
 	made, err := s.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &r.queue})
 	if err != nil {
-		return nil, fmt.Errorf("%w (the server must run with --sqs, and where it wants tokens, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set)", err)
+		return nil, fmt.Errorf("%w (the server must run with --sqs, and if it requires tokens, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set)", err)
 	}
 	s.url = made.QueueUrl
 	return s, nil
 }
 
-// body is a text of as many bytes as a payload has.
+// body returns a text of the case's payload size.
 func (s *sqsRig) body() *string {
 	text := base64.StdEncoding.EncodeToString(s.task().Payload)[:s.payload]
 	return &text
 }
 
-// measure lets callers repeat a call about n messages until the duration is over.
+// measure has callers repeat a call on n messages until the duration is over.
 func (s *sqsRig) measure(ctx context.Context, n int, of string, call func() error) (*result, error) {
 	line, err := s.produce(ctx, s.producers, n, of, call)
 	if line != nil {
@@ -142,7 +142,7 @@ func benchSQSReceive(ctx context.Context, r *rig) (*result, error) {
 	return finish("messages/s", "one ReceiveMessage and one DeleteMessageBatch of up to 10", fmt.Sprintf("%d callers of aws-sdk-go-v2, every delete answered", r.producers), deleted.Load(), spent, h), err
 }
 
-// each lets callers repeat a call as long as there is more to do.
+// each has callers repeat a call while there is more to do.
 func (s *sqsRig) each(call func(*histogram) (more bool, err error)) (*histogram, error) {
 	var all sync.WaitGroup
 	hists, errs := make([]histogram, s.producers), make([]error, s.producers)

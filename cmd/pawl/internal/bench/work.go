@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
-// benchWork measures whole lives after the enqueue: until the server has confirmed the last ack.
+// benchWork measures everything after the enqueue, until the server has confirmed the last ack.
 func benchWork(ctx context.Context, r *rig) (*result, error) {
 	if r.tasks == 0 {
 		return nil, cli.Usage("--tasks is 0")
@@ -62,8 +62,8 @@ func (r *rig) workOff(ctx context.Context, setting string) (*result, error) {
 	return finish("tasks/s", "", setting, int64(r.tasks), s, nil), err
 }
 
-// benchLatency offers tasks at a steady rate, whatever becomes of those before, and takes the time until their handlers start. The
-// payload carries when the call began: producer and worker share a process, so they share a clock.
+// benchLatency offers tasks at a steady rate, without waiting for earlier ones, and measures the time until their handlers start. The payload
+// carries the time at which the call began: producer and worker share a process, and so a clock.
 func benchLatency(ctx context.Context, r *rig) (*result, error) {
 	h, s, err := r.latency(ctx, r.duration)
 	if err != nil {
@@ -72,7 +72,7 @@ func benchLatency(ctx context.Context, r *rig) (*result, error) {
 	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, s, h), nil
 }
 
-// latency offers tasks for a time, and waits until the last has been started.
+// latency offers tasks for d, and waits until the last one has started.
 func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, spent, error) {
 	if r.rate == 0 {
 		return nil, spent{}, cli.Usage("--rate is 0")
@@ -86,7 +86,7 @@ func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, spent, 
 	mux := pawl.NewMux()
 	mux.HandleFunc(taskType, func(_ context.Context, c *pawl.Claim) error {
 		begun := time.Duration(binary.LittleEndian.Uint64(c.Payload))
-		if begun > 0 { // 0 warms up
+		if begun > 0 { // call 0 only warms up
 			h.record(time.Since(epoch) - begun)
 			if started.Add(1) == total {
 				stop()
@@ -110,7 +110,7 @@ func (r *rig) latency(ctx context.Context, d time.Duration) (*histogram, spent, 
 	return h, meter.stop(), err
 }
 
-// warmUp makes connection, stream and queue, so that they are not measured.
+// warmUp sets up the connection, the stream and the queue, so that they are not measured.
 func (r *rig) warmUp(ctx context.Context) error {
 	task := r.task()
 	task.Payload = make([]byte, len(task.Payload))
@@ -126,7 +126,7 @@ func (r *rig) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// offer begins a call at each point in time, and doesn't wait for its answer to begin the next. It ends with the first error.
+// offer starts a call at each tick of the rate without waiting for earlier ones to return. It stops at the first error.
 func offer(ctx context.Context, rate int, total int64, call func() error) error {
 	var calls sync.WaitGroup
 	var failed atomic.Pointer[error]
@@ -149,7 +149,7 @@ func offer(ctx context.Context, rate int, total int64, call func() error) error 
 	return ctx.Err()
 }
 
-// enqueueStamped enqueues a task that carries when it was done.
+// enqueueStamped enqueues a task that carries its time of enqueue.
 func (r *rig) enqueueStamped(ctx context.Context, epoch time.Time) error {
 	task := r.task()
 	task.Payload = slices.Clone(task.Payload)
@@ -158,7 +158,7 @@ func (r *rig) enqueueStamped(ctx context.Context, epoch time.Time) error {
 	return err
 }
 
-// depthResult compares claims out of a deep queue with claims out of one of 1,000.
+// depthResult compares claims from a deep queue with claims from a queue of 1,000 tasks.
 type depthResult struct {
 	Tasks       int          `json:"tasks"`
 	FillRate    float64      `json:"fill_per_s"`
@@ -202,8 +202,8 @@ func benchDepth(ctx context.Context, r *rig) (*result, error) {
 	return out, nil
 }
 
-// claims takes tasks by hand, many at once, and gives back how long the claims alone took. What it takes is acked and put back,
-// so that the queue stays as deep as it is.
+// claims claims tasks by hand, with many calls at a time, and returns how long the claims alone took. It acks the tasks and enqueues as many, so
+// that the queue stays as deep as it is.
 func (r *rig) claims(ctx context.Context) (*histogram, time.Duration, error) {
 	const rounds = 200
 	var h histogram

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Actor is the name under which the server notes what is done: the operating system's for the user and the host, if none is given.
+// Actor is the name that the server records for what the command does: by default user@host as the operating system reports them.
 func (a *App) Actor() string {
 	if a.actor != "" {
 		return a.actor
@@ -16,11 +16,11 @@ func (a *App) Actor() string {
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
-	host, _ := os.Hostname() // "": it has none
+	host, _ := os.Hostname() // "": unknown
 	return plainName(name) + "@" + plainName(host)
 }
 
-// plainName is a name as a header can carry it.
+// plainName returns a name as a header can carry it.
 func plainName(s string) string {
 	const most = 100
 	s = strings.Map(func(c rune) rune {

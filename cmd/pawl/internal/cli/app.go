@@ -1,5 +1,5 @@
-// Package cli is what every command needs: the streams, the flags of the root, the way to the server, and errors with their exit
-// status. Flags and arguments that several commands take are read here.
+// Package cli has what every command needs: the streams, the root's flags, the connection to the server, and errors with their exit statuses. It
+// also parses flags and arguments that several commands share.
 package cli
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// explain adds the likely cure where it is known.
+// explain returns an error's message, with the likely remedy where one is known.
 func (a *App) explain(err error) string {
 	msg := Plain(err)
 	if strings.Contains(msg, "is not on this machine: add https://") { // the SDK names its options
-		return fmt.Sprintf("--server %q is on another machine, which plaintext must not reach: write https:// before the address, or name the server's "+
-			"authority with --tls-ca; --plaintext is for a network that you trust", a.Server)
+		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the address, or give the server's "+
+			"CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
 	}
 	what, cure := a.plight(err, msg)
 	switch {
@@ -40,45 +40,45 @@ func (a *App) explain(err error) string {
 	return fmt.Sprintf("%s: %s (%s)", what, cure, msg)
 }
 
-// plight says what is wrong with the server and what may cure it, as far as either is known.
+// plight returns what is wrong with the server and how to fix it, as far as either is known.
 func (a *App) plight(err error, msg string) (what, cure string) {
 	has := func(part string) bool { return strings.Contains(msg, part) }
 	if errors.Is(err, pawltype.ErrUnauthenticated) && has("a token is needed") {
-		return "the server at " + a.Server + " wants a token", "give one with --token-file or in PAWL_TOKEN"
+		return "the server at " + a.Server + " requires a token", "give one with --token-file or in PAWL_TOKEN"
 	}
 	if !errors.Is(err, pawltype.ErrUnavailable) {
 		return "", ""
 	}
 	switch {
 	case has("not speak HTTP/2 in plaintext"):
-		return "the server at " + a.Server + " does not speak plaintext", "if it wants TLS, write https:// before its address, or name its authority with --tls-ca"
+		return "the server at " + a.Server + " does not speak plaintext", "if it requires TLS, write https:// before its address, or give its CA with --tls-ca"
 	case has("first record does not look like a TLS handshake"):
-		return "the server at " + a.Server + " does not speak TLS", "leave out https:// and --tls-ca, or have it serve with --tls-cert"
+		return "the server at " + a.Server + " does not speak TLS", "omit https:// and --tls-ca, or start it with --tls-cert"
 	case has("signed by unknown authority"):
-		return "the server at " + a.Server + " is not certified by an authority that is trusted here", "name its authority with --tls-ca"
+		return "the server at " + a.Server + " has a certificate from an unknown CA", "give the CA with --tls-ca"
 	case has("authentication handshake failed"):
 		return "no TLS connection with the server at " + a.Server, ""
 	case has("name resolver error"):
-		return "nobody knows the address of " + a.Server, "name another server with --server"
+		return "can't resolve the address of " + a.Server, "give another server with --server"
 	case has("connection error: "):
-		return "no server at " + a.Server, "start one with 'pawl serve', or name another with --server"
+		return "no server at " + a.Server, "start one with 'pawl serve', or give another with --server"
 	case has("no leader"):
-		return "", "pawl cluster status says how the cluster stands"
+		return "", "see pawl cluster status"
 	}
 	return "", ""
 }
 
-// App is what all commands share: the streams, the flags of the root, and the way to the server.
+// App is what all commands share: the streams, the root's flags, and the connection to the server.
 type App struct {
 	In       io.Reader
 	Out, Err io.Writer
-	started  bool // the command line was understood
+	started  bool // the command line was valid
 
-	context      string // named by --context
-	noTokenOfEnv bool   // it is another server's
+	context      string // set by --context
+	noTokenOfEnv bool   // PAWL_TOKEN is for another server
 	Server       string
 	TLSCA        string
-	cert, key    string // that it shows
+	cert, key    string // of the client certificate
 	plaintext    bool
 	token        string
 	tokenFile    string
@@ -91,7 +91,7 @@ type App struct {
 	Tracers trace.TracerProvider // nil: none
 }
 
-// Group makes a command that only holds others.
+// Group returns a command that only holds subcommands.
 func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use: use, Short: short, Long: long,
@@ -102,7 +102,7 @@ func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// Commands is for commands that only hold others: an argument is a command that there isn't.
+// Commands is the Args of a command that only holds subcommands: an argument is an unknown command.
 func Commands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func Commands(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
-// NoArgs is for commands that take flags only: cobra's own NoArgs would tell of an unknown command.
+// NoArgs is the Args of a command that takes only flags: cobra's own NoArgs would report an unknown command.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
@@ -126,7 +126,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Run is the RunE of a command: from here on an error is no longer wrong use, unless it says so.
+// Run returns the RunE of a command: errors returned by run are not usage errors unless they are marked as such.
 func (a *App) Run(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
@@ -134,10 +134,10 @@ func (a *App) Run(run func(cmd *cobra.Command, args []string) error) func(*cobra
 	}
 }
 
-// Call is the RunE of a command that talks to the server.
+// Call returns the RunE of a command that talks to the server.
 func (a *App) Call(run func(cmd *cobra.Command, client *pawl.Client, args []string) error) func(*cobra.Command, []string) error {
 	return a.Run(func(cmd *cobra.Command, args []string) error {
-		client, err := a.Dial(pawl.DialOptions{NoRouting: true}) // one call, or a few: not worth a map
+		client, err := a.Dial(pawl.DialOptions{NoRouting: true}) // for one call or a few, learning the cluster's map is not worth it
 		if err != nil {
 			return err
 		}
@@ -146,26 +146,26 @@ func (a *App) Call(run func(cmd *cobra.Command, client *pawl.Client, args []stri
 	})
 }
 
-// Admin gives the operator's calls of a client, in the name of who runs the command.
+// Admin returns a client's operator calls, made in the name of the person who runs the command.
 func (a *App) Admin(client *pawl.Client) admin.Client {
 	return admin.New(client).WithActor(a.Actor()).WithReason(a.Reason)
 }
 
-// transport says how connections are made: over TLS, showing a certificate or none, or in plaintext.
+// transport sets how connections are made: over TLS, with or without a client certificate, or in plaintext.
 func (a *App) transport(opts *pawl.DialOptions) error {
 	encrypted := a.TLSCA != "" || strings.Contains(a.Server, "https://")
 	switch {
 	case a.plaintext && encrypted:
 		return Usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.Server)
 	case (a.cert == "") != (a.key == ""):
-		return Usage("--client-cert %q and --client-key %q go together: give both, or neither", a.cert, a.key)
+		return Usage("--client-cert %q and --client-key %q go together: give both or neither", a.cert, a.key)
 	case a.cert != "" && !encrypted:
-		return Usage("--client-cert %q is shown over TLS only: write https:// before the server's address, or name its authority with --tls-ca", a.cert)
+		return Usage("--client-cert %q requires TLS: write https:// before the server's address, or give its CA with --tls-ca", a.cert)
 	case a.plaintext:
 		opts.Plaintext = true
 		return nil
 	case a.TLSCA == "" && a.cert == "":
-		return nil // https:// alone says the rest
+		return nil // https:// alone is enough
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.TLSCA != "" {
@@ -186,11 +186,11 @@ func (a *App) transport(opts *pawl.DialOptions) error {
 	return nil
 }
 
-// credential is the token of the flags, or else of the environment. It is no flag's default, which the help would show.
+// credential sets the token from the flags, or else from the environment. The environment is not used as a flag's default, which help would print.
 func (a *App) credential(opts *pawl.DialOptions) error {
 	token, file := a.token, a.tokenFile
 	if token != "" && file != "" {
-		return Usage("--token and --token-file are given: only one of them is allowed")
+		return Usage("--token and --token-file exclude each other")
 	}
 	if token == "" && file == "" && !a.noTokenOfEnv {
 		if token = os.Getenv("PAWL_TOKEN"); token == "" {

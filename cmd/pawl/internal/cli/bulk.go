@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// BulkFlags belong to every command that changes many things at once.
+// BulkFlags are the flags of every command that changes many things at once.
 type BulkFlags struct {
 	DryRun, Yes bool
 }
@@ -22,14 +22,14 @@ func (b *BulkFlags) Add(flags *pflag.FlagSet) {
 	flags.BoolVarP(&b.Yes, "yes", "y", false, "don't ask for confirmation")
 }
 
-// CountView is the answer of a bulk command.
+// CountView is the output of a bulk command.
 type CountView struct {
 	Matched int64 `json:"matched"`
 	Done    int64 `json:"done"`
 	DryRun  bool  `json:"dry_run"`
 }
 
-// Confirm shows what is about to happen to many things and waits for a yes.
+// Confirm shows what a bulk command is about to do and asks for confirmation.
 func (a *App) Confirm(ctx context.Context, b *BulkFlags, what string) error {
 	if b.Yes {
 		return nil
@@ -37,14 +37,14 @@ func (a *App) Confirm(ctx context.Context, b *BulkFlags, what string) error {
 	return a.Ask(ctx, what, "add --yes, or --dry-run to count only")
 }
 
-// Ask shows what is about to happen and waits for a yes. Without a terminal there is nobody to ask.
+// Ask shows what is about to happen and asks for confirmation. Without a terminal it fails.
 func (a *App) Ask(ctx context.Context, what, cure string) error {
 	if !text.IsTerminal(a.In) {
 		return fmt.Errorf("%s: not confirmed: %s", what, cure)
 	}
-	fmt.Fprintf(a.Err, "%s. Go on? [y/N] ", what)
+	fmt.Fprintf(a.Err, "%s. Continue? [y/N] ", what)
 	answer := make(chan string, 1)
-	go func() { // ends with the process if the terminal stays silent
+	go func() { // leaks until the process exits if nothing is typed
 		line, _ := bufio.NewReader(a.In).ReadString('\n')
 		answer <- line
 	}()

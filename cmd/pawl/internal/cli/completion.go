@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	completionTime = time.Second // for the server to answer: whoever presses Tab waits for it
+	completionTime = time.Second // for the server to answer while the user waits for Tab
 	maxCompletions = 200
-	recentTasks    = 100 // in which types and tags are looked for
+	recentTasks    = 100 // how many recent tasks are searched for types and tags
 )
 
-// names lists what begins with a prefix. It may give more: the shell's answer is filtered.
+// names lists names that begin with a prefix. It may return others too: the caller filters them.
 type names func(ctx context.Context, a admin.Client, prefix string) ([]string, error)
 
-// fromServer are what a server knows by name.
+// fromServer lists names from the server, by what they name.
 var fromServer = map[string]names{
 	"QUEUE": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
 		return collect(a.Queues().List(ctx, admin.QueueFilter{Pattern: prefix + "*"}), func(q *admin.Queue) string { return q.Name })
@@ -73,7 +73,7 @@ var fromServer = map[string]names{
 	},
 }
 
-// typesOf gives the types that workers take, and those of the newest tasks.
+// typesOf returns the types that workers take, and those of the newest tasks.
 func typesOf(ctx context.Context, a admin.Client, _ string) (out []string, err error) {
 	for w, err := range a.Workers().List(ctx, admin.WorkerFilter{}) {
 		if err != nil {
@@ -103,7 +103,7 @@ func collect[T any](list iter.Seq2[T, error], name func(T) string) (out []string
 	return out, nil
 }
 
-// words are what flags of a name take, where that is always the same.
+// words are the values of flags that take a fixed set of words.
 var words = map[string][]string{
 	"output":      {"table", "json", "yaml"},
 	"priority":    {string(pawltype.High), string(pawltype.Normal), string(pawltype.Low)},
@@ -114,16 +114,16 @@ var words = map[string][]string{
 	"state":       {"scheduled", "ready", "claimed", "retrying", "succeeded", "dead", "poisoned", "discarded", "cancelled"},
 }
 
-// flagNames are the flags whose values are names that the server knows.
+// flagNames maps flags to the kind of server-side names that they take.
 var flagNames = map[string]string{
 	"queue": "QUEUE", "type": "TYPE", "worker": "WORKER", "tag": "TAG", "namespace": "NAMESPACE", "from": "NODE", "to": "NODE",
 }
 
-// nouns are the words for what a command's first argument names, by the command above it, where the command calls it NAME.
+// nouns maps a parent command to what its subcommands' first argument names, where they call it NAME.
 var nouns = map[string]string{"queue": "QUEUE", "ns": "NAMESPACE", "token": "TOKEN", "webhook": "WEBHOOK", "context": "CONTEXT"}
 
-// Complete lets a shell complete names: of queues, types, workers and others the server is asked. A command whose first argument is
-// QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME below one of the nouns, is given that; so are flags of those names.
+// Complete adds shell completion of the names of queues, types, workers and others, for which the server is asked. It completes the first argument
+// of a command if that is QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME below one of the nouns, and flags of those names.
 func (a *App) Complete(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words["output"], cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeFrom("NAMESPACE", -1))
@@ -152,7 +152,7 @@ func visit(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// nounOf is what the first argument of a command names, if a server or a file knows those.
+// nounOf returns what a command's first argument names, if a server or a file can list those names.
 func nounOf(cmd *cobra.Command) string {
 	parts := strings.Fields(cmd.Use)
 	if len(parts) < 2 || cmd.Name() == "add" || cmd.Parent() == nil {
@@ -168,13 +168,13 @@ func nounOf(cmd *cobra.Command) string {
 	return ""
 }
 
-// completeFrom completes names of a kind, in the first args arguments; -1: of a flag.
+// completeFrom completes names of a kind in the first args arguments, or in a flag if args is -1.
 func (a *App) completeFrom(noun string, args int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if args >= 0 && len(given) >= args {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		// Of a list, a,b, the last is completed.
+		// In a list such as a,b, the last name is completed.
 		before := ""
 		if i := strings.LastIndexByte(prefix, ','); i >= 0 && args < 0 {
 			before, prefix = prefix[:i+1], prefix[i+1:]

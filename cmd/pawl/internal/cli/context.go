@@ -9,9 +9,9 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
 )
 
-// useContext gives the flags that say how a server is reached the values of a context. Flags on the command line win. A context that is named,
-// by --context or PAWL_CONTEXT, stands in place of the environment. The one in use applies where neither --server nor PAWL_SERVER names a server:
-// what belongs to one server, such as its token, never goes to another.
+// useContext sets the connection flags from a context; flags on the command line take precedence. A context named by --context or PAWL_CONTEXT
+// replaces the environment. The current context applies only if neither --server nor PAWL_SERVER names a server, so that what belongs to one server,
+// such as its token, never goes to another.
 func (a *App) useContext(cmd *cobra.Command) error {
 	flags := cmd.Root().PersistentFlags()
 	named := a.context
@@ -24,7 +24,7 @@ func (a *App) useContext(cmd *cobra.Command) error {
 	path, err := contexts.Path()
 	if err != nil {
 		if named == "" {
-			return nil // without a home there is no file
+			return nil // without a home directory there is no file
 		}
 		return Usage("--context %q: %w", named, err)
 	}
@@ -41,7 +41,7 @@ func (a *App) useContext(cmd *cobra.Command) error {
 	}
 	c, ok := all.Contexts[name]
 	if !ok {
-		return Usage("context %q: not found: 'pawl context ls' lists those that there are", name)
+		return Usage("context %q: not found: 'pawl context ls' lists the existing ones", name)
 	}
 	set := func(flag, env string, to *string, value string) {
 		if !flags.Changed(flag) && (named != "" || os.Getenv(env) == "") {
@@ -64,7 +64,7 @@ func (a *App) useContext(cmd *cobra.Command) error {
 	return nil
 }
 
-// ContextOf gives what the flags of the command line and the environment say of a server, as a context.
+// ContextOf returns the connection settings of the command line and the environment as a context.
 func (a *App) ContextOf() contexts.Context {
 	tokenFile := a.tokenFile
 	if tokenFile == "" {
@@ -76,10 +76,10 @@ func (a *App) ContextOf() contexts.Context {
 	}
 }
 
-// HasToken reports whether a token itself is given, and no file that holds one.
+// HasToken reports whether a token itself is given rather than a file that holds one.
 func (a *App) HasToken() bool { return a.token != "" }
 
-// callsServer reports whether a command takes the flags that say how a server is reached.
+// callsServer reports whether a command takes the connection flags.
 func callsServer(cmd *cobra.Command) bool {
 	for _, idle := range idleFlagsOf(cmd) {
 		if idle == "server" {
@@ -89,7 +89,7 @@ func callsServer(cmd *cobra.Command) bool {
 	return !strings.HasPrefix(cmd.CommandPath(), "pawl context") && !strings.HasPrefix(cmd.CommandPath(), "pawl help")
 }
 
-// Prepare is what every command does before it runs: it refuses flags that would do nothing, and finds the server's context.
+// Prepare runs before every command: it rejects flags that would have no effect, and applies the context.
 func (a *App) Prepare(cmd *cobra.Command) error {
 	if err := RefuseIdle(cmd); err != nil {
 		return err

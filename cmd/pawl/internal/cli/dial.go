@@ -16,13 +16,13 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// maxKeyFile bounds a file with payload keys.
+// maxKeyFile is the maximum size of a file of payload keys.
 const maxKeyFile = 64 << 10
 
-// KeyBytes is how many random bytes a payload key has.
+// KeyBytes is the size of a payload key.
 const KeyBytes = 32
 
-// ReadKeys reads a file of payload keys that only its owner may read. Its errors repeat no secret.
+// ReadKeys reads a file of payload keys, which only its owner may be able to read. Its errors reveal no secret.
 func ReadKeys(path string) (*keyring.Keyring, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -60,11 +60,11 @@ func ReadKeys(path string) (*keyring.Keyring, error) {
 
 const (
 	DefaultServer = "127.0.0.1:7295"
-	// retryFor outlasts a hiccup, but not the patience of who sits at the terminal.
+	// RetryFor is long enough for a hiccup, and short enough for a user at the terminal.
 	RetryFor = 2 * time.Second
 )
 
-// Dial makes a client as the flags say, with some options more.
+// Dial returns a client configured by the flags and by more options.
 func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
 	opts := pawl.DialOptions{RetryFor: RetryFor, Namespace: a.Namespace, Telemetry: pawl.Telemetry{TracerProvider: a.Tracers},
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
@@ -84,7 +84,7 @@ func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
 	return pawl.Dial(a.Server, append([]pawl.DialOptions{opts}, more...)...)
 }
 
-// ReadRoots reads the certificates of the authorities that vouch for servers.
+// ReadRoots reads the CA certificates by which servers are verified.
 func ReadRoots(path string) (*x509.CertPool, error) {
 	file, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func ReadRoots(path string) (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(file) {
-		return nil, errors.New("no certificate in it: want that of an authority, in PEM")
+		return nil, errors.New("it contains no CA certificate in PEM format")
 	}
 	return roots, nil
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The exit statuses, the same for every command.
+// Exit statuses, the same for every command.
 const (
 	ExitDone    = 0
 	ExitRefused = 1
 	ExitUsage   = 2
 )
 
-// Usage makes an error of wrong use.
+// Usage returns a usage error.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// AsUsage makes an error one of wrong use.
+// AsUsage marks an error as a usage error.
 func AsUsage(err error) error { return UsageError{err} }
 
-// ErrSilent ends a command with status 1 whose output has said everything.
+// ErrSilent makes a command exit with status 1 without a message, because its output has said everything.
 var ErrSilent = errors.New("")
 
-// Fail writes the error as one line and returns the exit status.
+// Fail prints the error on one line and returns the exit status.
 func (a *App) Fail(cmd *cobra.Command, err error) int {
 	var wrong UsageError
 	if !a.started || errors.As(err, &wrong) {
@@ -40,7 +40,7 @@ func (a *App) Fail(cmd *cobra.Command, err error) int {
 	return ExitRefused
 }
 
-// Describe is an error in a few words, for a screen that goes on.
+// Describe returns an error in a few words, for a screen that keeps being refreshed.
 func (a *App) Describe(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "the server at " + a.Server + " takes too long"
@@ -55,8 +55,8 @@ func (a *App) Describe(err error) string {
 	return msg
 }
 
-// Plain is an error as a person reads it: what the broker refuses without the code, where its message says the same, and without what the
-// message repeats of what was tried. "queue "mail": not_found: queue "mail": not found" is "queue "mail": not found".
+// Plain returns an error's message for people: without the code of a refusal if the message says the same, and without repetitions of what was
+// attempted. `queue "mail": not_found: queue "mail": not found` becomes `queue "mail": not found`.
 func Plain(err error) string {
 	msg := OneLine(err)
 	e := (*pawltype.Error)(nil)
@@ -74,7 +74,7 @@ func Plain(err error) string {
 		message = string(e.Code) + ": " + message
 	}
 	before = strings.TrimSuffix(before, ": ")
-	for from := range before { // the longest end of what was tried with which the message begins
+	for from := range before { // the longest suffix of what was attempted that is a prefix of the message
 		if from == 0 || before[from-1] == ' ' {
 			if rest, ok := cutUnquoted(message, before[from:]+": "); ok {
 				return before + ": " + rest + after
@@ -87,7 +87,7 @@ func Plain(err error) string {
 	return before + message + after
 }
 
-// cutUnquoted cuts a prefix, whatever either has in quotes.
+// cutUnquoted cuts a prefix, ignoring quotes in both.
 func cutUnquoted(s, prefix string) (rest string, ok bool) {
 	prefix = strings.ReplaceAll(prefix, `"`, "")
 	for i := 0; i < len(s) && prefix != ""; i++ {
@@ -102,11 +102,11 @@ func cutUnquoted(s, prefix string) (rest string, ok bool) {
 	return rest, prefix == ""
 }
 
-// OneLine drops the SDK's prefix from within, and line ends.
+// OneLine removes the SDK's prefix and line breaks from an error's message.
 func OneLine(err error) string {
 	msg := strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": pawl: ", ": "), "pawl: ")
 	return strings.Join(strings.FieldsFunc(msg, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// UsageError is wrong use: of flags, arguments or their combination.
+// UsageError is an error in the use of flags, of arguments or of their combination.
 type UsageError struct{ error }

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestTrouble: what a screen says of a server that gives no answer is a few words.
+// TestTrouble: a screen describes a server that doesn't answer in a few words.
 func TestTrouble(t *testing.T) {
 	a := &App{Server: "n1:7295"}
 	for _, c := range []struct {
@@ -19,7 +19,7 @@ func TestTrouble(t *testing.T) {
 		{fmt.Errorf("stats: %w", errNobody), "no server at n1:7295"},
 		{&pawltype.Error{Code: "unavailable", Message: "shard 1 has no leader"}, "unavailable: shard 1 has no leader"},
 		{context.DeadlineExceeded, "the server at n1:7295 takes too long"},
-		{&pawltype.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 wants a token"},
+		{&pawltype.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 requires a token"},
 		{&pawltype.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
 	} {
 		if got := a.Describe(c.err); got != c.want {
@@ -28,7 +28,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestPlain: what is tried is said once, and the code only where the message does not say as much.
+// TestPlain: what was attempted is named once, and the code only if the message doesn't say as much.
 func TestPlain(t *testing.T) {
 	refusal := func(code pawltype.ErrorCode, message string) error {
 		return &pawltype.Error{Code: code, Message: message}

@@ -13,23 +13,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// FilterHelp tells of the filter language.
-const FilterHelp = `A filter is said by flags, or as in the web UI:
-conditions such as queue:mail state:dead,poisoned error:"timed out" created_after:2h, which all must
+// FilterHelp describes the filter language.
+const FilterHelp = `Give a filter by flags, or as in the web UI:
+conditions such as queue:mail state:dead,poisoned error:"timed out" created_after:2h, all of which must
 match. The fields are queue, state, type, tag, key, worker, error, fingerprint, operation,
-created_after (after), created_before (before) and q (payload); words without a field are looked for
-in the payload, and payload.customer.id:42 (args.) finds a field of it. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; without a zone it is UTC.`
+created_after (after), created_before (before) and q (payload). Words without a field are searched for
+in the payload, and payload.customer.id:42 (or args.) matches a field of it. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; without a zone it is UTC.`
 
-// FilterFlags are the filter that REST, CLI and UI share, as flags.
+// FilterFlags are the flags of the filter that REST, CLI and UI share.
 type FilterFlags struct {
 	admin.Filter
 	states        []string
 	after, before string
-	language      string // what is said in the filter language
+	language      string // a filter in the filter language
 	withState     bool
 }
 
-// Add adds the flags of the filter, --state only if withState says so.
+// Add adds the flags of the filter; --state only if withState is set.
 func (f *FilterFlags) Add(flags *pflag.FlagSet, withState bool) {
 	f.withState = withState
 	flags.StringVar(&f.Queue, "queue", "", "in this queue")
@@ -48,21 +48,21 @@ func (f *FilterFlags) Add(flags *pflag.FlagSet, withState bool) {
 	}
 }
 
-// Take takes a filter in the filter language, in one argument or several. One without any field is more likely a slip than a search.
+// Take parses arguments as a filter in the filter language. One without any field is rejected: it is more likely a slip than a search.
 func (f *FilterFlags) Take(args []string) error {
 	if len(args) > 0 && !AreFilter(args) {
-		return Usage("%q is no condition such as queue:mail; q:%[1]s looks for it in the payloads", strings.Join(args, " "))
+		return Usage("%q is not a condition such as queue:mail; q:%[1]s searches for it in payloads", strings.Join(args, " "))
 	}
 	f.language = strings.Join(args, " ")
 	return nil
 }
 
-// AreFilter says whether arguments are a filter in the filter language, and not ids.
+// AreFilter reports whether arguments are a filter in the filter language rather than ids.
 func AreFilter(args []string) bool {
 	return slices.ContainsFunc(args, func(s string) bool { return strings.Contains(s, ":") })
 }
 
-// Read checks the flags and gives the filter, with what was said in the filter language.
+// Read checks the flags and returns the filter, combined with the one in the filter language.
 func (f *FilterFlags) Read(now time.Time) (admin.Filter, error) {
 	out := f.Filter
 	var err error
@@ -80,7 +80,7 @@ func (f *FilterFlags) Read(now time.Time) (admin.Filter, error) {
 	return f.say(out, now)
 }
 
-// ReadStates reads names of states, one at least.
+// ReadStates parses names of states, at least one.
 func ReadStates(flag string, names []string) ([]pawltype.State, error) {
 	f, err := admin.FilterTerms{{Field: "state", Value: strings.Join(names, ",")}}.Filter(time.Time{})
 	if err != nil {
@@ -89,7 +89,7 @@ func ReadStates(flag string, names []string) ([]pawltype.State, error) {
 	return f.States, nil
 }
 
-// say adds what was said in the filter language to what the flags say.
+// say adds the filter in the filter language to that of the flags.
 func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, error) {
 	said, err := admin.ParseFilterTerms(f.language)
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, erro
 	}
 	for _, t := range said {
 		if t.Field == "state" && !f.withState {
-			return flags, Usage("state: is not asked here: dead letters are dead, or poisoned with --poisoned")
+			return flags, Usage("state: is not allowed here: dead letters are dead, or poisoned with --poisoned")
 		}
 		for _, b := range before {
 			if t.Field == b.Field {
@@ -116,7 +116,7 @@ func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, erro
 	return all, nil
 }
 
-// filterError is what is wrong with a filter.
+// filterError returns what is wrong with a filter.
 func filterError(err error) string {
 	if e := (*pawltype.Error)(nil); errors.As(err, &e) {
 		return e.Message
@@ -124,12 +124,12 @@ func filterError(err error) string {
 	return err.Error()
 }
 
-// Given reports whether anything narrows the choice.
+// Given reports whether anything narrows the selection.
 func (f *FilterFlags) Given() bool {
 	return f.language != "" || len(f.states) > 0 || f.after != "" || f.before != "" || f.Filter.String() != ""
 }
 
-// ReadMoment reads a time, or an age that lies before now.
+// ReadMoment parses a time, or an age before now.
 func ReadMoment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

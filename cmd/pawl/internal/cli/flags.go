@@ -10,14 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The root's flags are taken anywhere on the line, also before the command. Some commands have no use for some of them, and refuse them: who
-// gives --payload-keys to a server believes that it encrypts payloads.
+// The root's flags are accepted anywhere on the line, also before the command. A command rejects those that would have no effect on it: a user who
+// passes --payload-keys to a server would believe that it encrypts payloads.
 
-// clientFlags say how a server is called, and what for.
+// clientFlags are the flags for connecting to a server, and for the calls made there.
 var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "context", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
 
-// IdleFlags are those of the root that do nothing, by the command below the root. What is said of a command is said of those below it, unless
-// they say something themselves.
+// IdleFlags are the root's flags that have no effect, by command. An entry also applies to subcommands that have none of their own.
 var IdleFlags = map[string][]string{
 	"serve":       slices.Concat(clientFlags, []string{"output"}),
 	"demo":        clientFlags,
@@ -33,11 +32,11 @@ var IdleFlags = map[string][]string{
 	"outbox relay":  {"output"},
 }
 
-// RefuseIdle refuses flags that do nothing in cmd.
+// RefuseIdle rejects flags that have no effect on cmd.
 func RefuseIdle(cmd *cobra.Command) error {
 	for _, name := range idleFlagsOf(cmd) {
 		if f := cmd.Root().PersistentFlags().Lookup(name); f.Changed {
-			return Usage("%s takes no --%s: it would do nothing here", cmd.CommandPath(), name)
+			return Usage("%s takes no --%s: it would have no effect", cmd.CommandPath(), name)
 		}
 	}
 	return nil
@@ -53,7 +52,7 @@ func idleFlagsOf(cmd *cobra.Command) []string {
 	return nil
 }
 
-// SharedFlags is what the help of a command says of the flags that it shares with others.
+// SharedFlags returns the help text about the flags that a command shares with others.
 func SharedFlags(cmd *cobra.Command) string {
 	if slices.Contains(idleFlagsOf(cmd), "server") {
 		return "It also takes -o, --output: table, json or yaml."
@@ -64,7 +63,7 @@ func SharedFlags(cmd *cobra.Command) string {
 	return "It also takes the flags of all commands, such as --server, --namespace and --output: see 'pawl --help'."
 }
 
-// HideIdle leaves those flags out of the help, after which the process ends.
+// HideIdle hides those flags from the help. It modifies the flags themselves, so the process must exit after printing it.
 func HideIdle(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -75,7 +74,7 @@ func HideIdle(root *cobra.Command) {
 	})
 }
 
-// AddFlags adds the flags that every command takes.
+// AddFlags adds the flags that every command accepts.
 func (a *App) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.context, "context", "", "context to use: see pawl context (env PAWL_CONTEXT)")
 	f.StringVar(&a.Server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), DefaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")

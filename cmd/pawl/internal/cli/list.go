@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// ListFlags bound a list.
+// ListFlags limit and page a list.
 type ListFlags struct {
 	Limit  int
 	Cursor string
@@ -18,10 +18,10 @@ func (l *ListFlags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&l.Cursor, "cursor", "", "continue where an earlier list ended")
 }
 
-// maxList bounds a list: it is held in memory before it is written.
+// maxList is the maximum of --limit: a list is held in memory before it is printed.
 const maxList = 100_000
 
-// Check refuses a limit that is no number of rows.
+// Check rejects a limit that is out of range.
 func (l *ListFlags) Check() error {
 	if l.Limit < 1 || l.Limit > maxList {
 		return Usage("--limit %d is not between 1 and %d", l.Limit, maxList)
@@ -29,7 +29,7 @@ func (l *ListFlags) Check() error {
 	return nil
 }
 
-// PatternArg is the pattern of a list that takes one; "": all.
+// PatternArg returns the pattern of a list command; "": all.
 func PatternArg(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -37,7 +37,7 @@ func PatternArg(args []string) string {
 	return args[0]
 }
 
-// Collect reads pages until it has as many items as are wanted.
+// Collect reads pages until it has the requested number of items.
 func Collect[T any](l ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) ([]T, string, error) {
 	var out []T
 	cursor := l.Cursor

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// NewLogger makes a logger as --log-format and --log-level say.
+// NewLogger returns a logger configured by --log-format and --log-level.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var opts slog.HandlerOptions
 	var l slog.Level
@@ -23,7 +23,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	return nil, Usage("--log-format %q is neither text nor json", format)
 }
 
-// wordedDuration writes durations as the API and the text form do, "25s": as it comes they are numbers of nanoseconds in JSON.
+// wordedDuration writes durations as the API and the text format do, such as "25s": by default JSON has them as nanoseconds.
 func wordedDuration(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// CheckFormat refuses a value of --output that is no format.
+// CheckFormat rejects an unknown value of --output.
 func (a *App) CheckFormat() error {
 	switch a.Format {
 	case "table", "json", "yaml":
@@ -16,7 +16,7 @@ func (a *App) CheckFormat() error {
 	return Usage("--output %q is not one of table, json, yaml", a.Format)
 }
 
-// Print writes v as JSON or YAML, or what table writes.
+// Print writes v as JSON or YAML, or calls table for people.
 func (a *App) Print(v any, table func(w io.Writer)) error {
 	switch a.Format {
 	case "json":
@@ -30,7 +30,7 @@ func (a *App) Print(v any, table func(w io.Writer)) error {
 	return err
 }
 
-// Progress makes a bar on standard error.
+// Progress returns a progress bar on standard error.
 func (a *App) Progress(label string, total int) *text.ProgressBar {
 	return text.NewProgressBar(a.Err, label, total)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// RateForms are the forms that every --rate takes.
+// RateForms describes the forms that every --rate accepts.
 const RateForms = humanize.PaceForms + "; 50 alone is in a second"
 
-// ReadPace reads tasks a second.
+// ReadPace parses a rate in tasks per second.
 func ReadPace(flag, s string) (float64, error) {
 	n, per, err := humanize.Pace(s)
 	if err != nil {
@@ -19,7 +19,7 @@ func ReadPace(flag, s string) (float64, error) {
 	return n / per.Seconds(), nil
 }
 
-// ReadRate reads the rate of a limit: whole tasks in a time, or none.
+// ReadRate parses a rate limit: a whole number of tasks per period, or none.
 func ReadRate(s string) (admin.RateLimit, error) {
 	if s == "none" {
 		return admin.RateLimit{}, nil
@@ -29,7 +29,7 @@ func ReadRate(s string) (admin.RateLimit, error) {
 		return admin.RateLimit{}, Usage("--rate %v", err)
 	}
 	if n != math.Trunc(n) || n > math.MaxInt32 {
-		return admin.RateLimit{}, Usage("--rate %q: a limit is of whole tasks, in a longer time if they are few, such as 1/10s", s)
+		return admin.RateLimit{}, Usage("--rate %q: a limit is a whole number of tasks; use a longer period for few tasks, such as 1/10s", s)
 	}
 	return admin.RateLimit{Limit: int(n), Period: per}, nil
 }

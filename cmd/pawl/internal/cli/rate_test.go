@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// TestRates: every --rate takes the same forms, and says them of one that it does not.
+// TestRates: every --rate takes the same forms, and an error lists them.
 func TestRates(t *testing.T) {
 	for text, want := range map[string]admin.RateLimit{"50": {Limit: 50, Period: time.Second}, "50/s": {Limit: 50, Period: time.Second}, "30/m": {Limit: 30, Period: time.Minute},
 		"1000/h": {Limit: 1000, Period: time.Hour}, "100/10s": {Limit: 100, Period: 10 * time.Second}, "100/1m": {Limit: 100, Period: time.Minute}, "5/1d": {Limit: 5, Period: 24 * time.Hour}} {
@@ -32,7 +32,7 @@ func TestRates(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ReadRate("0.5/s"); err == nil || !strings.Contains(err.Error(), "whole tasks") {
+	if _, err := ReadRate("0.5/s"); err == nil || !strings.Contains(err.Error(), "whole number of tasks") {
 		t.Errorf("half a task as a limit: %v", err)
 	}
 }

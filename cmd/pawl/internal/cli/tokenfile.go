@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// tokenLook is how long a look at a file is good for.
+	// tokenLook is how long a file is taken to be unchanged after a check.
 	tokenLook = time.Second
-	// maxTokenFile bounds a file with a token.
+	// maxTokenFile is the maximum size of a token file.
 	maxTokenFile = 4 << 10
 )
 
-// TokenFile is a file with a token, which is read again when it changes. Its methods may be called from any goroutine.
+// TokenFile is a file with a token. It is read again when it changes. Its methods are safe for concurrent use.
 type TokenFile struct {
 	path string
-	log  *slog.Logger // nil: who asks is told what is wrong
+	log  *slog.Logger // nil: Now returns errors instead of logging them
 
 	mu      sync.Mutex
 	looked  time.Time
-	changed time.Time // of the file that was read
+	changed time.Time // modification time of the file as read
 	size    int64
 	token   string
 	err     error
@@ -42,7 +42,7 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 	return f, err
 }
 
-// Now is the token that the file holds. One that is gone or broken holds none.
+// Now returns the token in the file. If the file is gone or invalid there is no token.
 func (f *TokenFile) Now() (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,14 +65,14 @@ func (f *TokenFile) Now() (string, error) {
 	switch {
 	case f.log == nil:
 	case err != nil && !failed:
-		f.log.Error("the token file can't be used: its token is not good any more", "file", f.path, "error", err)
+		f.log.Error("the token file can't be used: its token is no longer valid", "file", f.path, "error", err)
 	case err == nil && f.token != before:
-		f.log.Info("the token file was read again", "file", f.path)
+		f.log.Info("the token file was reread", "file", f.path)
 	}
 	return f.token, err
 }
 
-// readToken reads a token that only its owner may read.
+// readToken reads a token from a file that only its owner may be able to read.
 func readToken(path string, info fs.FileInfo) (string, error) {
 	switch {
 	case info.Size() > maxTokenFile:
@@ -86,18 +86,18 @@ func readToken(path string, info fs.FileInfo) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if err := node.CheckToken(token); err != nil {
-		return "", fmt.Errorf("token file %q: what it holds is no token: %w", path, err)
+		return "", fmt.Errorf("token file %q: its content is not a token: %w", path, err)
 	}
 	return token, nil
 }
 
-// MakeTokenFile writes a new token to a file, unless there is one. Whoever waits for the file finds the token in it: the file is given its
-// name when it is written.
+// MakeTokenFile writes a new token to a file unless it exists. The file gets its name only once it is written, so whoever waits for it finds the
+// token in it.
 func MakeTokenFile(path string) (made bool, err error) {
-	if _, err := os.Lstat(path); err == nil { // it may be in a directory that can't be written
+	if _, err := os.Lstat(path); err == nil { // the directory may not be writable
 		return false, nil
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".token-*") // which only its owner can read
+	file, err := os.CreateTemp(filepath.Dir(path), ".token-*") // readable by its owner only
 	if err != nil {
 		return false, fmt.Errorf("%q can't be created: %w", path, err)
 	}
@@ -106,10 +106,10 @@ func MakeTokenFile(path string) (made bool, err error) {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return false, err
 	}
-	if err := os.Link(file.Name(), path); errors.Is(err, fs.ErrExist) { // another server was sooner
+	if err := os.Link(file.Name(), path); errors.Is(err, fs.ErrExist) { // another server was faster
 		return false, nil
 	} else if err == nil {
 		return true, nil
 	}
-	return true, os.Rename(file.Name(), path) // on a file system without links
+	return true, os.Rename(file.Name(), path) // the file system has no links
 }

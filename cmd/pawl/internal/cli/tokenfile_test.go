@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// A file that is there is whole: who waits for it, as programs do that start a server, never reads a part of the token.
+// A token file is complete as soon as it exists: a program that starts a server and waits for the file never reads part of a token.
 func TestTokenFileIsWhole(t *testing.T) {
 	for range 200 {
 		path := filepath.Join(t.TempDir(), "token")
@@ -31,7 +31,7 @@ func TestTokenFileIsWhole(t *testing.T) {
 	}
 }
 
-// A file that is there stays as it is, also in a directory that can't be written; a new one is for its owner alone, and nothing else is left.
+// An existing file is left alone, also in a read-only directory; a new one is readable by its owner only, and no temporary file remains.
 func TestTokenFileIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")

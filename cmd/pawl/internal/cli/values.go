@@ -14,10 +14,10 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// periodValue is a duration as a flag: like time.Duration, and days: "14d".
+// periodValue is a flag value like time.Duration that also takes days: "14d".
 type periodValue time.Duration
 
-// PeriodVar adds a flag that takes a duration, in days and weeks too.
+// PeriodVar adds a flag that takes a duration, also in days and weeks.
 func PeriodVar(flags *pflag.FlagSet, d *time.Duration, name string, value time.Duration, help string) {
 	*d = value
 	flags.Var((*periodValue)(d), name, help)
@@ -41,10 +41,10 @@ func (p *periodValue) Set(s string) error {
 // Type implements pflag.Value.
 func (p *periodValue) Type() string { return "duration" }
 
-// positiveValue is a whole number of at least 1 as a flag; 0 stands for one that was not given, and so can't be.
+// positiveValue is a flag value of at least 1. 0 stands for a flag that is not given, and can't be given.
 type positiveValue[N int | int64] struct{ n *N }
 
-// PositiveVar adds a flag that takes whole numbers above zero.
+// PositiveVar adds a flag that takes a whole number above zero.
 func PositiveVar[N int | int64](flags *pflag.FlagSet, n *N, name string, value N, help string) {
 	*n = value
 	flags.Var(positiveValue[N]{n}, name, help)
@@ -52,7 +52,7 @@ func PositiveVar[N int | int64](flags *pflag.FlagSet, n *N, name string, value N
 
 // String implements pflag.Value.
 func (v positiveValue[N]) String() string {
-	if v.n == nil || *v.n == 0 { // pflag asks one that was never set
+	if v.n == nil || *v.n == 0 { // pflag calls it on a zero value
 		return ""
 	}
 	return fmt.Sprint(*v.n)
@@ -74,7 +74,7 @@ func (v positiveValue[N]) Set(s string) error {
 // Type implements pflag.Value.
 func (v positiveValue[N]) Type() string { return "int" }
 
-// SizeValue is a number of bytes as a flag: "4096", "256MiB", "1GiB".
+// SizeValue is a flag value in bytes: "4096", "256MiB", "1GiB".
 type SizeValue int64
 
 // String implements pflag.Value.

@@ -18,10 +18,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// WatchEvery is how often --watch looks again.
+// WatchEvery is the refresh interval of --watch.
 const WatchEvery = 2 * time.Second
 
-// List is the RunE of a command that lists: once, or again and again with --watch until it is interrupted.
+// List is the RunE of a command that lists: once, or with --watch repeatedly until it is interrupted.
 func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pawl.Client, args []string) error) {
 	watch := cmd.Flags().BoolP("watch", "w", false, "refresh every "+text.Period(WatchEvery)+" until interrupted")
 	cmd.Aliases = append(cmd.Aliases, "list")
@@ -35,15 +35,15 @@ func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pa
 	})
 }
 
-// glance is what came of looking once.
+// glance is the result of one refresh.
 type glance struct {
 	at    time.Time
-	rows  []byte // what went to the output
-	notes []byte // and beside it
+	rows  []byte // standard output
+	notes []byte // standard error
 	err   error
 }
 
-// glance has show write into memory. Nobody else may write to a's output meanwhile.
+// glance runs show with its output redirected to memory. Nothing else may write to a's output meanwhile.
 func (a *App) glance(show func() error) glance {
 	var rows, notes bytes.Buffer
 	out, err := a.Out, a.Err
@@ -53,7 +53,7 @@ func (a *App) glance(show func() error) glance {
 	return glance{time.Now(), rows.Bytes(), notes.Bytes(), problem}
 }
 
-// screenOf gives the size of the terminal at the other end, in columns and lines; nil if it is none whose cursor can be moved.
+// screenOf returns a function that reports the terminal's size in columns and lines; nil if out is no terminal whose cursor can be moved.
 func screenOf(out io.Writer) func() (width, height int) {
 	f, ok := out.(interface{ Fd() uintptr })
 	if !ok || !text.IsTerminal(out) || text.DumbTerminal() {
@@ -68,17 +68,17 @@ func screenOf(out io.Writer) func() (width, height int) {
 	}
 }
 
-// watcher shows a list again and again: on a terminal as a picture in one place, elsewhere one after the other, each whole.
+// watcher shows a list repeatedly: on a terminal by redrawing the screen, elsewhere by printing the whole list each time.
 type watcher struct {
 	out, err io.Writer
-	size     func() (width, height int) // of the terminal; nil: there is none
-	trouble  func(error) string         // an error in a few words
+	size     func() (width, height int) // of the terminal; nil: no terminal
+	trouble  func(error) string         // describes an error in a few words
 
-	last glance // the last that brought an answer
-	why  string // why there is no newer one; "": it is only slow, or all is well
+	last glance // the last successful one
+	why  string // why there is no newer one; "": no error, though the answer may be late
 }
 
-// run looks until ctx ends, which is its good end. A server that goes away is waited for, once it has answered.
+// run refreshes until ctx is done, which is not an error. Once the server has answered, run keeps waiting for it if it goes away.
 func (w *watcher) run(ctx context.Context, look func() glance) error {
 	seen := make(chan glance, 1)
 	ask := func() { go func() { seen <- look() }() }
@@ -106,15 +106,15 @@ func (w *watcher) run(ctx context.Context, look func() glance) error {
 			asking = true
 		case <-ctx.Done():
 			if asking {
-				<-seen // it ends with ctx, too, and has the output until then
+				<-seen // the call ends with ctx too, and writes to the output until then
 			}
 			return nil
 		}
 	}
 }
 
-// take shows what was seen. It returns errors that looking again does not mend, and the first in any case: a wrong address should
-// not clear the screen.
+// take shows the result of a refresh. It returns errors that another refresh wouldn't fix, and any error of the first one, so that a wrong address
+// doesn't clear the screen.
 func (w *watcher) take(g glance) error {
 	if g.err != nil {
 		return w.miss(g.err)
@@ -140,29 +140,29 @@ func (w *watcher) miss(err error) error {
 	w.why = w.trouble(err)
 	w.draw(time.Now())
 	if begins && w.size == nil {
-		fmt.Fprintf(w.err, "pawl: no answer: %s: looking again every %s\n", w.why, text.Period(WatchEvery))
+		fmt.Fprintf(w.err, "pawl: no answer: %s: retrying every %s\n", w.why, text.Period(WatchEvery))
 	}
 	return nil
 }
 
-// draw draws the picture as of now, if there is a terminal and anything to see.
+// draw redraws the screen as of now, if there is a terminal and anything to show.
 func (w *watcher) draw(now time.Time) {
 	if w.size == nil || w.last.at.IsZero() {
 		return
 	}
 	width, height := w.size()
-	fmt.Fprint(w.out, "\x1b[H\x1b[2J"+strings.Join(w.picture(now, width, height), "\n")) // to the corner, and clear
+	fmt.Fprint(w.out, "\x1b[H\x1b[2J"+strings.Join(w.picture(now, width, height), "\n")) // cursor home, clear screen
 }
 
-// leave has what comes next begin on a line of its own.
+// leave moves the cursor to a new line.
 func (w *watcher) leave() {
 	if w.size != nil && !w.last.at.IsZero() {
 		fmt.Fprintln(w.out)
 	}
 }
 
-// picture is what fits on a screen: the head, as many rows as there is room for, the first first, and what else there is to say.
-// No line is longer than the screen is wide. A size of 0 is unknown: then all is in it.
+// picture returns the lines that fit on a screen: the head, as many rows as fit from the top, and the notes. No line is wider than the screen. A
+// size of 0 is unknown: then nothing is cut.
 func (w *watcher) picture(now time.Time, width, height int) []string {
 	rows, notes := linesOf(w.last.rows), linesOf(w.last.notes)
 	head := []string{w.head(now), ""}
@@ -182,7 +182,7 @@ func (w *watcher) picture(now time.Time, width, height int) []string {
 	return lines
 }
 
-// head tells when the answer came and how often it is asked for, so that what hangs does not look alive.
+// head shows the time of the last answer and the refresh interval, so that a stale screen doesn't look alive.
 func (w *watcher) head(now time.Time) string {
 	head := w.last.at.Local().Format("15:04:05") + ", every " + text.Period(WatchEvery)
 	silence := now.Sub(w.last.at)

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// watched runs a watcher for a while. Each look takes its time and ends as look says, which is told how much of the while is over.
+// watched runs a watcher for a while. look is called for every refresh, with the time since the start.
 func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Duration) (string, error)) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +34,7 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 
 var errNobody = &pawltype.Error{Code: "unavailable", Message: `connection error: desc = "transport: Error while dialing: dial tcp"`}
 
-// TestWatch: it shows, waits for two seconds, shows again, and an interrupt is its good end. What goes to a pipe is whole.
+// TestWatch: it shows the list, waits two seconds, shows it again, and an interrupt is not an error. Output to a pipe is complete.
 func TestWatch(t *testing.T) {
 	var shown []time.Duration
 	var out, notes bytes.Buffer
@@ -50,12 +50,12 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// screens are the pictures that were drawn, each without the sequence that clears.
+// screens returns the drawn screens without the clearing sequence.
 func screens(out *bytes.Buffer) []string {
 	return strings.Split(out.String(), "\x1b[H\x1b[2J")[1:]
 }
 
-// TestWatchOutlivesTheServer: what was seen stays, with a word that it is old, until the server is back.
+// TestWatchOutlivesTheServer: the last screen stays, marked as stale, until the server is back.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	looks := func(at time.Duration) (string, error) {
 		if at >= 4*time.Second && at < 10*time.Second {
@@ -87,12 +87,12 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	if err := watched(t, &watcher{out: &pipe, err: &notes}, 11*time.Second, looks); err != nil {
 		t.Fatal(err)
 	}
-	if want := "pawl: no answer: no server at n1:7295: looking again every 2s\n"; pipe.String() != "seen at 0s\nseen at 2s\nseen at 10s\n" || notes.String() != want {
+	if want := "pawl: no answer: no server at n1:7295: retrying every 2s\n"; pipe.String() != "seen at 0s\nseen at 2s\nseen at 10s\n" || notes.String() != want {
 		t.Errorf("on the pipe %q, beside it %q, want that once: %q", pipe.String(), notes.String(), want)
 	}
 }
 
-// TestWatchOfASilentServer: the picture says how long there is no answer while one look hangs.
+// TestWatchOfASilentServer: while a refresh hangs, the screen says how long there has been no answer.
 func TestWatchOfASilentServer(t *testing.T) {
 	var out bytes.Buffer
 	err := watched(t, &watcher{out: &out, size: func() (int, int) { return 80, 24 }}, 9*time.Second, func(at time.Duration) (string, error) {
@@ -107,7 +107,7 @@ func TestWatchOfASilentServer(t *testing.T) {
 	}
 }
 
-// TestWatchEndsByRefusal: what looking again does not mend ends it, and so does any error before the first answer, which clears no screen.
+// TestWatchEndsByRefusal: an error that a refresh can't fix ends it, and so does any error before the first answer, without clearing the screen.
 func TestWatchEndsByRefusal(t *testing.T) {
 	var out bytes.Buffer
 	size := func() (int, int) { return 80, 24 }
@@ -128,7 +128,7 @@ func TestWatchEndsByRefusal(t *testing.T) {
 	}
 }
 
-// TestWatchFits: on every screen the head and the first rows are seen, and no line is wrapped.
+// TestWatchFits: on every screen size the head and the first rows are visible, and no line wraps.
 func TestWatchFits(t *testing.T) {
 	var rows strings.Builder
 	rows.WriteString("ID   TYPE\n")
@@ -136,10 +136,10 @@ func TestWatchFits(t *testing.T) {
 		fmt.Fprintf(&rows, "task%03d 漢字漢字漢字漢字漢字漢字漢字 and so on\n", i)
 	}
 	now := time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)
-	w := watcher{last: glance{at: now, rows: []byte(rows.String()), notes: []byte("there are more: --limit\n")}}
+	w := watcher{last: glance{at: now, rows: []byte(rows.String()), notes: []byte("there are more: use --limit\n")}}
 	if got, want := w.picture(now, 30, 8), []string{
 		"09:05:07, every 2s", "", "ID   TYPE", "task000 漢字漢字漢字漢字漢字…", "task001 漢字漢字漢字漢字漢字…", "task002 漢字漢字漢字漢字漢字…",
-		"… 97 more lines", "there are more: --limit",
+		"… 97 more lines", "there are more: use --limit",
 	}; !slices.Equal(got, want) {
 		t.Errorf("on 30x8: %q, want %q", got, want)
 	}
@@ -154,7 +154,7 @@ func TestWatchFits(t *testing.T) {
 			}
 		}
 	}
-	if got := w.picture(now, 200, 104); len(got) != 104 || got[103] != "there are more: --limit" || !strings.Contains(got[102], "task099") {
+	if got := w.picture(now, 200, 104); len(got) != 104 || got[103] != "there are more: use --limit" || !strings.Contains(got[102], "task099") {
 		t.Errorf("a screen that holds it all shows %d lines, and last %q", len(got), got[len(got)-2:])
 	}
 	if got := w.picture(now, 0, 0); len(got) != 104 {

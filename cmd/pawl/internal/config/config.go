@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Apply gives every flag that was not on the command line its value from the environment, or else from the file that
-// the flag named file names. An unknown name in the file is refused, so that a misspelt setting is never dropped.
+// Apply sets every flag that was not on the command line from the environment, or else from the file named by the flag called file. An unknown name
+// in the file is an error, so that a misspelt setting is never ignored.
 func Apply(flags *pflag.FlagSet, file string) error {
 	var wrong error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -48,7 +48,7 @@ func envName(flag string) string {
 	return "PAWL_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// readSettings reads a file of NAME: VALUE, where names may be written with _ too.
+// readSettings reads a file of NAME: VALUE lines, in which names may use _ for -.
 func readSettings(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func readSettings(path string) (map[string]string, error) {
 	for name, value := range raw {
 		text, ok := value.text()
 		if !ok {
-			return nil, cli.Usage("%s: %s: want one value, a text, a number, true or false", path, name)
+			return nil, cli.Usage("%s: %s: want a single value: a string, a number, true or false", path, name)
 		}
 		out[strings.ReplaceAll(name, "_", "-")] = text
 	}

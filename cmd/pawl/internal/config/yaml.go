@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAMLToJSON is a YAML document as JSON. Numbers keep all their digits, whatever a machine word or a float can hold: payloads are the
-// caller's. What JSON has no form for is refused: keys that are no text, infinity.
+// YAMLToJSON converts a YAML document to JSON. Numbers keep all their digits, even those that no machine word or float can hold, because payloads
+// belong to the caller. It rejects what JSON can't express: keys that are not strings, infinity.
 func YAMLToJSON(text []byte) ([]byte, error) {
-	var loose any // refuses documents that never end by their aliases
+	var loose any // rejects documents that grow without bound through aliases
 	if err := yaml.Unmarshal(text, &loose); err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func YAMLToJSON(text []byte) ([]byte, error) {
 	return json.Marshal(&exact)
 }
 
-// exactValue is a value of a document, whose numbers are as they were written.
+// exactValue is a value in a document. Its numbers keep their notation.
 type exactValue struct{ is any }
 
 // MarshalJSON implements json.Marshaler.
@@ -46,7 +46,7 @@ func (v *exactValue) UnmarshalYAML(n *yaml.Node) (err error) {
 		err = n.Decode(&items)
 		v.is = items
 	default:
-		// To the library what a float can't hold is a text.
+		// The library treats a number that a float can't hold as a string.
 		if tag := n.ShortTag(); tag == "!!int" || tag == "!!float" || n.Style == 0 && jsonNumber.MatchString(n.Value) {
 			v.is, err = exactNumber(n)
 		} else {
@@ -56,14 +56,14 @@ func (v *exactValue) UnmarshalYAML(n *yaml.Node) (err error) {
 	return err
 }
 
-// text is the value as a flag has it; not ok if it is none, or several.
+// text returns the value as a flag takes it; ok is false for null and for lists and objects.
 func (v *exactValue) text() (text string, ok bool) {
 	if v == nil {
 		return "", false
 	}
 	switch is := v.is.(type) {
 	case json.Number:
-		if f, err := is.Float64(); err == nil && strings.ContainsAny(is.String(), "eE") { // flags have no exponents
+		if f, err := is.Float64(); err == nil && strings.ContainsAny(is.String(), "eE") { // flags take no exponents
 			return strconv.FormatFloat(f, 'f', -1, 64), true
 		}
 		return is.String(), true
@@ -73,7 +73,7 @@ func (v *exactValue) text() (text string, ok bool) {
 	return "", false
 }
 
-// textKeys refuses an object with keys that JSON can't have.
+// textKeys rejects an object with keys that JSON can't have.
 func textKeys(object *yaml.Node) error {
 	for i := 0; i < len(object.Content); i += 2 {
 		key := object.Content[i]
@@ -81,7 +81,7 @@ func textKeys(object *yaml.Node) error {
 			key = key.Alias
 		}
 		if tag := key.ShortTag(); tag != "!!str" && tag != "!!merge" {
-			return fmt.Errorf("line %d: a key of an object is not a text", key.Line)
+			return fmt.Errorf("line %d: an object key is not a string", key.Line)
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ var (
 	looseNumber = regexp.MustCompile(`^([-+]?)0*([0-9]*)\.?([0-9]*)([eE][-+]?[0-9]+)?$`)
 )
 
-// exactNumber is a number with the digits that it was written with. YAML has more forms than JSON: 0x1f, 1_000, +1, .5.
+// exactNumber returns a number with its original digits. YAML has more notations than JSON: 0x1f, 1_000, +1, .5.
 func exactNumber(n *yaml.Node) (json.Number, error) {
 	if jsonNumber.MatchString(n.Value) {
 		return json.Number(n.Value), nil
@@ -103,7 +103,7 @@ func exactNumber(n *yaml.Node) (json.Number, error) {
 	}
 	p := looseNumber.FindStringSubmatch(text)
 	if p == nil {
-		return "", fmt.Errorf("line %d: %s is not a number that JSON has", n.Line, n.Value)
+		return "", fmt.Errorf("line %d: %s is not a JSON number", n.Line, n.Value)
 	}
 	out := strings.TrimPrefix(p[1], "+") + orZero(p[2])
 	if p[3] != "" {

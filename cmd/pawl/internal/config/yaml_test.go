@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Settings are texts of flags.
+// Settings are the texts of flags.
 func TestSettingsKeepNumbers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "conf.yaml")
 	write := func(text string) {
@@ -22,7 +22,7 @@ func TestSettingsKeepNumbers(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	for text, want := range map[string]string{"a: [1]": "a: want one value", "a:": "a: want one value", "a: {b: 1}": "a: want one value", "a: .inf": ".inf is not a number", "- a": "cannot unmarshal"} {
+	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value", "a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal"} {
 		write(text)
 		if _, err := readSettings(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -30,7 +30,7 @@ func TestSettingsKeepNumbers(t *testing.T) {
 	}
 }
 
-// What is written as a number comes out as that number, to the last digit.
+// A number keeps its value to the last digit.
 func TestYAMLToJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 12345678901234567890123": `{"a":12345678901234567890123}`,
@@ -42,7 +42,7 @@ func TestYAMLToJSON(t *testing.T) {
 		"a: 1e400":                   `{"a":1e400}`,
 		"a: 1.50":                    `{"a":1.50}`,
 		"a: -0":                      `{"a":-0}`,
-		"a: 0xffffffffffffffffffff":  `{"a":"0xffffffffffffffffffff"}`, // to the library that is a text
+		"a: 0xffffffffffffffffffff":  `{"a":"0xffffffffffffffffffff"}`, // a string to the library
 		"a: 0x1f":                    `{"a":31}`,
 		"a: 0o17":                    `{"a":15}`,
 		"a: 0b101":                   `{"a":5}`,
@@ -73,10 +73,10 @@ func TestYAMLToJSON(t *testing.T) {
 		bomb = strings.ReplaceAll(bomb, "P", string(c-1))
 	}
 	for text, want := range map[string]string{
-		"a: .inf":         "line 1: .inf is not a number that JSON has",
-		"a: 1\nb: .NaN":   "line 2: .NaN is not a number that JSON has",
-		"a:\n  1: x":      "line 2: a key of an object is not a text",
-		"a: {true: x}":    "a key of an object is not a text",
+		"a: .inf":         "line 1: .inf is not a JSON number",
+		"a: 1\nb: .NaN":   "line 2: .NaN is not a JSON number",
+		"a:\n  1: x":      "line 2: an object key is not a string",
+		"a: {true: x}":    "an object key is not a string",
 		"a: {x: 1, x: 2}": "already defined",
 		"a: &a [*a]":      "contains itself",
 		bomb:              "excessive aliasing",

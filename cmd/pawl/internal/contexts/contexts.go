@@ -1,4 +1,4 @@
-// Package contexts keeps, in a file of the user's, how servers are reached: a context is an address with what goes with it, under a name. It
+// Package contexts stores connection settings in a file of the user: a context is a named server address with everything needed to connect to it. It
 // knows no flags and makes no connections.
 package contexts
 
@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Context is how a server is reached, and as whom. Files are absolute paths; no secret is in it, only the file that has one.
+// Context says how to reach a server, and as whom. Paths are absolute. It holds no secret, only the path of the file that does.
 type Context struct {
 	Server      string `yaml:"server" json:"server"`
 	TLSCA       string `yaml:"tls_ca,omitempty" json:"tls_ca,omitempty"`
@@ -28,9 +28,9 @@ type Context struct {
 	PayloadKeys string `yaml:"payload_keys,omitempty" json:"payload_keys,omitempty"`
 }
 
-// Contexts are those of a user.
+// Contexts are a user's contexts.
 type Contexts struct {
-	Current  string             `yaml:"current,omitempty"` // the name of the one in use; "": none
+	Current  string             `yaml:"current,omitempty"` // the name of the current one; "": none
 	Contexts map[string]Context `yaml:"contexts"`
 }
 
@@ -42,7 +42,7 @@ const (
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// CheckName refuses names that a shell or a file would have trouble with.
+// CheckName rejects names that would cause trouble in a shell or a file.
 func CheckName(s string) error {
 	if len(s) > maxName || !name.MatchString(s) {
 		return fmt.Errorf("context name %q: want letters, digits and . _ -, a letter or digit first, at most %d of them", s, maxName)
@@ -50,7 +50,7 @@ func CheckName(s string) error {
 	return nil
 }
 
-// Path is the file: pawl/contexts.yaml in the user's directory for configuration.
+// Path returns the path of the file: pawl/contexts.yaml in the user's configuration directory.
 func Path() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -59,7 +59,7 @@ func Path() (string, error) {
 	return filepath.Join(dir, "pawl", "contexts.yaml"), nil
 }
 
-// Load reads the file. Without one there are no contexts.
+// Load reads the file. If there is no file, there are no contexts.
 func Load(path string) (*Contexts, error) {
 	all := &Contexts{Contexts: map[string]Context{}}
 	info, err := os.Stat(path)
@@ -89,7 +89,7 @@ func Load(path string) (*Contexts, error) {
 	return all, nil
 }
 
-// Save writes the file anew, for its owner only. Whoever reads it meanwhile sees the old one or the new one.
+// Save replaces the file, readable by its owner only. A concurrent reader sees the old file or the new one.
 func (all *Contexts) Save(path string) error {
 	if len(all.Contexts) > maxContexts {
 		return fmt.Errorf("%d contexts, at most %d", len(all.Contexts), maxContexts)
@@ -115,5 +115,5 @@ func (all *Contexts) Save(path string) error {
 	return err
 }
 
-// Names are the names of the contexts, in order.
+// Names returns the names of the contexts, sorted.
 func (all *Contexts) Names() []string { return slices.Sorted(maps.Keys(all.Contexts)) }

@@ -1,4 +1,4 @@
-// Package demo is "pawl demo": a small program on an embedded broker that shows what Pawl does, on real pictures.
+// Package demo implements "pawl demo": a small program with an embedded broker that shows what Pawl does, on real pictures.
 package demo
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// New makes the command "pawl demo".
+// New returns the command "pawl demo".
 func New(a *cli.App) *cobra.Command {
 	var stay bool
 	var listen string
 	cmd := &cobra.Command{
 		Use: "demo [PICTURE...]", Short: "Run a real workload, in a temporary directory",
-		Long: `Start a broker inside this process, on a temporary directory, and run a workload on real pictures:
-those that you name, or those that Go ships for its own tests. Each picture gets a checksum and a
-thumbnail, and goes into a store that fails twice. A few are published into an album that doesn't
-exist: they become dead letters, are replayed once it does, and succeed. The results are verified.
+		Long: `Start a broker in this process, on a temporary directory, and run a workload on real pictures: those
+that you name, or those that Go ships for its own tests. Each picture gets a checksum and a thumbnail,
+and is put into a store that fails twice. A few are published to an album that doesn't exist: they
+become dead letters, are replayed once it exists, and succeed. The results are verified.
 
 examples/thumbnails does the same as a small program to copy from.`,
 		Example: "  pawl demo\n  pawl demo ~/Pictures/*.jpg\n  pawl demo --stay",
@@ -42,7 +42,7 @@ examples/thumbnails does the same as a small program to copy from.`,
 	cmd.Flags().StringVar(&listen, "listen", cli.DefaultServer, "with --stay: address to serve on")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("listen") && !stay {
-			return cli.Usage("--listen goes with --stay")
+			return cli.Usage("--listen needs --stay")
 		}
 		if !stay {
 			listen = ""
@@ -52,21 +52,21 @@ examples/thumbnails does the same as a small program to copy from.`,
 	return cmd
 }
 
-// demo is one run of the demo. It keeps serving if there is an address to listen on.
+// demo is one run of the demo. With an address to listen on, it keeps serving afterwards.
 type demo struct {
 	app      *cli.App
 	broker   *embedded.Broker
 	client   *pawl.Client
-	dir      string // ends with the demo
+	dir      string // removed at the end
 	pictures []string
 	classes  []*class
 }
 
-// class is a type of task with what became of its tasks.
+// class is a type of task with the outcomes of its tasks.
 type class struct {
 	name, note string
 	refs       []*pawl.Ref
-	tasks      []*pawltype.Task // as they ended
+	tasks      []*pawltype.Task // as of their end
 }
 
 func run(ctx context.Context, a *cli.App, args []string, listen string) (err error) {
@@ -96,7 +96,7 @@ func run(ctx context.Context, a *cli.App, args []string, listen string) (err err
 	return nil
 }
 
-// runAll has a worker in the same process run everything.
+// runAll runs everything with a worker in the same process.
 func (d *demo) runAll(ctx context.Context) error {
 	start := time.Now()
 	work, stop := context.WithCancel(ctx)
@@ -122,7 +122,7 @@ func (d *demo) runAll(ctx context.Context) error {
 	return nil
 }
 
-// pictureRound gives three tasks for each picture to the broker and waits for their ends.
+// pictureRound enqueues three tasks for each picture and waits until they have ended.
 func (d *demo) pictureRound(ctx context.Context) error {
 	sums := &class{name: checksum{}.TaskType(), note: "sha256, recomputed and equal"}
 	thumbs := &class{name: thumbnail{}.TaskType(), note: "decoded again, sizes as promised"}
@@ -144,10 +144,10 @@ func (d *demo) pictureRound(ctx context.Context) error {
 	return d.await(ctx, "pictures", sums, thumbs, puts)
 }
 
-// published is how many thumbnails go into the album.
+// published is the number of thumbnails that go into the album.
 const published = 3
 
-// albumRound lets tasks die of a missing directory, mends that, and replays them.
+// albumRound lets tasks fail for lack of a directory, creates it, and replays them.
 func (d *demo) albumRound(ctx context.Context) error {
 	if ctx.Err() != nil || len(d.classes) == 0 {
 		return ctx.Err()
@@ -180,7 +180,7 @@ func (d *demo) albumRound(ctx context.Context) error {
 	return d.await(ctx, "album", album)
 }
 
-// await waits for the end of all tasks, whatever it is.
+// await waits until all tasks have ended, in whatever state.
 func (d *demo) await(ctx context.Context, label string, classes ...*class) error {
 	total := 0
 	for _, c := range classes {
@@ -213,7 +213,7 @@ type report struct {
 	Verified  string `json:"verified"`
 }
 
-// report writes what happened, and, unless the demo stays to be looked at, where to look next.
+// report prints what happened and, unless the demo keeps serving, where to look next.
 func (d *demo) report(stays bool) error {
 	var views []report
 	var rows [][]string

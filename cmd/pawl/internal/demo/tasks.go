@@ -16,7 +16,7 @@ import (
 	_ "image/gif"
 	"image/jpeg"
 
-	// the formats that pictures may have
+	// formats of the pictures
 
 	_ "image/png"
 	"io"
@@ -34,11 +34,11 @@ import (
 
 const (
 	thumbSide = 96
-	// maxPixels keeps a picture that claims to be huge from filling the memory.
+	// maxPixels keeps a picture that claims to be huge from exhausting memory.
 	maxPixels = 200 << 20
 )
 
-// checksum is the task of computing a picture's SHA-256.
+// checksum is a task that computes a picture's SHA-256.
 type checksum struct {
 	Path string `json:"path"`
 }
@@ -53,7 +53,7 @@ type checksumResult struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// thumbnail is the task of writing a small copy of a picture.
+// thumbnail is a task that writes a small copy of a picture.
 type thumbnail struct {
 	Path string `json:"path"`
 	Out  string `json:"out"`
@@ -67,7 +67,7 @@ type thumbnailResult struct {
 	Height int `json:"height"`
 }
 
-// put is the task of bringing a picture into a store that is there only at the third attempt.
+// put is a task that uploads a picture to a store that is available only on the third attempt.
 type put struct {
 	Path string `json:"path"`
 }
@@ -77,10 +77,10 @@ func (put) TaskOptions() []pawl.Option {
 	return []pawl.Option{pawl.Queue("store"), pawl.Retry(pawltype.RetryPolicy{Initial: 200 * time.Millisecond, Factor: 1.5, Max: time.Second})}
 }
 
-// putFailures is how often the store isn't there.
+// putFailures is the number of attempts for which the store is unavailable.
 const putFailures = 2
 
-// publish is the task of copying a thumbnail into an album, which must be there.
+// publish is a task that copies a thumbnail into an album, which must exist.
 type publish struct {
 	Thumb string `json:"thumb"`
 	Album string `json:"album"`
@@ -96,7 +96,7 @@ func (p publish) target() string { return filepath.Join(p.Album, filepath.Base(p
 func (d *demo) thumbPath(i int) string { return filepath.Join(d.dir, "thumb-"+strconv.Itoa(i)+".jpeg") }
 func (d *demo) albumPath() string      { return filepath.Join(d.dir, "album") }
 
-// handlers are what the worker runs.
+// handlers returns the worker's handlers.
 func (d *demo) handlers() *pawl.Mux {
 	mux := pawl.NewMux()
 	pawl.Handle(mux, func(_ context.Context, t *pawl.Task[checksum]) error {
@@ -125,7 +125,7 @@ func (d *demo) handlers() *pawl.Mux {
 			return err
 		}
 		if err := os.WriteFile(t.Args.target(), data, 0o600); errors.Is(err, os.ErrNotExist) {
-			return pawl.DeadLetter(err) // no retry will make the album: somebody must
+			return pawl.DeadLetter(err) // no retry will create the album
 		} else if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func sumOf(path string) (checksumResult, error) {
 	return checksumResult{SHA256: hex.EncodeToString(h.Sum(nil)), Bytes: n}, err
 }
 
-// readPicture decodes a picture. One that is damaged is damaged for ever: its error discards the task.
+// readPicture decodes a picture. A damaged one stays damaged, so its error discards the task.
 func readPicture(path string) (image.Image, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -165,7 +165,7 @@ func readPicture(path string) (image.Image, error) {
 	return img, nil
 }
 
-// shrink writes a copy whose longer side is thumbSide.
+// shrink writes a copy whose longer side is thumbSide pixels.
 func shrink(path, out string) (thumbnailResult, error) {
 	img, err := readPicture(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func thumbnailSize(b image.Rectangle) thumbnailResult {
 	return thumbnailResult{Width: max(1, b.Dx()*thumbSide/longer), Height: max(1, b.Dy()*thumbSide/longer)}
 }
 
-// verify looks at the results without trusting the handlers.
+// verify checks the results on its own, without trusting the handlers.
 func (d *demo) verify() error {
 	sums, thumbs, puts, album := d.classes[0], d.classes[1], d.classes[2], d.classes[3]
 	for i, path := range d.pictures {
@@ -267,7 +267,7 @@ func verifyPublished(t *pawltype.Task) error {
 	return nil
 }
 
-// findPictures gives those that are named, or those of Go's own tests.
+// findPictures returns the named pictures, or those in Go's own tests.
 func findPictures(args []string) ([]string, error) {
 	if len(args) > 0 {
 		return namedPictures(args)
@@ -279,11 +279,11 @@ func findPictures(args []string) ([]string, error) {
 	}
 	var found []string
 	for _, pattern := range []string{"*.png", "*.jpeg", "*.gif"} {
-		more, _ := filepath.Glob(filepath.Join(root, "src", "image", "testdata", pattern)) // the pattern is a good one
+		more, _ := filepath.Glob(filepath.Join(root, "src", "image", "testdata", pattern)) // the pattern is valid
 		found = append(found, more...)
 	}
 	if root == "" || len(found) == 0 {
-		return nil, errors.New("no Go installation with pictures was found: name some, as in 'pawl demo ~/Pictures/*.jpg'")
+		return nil, errors.New("no Go installation with pictures was found: give some, as in 'pawl demo ~/Pictures/*.jpg'")
 	}
 	slices.Sort(found)
 	return found, nil

@@ -21,27 +21,27 @@ import (
 )
 
 const (
-	// maxDSNFile bounds a file with a DSN.
+	// maxDSNFile is the maximum size of a DSN file.
 	maxDSNFile = 4 << 10
-	// maxConns is enough for a relay, which reads, deletes and renews its lease.
+	// maxConns is enough for a relay: it reads rows, deletes them and renews its lease.
 	maxConns = 4
 )
 
-// database is one that was named by a DSN.
+// database is a database opened from a DSN.
 type database struct {
 	*sql.DB
 	dialect outbox.Dialect
-	listen  func(ctx context.Context, wake func()) error // nil: it does not notify
+	listen  func(ctx context.Context, wake func()) error // nil: the database sends no notifications
 }
 
 func dsnFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, "dsn-file", "", "file with the database: postgres://USER:PASSWORD@HOST/DB, mysql://USER:PASSWORD@HOST/DB or sqlite:FILE; only its owner may read it")
 }
 
-// open opens the database of a DSN file. Errors don't tell what the file holds: there is a password in it.
+// open opens the database of a DSN file. Errors don't reveal the file's content, which includes a password.
 func open(file string) (*database, error) {
 	if file == "" {
-		return nil, cli.Usage("--dsn-file is needed: a file with the database")
+		return nil, cli.Usage("--dsn-file is required: a file with the database")
 	}
 	dsn, err := readDSN(file)
 	if err != nil {
@@ -94,7 +94,7 @@ func parse(dsn string) (*database, error) {
 	return nil, errors.New("it begins with none of postgres://, mysql:// and sqlite:FILE")
 }
 
-// mysqlConfig reads mysql://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE; the options are those of the driver, and socket, which replaces the host.
+// mysqlConfig parses mysql://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. The options are the driver's, and socket, which replaces the host.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	bad := errors.New("it is not mysql://USER:PASSWORD@HOST/DB, or mysql://USER:PASSWORD@/DB?socket=FILE")
 	u, err := url.Parse(dsn)
@@ -119,7 +119,7 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	return config, nil
 }
 
-// openSQLite opens a file that is there: SQLite would make one.
+// openSQLite opens an existing file: SQLite itself would create a missing one.
 func openSQLite(path string) (*database, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err

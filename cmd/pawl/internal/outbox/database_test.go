@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// reaches opens the database of a DSN and asks it.
+// reaches opens the database of a DSN and pings it.
 func reaches(t *testing.T, dsn string, want outbox.Dialect) {
 	t.Helper()
 	file := t.TempDir() + "/dsn"

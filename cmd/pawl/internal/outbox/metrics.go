@@ -14,10 +14,10 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// scrapeTime bounds what a scrape waits for the database.
+// scrapeTime is how long a scrape waits for the database.
 const scrapeTime = 5 * time.Second
 
-// figures are what Prometheus reads of a relay and its outbox.
+// figures are the Prometheus metrics of a relay and its outbox.
 type figures struct {
 	box   *outbox.Outbox
 	relay *outbox.Relay
@@ -39,7 +39,7 @@ func (f *figures) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. While the database gives no answer, the figures of its tables are left out.
+// Collect implements prometheus.Collector. While the database doesn't answer, the metrics of its tables are left out.
 func (f *figures) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
@@ -73,7 +73,7 @@ func (f *figures) handler() http.Handler {
 	return mux
 }
 
-// serveMetrics answers GET /metrics at an address until ctx ends; stop waits for that.
+// serveMetrics serves GET /metrics at an address until ctx is done; stop waits for the server to end.
 func serveMetrics(ctx context.Context, addr string, f *figures, log *slog.Logger) (stop func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// The page has what status and the relay's own counts say. Without the database it says so, and has no figures of tables.
+// The page has the figures of the status and the relay's own counters. Without the database it says so, and has no figures of tables.
 func TestMetrics(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package outbox is "pawl outbox": the tables of an outbox, a relay as a process of its own, and how an outbox stands. It has the drivers of
-// the databases, which package outbox of the SDK leaves to its users.
+// Package outbox implements "pawl outbox": the outbox's tables, the relay as a process of its own, and the outbox's status. It imports the database
+// drivers, a choice that the SDK's package outbox leaves to its users.
 package outbox
 
 import (
@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// New makes the command "pawl outbox".
+// New returns the command "pawl outbox".
 func New(a *cli.App) *cobra.Command {
 	return cli.Group("outbox", "Enqueue tasks in transactions of your own database",
-		`Programs write tasks into a table of their own database, in the transaction that writes their other
-rows; a relay brings committed rows to Pawl. docs/outbox.md has the guide.`,
+		`Programs write tasks to a table in their own database, in the same transaction as their other rows;
+a relay enqueues the committed rows in Pawl. For a guide see docs/outbox.md.`,
 		newSchema(a), newRelay(a), newStatus(a), newRetry(a))
 }

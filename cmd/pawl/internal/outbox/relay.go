@@ -16,9 +16,9 @@ func newRelay(a *cli.App) *cobra.Command {
 	var cfg outbox.RelayConfig
 	cmd := &cobra.Command{
 		Use: "relay --dsn-file FILE", Short: "Enqueue the committed rows of an outbox", Args: cli.NoArgs,
-		Long: `Enqueue the committed rows of an outbox on the server, until SIGTERM or SIGINT. Several relays may run
-for one database: one is active, and another takes over when it stops or dies. While the server is away,
-the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
+		Long: `Enqueue the committed rows of an outbox on the server, until SIGTERM or SIGINT. Several relays can run
+for one database: one is active, and another takes over when it stops or dies. While the server is
+unavailable the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
 		Example: `  (umask 077 && echo 'postgres://relay:secret@db/shop' > shop.dsn)
   pawl outbox relay --dsn-file shop.dsn`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +47,7 @@ the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
 	}
 	dsnFlag(cmd.Flags(), &file)
 	cmd.Flags().DurationVar(&cfg.Poll, "poll", 0, "longest pause between two reads of the table (default 5s with PostgreSQL, which notifies; otherwise 1s)")
-	cmd.Flags().DurationVar(&cfg.Lease, "lease", 10*time.Second, "how long after the active relay dies another one takes over")
+	cmd.Flags().DurationVar(&cfg.Lease, "lease", 10*time.Second, "how long after the active relay dies another takes over")
 	cmd.Flags().IntVar(&cfg.Batch, "batch", 2000, "most rows to read at a time")
 	cmd.Flags().StringVar(&metrics, "metrics-listen", "", "address that serves GET /metrics for Prometheus, without access control; none by default")
 	cmd.Flags().StringVar(&logFormat, "log-format", "text", "format of the log on standard error: text or json")

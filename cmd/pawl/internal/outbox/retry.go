@@ -24,9 +24,9 @@ func newRetry(a *cli.App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "retry --dsn-file FILE SEQ... | --all", Short: "Retry dead rows of an outbox",
-		Long: `Retry dead rows of an outbox: all, or those with the numbers that "pawl outbox status" shows. They keep
-their ids and are enqueued after the waiting rows. A row that is refused again is dead again, so first repair
-what was wrong, on the server or in the column task of pawl_outbox_dead.`,
+		Long: `Retry dead rows of an outbox: all, or those whose numbers you give ("pawl outbox status" shows them). They keep
+their ids and are enqueued after the waiting rows. A row that is refused again is dead again, so first fix the
+cause, on the server or in the column task of pawl_outbox_dead.`,
 		Example: `  pawl outbox retry --dsn-file shop.dsn 42 43
   pawl outbox retry --dsn-file shop.dsn --all`,
 		RunE: a.Run(func(cmd *cobra.Command, args []string) error {
@@ -35,7 +35,7 @@ what was wrong, on the server or in the column task of pawl_outbox_dead.`,
 			case err != nil:
 				return err
 			case all == (len(seqs) > 0):
-				return cli.Usage("say which rows: their numbers, or --all")
+				return cli.Usage("give the numbers of rows, or --all")
 			}
 			db, err := open(file)
 			if err != nil {
@@ -74,7 +74,7 @@ func seqsOf(args []string) (seqs []int64, err error) {
 	return seqs, nil
 }
 
-// retryAll puts back the rows that are dead now, some at a time: those that die meanwhile have new numbers above.
+// retryAll puts back the dead rows in the order of their numbers, retryStep at a time. A row that dies again meanwhile has a new, higher number.
 func retryAll(ctx context.Context, box *outbox.Outbox) (n int64, err error) {
 	for behind := int64(0); ; {
 		rows, err := box.DeadRows(ctx, behind, retryStep)

@@ -38,7 +38,7 @@ func newStatus(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status --dsn-file FILE", Short: "Show the state of an outbox", Args: cli.NoArgs,
 		Long: `Show the state of an outbox: how many rows wait, which ones the server has refused for good and why,
-and which relay is active. It asks the database, not the server.`,
+and which relay is active. This reads the database, not the server.`,
 		Example: `  pawl outbox status --dsn-file shop.dsn
   pawl outbox status --dsn-file shop.dsn -o json | jq .dead`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +59,7 @@ and which relay is active. It asks the database, not the server.`,
 		}),
 	}
 	dsnFlag(cmd.Flags(), &file)
-	cmd.Flags().IntVar(&dead, "dead", 10, "how many dead rows to show, the newest first: 0 to 1000")
+	cmd.Flags().IntVar(&dead, "dead", 10, "how many dead rows to show, newest first: 0 to 1000")
 	return cmd
 }
 

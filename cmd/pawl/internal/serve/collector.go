@@ -9,40 +9,40 @@ import (
 	"time"
 )
 
-// heapRoom is how many bytes a server may allocate, at least, before memory that nobody uses is collected. By default Go collects once as
-// much was allocated as is in use: that of a server is 10 to 15 MB, since tasks are in memory outside of Go's heap or on disk, and
-// so it would collect 25 times a second, for a tenth of its CPU.
+// heapRoom is how many bytes, at least, a server may allocate between garbage collections. By default Go collects once as much has been allocated as
+// is in use. A server has 10 to 15 MB in use, since tasks are in memory outside Go's heap or on disk, so it would collect 25 times a second and
+// spend a tenth of its CPU time on that.
 const heapRoom = 64 << 20
 
-// leastShare is the part of the memory in use that may be allocated, at least, before the next collection. To collect costs what there is to
-// scan for pointers. Payloads have none: while hundreds of megabytes of them are in use, there is no reason to let as many lie about unused.
+// leastShare limits the growth between collections from below, to 1/leastShare of the memory in use. A collection costs time in proportion to what
+// it scans for pointers. Payloads have none: while hundreds of megabytes of them are in use, there is no reason to let as much garbage pile up.
 const leastShare = 3
 
-// A server that allocates less than restingBytes in restFor is at rest.
+// A server that allocates less than restingBytes within restFor is idle.
 const (
 	restFor      = time.Second
 	restingBytes = 2 << 20
 )
 
-// worthGivingBack is how many bytes must have been allocated, since unused memory was last given back, for it to be worth a collection.
+// worthGivingBack is how many bytes must have been allocated, since unused memory was last returned to the system, to make a collection worthwhile.
 const worthGivingBack = 8 << 20
 
 const defaultPercent = 100
 
-// giveHeapRoom has memory collected less often while little is in use, and given back to the system when the server is at rest. If GOGC is
-// set, it alone says how often memory is collected. GOMEMLIMIT holds in any case.
+// giveHeapRoom makes collections rarer while little memory is in use, and returns memory to the system when the server is idle. If GOGC is set, only
+// GOGC decides when to collect. GOMEMLIMIT applies in any case.
 func giveHeapRoom() {
 	if os.Getenv("GOGC") == "" {
 		newHeapTuner().collected()
 	}
 }
 
-// heapTuner follows the memory in use from collection to collection.
+// heapTuner adapts the GC percentage after every collection.
 type heapTuner struct {
 	mu        sync.Mutex
-	percent   int    // the growth at which to collect
-	allocated uint64 // bytes, since the process began, at the last look
-	givenBack uint64 // allocated when unused memory was last given back
+	percent   int    // the current GC percentage
+	allocated uint64 // in bytes since the process started, as of the last look
+	givenBack uint64 // allocated as of when unused memory was last returned
 	look      *time.Timer
 }
 
@@ -52,13 +52,13 @@ func newHeapTuner() *heapTuner {
 	return c
 }
 
-// collected runs after each collection: what nobody holds is cleaned up in the next one.
+// collected runs after every collection: it attaches a cleanup to an unreachable object, which the next collection runs.
 func (c *heapTuner) collected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := readHeap()
 	c.allocated = h.allocated
-	if want := heapPercent(h.live, h.scanned); want < c.percent*9/10 || want > c.percent*11/10 { // each change stops all goroutines for a moment
+	if want := heapPercent(h.live, h.scanned); want < c.percent*9/10 || want > c.percent*11/10 { // each change stops the world
 		debug.SetGCPercent(want)
 		c.percent = want
 	}
@@ -66,8 +66,8 @@ func (c *heapTuner) collected() {
 	runtime.AddCleanup(new([16]byte), (*heapTuner).collected, c)
 }
 
-// giveBack gives unused memory back to the system if the server is at rest, and looks again later if it is not. Go does neither: it
-// collects only when as much was allocated again, or after two minutes, and keeps room for that.
+// giveBack returns unused memory to the system if the server is idle, and looks again later if it is not. Go does neither on its own: it collects
+// only when as much has been allocated again, or after two minutes, and keeps the memory.
 func (c *heapTuner) giveBack() {
 	c.mu.Lock()
 	h := readHeap()
@@ -81,22 +81,22 @@ func (c *heapTuner) giveBack() {
 	}
 	c.mu.Unlock()
 	if worth && atRest {
-		runtime.GC() // pools keep what they hold for one collection more
+		runtime.GC() // sync.Pools keep their contents for one more collection
 		debug.FreeOSMemory()
 	}
 }
 
-// heapPercent is the growth at which to collect, in percent of what is in use, by how much of that is scanned for pointers.
+// heapPercent returns the GC percentage for a heap, given how much of it is scanned for pointers.
 func heapPercent(live, scanned uint64) int {
 	live = max(live, 4<<20)
 	return int(max(heapRoom, min(scanned, live), live/leastShare) * 100 / live)
 }
 
-// heap says how memory is used, in bytes.
+// heap holds figures of memory use, in bytes.
 type heap struct {
-	allocated uint64 // since the process began
+	allocated uint64 // since the process started
 	live      uint64 // in use after the last collection
-	scanned   uint64 // what the next collection has to scan for pointers
+	scanned   uint64 // what the next collection must scan for pointers
 }
 
 func readHeap() heap {

@@ -25,7 +25,7 @@ func TestHeapPercent(t *testing.T) {
 
 func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
 	before := growth()
-	t.Setenv("GOGC", "100") // put back at the end
+	t.Setenv("GOGC", "100") // restored at the end
 	giveHeapRoom()
 	if got := growth(); got != before {
 		t.Errorf("GOGC says how often, and yet the growth at which to collect went from %d to %d %%", before, got)
@@ -44,7 +44,7 @@ func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
 	until(t, "has room again", func(percent uint64) bool { return percent > defaultPercent })
 }
 
-// until collects until the growth at which to collect is as it should.
+// until collects garbage until the GC percentage is as expected.
 func until(t *testing.T, what string, is func(percent uint64) bool) {
 	for range 1000 {
 		if is(growth()) {
@@ -55,7 +55,7 @@ func until(t *testing.T, what string, is func(percent uint64) bool) {
 	t.Errorf("the heap never %s: collected at a growth of %d %%", what, growth())
 }
 
-// growth is the growth at which memory is collected, in percent.
+// growth returns the current GC percentage.
 func growth() uint64 {
 	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(s)
@@ -69,7 +69,7 @@ func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
 	tuner.allocated = readHeap().allocated
 	waste(64 << 20)
 
-	before := released() // the runtime gives back some by itself meanwhile
+	before := released() // the runtime returns some on its own meanwhile
 	tuner.giveBack()
 	if got := released(); got > before+(32<<20) {
 		t.Errorf("the server was busy, and yet %d bytes went back", got-before)
@@ -89,7 +89,7 @@ func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
 	}
 }
 
-// waste leaves n bytes of garbage.
+// waste creates n bytes of garbage.
 func waste(n int) {
 	b := make([]byte, n)
 	for i := 0; i < n; i += 4096 {
@@ -98,7 +98,7 @@ func waste(n int) {
 	runtime.KeepAlive(b)
 }
 
-// released is how much memory went back to the system and was not taken again.
+// released returns how much memory has been returned to the system and not been taken back.
 func released() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)

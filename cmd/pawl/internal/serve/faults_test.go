@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNoFaultsAreBuiltIn: what is tested holds no faults on purpose, as what is released.
+// TestNoFaultsAreBuiltIn: the build under test has no planted faults, like the released one.
 func TestNoFaultsAreBuiltIn(t *testing.T) {
 	if err := checkFaults(slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
 		t.Error(err)

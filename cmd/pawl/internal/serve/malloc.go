@@ -5,7 +5,7 @@ package serve
 /*
 #include <malloc.h>
 
-// The C library is glibc or another; only glibc's keeps so much.
+// The C library may not be glibc; only glibc retains this much.
 static void limit_malloc(void) {
 #ifdef __GLIBC__
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -15,7 +15,6 @@ static void limit_malloc(void) {
 */
 import "C"
 
-// Pebble takes its memtables and cached blocks from C. As it comes, glibc puts freed memtables of up to 32 MiB into one of
-// 16 arenas, among cached blocks, and never gives them back: a third of the server's memory. So large ones are mapped by
-// themselves, and small ones share two arenas.
+// Pebble allocates its memtables and cached blocks in C. By default glibc puts freed memtables of up to 32 MiB into one of 16 arenas, among cached
+// blocks, and never returns them: a third of the server's memory. So large allocations are mapped on their own, and small ones share two arenas.
 func init() { C.limit_malloc() }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// peerFlags are the settings of a server that is one of several.
+// peerFlags are the settings of a server that is part of a cluster.
 type peerFlags struct {
 	node, listen, advertise, apiAdvertise string
 	join                                  []string
@@ -24,7 +24,7 @@ type peerFlags struct {
 func (p *peerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&p.node, "node", node.DefaultName, "name of this node, unique in the cluster: a-z, 0-9 and -")
 	flags.StringVar(&p.listen, "peer-listen", "", "address for other nodes; without it the server runs alone")
-	flags.StringSliceVar(&p.join, "join", nil, "peer addresses of the nodes that form the cluster, or of some members")
+	flags.StringSliceVar(&p.join, "join", nil, "peer addresses of the nodes that form the cluster, or of some of its members")
 	flags.StringVar(&p.advertise, "peer-advertise", "", "where other nodes reach this one (default --peer-listen)")
 	flags.StringVar(&p.apiAdvertise, "advertise", "", "where clients reach this node (default --listen)")
 	flags.StringVar(&p.tls.CertFile, "peer-cert", "", "certificate `file` of this node, made by pawl cert node")
@@ -34,7 +34,7 @@ func (p *peerFlags) add(flags *pflag.FlagSet) {
 		"allow a --peer-listen address that other machines can reach, without certificates: they can do anything")
 }
 
-// apply puts the settings into those of a node, and opens the address for other nodes.
+// apply sets the node's peer settings and opens the listener for other nodes.
 func (p *peerFlags) apply(cfg *node.Config) error {
 	cfg.Name, cfg.Join, cfg.PeerAddress, cfg.APIAddress = p.node, p.join, p.advertise, p.apiAdvertise
 	set := 0
@@ -45,7 +45,7 @@ func (p *peerFlags) apply(cfg *node.Config) error {
 	}
 	switch {
 	case set != 0 && set != 3:
-		return cli.Usage("--peer-cert, --peer-key and --peer-ca go together: give all three, or none")
+		return cli.Usage("--peer-cert, --peer-key and --peer-ca go together: give all three or none")
 	case set == 3:
 		cfg.PeerTLS = &p.tls
 	}
@@ -68,20 +68,19 @@ func (p *peerFlags) apply(cfg *node.Config) error {
 	return p.open(cfg)
 }
 
-// checkReachable says why clients can't use an address that they are told, which is without https://: they use TLS if they
-// came with it.
+// checkReachable returns why clients can't use an advertised address. The address has no https://: clients use TLS if they connected with it.
 func checkReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
 		return errors.New("is not HOST:PORT with a port from 1 to 65535")
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		return errors.New("names no single address")
+		return errors.New("is not a single address")
 	}
 	return nil
 }
 
-// open opens the address for other nodes, unless it is one that strangers reach.
+// open opens the listener for other nodes. It rejects an address that other machines can reach in plaintext.
 func (p *peerFlags) open(cfg *node.Config) error {
 	at, err := net.ResolveTCPAddr("tcp", p.listen)
 	if err != nil {
@@ -89,21 +88,21 @@ func (p *peerFlags) open(cfg *node.Config) error {
 	}
 	switch {
 	case !at.IP.IsLoopback() && cfg.PeerTLS == nil && !p.plaintext:
-		return fmt.Errorf("--peer-listen %q is reached by other machines, and nodes would talk in plaintext: give --peer-cert, --peer-key and "+
-			"--peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is yours alone", p.listen)
+		return fmt.Errorf("--peer-listen %q can be reached by other machines, and nodes would communicate in plaintext: give --peer-cert, --peer-key and "+
+			"--peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is private", p.listen)
 	case at.IP == nil || at.IP.IsUnspecified():
 		if p.advertise == "" {
-			return cli.Usage("--peer-listen %q names no single address: say with --peer-advertise where other nodes reach this one", p.listen)
+			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with --peer-advertise", p.listen)
 		}
 	}
 	if api, ok := cfg.Listener.Addr().(*net.TCPAddr); ok && api.IP.IsUnspecified() && p.apiAdvertise == "" {
-		return cli.Usage("--listen names no single address: say with --advertise where clients reach this node")
+		return cli.Usage("--listen is not a single address: give the one at which clients reach this node with --advertise")
 	}
 	cfg.PeerListener, err = net.ListenTCP("tcp", at)
 	return err
 }
 
-// closeAll gives back what was opened for a node that didn't start.
+// closeAll closes the listeners of a node that didn't start.
 func closeAll(cfg *node.Config) error {
 	err := closed(cfg.Listener)
 	if cfg.PeerListener != nil {

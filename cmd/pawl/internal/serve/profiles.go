@@ -10,14 +10,14 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// memProfileRate is one sample of the memory that is allocated in so many bytes: as it comes.
+// memProfileRate is Go's default: one sample per that many bytes allocated.
 var memProfileRate = runtime.MemProfileRate
 
-// A program that can make profiles of its memory takes samples all the time, for which it walks the stack: a hundredth of what a busy
-// server does. Only one that was asked for profiles does.
+// A program that links memory profiling samples allocations all the time and walks the stack for each sample, which costs a busy server 1 % of its
+// work. So sampling is on only if profiles were asked for.
 func init() { runtime.MemProfileRate = 0 }
 
-// profiles answers below /debug/pprof/.
+// profiles serves /debug/pprof/.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -28,7 +28,7 @@ func profiles() http.Handler {
 	return mux
 }
 
-// openDebug opens the address for profiles and metrics, which only this machine may reach: profiles tell much, and cost time.
+// openDebug opens the listener for profiles and metrics. Only this machine may reach it: profiles reveal a lot and cost CPU time.
 func (s *flags) openDebug(cfg *node.Config) error {
 	if s.debug == "" {
 		return nil
@@ -38,7 +38,7 @@ func (s *flags) openDebug(cfg *node.Config) error {
 		return cli.Usage("--debug-listen %q: %w", s.debug, err)
 	}
 	if !addr.IP.IsLoopback() {
-		return cli.Usage("--debug-listen %q is reached by other machines, and has no access control: give an address such as 127.0.0.1:7297", s.debug)
+		return cli.Usage("--debug-listen %q can be reached by other machines, and has no access control: use an address such as 127.0.0.1:7297", s.debug)
 	}
 	runtime.MemProfileRate = memProfileRate
 	cfg.Profiles = profiles()

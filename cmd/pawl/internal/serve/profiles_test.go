@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// Memory is sampled only by a server that was asked for profiles.
+// Only a server that was asked for profiles samples memory.
 func TestProfilesAreOffUntilAskedFor(t *testing.T) {
 	if runtime.MemProfileRate != 0 {
 		t.Errorf("memory is sampled each %d bytes", runtime.MemProfileRate)

@@ -1,4 +1,4 @@
-// Package serve is "pawl serve": it reads the settings of a server, composes a node and runs it until a signal ends it.
+// Package serve implements "pawl serve": it reads a server's settings, composes a node and runs it until a signal ends it.
 package serve
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flags are the settings of a server.
+// flags are a server's settings.
 type flags struct {
 	connsPerAddress                                     int
 	config, data, listen, basePath, logFormat, logLevel string
@@ -40,47 +40,47 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named like the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "data directory")
 	flags.StringVar(&s.listen, "listen", cli.DefaultServer, "address to serve on")
-	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "client connections from one address, this machine's excepted")
+	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "maximum client connections per address, except from this machine")
 	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
-	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names under which the web UI and REST answer while no token is required, besides those of --listen and --advertise; .example.com: all below it")
+	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com includes all subdomains")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
-	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: as the directory has; 1 if it is new)")
+	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
-	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
-	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with what is left of a damaged log: see the error that names the damage")
-	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may call besides the public internet, such as 10.1.0.0/16, also over http; repeatable")
+	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers on shutdown")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may call in addition to the public internet, such as 10.1.0.0/16, also over http; repeatable")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
 }
 
-// New makes the command "pawl serve".
+// New returns the command "pawl serve".
 func New(a *cli.App) *cobra.Command {
 	var s flags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
-		Long: `Run a server on a data directory. It prints "ready" on standard output when it serves, and logs to
-standard error. On SIGTERM or SIGINT it drains: workers may settle their tasks for up to
---drain-timeout. A second signal ends it at once; nothing that was answered is lost.
+		Long: `Run a server on a data directory. It prints "ready" on standard output once it serves, and logs to
+standard error. On SIGTERM or SIGINT it drains: workers have up to --drain-timeout to settle their
+tasks. A second signal ends it immediately; nothing that was acknowledged is lost.
 
 Several servers form a cluster: give each its own name (--node), an address for the others
-(--peer-listen), and the addresses of all of them (--join). Later ones join through the address of any.
+(--peer-listen), and the addresses of all of them (--join). A server added later needs only one of them.
 
-With --tls-cert and --tls-key clients use TLS, for REST and gRPC alike ("pawl cert server" creates both
-files). When the files change, the server reads them again without a restart.
+With --tls-cert and --tls-key clients use TLS, for both REST and gRPC ("pawl cert server" creates the
+two files). When the files change, the server rereads them without a restart.
 
-With --auth every call needs a token. The file of --admin-token-file holds the first one; with it,
-"pawl token add" creates others. With --client-ca callers may show certificates instead.
-Without tokens, REST and the web UI answer only requests to an IP address, to localhost,
-or to the host of --listen, --advertise or --allowed-hosts. Otherwise the pages of any site could call them.
+With --auth every call needs a token. The first one is in the file of --admin-token-file; use it with
+"pawl token add" to create others. With --client-ca callers can present certificates instead.
+Without tokens, REST and the web UI accept only requests to an IP address, to localhost, or to the
+host of --listen, --advertise or --allowed-hosts. Otherwise pages of any website could call them.
 
-Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
-on), then from flags; the later wins. The standard variables of OpenTelemetry, such as
-OTEL_EXPORTER_OTLP_ENDPOINT, enable traces.`,
+Settings come from the file of --config, the environment (PAWL_DATA for --data, and so on) and flags;
+later ones take precedence. OpenTelemetry's standard variables, such as OTEL_EXPORTER_OTLP_ENDPOINT,
+enable traces.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \
@@ -108,13 +108,13 @@ OTEL_EXPORTER_OTLP_ENDPOINT, enable traces.`,
 	return cmd
 }
 
-// run runs a node until a signal ends ctx.
+// run runs a node until a signal cancels ctx.
 func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err := checkFaults(log); err != nil {
 		return err
 	}
 	if s.connsPerAddress < 1 {
-		return cli.Usage("--max-connections-per-address %d: at least 1", s.connsPerAddress)
+		return cli.Usage("--max-connections-per-address %d is less than 1", s.connsPerAddress)
 	}
 	keepFilesPrivate()
 	giveHeapRoom()
@@ -144,7 +144,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
 		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
@@ -172,21 +172,21 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	return s.drain(n, log)
 }
 
-// withCure adds to damage what can be done about it, and what that costs.
+// withCure adds to an error about damage what can be done, and at what cost.
 func (s *flags) withCure(err error) error {
 	var damage *node.DamageError
 	switch {
 	case !errors.As(err, &damage):
 		return err
 	case damage.What == "log" && !s.acceptDataLoss:
-		return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or start once with --accept-data-loss, which loses what was "+
-			"answered from the damage on and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
-			"run again) and makes the claims that workers hold void", err, s.data)
+		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or start once with --accept-data-loss, which loses what was "+
+			"acknowledged after the damage and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
+			"run again) and invalidates workers' claims", err, s.data)
 	}
-	return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or restore a backup with `pawl restore` into another directory", err, s.data)
+	return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or restore a backup with `pawl restore` into another directory", err, s.data)
 }
 
-// listenOn opens the address, unless it is one that strangers reach.
+// listenOn opens the API's listener, unless checkListen rejects the address.
 func (s *flags) listenOn() (net.Listener, error) {
 	addr, err := net.ResolveTCPAddr("tcp", s.listen)
 	if err != nil {
@@ -205,7 +205,7 @@ func closed(c io.Closer) error {
 	return nil
 }
 
-// drain stops the node. A second signal ends the process meanwhile (run): that loses nothing, it is what a crash does.
+// drain stops the node. A second signal meanwhile ends the process (see run). That loses nothing: it is the same as a crash.
 func (s *flags) drain(n *node.Node, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
 	defer cancel()
@@ -215,7 +215,7 @@ func (s *flags) drain(n *node.Node, log *slog.Logger) error {
 	return err
 }
 
-// dieOf ends the process at once: it may hold in memory what its disk does not.
+// dieOf returns a function that ends the process immediately: its memory may hold what its disk does not.
 func dieOf(log *slog.Logger) func(error) {
 	return func(err error) {
 		log.Error("the server can't go on", "error", err)

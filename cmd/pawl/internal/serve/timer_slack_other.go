@@ -2,5 +2,5 @@
 
 package serve
 
-// relaxTimers does nothing where timers have no slack that a process can set.
+// relaxTimers does nothing on systems without a settable timer slack.
 func relaxTimers() {}

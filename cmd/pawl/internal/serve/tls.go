@@ -13,34 +13,34 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// tlsFlags say what the server shows its clients, and what it wants to see of them.
+// tlsFlags configure the server's certificate and what it requires of clients' certificates.
 type tlsFlags struct{ cert, key, clientCA, clientAuth string }
 
 func (t *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS with this certificate (PEM, followed by its intermediates)")
 	flags.StringVar(&t.key, "tls-key", "", "private key of that certificate")
 	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: see pawl token add --certificate")
-	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require to refuse clients without a certificate")
+	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require, which refuses clients without a certificate")
 }
 
-// The words of --client-auth.
+// Values of --client-auth.
 const (
 	clientAuthOptional = "optional"
 	clientAuthRequire  = "require"
 )
 
-// openClients reads whose certificates clients may show.
+// openClients reads the CA certificates by which client certificates are verified.
 func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err error) {
 	if t.clientAuth != clientAuthOptional && t.clientAuth != clientAuthRequire {
 		return c, cli.Usage("--client-auth %q is neither %s nor %s", t.clientAuth, clientAuthOptional, clientAuthRequire)
 	}
 	switch {
 	case t.clientCA == "" && t.clientAuth == clientAuthRequire:
-		return c, cli.Usage("--client-auth %s goes with --client-ca: whose certificates are good?", t.clientAuth)
+		return c, cli.Usage("--client-auth %s needs --client-ca", t.clientAuth)
 	case t.clientCA == "":
 		return c, nil
 	case !t.on():
-		return c, cli.Usage("--client-ca %q goes with --tls-cert and --tls-key: certificates are shown over TLS only", t.clientCA)
+		return c, cli.Usage("--client-ca %q needs --tls-cert and --tls-key: client certificates require TLS", t.clientCA)
 	}
 	authorities, err := certs.OpenAuthorities(t.clientCA, log)
 	if err != nil {
@@ -51,13 +51,13 @@ func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err
 
 func (t *tlsFlags) on() bool { return t.cert != "" }
 
-// open reads the files, before anything else is opened. Nil: clients speak plaintext.
+// open reads the certificate and key, before anything else is opened. Nil means that clients use plaintext.
 func (t *tlsFlags) open(log *slog.Logger) (*certs.KeyPair, error) {
 	if t.cert == "" && t.key == "" {
 		return nil, nil
 	}
 	if t.cert == "" || t.key == "" {
-		return nil, cli.Usage("--tls-cert %q and --tls-key %q go together: give both, or neither", t.cert, t.key)
+		return nil, cli.Usage("--tls-cert %q and --tls-key %q go together: give both or neither", t.cert, t.key)
 	}
 	pair, err := certs.OpenKeyPair(t.cert, t.key, log)
 	if err != nil {
@@ -66,8 +66,8 @@ func (t *tlsFlags) open(log *slog.Logger) (*certs.KeyPair, error) {
 	return pair, nil
 }
 
-// apply has a node show the certificate. It warns if clients would refuse one of several nodes at the address that they are
-// told: then they take the detour by another.
+// apply sets the node's certificate. For a node of a cluster, it warns if the certificate doesn't match the advertised address: clients then reach
+// this node only by way of another.
 func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger) {
 	if pair == nil {
 		return
@@ -82,14 +82,14 @@ func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger
 		err = pair.Now().Leaf.VerifyHostname(host)
 	}
 	if err != nil && cfg.PeerListener != nil {
-		log.Warn("clients that check names can't go to this node directly: its certificate is not for the address that they are told (--advertise)",
+		log.Warn("clients that verify names can't connect to this node directly: its certificate is not valid for the advertised address (--advertise)",
 			"address", address, "error", err)
 	}
 }
 
-// advertised is the address that clients are told in place of the one that is listened on: --advertise, or the name that --listen gives, for
-// those who check names, or, if the server listens on all addresses of its machine, the name of that. "" is none. Several servers have to
-// say it: see peerFlags.open.
+// advertised returns the address that clients are told instead of the listener's: that of --advertise; or the name in --listen, for clients that
+// verify names; or the host name, if a single server listens on all addresses of its machine. "" means none. A node of a cluster that listens on all
+// addresses needs --advertise: see peerFlags.open.
 func (s *flags) advertised(listener net.Listener) string {
 	host, _, err := net.SplitHostPort(s.listen)
 	at, ok := listener.Addr().(*net.TCPAddr)
@@ -105,7 +105,7 @@ func (s *flags) advertised(listener net.Listener) string {
 	case !s.tls.on() || !named:
 		return ""
 	}
-	address := net.JoinHostPort(host, strconv.Itoa(at.Port)) // --listen may have left the port open
+	address := net.JoinHostPort(host, strconv.Itoa(at.Port)) // --listen may have port 0
 	if checkReachable(address) != nil {
 		return ""
 	}

@@ -4,5 +4,5 @@ package serve
 
 import "syscall"
 
-// keepFilesPrivate lets nobody but the process's user read the files that it makes from now on: the storage engine asks for less.
+// keepFilesPrivate makes all files created from now on readable by the process's user only: the storage engine itself creates them with wider modes.
 func keepFilesPrivate() { syscall.Umask(0o077) }

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// JSON writes a value as JSON, indented.
+// JSON writes a value as indented JSON.
 func JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -16,7 +16,7 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// YAML goes by way of JSON, which YAML contains: so both have the same names in the same order.
+// YAML converts the value's JSON, so that both formats have the same names in the same order.
 func YAML(w io.Writer, v any) error {
 	var b bytes.Buffer
 	if err := JSON(&b, v); err != nil {
@@ -35,7 +35,7 @@ func YAML(w io.Writer, v any) error {
 	return e.Close()
 }
 
-// plain takes the braces and quotes of JSON from a document; the encoder quotes again where it must.
+// plain removes the braces and quotes of JSON from a document; the encoder quotes again where it must.
 func plain(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ProgressBar shows how far long work is, on a terminal; elsewhere it is silent.
+// ProgressBar shows the progress of long work on a terminal; elsewhere it prints nothing.
 type ProgressBar struct {
 	w     io.Writer // nil: silent
 	label string
@@ -19,7 +19,7 @@ type ProgressBar struct {
 	drawn bool
 }
 
-// NewProgressBar makes a bar on w.
+// NewProgressBar returns a bar on w.
 func NewProgressBar(w io.Writer, label string, total int) *ProgressBar {
 	b := &ProgressBar{label: label, total: total}
 	if IsTerminal(w) && total > 0 {
@@ -33,10 +33,10 @@ const (
 	redrawStep = 80 * time.Millisecond
 )
 
-// Set says how many are done. It may be called by any number of goroutines.
+// Set sets how many are done. It is safe for concurrent use.
 func (b *ProgressBar) Set(n int) { b.Tell(n, "") }
 
-// Tell is Set with a word behind the bar.
+// Tell is Set with a word after the bar.
 func (b *ProgressBar) Tell(n int, word string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +48,7 @@ func (b *ProgressBar) Tell(n int, word string) {
 	fmt.Fprintf(b.w, "\r%s  %s\x1b[K", bar(b.label, n, b.total), word)
 }
 
-// Done takes the bar from the screen.
+// Done removes the bar from the screen.
 func (b *ProgressBar) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +58,7 @@ func (b *ProgressBar) Done() {
 	b.w = nil
 }
 
-// bar draws it: "enqueued  ━━━━━━━━────────  500/1000  50%".
+// bar renders the bar: "enqueued  ━━━━━━━━────────  500/1000  50%".
 func bar(label string, n, total int) string {
 	n = max(0, min(n, total))
 	full := barWidth * n / total

@@ -1,4 +1,4 @@
-// Package text writes figures, times, tables and progress bars for people, and JSON and YAML for programs.
+// Package text formats figures, times, tables and progress bars for people, and JSON and YAML for programs.
 package text
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// Columns writes rows under a head, aligned.
+// Columns writes rows below a header, aligned.
 func Columns(w io.Writer, head string, rows [][]string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.ReplaceAll(head, "|", "\t"))
@@ -24,7 +24,7 @@ func Columns(w io.Writer, head string, rows [][]string) {
 	_ = t.Flush()
 }
 
-// Fields writes names and values below each other, without those that are empty.
+// Fields writes one name and value per line, without empty values.
 func Fields(w io.Writer, pairs ...string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -35,7 +35,7 @@ func Fields(w io.Writer, pairs ...string) {
 	_ = t.Flush()
 }
 
-// Printable keeps what tasks contain from moving the cursor of whoever looks at them, or breaking a row.
+// Printable replaces what is not printable in the content of tasks with spaces, so that it can neither move the cursor nor break a row.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -54,7 +54,7 @@ func Short(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// PreviewOf is preview, of what may be encrypted.
+// PreviewTyped is Preview for data that may be encrypted.
 func PreviewTyped(data []byte, contentType string) string {
 	if key, ok := keyring.EncryptedWith(contentType); ok && len(data) > 0 {
 		return fmt.Sprintf("%s, encrypted with key %s (--payload-keys)", Count(int64(len(data)), "byte"), key)
@@ -62,7 +62,7 @@ func PreviewTyped(data []byte, contentType string) string {
 	return Preview(data)
 }
 
-// Preview shows the beginning of bytes, if they are text.
+// Preview returns the beginning of data if it is text, and its size otherwise.
 func Preview(data []byte) string {
 	s := string(data)
 	if strings.ContainsRune(strings.ToValidUTF8(s, "\x00"), 0) {
@@ -71,5 +71,5 @@ func Preview(data []byte) string {
 	return Short(strings.TrimSpace(s), 500)
 }
 
-// MaxCell bounds what one cell shows, of a name in a list too, in characters.
+// MaxCell is the maximum length of a cell in a list, in characters.
 const MaxCell = 60

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ago says how long before now t was, or how long after: "3m ago", "in 5s".
+// Ago formats how long t is before or after now: "3m ago", "in 5s".
 func Ago(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
@@ -18,13 +18,13 @@ func Ago(t, now time.Time) string {
 	}
 }
 
-// spanUnits are the units of a span, each up to what is easier to read in the next.
+// spanUnits are the units of Span, each with the limit above which the next reads better.
 var spanUnits = []struct {
 	unit, below time.Duration
 	name        string
 }{{time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"}, {time.Minute, 2 * time.Hour, "m"}, {time.Hour, 48 * time.Hour, "h"}}
 
-// Span is a duration in its one largest unit, to the nearest: what ends in 90 days less a moment ends in 90d.
+// Span formats a duration in its largest suitable unit, rounded to the nearest: 90 days less a moment is 90d.
 func Span(d time.Duration) string {
 	if d < time.Millisecond {
 		return "0s"
@@ -38,7 +38,7 @@ func Span(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Round(day)/day), 10) + "d"
 }
 
-// Period writes a duration as the API does, without units that are zero: "30s", "1h30m".
+// Period formats a duration as the API does, without zero units: "30s", "1h30m".
 func Period(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -53,7 +53,7 @@ func Period(d time.Duration) string {
 	return s
 }
 
-// Days writes a long duration in days, if it is a whole number of them.
+// Days formats a long duration in days, if it is a whole number of them.
 func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d > 0 && d%day == 0 {
@@ -62,7 +62,7 @@ func Days(d time.Duration) string {
 	return Period(d)
 }
 
-// Clock writes a time for people, in their zone.
+// Clock formats a time for people, in the local zone.
 func Clock(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -70,7 +70,7 @@ func Clock(t, now time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05.000 MST") + " (" + Ago(t, now) + ")"
 }
 
-// Count writes "1 task", "2 tasks".
+// Count formats "1 task", "2 tasks".
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -78,7 +78,7 @@ func Count(n int64, noun string) string {
 	return strconv.FormatInt(n, 10) + " " + noun + "s"
 }
 
-// Grouped writes 1234567 as 1,234,567.
+// Grouped formats 1234567 as 1,234,567.
 func Grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {

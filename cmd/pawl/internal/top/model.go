@@ -11,23 +11,23 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// shot is what pawl top shows: what the broker told at one moment.
+// shot is what pawl top shows: the broker's answers of one moment.
 type shot struct {
 	at       time.Time
 	sums     sums
 	queues   []queue
 	workers  []worker
 	failures []failure
-	notes    []note   // what wants attention, the worst first
-	away     []string // nodes that gave no answer: their part is missing
-	// There are more than were asked for.
+	notes    []note   // the most severe first
+	away     []string // nodes that didn't answer: their part is missing
+	// The lists were cut off at topLimit.
 	moreQueues, moreWorkers bool
 }
 
-// sums are the figures of all queues together, also of those that are not listed.
+// sums are totals over all queues, including those not listed.
 type sums struct {
 	queues, scheduled, ready, claimed, retrying, dead, poisoned int64
-	in, out, failing                                            float64 // a second
+	in, out, failing                                            float64 // per second
 	oldest                                                      time.Duration
 }
 
@@ -35,9 +35,9 @@ type queue struct {
 	name                             string
 	ready, held, scheduled, retrying int64
 	claimed, dead, poisoned          int64
-	in, out, failing                 float64 // a second, over the last minute
+	in, out, failing                 float64 // per second, over the last minute
 	wait95, run95, oldest, drain     time.Duration
-	drains                           bool // drain is known: it gets shorter
+	drains                           bool // drain is known: the queue is shrinking
 	workers                          int
 	note                             string // what keeps it from running
 }
@@ -45,10 +45,10 @@ type queue struct {
 type worker struct {
 	id, host, node, queues string
 	slots, claimed         int
-	longest                time.Duration // that one of its tasks has run
+	longest                time.Duration // run so far of any of its tasks
 	lastClaim              time.Time
 	note                   string // quiet, draining, lost
-	lost                   bool   // it is not there
+	lost                   bool   // the server counts it as lost
 }
 
 type failure struct {
@@ -62,7 +62,7 @@ type note struct {
 	text  string
 }
 
-// tab is what the lower part of the screen lists.
+// tab is a list in the lower part of the screen.
 type tab int
 
 const (
@@ -74,7 +74,7 @@ const (
 
 var tabNames = [tabCount]string{"Queues", "Workers", "Failures"}
 
-// look is how a piece of text is shown.
+// look is the style of a piece of text.
 type look int
 
 const (
@@ -88,7 +88,7 @@ const (
 	lookChosen
 )
 
-// piece is text in one look, line a line of the screen.
+// A piece is text in one style, and a line is a line of the screen.
 type (
 	piece struct {
 		text string
@@ -97,25 +97,25 @@ type (
 	line []piece
 )
 
-// model is the screen: what was told, and what the person at the keyboard made of it. It knows no terminal.
+// model is the state of the screen: the last answers, and what the user has chosen. It doesn't know the terminal.
 type model struct {
 	server string
 	every  time.Duration
 	now    func() time.Time
 
 	last   shot
-	err    error // why there is no newer one
+	err    error // why there is no newer shot
 	paused bool
 	help   bool
 
 	tab    tab
-	sorted [tabCount]int // the column by which it is sorted
-	chosen [tabCount]int // the row
-	top    [tabCount]int // the first row that is seen
-	rows   int           // that fit, as of the last draw
+	sorted [tabCount]int // sort column
+	chosen [tabCount]int // selected row
+	top    [tabCount]int // first visible row
+	rows   int           // visible, as of the last draw
 }
 
-// take shows what was told, unless the person wants to go on looking at what is there.
+// take shows an answer, unless the user has paused the screen.
 func (v *model) take(a answer) {
 	if v.paused {
 		return
@@ -125,13 +125,13 @@ func (v *model) take(a answer) {
 	}
 }
 
-// column is one of a table: its heading, how wide at least, and what a row has there.
+// column is a column of a table: its heading, minimum width and cell contents.
 type column[T any] struct {
 	head  string
-	left  bool // of text; numbers stand right
+	left  bool // for text; numbers are aligned right
 	show  func(T) (string, look)
-	order func(a, b T) int // by which rows are sorted; nil: not by this
-	rank  int              // on a narrow screen those with the highest go first; 0: it stays
+	order func(a, b T) int // sort order of the rows; nil: can't be sorted by this column
+	rank  int              // on a narrow screen the highest ranks are dropped first; 0: never
 }
 
 func counted(n int64) string {
@@ -141,7 +141,7 @@ func counted(n int64) string {
 	return text.Grouped(n)
 }
 
-// perSecond writes a rate in as few characters as tell it.
+// perSecond formats a rate in as few characters as it needs.
 func perSecond(r float64) string {
 	switch {
 	case r == 0:
@@ -175,7 +175,7 @@ func worse(n int64, l look) (string, look) {
 	return counted(n), l
 }
 
-// falling sorts what is most to the top.
+// falling returns a descending order.
 func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
 	return func(a, b T) int { return cmp.Compare(of(b), of(a)) }
 }
@@ -247,7 +247,7 @@ func (v *model) failureColumns() []column[failure] {
 	}
 }
 
-// draw gives the lines of a screen of some size.
+// draw returns the lines of a screen of the given size.
 func (v *model) draw(width, height int) []line {
 	if v.help {
 		return v.drawHelp(width, height)
@@ -259,9 +259,9 @@ func (v *model) draw(width, height int) []line {
 	v.rows = max(height-len(lines)-2, 1) // heading and foot
 	switch v.tab {
 	case tabQueues:
-		lines = append(lines, table(v, width, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD makes one")...)
+		lines = append(lines, table(v, width, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD creates one")...)
 	case tabWorkers:
-		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(), "no worker is connected: pawl work --type TYPE --exec CMD starts one")...)
+		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(), "no workers are connected: pawl work --type TYPE --exec CMD starts one")...)
 	case tabFailures:
 		lines = append(lines, table(v, width, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
 	}
@@ -290,7 +290,7 @@ func (v *model) title(width int) line {
 	return line{{"pawl top", lookBold}, {"  " + v.server + "  ", lookDim}, {at, lookPlain}, {"  ", lookPlain}, {text.Short(state, max(width-len(v.server)-22, 20)), l}}
 }
 
-// sums are the figures of all queues together, in as many lines as they need.
+// sums renders the totals over all queues, in as many lines as they need.
 func (v *model) sums(width int) []line {
 	s := &v.last.sums
 	there, slots, busy := 0, 0, 0
@@ -322,7 +322,7 @@ func (v *model) sums(width int) []line {
 	return wrapped(groups, width)
 }
 
-// wrapped puts groups of pieces beside each other, in as many lines as they need.
+// wrapped lays out groups of pieces side by side, in as many lines as they need.
 func wrapped(groups []line, width int) (lines []line) {
 	used := 0
 	for _, g := range groups {
@@ -340,7 +340,7 @@ func wrapped(groups []line, width int) (lines []line) {
 	return lines
 }
 
-// maxNotes is how many notes are shown at most: the tables want room, too.
+// maxNotes is the maximum number of notes: the tables need room too.
 const maxNotes = 6
 
 func (v *model) attention(width, height int) (lines []line) {
@@ -363,11 +363,11 @@ func (v *model) attention(width, height int) (lines []line) {
 	return lines
 }
 
-// drawHelp tells of the keys and of the words, in lines that are as long as the screen is wide. What doesn't fit at the end is left out.
+// drawHelp explains the keys and terms in lines as wide as the screen. What doesn't fit is cut off at the end.
 func (v *model) drawHelp(width, height int) []line {
-	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "the row before, the row behind; PgUp, PgDn, Home, End too"}, {"< >", "sort by the column left, right of this one"},
-		{"p, space", "pause: nothing new is shown until you press it again"}, {"r", "ask at once"}, {"q, Esc, Ctrl-C", "quit"}}
-	const keys = 18 // columns
+	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "previous and next row; also PgUp, PgDn, Home, End"}, {"< >", "sort by the previous or next column"},
+		{"p, space", "pause: the screen is frozen until you press it again"}, {"r", "refresh now"}, {"q, Esc, Ctrl-C", "quit"}}
+	const keys = 18 // in columns
 	lines := []line{{{"pawl top", lookBold}, {"  " + v.server, lookDim}}, nil}
 	for _, t := range text {
 		key := t[0]
@@ -377,9 +377,9 @@ func (v *model) drawHelp(width, height int) []line {
 		}
 	}
 	for _, t := range []string{
-		"The figures above are of all queues; IN, OUT, FAIL are tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.",
-		"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.",
-		"any key goes back",
+		"The figures above cover all queues; IN, OUT, FAIL are tasks per second over the last minute. WAIT95, RUN95: 95 % of tasks waited and ran no longer.",
+		"HELD: ready, but can't run now: pawl queue explain QUEUE says why. DRAINS: time until the queue is empty at this rate.",
+		"press any key to go back",
 	} {
 		lines = append(lines, nil)
 		for _, part := range folded(t, width) {
@@ -389,7 +389,7 @@ func (v *model) drawHelp(width, height int) []line {
 	return lines[:min(len(lines), max(height, 1))]
 }
 
-// folded breaks a text between its words, so that no line is wider than width, if none of its words is.
+// folded wraps a text between words to lines of at most width, unless a single word is longer.
 func folded(text string, width int) (lines []string) {
 	for word := range strings.FieldsSeq(text) {
 		last := len(lines) - 1
@@ -402,10 +402,10 @@ func folded(text string, width int) (lines []string) {
 	return lines
 }
 
-// key is a key, by its name: "q", "up", "pgdn".
+// key is a key by its name: "q", "up", "pgdn".
 type key string
 
-// press does what a key says.
+// press handles a key.
 func (v *model) press(k key) (quit, ask bool) {
 	if v.help && k != "q" && k != "ctrl-c" {
 		v.help = false
@@ -437,7 +437,7 @@ func (v *model) press(k key) (quit, ask bool) {
 	return false, false
 }
 
-// walk goes to another row; draw sees to it that there is one.
+// walk moves the selection; draw keeps it within the rows.
 func (v *model) walk(k key) {
 	c := &v.chosen[v.tab]
 	switch k {
@@ -456,7 +456,7 @@ func (v *model) walk(k key) {
 	}
 }
 
-// sortable is the next column, in a direction, by which the rows can be sorted; this one if there is none.
+// sortable returns the next sortable column in a direction, or the current one if there is none.
 func (v *model) sortable(step int) int {
 	var can []bool
 	switch v.tab {

@@ -9,7 +9,7 @@ import (
 	"github.com/gdamore/tcell/v3/color"
 )
 
-// The terminal under pawl top: it shows what topView draws, and tells it which keys are pressed.
+// The terminal of pawl top: it shows what model draws, and passes on the keys that are pressed.
 
 var styles = map[look]tcell.Style{
 	lookPlain:  tcell.StyleDefault,
@@ -22,7 +22,7 @@ var styles = map[look]tcell.Style{
 	lookChosen: tcell.StyleDefault.Reverse(true),
 }
 
-// run shows v on the screen until somebody quits or ctx ends. Fetch finds out what to show.
+// run shows v on the screen until the user quits or ctx is done. It calls fetch for what to show.
 func run(ctx context.Context, screen tcell.Screen, v *model, fetch func(context.Context) (shot, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func run(ctx context.Context, screen tcell.Screen, v *model, fetch func(context.
 	ask := func() {
 		select {
 		case asks <- struct{}{}:
-		default: // it is asked already
+		default: // a request is already pending
 		}
 	}
 	ask()
@@ -63,13 +63,13 @@ func run(ctx context.Context, screen tcell.Screen, v *model, fetch func(context.
 	}
 }
 
-// answer is what came of asking once.
+// answer is the result of one fetch.
 type answer struct {
 	shot shot
 	err  error
 }
 
-// answerAsks asks the broker beside the keyboard, so that a slow one holds up no key.
+// answerAsks fetches in a goroutine of its own, so that a slow broker delays no key.
 func answerAsks(ctx context.Context, asks <-chan struct{}, answers chan<- answer, fetch func(context.Context) (shot, error)) {
 	for {
 		select {

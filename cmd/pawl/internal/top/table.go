@@ -29,8 +29,7 @@ func (v *model) tabs() (l line) {
 	return l
 }
 
-// table lists rows in columns that are as wide as what they hold, from the first that is seen. On a narrow screen the columns of
-// least use are left out.
+// table renders rows from the first visible one, in columns as wide as their content. On a narrow screen it drops the least useful columns.
 func table[T any](v *model, width int, rows []T, columns []column[T], empty string) (lines []line) {
 	if len(rows) == 0 {
 		if v.last.at.IsZero() {
@@ -86,14 +85,14 @@ func table[T any](v *model, width int, rows []T, columns []column[T], empty stri
 	return lines
 }
 
-// lay puts the cells of a row beside each other.
+// lay puts the cells of a row side by side.
 func lay(row line, widths []int, left, keep []bool, room int) (shown line) {
 	for c := range row {
 		if !keep[c] {
 			continue
 		}
 		p := piece{pad(row[c].text, widths[c], left[c]), row[c].look}
-		if c == len(row)-1 { // of text, as far as it fits
+		if c == len(row)-1 { // the last cell is text, cut to the room left
 			p.text = text.Short(row[c].text, max(room, 1))
 		}
 		room -= widths[c] + 2
@@ -102,7 +101,7 @@ func lay(row line, widths []int, left, keep []bool, room int) (shown line) {
 	return shown
 }
 
-// fitting says which columns are shown on a screen: as many as fit, those with the highest ranks go first.
+// fitting returns which columns to show: as many as fit; those with the highest ranks are dropped first.
 func fitting(widths, ranks []int, width int) []bool {
 	keep, total := make([]bool, len(widths)), 0
 	for c := range widths {
@@ -123,7 +122,7 @@ func fitting(widths, ranks []int, width int) []bool {
 	return keep
 }
 
-// cellWidth is how wide a cell may be: of a screen of some width, the names that stay and one more column have a part each.
+// cellWidth returns the maximum width of a cell: the screen is divided equally among the names that are always shown and one more column.
 func cellWidth[T any](columns []column[T], width int) int {
 	parts := 1
 	for _, c := range columns {
@@ -134,7 +133,7 @@ func cellWidth[T any](columns []column[T], width int) int {
 	return min(text.MaxCell, max(width/parts, 10))
 }
 
-// pad makes a cell as wide as its column, with the gap to the next.
+// pad pads a cell to its column's width, with the gap to the next.
 func pad(s string, width int, left bool) string {
 	space := strings.Repeat(" ", max(width-displaywidth.String(s), 0))
 	if left {
@@ -143,7 +142,7 @@ func pad(s string, width int, left bool) string {
 	return space + s + "  "
 }
 
-// scroll keeps the chosen row among those that there are, and in sight.
+// scroll keeps the selected row within the rows and visible.
 func (v *model) scroll(rows int) {
 	c, t := &v.chosen[v.tab], &v.top[v.tab]
 	*c = min(max(*c, 0), rows-1)

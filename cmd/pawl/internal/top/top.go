@@ -1,4 +1,4 @@
-// Package top is "pawl top": the queues, workers and failures of a server on one screen that keeps itself up to date.
+// Package top implements "pawl top": a server's queues, workers and failures on one screen that refreshes itself.
 package top
 
 import (
@@ -21,25 +21,24 @@ import (
 )
 
 const (
-	// topLimit bounds the queues and workers that are asked for: one page of each.
+	// topLimit is the maximum number of queues and of workers: one page of each.
 	topLimit = 1000
-	// topPatience is how long pawl top waits for an answer before it says that there is none.
+	// topPatience is how long pawl top waits for an answer before it reports that there is none.
 	topPatience = 10 * time.Second
-	// The pauses between two questions that --every allows.
+	// Bounds of --every.
 	minTopEvery, maxTopEvery = 500 * time.Millisecond, time.Hour
 )
 
-// New makes the command "pawl top".
+// New returns the command "pawl top".
 func New(a *cli.App) *cobra.Command {
 	every := cli.WatchEvery
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch queues, workers and failures live", Args: cli.NoArgs,
-		Long: `Watch queues, workers and failures live on the whole screen: rates, waits, what went wrong in the last hour, and what
-needs attention now. Press ? for the keys. Without a terminal, "pawl stats", "pawl queue ls" and
-"pawl worker ls" show the same.`,
+		Long: `Watch queues, workers and failures live, full-screen: rates, waits, failures of the last hour, and what needs attention
+now. Press ? for the keys. Without a terminal, "pawl stats", "pawl queue ls" and "pawl worker ls" show the same.`,
 		Example: "  pawl top\n  pawl top --every 5s",
 	}
-	cmd.Flags().DurationVar(&every, "every", every, "pause between two refreshes, 500ms to 1h")
+	cmd.Flags().DurationVar(&every, "every", every, "refresh interval, 500ms to 1h")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		if every < minTopEvery || every > maxTopEvery {
 			return cli.Usage("--every %s is not between %s and %s", every, minTopEvery, maxTopEvery)
@@ -78,7 +77,7 @@ needs attention now. Press ? for the keys. Without a terminal, "pawl stats", "pa
 	return cmd
 }
 
-// takeShot asks the broker for what top shows.
+// takeShot asks the broker for everything that pawl top shows.
 func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
@@ -106,7 +105,7 @@ func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
 	return s, nil
 }
 
-// list takes in the queues, each with the workers that take from it, and the workers.
+// list adds the queues, each with the number of workers that take tasks from it, and the workers.
 func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 	takers := map[string]int{}
 	for _, w := range workers {
@@ -123,7 +122,7 @@ func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 	}
 }
 
-// note takes in what fails, and what wants somebody's attention.
+// note adds the failures, and what needs attention.
 func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
 		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
@@ -133,12 +132,12 @@ func (s *shot) note(stats *admin.NamespaceStats) {
 	}
 }
 
-// sumsOf are the figures of all queues, however many there are. Rates are of the last whole minute that was counted.
+// sumsOf returns totals over all queues. Rates are those of the last complete minute.
 func sumsOf(s *admin.NamespaceStats) sums {
 	q := s.Queues
 	out := sums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,
 		oldest: q.OldestReady}
-	whole := s.Series[:max(len(s.Series)-1, 0)] // the last step still runs
+	whole := s.Series[:max(len(s.Series)-1, 0)] // the last step is not complete
 	if s.Step > 0 {
 		whole = whole[max(len(whole)-int(time.Minute/s.Step), 0):]
 	}

@@ -50,7 +50,7 @@ func screenText(lines []line) string {
 	return b.String()
 }
 
-// TestTopShows: all that was told stands on the screen, in columns, and nothing of it moves the cursor.
+// TestTopShows: the screen has everything that was reported, in columns, and no content moves the cursor.
 func TestTopShows(t *testing.T) {
 	v := example()
 	got := screenText(v.draw(160, 24))
@@ -94,7 +94,7 @@ mail            1,234,567     3          8         2       40     ·         · 
 	}
 }
 
-// TestTopKeys: rows are walked and stay in sight, sorted by any column that has an order.
+// TestTopKeys: the selection moves and stays visible, and any column that has an order sorts the rows.
 func TestTopKeys(t *testing.T) {
 	v := example()
 	for i := range 100 {
@@ -123,7 +123,7 @@ func TestTopKeys(t *testing.T) {
 	if got := see(); !strings.Contains(got, "READY▾") || strings.Index(got, "mail") > strings.Index(got, "q099") {
 		t.Errorf("sorted by READY:\n%s", got)
 	}
-	for range 50 { // NOTE, the last column, has no order
+	for range 50 { // the last column, NOTE, has no order
 		v.press(">")
 	}
 	if got := see(); !strings.Contains(got, "WORKERS▾") {
@@ -149,7 +149,7 @@ func TestTopKeys(t *testing.T) {
 		t.Errorf("after an answer without queues: %v\n%s", v.err, see())
 	}
 	v.press("?")
-	if got := see(); !strings.Contains(got, "any key goes back") {
+	if got := see(); !strings.Contains(got, "press any key to go back") {
 		t.Errorf("help:\n%s", got)
 	}
 	if quit, _ := v.press("x"); quit || v.help {
@@ -162,7 +162,7 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// TestTopOnSmallScreens: no size of the screen is too small, or makes more lines than it has.
+// TestTopOnSmallScreens: no screen is too small, and none gets more lines than it has.
 func TestTopOnSmallScreens(t *testing.T) {
 	for height := range 30 {
 		for _, width := range []int{0, 1, 10, 80} {
@@ -177,7 +177,7 @@ func TestTopOnSmallScreens(t *testing.T) {
 	}
 }
 
-// TestTopOnATerminal: keys reach the view, answers the screen, and q ends it.
+// TestTopOnATerminal: keys reach the model, answers reach the screen, and q quits.
 func TestTopOnATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		term := vt.NewMockTerm(vt.MockOptSize{X: 160, Y: 30})
@@ -223,7 +223,7 @@ func termRow(term vt.MockTerm, y int) string {
 	return b.String()
 }
 
-// TestTopOnNarrowScreens: what one needs most is seen on any width, and no line is cut in the middle of a figure.
+// TestTopOnNarrowScreens: the most important columns are visible at any width, and no figure is cut in the middle.
 func TestTopOnNarrowScreens(t *testing.T) {
 	v := example()
 	for _, c := range []struct {
@@ -251,7 +251,7 @@ func TestTopOnNarrowScreens(t *testing.T) {
 	}
 }
 
-// TestTopTellsFailuresApart: failures of one type in two queues are two rows, each with its queue, on a narrow screen too.
+// TestTopTellsFailuresApart: failures of one type in two queues are two rows, each with its queue, also on a narrow screen.
 func TestTopTellsFailuresApart(t *testing.T) {
 	v := example()
 	v.tab = tabFailures
@@ -291,7 +291,7 @@ func TestTopHelpFits(t *testing.T) {
 	}
 }
 
-// TestTopTellsOfAll: the figures are those of all queues, of which the first are listed, and that there are more is always seen.
+// TestTopTellsOfAll: the figures cover all queues although only the first are listed, and it is always visible that there are more.
 func TestTopTellsOfAll(t *testing.T) {
 	v := example()
 	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
@@ -300,7 +300,7 @@ func TestTopTellsOfAll(t *testing.T) {
 	for i := 23; i < 29; i++ {
 		s.Series[i] = admin.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
 	}
-	s.Series[29] = admin.EventCounts{Enqueued: 1_000_000} // this step runs
+	s.Series[29] = admin.EventCounts{Enqueued: 1_000_000} // this step is not complete
 	s.Series[22] = s.Series[29]                           // and this one is over a minute old
 	v.last.sums, v.last.moreQueues, v.last.moreWorkers = sumsOf(s), true, true
 	for range 20 {
@@ -315,7 +315,7 @@ func TestTopTellsOfAll(t *testing.T) {
 	}
 }
 
-// A lost worker stands among the workers, and is not counted as one.
+// A lost worker is listed among the workers, but not counted.
 func TestTopOfLostWorkers(t *testing.T) {
 	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
 	there := &admin.Worker{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}

@@ -10,22 +10,22 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// outageEvery is how often at most the log tells that traces are not exported.
+// outageEvery is the minimum time between two log lines about failing exports.
 const outageEvery = time.Minute
 
-// watchedExporter tells the log when spans no longer arrive, and when they do again; not of each batch, of which there are many. An
-// outage that begins within outageEvery of the last one is counted with the next that is told.
+// watchedExporter logs when spans stop arriving, and when they arrive again, instead of logging every batch. Spans lost in an outage that begins
+// within outageEvery of the last one are counted with the next outage that is logged.
 type watchedExporter struct {
 	sdktrace.SpanExporter
 	log *slog.Logger
 
-	// Exports come one after the other, and Shutdown after the last.
-	since time.Time // that the log knows of an outage; zero: it knows of none
-	told  time.Time // when an outage was told last
-	lost  int       // spans, in outages whose end was not told
+	// Exports run one at a time, and Shutdown runs after the last.
+	since time.Time // start of the outage that was logged; zero: none
+	told  time.Time // when an outage was last logged
+	lost  int       // spans, in outages whose end was not logged
 }
 
-// ExportSpans returns no error: it has been told.
+// ExportSpans returns no error, since it has logged it.
 func (w *watchedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	now, err := time.Now(), w.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *watchedExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	return nil
 }
 
-// Shutdown tells what did not arrive until the end.
+// Shutdown logs how many spans have not arrived.
 func (w *watchedExporter) Shutdown(ctx context.Context) error {
 	if w.lost > 0 {
 		w.log.Warn("traces were not exported", "spans_lost", w.lost)
@@ -51,16 +51,16 @@ func (w *watchedExporter) Shutdown(ctx context.Context) error {
 	return w.SpanExporter.Shutdown(ctx)
 }
 
-// logErrors has what OpenTelemetry's packages complain of go to log, in place of lines of their own on standard error.
+// logErrors sends the errors of OpenTelemetry's packages to log instead of standard error.
 func logErrors(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	otel.SetLogger(logr.New(complaints{log}))
 }
 
-// complaints is a logr.LogSink for errors and warnings. It leaves out what goes with them: that may be a secret of the settings.
+// complaints is a logr.LogSink for errors and warnings. It drops their key-value pairs, which may contain secrets from the settings.
 type complaints struct{ log *slog.Logger }
 
-// warnings is the level of OpenTelemetry's: what is above tells of what goes well.
+// warnings is OpenTelemetry's level for warnings. Higher levels are informational.
 const warnings = 1
 
 // Init implements logr.LogSink.

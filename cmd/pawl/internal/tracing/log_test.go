@@ -14,14 +14,14 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// fakeExporter has outages.
+// fakeExporter simulates outages.
 type fakeExporter struct{ err error }
 
 func (f *fakeExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return f.err }
 
 func (f *fakeExporter) Shutdown(context.Context) error { return nil }
 
-// An outage of the collector is two lines, however many batches it takes, and a collector that comes and goes fills no log.
+// An outage of the collector logs two lines, however many batches it affects, and a flapping collector doesn't flood the log.
 func TestTraceOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -70,7 +70,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// What OpenTelemetry's packages say is a line of the log, without the values that they say it of.
+// Messages of OpenTelemetry's packages are logged without their values.
 func TestTraceComplaints(t *testing.T) {
 	var out bytes.Buffer
 	log := logr.New(complaints{slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: withoutTime}))})

@@ -13,17 +13,17 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
-// OpenTelemetry's packages pass over a setting that makes no sense, most of them without a word, and go on as if it were not there. So
-// what they read is checked before, by the rules that they go by.
+// OpenTelemetry's packages ignore invalid settings, most of them silently, and proceed as if they were not set. So these settings are checked first,
+// by the rules that the packages apply.
 
-// otelSetting is a setting of the environment. Rule says what is wrong with a value, "" if nothing.
+// otelSetting is an environment variable. rule returns what is wrong with a value, or "".
 type otelSetting struct {
 	name   string
 	rule   func(value string) string
-	secret bool // the value is not to be repeated
+	secret bool // error messages must not repeat the value
 }
 
-// exporterSettings follow OTEL_EXPORTER_OTLP_TRACES_, or else OTEL_EXPORTER_OTLP_.
+// exporterSettings have the prefix OTEL_EXPORTER_OTLP_TRACES_, or else OTEL_EXPORTER_OTLP_.
 var exporterSettings = []otelSetting{
 	{name: "ENDPOINT", rule: endpointRule, secret: true},
 	{name: "HEADERS", rule: headersRule, secret: true},
@@ -33,7 +33,7 @@ var exporterSettings = []otelSetting{
 	{name: "CERTIFICATE", rule: rootsRule},
 }
 
-// plainSettings have one name each.
+// plainSettings have full names.
 var plainSettings = []otelSetting{
 	{name: "OTEL_TRACES_SAMPLER", rule: oneOfRule(append([]string{"always_on", "always_off", "parentbased_always_on", "parentbased_always_off"}, ratioSamplers...)...)},
 	{name: "OTEL_TRACES_SAMPLER_ARG", rule: samplerArgRule},
@@ -51,7 +51,7 @@ var plainSettings = []otelSetting{
 	{name: "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", rule: limitRule},
 }
 
-// checkSettings refuses settings that make no sense. It is for when traces are exported: elsewhere the settings are nobody's business.
+// checkSettings rejects invalid settings. It is called only if traces are exported: otherwise the settings don't matter.
 func checkSettings() error {
 	for _, s := range exporterSettings {
 		name, value := exporterSetting(s.name)
@@ -82,7 +82,7 @@ func (s otelSetting) check(name, value string) error {
 	return cli.Usage("%s=%q %s", name, value, rule)
 }
 
-// exporterSetting is a setting of the exporter, that for traces before that for all signals, and the name of the one that counts.
+// exporterSetting returns a setting of the exporter and the variable that it is from: the one for traces, or else the one for all signals.
 func exporterSetting(part string) (name, value string) {
 	if name = "OTEL_EXPORTER_OTLP_TRACES_" + part; strings.TrimSpace(os.Getenv(name)) == "" {
 		name = "OTEL_EXPORTER_OTLP_" + part
@@ -115,7 +115,7 @@ func limitRule(value string) string {
 	return ""
 }
 
-// batchRule is that of the batch processor: a batch is taken from its queue, which holds 2048 spans if nobody says otherwise.
+// batchRule is the rule of the batch processor: a batch must fit into its queue, which holds 2048 spans by default.
 func batchRule(value string) string {
 	queue, err := strconv.Atoi(cmp.Or(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"), "2048"))
 	if n, batchErr := strconv.Atoi(value); err != nil || batchErr != nil || n < 1 || n > queue {
@@ -131,17 +131,18 @@ func samplerArgRule(value string) string {
 	if !slices.Contains(ratioSamplers, sampler) {
 		return fmt.Sprintf("is for the samplers %s, but OTEL_TRACES_SAMPLER is %q", strings.Join(ratioSamplers, " and "), sampler)
 	}
-	if ratio, err := strconv.ParseFloat(value, 64); err != nil || !(ratio >= 0 && ratio <= 1) { // NaN is neither
+	if ratio, err := strconv.ParseFloat(value, 64); err != nil || !(ratio >= 0 && ratio <= 1) { // also rejects NaN
 		return "is not a part of all traces from 0 to 1"
 	}
 	return ""
 }
 
-// endpointRule wants what both protocols understand. A scheme is needed: HOST:PORT alone is read as one, or dropped.
+// endpointRule accepts only what both protocols understand. A scheme is required: without it, OpenTelemetry takes HOST for the scheme, or drops the
+// setting.
 func endpointRule(value string) string {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		if _, after, ok := strings.Cut(value, "@"); ok { // what is before may be a password
+		if _, after, ok := strings.Cut(value, "@"); ok { // the part before @ may include a password
 			value = "…@" + after
 		}
 		return fmt.Sprintf("%q is not a URL: want http://HOST:PORT, or https:// for TLS", value)
@@ -157,7 +158,7 @@ func endpointRule(value string) string {
 	return ""
 }
 
-// headersRule names a header by its place: what is written there may be a secret.
+// headersRule identifies a header by its position: its text may be a secret.
 func headersRule(value string) string {
 	for i, header := range strings.Split(value, ",") {
 		name, text, found := strings.Cut(header, "=")
@@ -175,7 +176,7 @@ func headersRule(value string) string {
 	return ""
 }
 
-// headerNameBytes are those that a header may have over HTTP and over gRPC.
+// headerNameBytes are the bytes that HTTP and gRPC both allow in a header's name.
 const headerNameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 func rootsRule(path string) string {
@@ -185,7 +186,7 @@ func rootsRule(path string) string {
 	return ""
 }
 
-// checkClientPair checks the certificate that the exporter shows, which needs its key.
+// checkClientPair checks the exporter's client certificate and key.
 func checkClientPair() error {
 	certName, cert := exporterSetting("CLIENT_CERTIFICATE")
 	keyName, key := exporterSetting("CLIENT_KEY")
@@ -193,7 +194,7 @@ func checkClientPair() error {
 	case cert == "" && key == "":
 		return nil
 	case cert == "" || key == "":
-		return cli.Usage("%s=%q and %s=%q go together: give both, or neither", certName, cert, keyName, key)
+		return cli.Usage("%s=%q and %s=%q go together: give both or neither", certName, cert, keyName, key)
 	}
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 		return cli.Usage("%s=%q with %s=%q: %w", certName, cert, keyName, key, err)

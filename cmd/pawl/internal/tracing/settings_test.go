@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Settings that make no sense are refused by name, and without any nothing is exported.
+// Invalid settings are rejected by name, and without settings nothing is exported.
 func TestTraceSettings(t *testing.T) {
 	const (
 		envEndpoint, envTracesEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -53,7 +53,7 @@ func TestTraceSettings(t *testing.T) {
 	}
 }
 
-// What OpenTelemetry's packages would pass over is refused: the setting, its value and the rule are named, and no secret.
+// Settings that OpenTelemetry's packages would ignore are rejected: the error has the setting, its value and the rule, but no secret.
 func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 	const otlp = "OTEL_EXPORTER_OTLP_"
 	good := t.TempDir() + "/ca.pem"
@@ -95,7 +95,7 @@ func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE=2049 OTEL_BSP_MAX_QUEUE_SIZE=3000", ""},
 		{"OTEL_SPAN_EVENT_COUNT_LIMIT=many", `OTEL_SPAN_EVENT_COUNT_LIMIT="many" is not a number from 0 on, or -1 for no limit`},
 		{"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT=-1", ""},
-		{"OTEL_TRACES_EXPORTER=none OTEL_TRACES_SAMPLER=nonsense", ""}, // nobody reads it
+		{"OTEL_TRACES_EXPORTER=none OTEL_TRACES_SAMPLER=nonsense", ""}, // not used
 	} {
 		t.Run(c.setting, func(t *testing.T) {
 			t.Setenv(envExporter, "otlp")
@@ -117,7 +117,7 @@ func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// writeTestRoots writes the certificate of an authority.
+// writeTestRoots writes a CA certificate.
 func writeTestRoots(t *testing.T, path string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)

@@ -1,4 +1,4 @@
-// Package tracing exports the spans of a command by OTLP, as OpenTelemetry's variables of the environment say.
+// Package tracing exports a command's spans by OTLP, configured by OpenTelemetry's environment variables.
 package tracing
 
 import (
@@ -24,19 +24,18 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// Traces are exported as the standard OTEL_* settings say, and not at all unless one of them asks for it. Those that are read here decide
-// whether and how; the endpoint, headers, timeouts, the sampler, limits and the resource are read by OpenTelemetry's own packages, once
-// checkTraceSettings has found nothing wrong with them.
+// Traces are exported only if one of the standard OTEL_* variables asks for it. The variables read here decide whether and how. OpenTelemetry's own
+// packages read those for the endpoint, headers, timeouts, the sampler, limits and the resource, once checkSettings has found them valid.
 const (
 	envDisabled = "OTEL_SDK_DISABLED"
 	envExporter = "OTEL_TRACES_EXPORTER"
 )
 
-// flushTimeout bounds how long the end of a command waits for a collector.
+// flushTimeout bounds how long a command waits for the collector when it ends.
 const flushTimeout = 3 * time.Second
 
-// Start has a command take part in traces: it continues the one that the environment names (TRACEPARENT), and exports its spans until
-// stop is called. Service is the name of that in the traces, unless OTEL_SERVICE_NAME says another. What exports them logs to log.
+// Start makes a command part of a trace: it continues the one in the environment (TRACEPARENT), and exports spans until stop is called. service is
+// the service name in the traces, unless OTEL_SERVICE_NAME overrides it. Export failures go to log.
 func Start(a *cli.App, cmd *cobra.Command, service string, log *slog.Logger) (stop func(), err error) {
 	cmd.SetContext(propagation.TraceContext{}.Extract(cmd.Context(), envCarrier{}))
 	provider, err := open(cmd.Context(), service, log)
@@ -57,7 +56,7 @@ func Start(a *cli.App, cmd *cobra.Command, service string, log *slog.Logger) (st
 	}, nil
 }
 
-// open is nil if no traces are wanted.
+// open returns nil if traces are not exported.
 func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	open, err := exporterOf()
 	if open == nil || err != nil {
@@ -66,21 +65,21 @@ func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.Trac
 	if err := checkSettings(); err != nil {
 		return nil, err
 	}
-	logErrors(log) // before anything complains
+	logErrors(log) // before any error can occur
 	exporter, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	from, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version.Version)),
-		resource.WithFromEnv()) // the last wins
+		resource.WithFromEnv()) // the last one takes precedence
 	if err != nil {
 		return nil, cli.Usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
 }
 
-// exporterOf opens what the settings ask for; it is nil if they ask for none.
+// exporterOf returns a function that opens the configured exporter, or nil if none is configured.
 func exporterOf() (func(context.Context) (sdktrace.SpanExporter, error), error) {
 	if off, err := strconv.ParseBool(cmp.Or(os.Getenv(envDisabled), "false")); err != nil {
 		return nil, cli.Usage("%s=%q is neither true nor false", envDisabled, os.Getenv(envDisabled))
@@ -104,14 +103,14 @@ func exporterOf() (func(context.Context) (sdktrace.SpanExporter, error), error) 
 	}
 }
 
-// envCarrier reads trace context from the environment, where its names are in capitals.
+// envCarrier reads trace context from the environment, where names are in upper case.
 type envCarrier struct{}
 
 func (envCarrier) Get(name string) string { return os.Getenv(strings.ToUpper(name)) }
 func (envCarrier) Set(string, string)     {}
 func (envCarrier) Keys() []string         { return propagation.TraceContext{}.Fields() }
 
-// Env is an environment with the trace of ctx in place of the one that it has.
+// Env returns env with its trace context replaced by that of ctx.
 func Env(ctx context.Context, env []string) []string {
 	said := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, said)

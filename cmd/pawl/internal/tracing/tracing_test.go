@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A command finds the trace of its task in the environment, never that of the worker.
+// A program finds its task's trace in the environment, never the worker's.
 func TestTraceEnv(t *testing.T) {
 	env := []string{"TRACEPARENT=old", "A=b", "TRACESTATE=old"}
 	if got := Env(t.Context(), env); !slices.Equal(got, []string{"A=b"}) {

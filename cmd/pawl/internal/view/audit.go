@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Audit is an entry of the audit for programs.
+// Audit is an audit entry for programs.
 type Audit struct {
 	Shard      uint32          `json:"shard"`
 	Seq        uint64          `json:"seq"`

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// Breaker is a rule as REST answers it.
+// Breaker is a breaker's rule as in the REST API.
 type Breaker struct {
 	Off         bool   `json:"off,omitempty"`
 	FailureRate int    `json:"failure_rate,omitempty"`
@@ -18,7 +18,7 @@ type Breaker struct {
 	Probes      int    `json:"probes,omitempty"`
 }
 
-// BreakerStatus is a breaker that is not closed, as REST answers it.
+// BreakerStatus is a breaker that is not closed, as in the REST API.
 type BreakerStatus struct {
 	Type     string             `json:"type"`
 	State    admin.BreakerState `json:"state"`
@@ -36,7 +36,7 @@ type BreakerStatus struct {
 	Shard    int                `json:"shard,omitempty"`
 }
 
-// NewBreaker converts the rule of a breaker.
+// NewBreaker converts a breaker's rule.
 func NewBreaker(b admin.Breaker) Breaker {
 	if b.Off {
 		return Breaker{Off: true}
@@ -45,7 +45,7 @@ func NewBreaker(b admin.Breaker) Breaker {
 		MaxHold: text.Period(b.MaxHold), Probes: b.Probes}
 }
 
-// NewBreakers converts the breakers of a queue that are not closed.
+// NewBreakers converts a queue's breakers that are not closed.
 func NewBreakers(q *admin.Queue) (views []BreakerStatus) {
 	for _, b := range q.Breakers {
 		views = append(views, BreakerStatus{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until,

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// NodeState is the state of a node, in one word.
+// NodeState is a node's state in one word.
 type NodeState struct {
 	Node  string `json:"node"`
 	State string `json:"state"`
@@ -22,7 +22,7 @@ type Cluster struct {
 	SeenBy   string          `json:"seen_by,omitempty"`
 }
 
-// ClusterSettings are the settings that all nodes share.
+// ClusterSettings are the settings of the whole cluster.
 type ClusterSettings struct {
 	Replication int `json:"replication"`
 	Level       int `json:"level"`

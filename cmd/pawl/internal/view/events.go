@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Event is an event for programs, in one line each.
+// Event is an event for programs, one per line.
 type Event struct {
 	Kind        admin.EventKind `json:"kind"`
 	Time        time.Time       `json:"time,omitzero"`

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Explain answers why a task does not run.
+// Explain is the explanation of why a task does not run.
 type Explain struct {
 	TaskID  string          `json:"task_id"`
 	State   pawltype.State  `json:"state,omitempty"`
@@ -19,7 +19,7 @@ type Explain struct {
 	Reasons []Reason        `json:"reasons"`
 }
 
-// Reason is one of the reasons, by its code.
+// Reason is one of the reasons, identified by its code.
 type Reason struct {
 	Code    admin.ReasonCode `json:"code"`
 	Detail  string           `json:"detail"`
@@ -40,7 +40,7 @@ type Reason struct {
 	Shard   uint32           `json:"shard,omitempty"`
 }
 
-// Runner is a task that runs, for which others wait.
+// Runner is a running task for which others wait.
 type Runner struct {
 	TaskID string    `json:"task_id"`
 	Worker string    `json:"worker"`
@@ -48,7 +48,7 @@ type Runner struct {
 	Until  time.Time `json:"until"`
 }
 
-// QueueExplain answers why the tasks of a queue do not run.
+// QueueExplain is the explanation of why a queue's tasks do not run.
 type QueueExplain struct {
 	Queue         string     `json:"queue"`
 	Ready         int64      `json:"ready"`
@@ -63,7 +63,7 @@ type QueueExplain struct {
 	Partial       bool       `json:"partial"`
 }
 
-// HeldKey is a key whose tasks wait for those that run.
+// HeldKey is a key whose tasks wait for running ones.
 type HeldKey struct {
 	Key   string           `json:"key"`
 	Code  admin.ReasonCode `json:"code"`
@@ -71,7 +71,7 @@ type HeldKey struct {
 	Until time.Time        `json:"until,omitzero"`
 }
 
-// IdleType is a type of task that no worker takes.
+// IdleType is a task type that no worker takes.
 type IdleType struct {
 	Type  string `json:"type"`
 	Tasks int64  `json:"tasks"`
@@ -94,7 +94,7 @@ func NewReasons(reasons []admin.Reason) []Reason {
 	return views
 }
 
-// NewQueueExplanation converts the explanation of a queue.
+// NewQueueExplanation converts a queue's explanation.
 func NewQueueExplanation(e *admin.QueueExplanation) QueueExplain {
 	v := QueueExplain{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: NewReasons(e.Reasons),
 		Keys: []HeldKey{}, IdleTypes: []IdleType{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt, Partial: e.Partial}

@@ -27,7 +27,7 @@ func NewGroup(g *pawltype.Group) Group {
 		KeptUntil: g.KeptUntil, OnComplete: NewFollower(g.OnComplete), OnSuccess: NewFollower(g.OnSuccess), OnDeath: NewFollower(g.OnDeath)}
 }
 
-// GroupMember is a task of a group.
+// GroupMember is a task in a group.
 type GroupMember struct {
 	TaskID            string         `json:"task_id,omitempty"`
 	Type              string         `json:"type"`
@@ -39,7 +39,7 @@ type GroupMember struct {
 	ResultOmitted     bool           `json:"result_omitted,omitempty"`
 }
 
-// NewGroupMember converts a task of a group.
+// NewGroupMember converts a task in a group.
 func NewGroupMember(m *pawltype.GroupMember) GroupMember {
 	return GroupMember{TaskID: m.TaskID, Type: m.Type, Queue: m.Queue, State: m.State, Refused: m.Refused,
 		Result: NewBytes(m.Result, m.ResultContentType), ResultContentType: m.ResultContentType, ResultOmitted: m.ResultOmitted}

@@ -15,7 +15,7 @@ type Namespace struct {
 	Usage     *Usage    `json:"usage,omitempty"`
 }
 
-// Quota are the quotas of a namespace for programs, usageView what it uses of them.
+// Quota and Usage are a namespace's quotas and what it uses of them, for programs.
 type (
 	Quota struct {
 		MaxBacklog           int64 `json:"max_backlog"`

@@ -18,9 +18,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Objects of the REST API that users write, in a flag or a file: how they are read, and the tasks in them.
+// REST API objects that users write in a flag or a file: parsing them, and converting the tasks in them.
 
-// ReadObject reads a JSON object, or the file that @FILE names.
+// ReadObject parses a JSON object, given directly or as @FILE.
 func ReadObject(flag, arg string, to any) error {
 	data := []byte(arg)
 	if name, isFile := strings.CutPrefix(arg, "@"); isFile {
@@ -39,37 +39,37 @@ func ReadObject(flag, arg string, to any) error {
 	return nil
 }
 
-// DecodeObject reads one JSON object. Fields that are not known are refused: a typing error must not pass for a default.
+// DecodeObject decodes one JSON object. Unknown fields are rejected: a typo must not pass for a default.
 func DecodeObject(data []byte, to any) error {
 	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' {
 		return errors.New("it is not a JSON object: {…}")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	d.UseNumber() // in payloads: a long id must not be rounded
+	d.UseNumber() // a long id in a payload must not be rounded
 	err := d.Decode(to)
 	var syntax *json.SyntaxError
 	var other *json.UnmarshalTypeError
 	switch {
 	case err == nil && d.More():
-		return errors.New("something follows the object")
+		return errors.New("there is more after the object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the object has no end")
+		return errors.New("the object is incomplete")
 	case errors.As(err, &syntax):
-		return fmt.Errorf("it is not JSON from byte %d on", syntax.Offset)
+		return fmt.Errorf("it is not valid JSON at byte %d", syntax.Offset)
 	case errors.As(err, &other):
-		return fmt.Errorf("%s: a JSON %s is not what it takes: %s", other.Field, other.Value, wanted(other))
+		return fmt.Errorf("%s: want %s, not a JSON %s", other.Field, wanted(other), other.Value)
 	case err != nil:
-		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // a field that is not known
+		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // an unknown field
 	}
 	return nil
 }
 
-// wanted says what a field takes.
+// wanted says what type a field takes.
 func wanted(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind() {
 	case reflect.String:
-		return "a text"
+		return "a string"
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Slice:
@@ -82,7 +82,7 @@ func wanted(e *json.UnmarshalTypeError) string {
 	return "a whole number"
 }
 
-// Item is what is sent of a task in a file, at a path in it.
+// Item converts a task in a file. path is its position in the file, for errors.
 func (t *ScheduledTask) Item(path string) (item pawl.Item, err error) {
 	raw := pawl.RawTask{Type: t.Type, ContentType: t.ContentType}
 	if raw.Payload, err = payloadOf(t, path); err != nil {
@@ -99,7 +99,7 @@ func (t *ScheduledTask) Item(path string) (item pawl.Item, err error) {
 	return pawl.Item{Args: raw, Options: opts}, nil
 }
 
-// words are the options that go as they are: the SDK and the broker say what is wrong with them.
+// words returns the options that are passed on unchanged: the SDK and the broker validate them.
 func (t *ScheduledTask) words() (opts []pawl.Option) {
 	set := func(given bool, opt pawl.Option) {
 		if given {
@@ -120,7 +120,7 @@ func (t *ScheduledTask) words() (opts []pawl.Option) {
 	return opts
 }
 
-// numbers are the options of which the SDK would take 0 for none.
+// numbers returns the options for which the SDK would take 0 as unset.
 func (t *ScheduledTask) numbers(path string) (opts []pawl.Option, err error) {
 	for _, f := range []struct {
 		name string
@@ -138,7 +138,7 @@ func (t *ScheduledTask) numbers(path string) (opts []pawl.Option, err error) {
 	return opts, nil
 }
 
-// times are the options that are durations or a time.
+// times returns the options that are durations or times.
 func (t *ScheduledTask) times(path string) (opts []pawl.Option, err error) {
 	for _, f := range []struct {
 		name, text string
@@ -161,13 +161,13 @@ func (t *ScheduledTask) times(path string) (opts []pawl.Option, err error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s.run_at: %q is not a time such as 2026-01-31T12:00:00Z", path, t.RunAt)
-	case t.Delay != "": // of two, the SDK takes the last
-		return nil, fmt.Errorf("%s.run_at: %s is given beside delay: only one of them is allowed", path, t.RunAt)
+	case t.Delay != "": // of two options, the SDK would take the last
+		return nil, fmt.Errorf("%s.run_at: %s and delay exclude each other", path, t.RunAt)
 	}
 	return append(opts, pawl.At(at)), nil
 }
 
-// fate is what becomes of the task: how it is tried again, and what follows it.
+// fate returns the options for how the task is retried and what follows it.
 func (t *ScheduledTask) fate(path string) (opts []pawl.Option, err error) {
 	if t.Retry != nil {
 		retry, err := t.Retry.policy(path + ".retry")
@@ -186,7 +186,7 @@ func (t *ScheduledTask) fate(path string) (opts []pawl.Option, err error) {
 	return opts, nil
 }
 
-// payloadOf is the payload of a task in a file: a JSON value, or with a content type of its own a text.
+// payloadOf returns the payload of a task in a file: a JSON value, or a text if the task has another content type.
 func payloadOf(t *ScheduledTask, path string) ([]byte, error) {
 	switch text, isText := t.Payload.(string); {
 	case t.Payload == nil:
@@ -196,10 +196,10 @@ func payloadOf(t *ScheduledTask, path string) ([]byte, error) {
 	case isText:
 		return []byte(text), nil
 	}
-	return nil, fmt.Errorf("%s.payload: of content_type %q it must be a text", path, t.ContentType)
+	return nil, fmt.Errorf("%s.payload: with content_type %q it must be a string", path, t.ContentType)
 }
 
-// policy reads a retry policy of a file; what it leaves out has its default.
+// policy parses a retry policy in a file. Omitted fields have their defaults.
 func (v *Retry) policy(path string) (p pawltype.RetryPolicy, err error) {
 	for _, f := range []struct {
 		name, text string
@@ -225,7 +225,7 @@ func (v *Retry) policy(path string) (p pawltype.RetryPolicy, err error) {
 	return p, nil
 }
 
-// Explicit is a value that the user gave, of an SDK in which 0 stands for what nobody gave, and another for 0.
+// Explicit returns value for an SDK option in which 0 means unset, and zero is how to say 0.
 func Explicit[T comparable](value, zero T) T {
 	var none T
 	if value == none {
@@ -234,5 +234,5 @@ func Explicit[T comparable](value, zero T) T {
 	return value
 }
 
-// MaxPayload is beyond what any server takes: its refusal names the limit, and nothing larger fills our memory.
+// MaxPayload is more than any server accepts, so that the server's error names its limit, yet no larger input fills our memory.
 const MaxPayload = 15 << 20

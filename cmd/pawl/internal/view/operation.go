@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// ActorOf names who did something; "" if that is not known.
+// ActorOf names who did something; "" if unknown.
 func ActorOf(by *admin.Actor) string {
 	if by == nil {
 		return ""
@@ -16,7 +16,7 @@ func ActorOf(by *admin.Actor) string {
 	return by.Actor
 }
 
-// RateWords writes tasks a second for people; "" for 0, which is no limit.
+// RateWords formats a rate in tasks per second for people; "" for 0, which means no limit.
 func RateWords(perSecond float64) string {
 	if perSecond == 0 {
 		return ""
@@ -47,13 +47,13 @@ type Operation struct {
 	Became   *Became `json:"became,omitempty"`
 }
 
-// Became is how the tasks stand that an operation has changed.
+// Became counts the current states of the tasks that an operation has changed.
 type Became struct {
 	States       map[pawltype.State]int64 `json:"states"`
 	IsLowerBound bool                     `json:"is_lower_bound"`
 }
 
-// OperationCounts are the tasks of an operation, by what became of them.
+// OperationCounts counts an operation's tasks by outcome.
 type OperationCounts struct {
 	Total             int64            `json:"total"`
 	TotalIsLowerBound bool             `json:"total_is_lower_bound"`
@@ -77,7 +77,7 @@ func NewOperation(o *admin.Operation) Operation {
 		OperationCounts: OperationCounts{c.Total, c.TotalIsLowerBound, c.Matched, c.Done, c.SkippedTasks(), c.Skipped, c.Failed}}
 }
 
-// NewFilter converts a filter: only what it narrows.
+// NewFilter converts a filter to the fields that are set in it.
 func NewFilter(f *admin.Filter) map[string]any {
 	v := map[string]any{"state": f.States}
 	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text} {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// breakers adds the rules of the breakers.
+// breakers adds the breakers' rules.
 func (v *Settings) breakers(s admin.QueueSettings) {
 	if s.Breaker != nil {
 		v.Breaker = new(NewBreaker(*s.Breaker))
@@ -20,7 +20,7 @@ func (v *Settings) breakers(s admin.QueueSettings) {
 	}
 }
 
-// setRates adds to the view of a queue what happened to it lately.
+// setRates adds recent rates and events to the view of a queue.
 func (v *Queue) setRates(q *admin.Queue) {
 	v.Workers = q.Workers
 	if s := q.Series; s != nil {
@@ -62,7 +62,7 @@ type Queue struct {
 	Parts           []Part          `json:"parts,omitempty"`
 }
 
-// Hold is a pause.
+// Hold is a pause of a whole queue.
 type Hold struct {
 	Type   string    `json:"type,omitempty"`
 	Key    string    `json:"key,omitempty"`
@@ -71,7 +71,7 @@ type Hold struct {
 	At     time.Time `json:"at"`
 }
 
-// Part is a part of a queue that is paused.
+// Part is a paused part of a queue.
 type Part struct {
 	Shard  int   `json:"shard"`
 	Slots  int   `json:"slots"`
@@ -80,7 +80,7 @@ type Part struct {
 	Depth  Depth `json:"depth"`
 }
 
-// Depth is how many tasks of a queue are in each state.
+// Depth counts a queue's tasks by state.
 type Depth struct {
 	Scheduled int64 `json:"scheduled"`
 	Ready     int64 `json:"ready"`
@@ -91,7 +91,7 @@ type Depth struct {
 	Poisoned  int64 `json:"poisoned"`
 }
 
-// Priority is how many tasks wait at one priority.
+// Priority holds a number for each priority: waiting tasks, or weights.
 type Priority struct {
 	High   int64 `json:"high"`
 	Normal int64 `json:"normal"`
@@ -122,7 +122,7 @@ type Limits struct {
 	Rate       *Rate `json:"rate,omitempty"`
 }
 
-// Rate is a limit of tasks in a time.
+// Rate limits the tasks in a period.
 type Rate struct {
 	Limit  int    `json:"limit"`
 	Period string `json:"period"`
@@ -135,7 +135,7 @@ type Key struct {
 	Weight int `json:"weight"`
 }
 
-// Keep is for how long ended tasks are kept, by state.
+// Keep is how long ended tasks are kept, by state.
 type Keep struct {
 	Succeeded string `json:"succeeded"`
 	Discarded string `json:"discarded"`

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Schedule is what is sent of a schedule in a file.
+// Schedule converts a schedule in a file to the request.
 func (v *ScheduleSpec) Schedule(owner string) (s admin.ScheduleSpec, err error) {
 	s = admin.ScheduleSpec{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
 	if s.Owner == "" {
@@ -34,7 +34,7 @@ func (v *ScheduleSpec) Schedule(owner string) (s admin.ScheduleSpec, err error) 
 	return s, nil
 }
 
-// ScheduleSpec is what operators say of a schedule: also the form of a file for "schedule apply".
+// ScheduleSpec is a schedule as operators write it, also in the file of "schedule apply".
 type ScheduleSpec struct {
 	Name     string        `json:"name"`
 	Cron     string        `json:"cron,omitempty"`
@@ -64,10 +64,10 @@ type ScheduledTask struct {
 	Cost        *int              `json:"cost,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
-	// Then is what follows it.
+	// Then lists the follow-up tasks.
 	Then []ScheduledTask `json:"then,omitempty"`
 
-	// Of a task that follows another.
+	// Only for a follow-up task.
 	Delay          string `json:"delay,omitempty"`
 	RunAt          string `json:"run_at,omitempty"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
@@ -119,13 +119,13 @@ func NewSchedule(s *admin.Schedule) Schedule {
 	return v
 }
 
-// NewScheduleSpec converts what a schedule was made of.
+// NewScheduleSpec converts the spec of a schedule.
 func NewScheduleSpec(s *admin.Schedule) ScheduleSpec {
 	return ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: text.Period(s.Every), TimeZone: s.TimeZone, Jitter: text.Period(s.Jitter),
 		Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner, Task: NewScheduledTask(&s.Task)}
 }
 
-// NewScheduledTask converts the task of a schedule.
+// NewScheduledTask converts a schedule's task.
 func NewScheduledTask(t *admin.ScheduledTask) ScheduledTask {
 	v := ScheduledTask{Type: t.Type, Payload: NewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
 		Timeout: text.Period(t.Timeout), ExpiresIn: text.Period(t.ExpiresIn), Key: t.Key, Unique: NewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers,
@@ -151,7 +151,7 @@ func NewScheduledTask(t *admin.ScheduledTask) ScheduledTask {
 	return v
 }
 
-// NewTick converts a run.
+// NewTick converts a run of a schedule.
 func NewTick(t *admin.Tick) Tick {
 	return Tick{Seq: t.Seq, PlannedAt: t.PlannedAt, Until: t.Until, Count: t.Count, DecidedAt: t.DecidedAt, Outcome: t.Outcome,
 		Reason: t.Reason, TaskID: t.TaskID, Late: text.Period(t.Late)}

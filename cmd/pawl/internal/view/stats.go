@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// Stats is what -o json and yaml print: as REST answers, with the steps as a list.
+// Stats is what -o json and yaml print: the REST API's answer, with the steps as a list.
 type Stats struct {
 	Queue        string        `json:"queue,omitempty"`
 	Window       string        `json:"window"`
@@ -24,7 +24,7 @@ type Stats struct {
 	MissingNodes []string      `json:"missing_nodes,omitempty"`
 }
 
-// Counts is how often each event happened.
+// Counts counts events by kind.
 type Counts struct {
 	Enqueued  int64 `json:"enqueued"`
 	Claimed   int64 `json:"claimed"`
@@ -38,7 +38,7 @@ type Counts struct {
 	Replayed  int64 `json:"replayed"`
 }
 
-// Latency is percentiles of a duration.
+// Latency holds percentiles of a duration.
 type Latency struct {
 	Count int64   `json:"count"`
 	Mean  float64 `json:"mean_seconds"`
@@ -47,7 +47,7 @@ type Latency struct {
 	P99   float64 `json:"p99_seconds"`
 }
 
-// FailingType is a type of task that fails often.
+// FailingType is a task type that fails often.
 type FailingType struct {
 	Queue         string    `json:"queue"`
 	Type          string    `json:"type"`
@@ -57,7 +57,7 @@ type FailingType struct {
 	LastAt        time.Time `json:"last_at"`
 }
 
-// QueueTotals are sums over all queues.
+// QueueTotals are totals over all queues.
 type QueueTotals struct {
 	Queues           int64   `json:"queues"`
 	Scheduled        int64   `json:"scheduled"`
@@ -70,7 +70,7 @@ type QueueTotals struct {
 	OldestReadyQueue string  `json:"oldest_ready_queue,omitempty"`
 }
 
-// Attention is what an operator should look at.
+// Attention is something that an operator should look at.
 type Attention struct {
 	Kind     string  `json:"kind"`
 	Severity string  `json:"severity"`
@@ -80,14 +80,14 @@ type Attention struct {
 	More     int64   `json:"more"`
 }
 
-// Rates is how much happens in a second.
+// Rates are events per second.
 type Rates struct {
 	In     float64 `json:"in"`
 	Out    float64 `json:"out"`
 	Failed float64 `json:"failed"`
 }
 
-// Series are the events of a queue in a window.
+// Series holds the counts of a queue's events over a window.
 type Series struct {
 	Step      string    `json:"step"`
 	Start     time.Time `json:"start"`
@@ -98,7 +98,7 @@ type Series struct {
 	Poisoned  []int64   `json:"poisoned"`
 }
 
-// NewCounts converts counts of events.
+// NewCounts converts event counts.
 func NewCounts(c admin.EventCounts) Counts {
 	return Counts{Enqueued: c.Enqueued, Claimed: c.Claimed, Succeeded: c.Succeeded, Failed: c.Failed, Crashed: c.Crashed, Dead: c.Dead,
 		Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Replayed: c.Replayed}
@@ -109,7 +109,7 @@ func NewLatency(l admin.Latency) Latency {
 	return Latency{Count: l.Count, Mean: l.Mean.Seconds(), P50: l.P50.Seconds(), P95: l.P95.Seconds(), P99: l.P99.Seconds()}
 }
 
-// NewStats converts the statistics of a namespace.
+// NewStats converts a namespace's statistics.
 func NewStats(queue string, s *admin.Stats) Stats {
 	v := Stats{Queue: queue, Window: text.Period(s.Window), Step: text.Period(s.Step), Start: s.Start, Totals: NewCounts(s.Totals), FailureRate: s.FailureRate,
 		Wait: NewLatency(s.Wait), Run: NewLatency(s.Run), MissingNodes: s.MissingNodes, Steps: make([]Counts, len(s.Series))}

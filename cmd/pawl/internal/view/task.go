@@ -1,5 +1,5 @@
-// Package view has what the commands print with -o json and yaml: the names and forms of the REST API, and the words that
-// tables use for the same things.
+// Package view has what the commands print with -o json and yaml, with the names and forms of the REST API, and the words that tables use for the
+// same things.
 package view
 
 import (
@@ -28,7 +28,7 @@ func NewRef(r *pawl.Ref) Ref {
 	return Ref{TaskID: r.ID, State: r.State, CreatedAt: r.CreatedAt, Duplicate: r.Duplicate}
 }
 
-// Unique is a unique key as programs read it.
+// Unique is a unique key for programs.
 type Unique struct {
 	Key        string              `json:"key"`
 	States     []pawltype.State    `json:"states"`
@@ -43,7 +43,7 @@ func NewUnique(u *pawltype.UniqueOpts) *Unique {
 	return &Unique{u.Key, u.States, u.OnConflict}
 }
 
-// Parent and followerView are what a task follows, and what follows it.
+// Parent is what a follow-up task follows: a task or a group.
 type Parent struct {
 	TaskID      string `json:"task_id,omitempty"`
 	GroupID     string `json:"group_id,omitempty"`
@@ -52,7 +52,7 @@ type Parent struct {
 	Omitted     bool   `json:"result_omitted,omitempty"`
 }
 
-// Follower is a task that follows another one.
+// Follower is a follow-up task.
 type Follower struct {
 	Type   string                 `json:"type"`
 	Queue  string                 `json:"queue"`
@@ -69,7 +69,7 @@ func NewParent(p *pawltype.Parent) *Parent {
 	return &Parent{p.TaskID, p.GroupID, NewBytes(p.Result, p.ContentType), p.ContentType, p.Omitted}
 }
 
-// NewFollower converts a task that follows.
+// NewFollower converts a follow-up task.
 func NewFollower(f *pawltype.Follower) *Follower {
 	if f == nil {
 		return nil
@@ -85,7 +85,7 @@ func NewThen(then []pawltype.Follower) (views []Follower) {
 	return views
 }
 
-// Task is a task, whole.
+// Task is a task with all its fields.
 type Task struct {
 	TaskID            string             `json:"task_id"`
 	Type              string             `json:"type"`
@@ -189,7 +189,7 @@ func NewTasks(tasks []*pawltype.Task) []Task {
 	return out
 }
 
-// NewBytes shows JSON as it is, and other bytes as base64.
+// NewBytes shows JSON verbatim and other data as base64.
 func NewBytes(data []byte, contentType string) any {
 	switch {
 	case len(data) == 0:
@@ -208,7 +208,7 @@ func NewRetry(p pawltype.RetryPolicy) *Retry {
 	return &Retry{Initial: waitText(p.Initial), Factor: &p.Factor, Max: waitText(p.Max), Jitter: new(max(p.Jitter, 0))}
 }
 
-// waitText is a wait of a retry policy.
+// waitText formats a delay of a retry policy.
 func waitText(d time.Duration) string {
 	if d == pawltype.NoWait {
 		return "0s"
@@ -216,12 +216,12 @@ func waitText(d time.Duration) string {
 	return text.Period(d)
 }
 
-// RetryText is a retry policy in one line.
+// RetryText formats a retry policy in one line.
 func RetryText(p pawltype.RetryPolicy) string {
 	return fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", waitText(p.Initial), p.Factor, waitText(p.Max), 100*max(p.Jitter, 0))
 }
 
-// Archived is a task of the archive.
+// Archived is a task in the archive.
 type Archived struct {
 	Task       Task      `json:"task"`
 	ArchivedAt time.Time `json:"archived_at,omitzero"`
@@ -229,7 +229,7 @@ type Archived struct {
 	Place      string    `json:"place"`
 }
 
-// NewArchived converts a task of the archive.
+// NewArchived converts a task in the archive.
 func NewArchived(a admin.ArchivedTask) Archived {
 	return Archived{Task: NewTask(a.Task), ArchivedAt: a.ArchivedAt, Cause: a.Cause, Place: a.Place}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// Type is what -o json and yaml print of a type in a list.
+// Type is a task type in a list, as -o json and yaml print it.
 type Type struct {
 	Type          string    `json:"type"`
 	Queues        []string  `json:"queues"`
@@ -21,7 +21,7 @@ type Type struct {
 	LastFailedAt  time.Time `json:"last_failed_at,omitzero"`
 }
 
-// TypeStats is what they print of one type.
+// TypeStats is the statistics of one type, as they print it.
 type TypeStats struct {
 	Type   string   `json:"type"`
 	Queues []string `json:"queues"`
@@ -33,13 +33,13 @@ type TypeStats struct {
 	Comparison    *Comparison       `json:"comparison,omitempty"`
 }
 
-// HistogramBucket counts durations up to a bound; without one, those that are longer than 26 h.
+// HistogramBucket counts durations up to a bound; the one without a bound counts those longer than 26 h.
 type HistogramBucket struct {
 	UpTo  float64 `json:"up_to_seconds,omitempty"`
 	Count int64   `json:"count"`
 }
 
-// SlowRun is a run that took long.
+// SlowRun is one of the slowest runs.
 type SlowRun struct {
 	TaskID  string    `json:"task_id"`
 	Worker  string    `json:"worker"`
@@ -48,14 +48,14 @@ type SlowRun struct {
 	Failed  bool      `json:"failed"`
 }
 
-// Comparison is what happened before and after a time.
+// Comparison compares what happened before and after a time.
 type Comparison struct {
 	Around time.Time `json:"around"`
 	Before Period    `json:"before"`
 	After  Period    `json:"after"`
 }
 
-// Period is what happened in some time.
+// Period summarizes what happened in a period.
 type Period struct {
 	Start       time.Time `json:"start"`
 	Length      string    `json:"length"`
@@ -65,13 +65,13 @@ type Period struct {
 	Run         Latency   `json:"run"`
 }
 
-// NewType converts a type of a list.
+// NewType converts a type in a list.
 func NewType(t *admin.Type) Type {
 	return Type{Type: t.Name, Queues: t.Queues, Rates: Rates(t.Rates), FailureRate: t.FailureRate, Totals: NewCounts(t.Totals), Wait: NewLatency(t.Wait), Run: NewLatency(t.Run),
 		LastError: t.LastError, LastErrorType: t.LastErrorType, LastFailedAt: t.LastFailedAt}
 }
 
-// NewTypeStats converts the statistics of a type.
+// NewTypeStats converts a type's statistics.
 func NewTypeStats(s *admin.TypeStats) TypeStats {
 	v := TypeStats{Type: s.Type, Queues: s.Queues, Rates: Rates(s.Rates), Stats: NewStats(s.Queue, &s.Stats), WaitHistogram: histogram(s.WaitHistogram), RunHistogram: histogram(s.RunHistogram),
 		Slowest: make([]SlowRun, len(s.Slowest))}

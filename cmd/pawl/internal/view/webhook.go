@@ -46,7 +46,7 @@ type Webhook struct {
 	Deliveries  []Delivery `json:"deliveries,omitempty"`
 }
 
-// Delivery is a notice for programs.
+// Delivery is a webhook delivery for programs.
 type Delivery struct {
 	ID        string               `json:"id"`
 	Event     admin.WebhookEvent   `json:"event"`

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
-// QueueNote says in short what keeps a queue or parts of it from running.
+// QueueNote summarizes what keeps a queue or parts of it from running.
 func QueueNote(q *admin.Queue) string {
 	note, broken := PausesText(q), BreakersNote(q)
 	if note != "" && broken != "" {
@@ -20,7 +20,7 @@ func QueueNote(q *admin.Queue) string {
 	return note + broken
 }
 
-// PausesText says in short what of a queue is paused, and why.
+// PausesText summarizes what is paused in a queue, and why.
 func PausesText(q *admin.Queue) string {
 	what, why := "", ""
 	switch {
@@ -37,7 +37,7 @@ func PausesText(q *admin.Queue) string {
 	return what
 }
 
-// PauseText says in short what is paused, and why.
+// PauseText names the type or key that is paused.
 func PauseText(h admin.PausedSubset) string {
 	if h.Key != "" {
 		return "key " + h.Key
@@ -45,7 +45,7 @@ func PauseText(h admin.PausedSubset) string {
 	return "type " + h.Type
 }
 
-// BreakersNote says in short which breakers are open.
+// BreakersNote summarizes which breakers are open.
 func BreakersNote(q *admin.Queue) string {
 	switch {
 	case q.BreakersOpen == 0:
@@ -56,7 +56,7 @@ func BreakersNote(q *admin.Queue) string {
 	return fmt.Sprintf("%d breakers open", q.BreakersOpen)
 }
 
-// QueueWords are queues as --queue takes them.
+// QueueWords formats queues in the syntax of --queue.
 func QueueWords(q pawl.Queues) string {
 	switch q := q.(type) {
 	case pawl.Strict:

@@ -33,13 +33,13 @@ type Worker struct {
 	Quiet       *Quiet        `json:"quiet,omitempty"`
 }
 
-// Share is the share of a queue in what a worker claims.
+// Share is the share of a worker's claims that a queue gets.
 type Share struct {
 	Queue  string `json:"queue"`
 	Weight int    `json:"weight,omitempty"`
 }
 
-// RunningTask is a task that a worker runs.
+// RunningTask is a task that a worker is running.
 type RunningTask struct {
 	ID             string    `json:"task_id"`
 	Type           string    `json:"type"`
@@ -49,7 +49,7 @@ type RunningTask struct {
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`
 }
 
-// Quiet says that a worker is to claim nothing for a while, who asked for it and why.
+// Quiet is a request that a worker claim nothing for a while, with who made it and why.
 type Quiet struct {
 	Reason string    `json:"reason,omitempty"`
 	By     string    `json:"by,omitempty"`

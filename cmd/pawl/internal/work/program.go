@@ -20,12 +20,12 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
 )
 
-// The exit statuses of a program that is a handler; every other one but 0 is a failure that is retried. They are those of
-// sysexits.h and of qmail's delivery programs where these have one.
+// Exit statuses of a handler program; every other one but 0 is a failure to be retried. They follow sysexits.h and qmail's delivery programs where
+// those define one.
 const (
 	statusPoison  = 65  // EX_DATAERR
 	statusRetry   = 75  // EX_TEMPFAIL
-	statusDiscard = 99  // qmail: done, and no further
+	statusDiscard = 99  // qmail: done, stop here
 	statusDead    = 100 // qmail: a permanent error
 )
 
@@ -34,14 +34,14 @@ const (
 	maxErrorTail = 4 << 10
 )
 
-// program is a command that is run for each task.
+// program runs a command for each task.
 type program struct {
 	command string
 	grace   time.Duration
 	stderr  io.Writer
 
 	mu     sync.Mutex
-	groups map[int]struct{} // process groups that run
+	groups map[int]struct{} // running process groups
 }
 
 // run is a pawl.Handler.
@@ -50,7 +50,7 @@ func (p *program) run(ctx context.Context, c *pawl.Claim) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", p.command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.Payload), out, io.MultiWriter(tail, p.stderr)
 	cmd.Env = append(tracing.Env(ctx, os.Environ()), taskEnv(c)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its children can be signalled too
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = p.grace
 	if err := cmd.Start(); err != nil {
@@ -65,7 +65,7 @@ func (p *program) run(ctx context.Context, c *pawl.Claim) error {
 	return p.outcome(c, err, out, tail)
 }
 
-// outcome turns how the program ended into how the task does.
+// outcome translates the program's exit to the task's outcome.
 func (p *program) outcome(c *pawl.Claim, err error, out *limited, tail *lastBytes) error {
 	var exit *exec.ExitError
 	switch {
@@ -91,10 +91,10 @@ func (p *program) outcome(c *pawl.Claim, err error, out *limited, tail *lastByte
 	case statusDiscard:
 		return pawl.Discard(problem)
 	}
-	return problem // statusRetry, and all others
+	return problem // statusRetry and all others
 }
 
-// taskEnv tells the program about its task.
+// taskEnv returns the environment variables that describe the task.
 func taskEnv(c *pawl.Claim) []string {
 	return []string{
 		"PAWL_TASK_ID=" + c.ID, "PAWL_TASK_TYPE=" + c.Type, "PAWL_QUEUE=" + c.Queue, "PAWL_PRIORITY=" + string(c.Priority),
@@ -104,7 +104,7 @@ func taskEnv(c *pawl.Claim) []string {
 	}
 }
 
-// contentTypeOf guesses what a program wrote.
+// contentTypeOf guesses the content type of a program's output.
 func contentTypeOf(data []byte) string {
 	switch {
 	case json.Valid(data):
@@ -124,12 +124,12 @@ func (p *program) add(pid int) {
 	p.groups[pid] = struct{}{}
 }
 
-// kill ends what is left of a process group.
+// kill kills the processes left in a group.
 func (p *program) kill(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.groups, pid)
-	_ = syscall.Kill(-pid, syscall.SIGKILL) // usually there is none left
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // usually there is none
 }
 
 func (p *program) killAll() {
@@ -140,7 +140,7 @@ func (p *program) killAll() {
 	}
 }
 
-// limited keeps the first bytes that are written to it, and takes the rest so that the program can end.
+// limited keeps the first bytes written to it, and discards the rest so that the program can finish.
 type limited struct {
 	data  []byte
 	limit int
@@ -155,7 +155,7 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lastBytes keeps the end of what is written to it.
+// lastBytes keeps the last bytes written to it.
 type lastBytes struct {
 	data  []byte
 	limit int
@@ -175,7 +175,7 @@ func (t *lastBytes) text() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(data), ""))
 }
 
-// lockedWriter lets many programs write whole chunks at once.
+// lockedWriter lets concurrent programs write in whole chunks.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

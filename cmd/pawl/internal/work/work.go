@@ -1,4 +1,4 @@
-// Package work is "pawl work": it runs a program of the user for each task.
+// Package work implements "pawl work": it runs a user's program for each task.
 package work
 
 import (
@@ -33,35 +33,35 @@ func (w *flags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&w.queues, "queue", []string{"default"}, "queues: a,b takes from the first that has tasks, a=5,b=1 in proportion")
 	cli.PositiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at the same time")
 	cli.PeriodVar(flags, &w.lease, "lease", 0, "lease of a claim, extended while the command runs (default: the queue's)")
-	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may still run once the worker is told to stop")
+	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may keep running on shutdown")
 	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
 	flags.StringVar(&w.name, "name", "", "name of this worker (default host/pid)")
 	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&w.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 }
 
-// New makes the command "pawl work".
+// New returns the command "pawl work".
 func New(a *cli.App) *cobra.Command {
 	var w flags
 	cmd := &cobra.Command{
 		Use: "work --type TYPE --exec CMD", Short: "Run any program as a handler", Args: cli.NoArgs,
-		Long: `Claim tasks and run a command for each. The command reads the payload from standard input; what it
-writes to standard output is the result of the task (at most 1 MiB). Its exit status is the outcome:
+		Long: `Claim tasks and run a command for each. The command reads the payload from standard input; its
+standard output is the result of the task (at most 1 MiB). Its exit status is the outcome:
 
     0  the task has succeeded
    65  poison: the payload can't be read, no retry can help (EX_DATAERR)
-   75  failed, retry later (EX_TEMPFAIL); the same for every status that isn't named here
+   75  failed, retry later (EX_TEMPFAIL); the same for every status not listed here
    99  discard: there is nothing left to do
-  100  dead letter at once, without retries
+  100  dead letter immediately, without retries
 
-The end of its standard error becomes the error in the attempt log; all of it is passed on to standard
-error of this process. The command finds PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE, PAWL_ATTEMPT,
-PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and PAWL_IDEMPOTENCY_KEY
-in its environment, and TRACEPARENT if the task belongs to a trace: "pawl enqueue" continues it.
+The end of its standard error becomes the error in the attempt log; all of it is copied to the
+standard error of this process. The command's environment has PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE,
+PAWL_ATTEMPT, PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and
+PAWL_IDEMPOTENCY_KEY, and TRACEPARENT if the task is part of a trace: "pawl enqueue" continues it.
 
-When the task is cancelled, runs past its timeout, or its lease is lost, the command and all that
-it started get SIGTERM, and SIGKILL after --grace. On SIGTERM or SIGINT the worker takes no more
-tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
+When the task is cancelled or exceeds its timeout, or its lease is lost, the command and all processes
+it started get SIGTERM, and SIGKILL after --grace. On SIGTERM or SIGINT the worker claims no more tasks,
+lets commands finish for --drain-timeout, and releases the rest.`,
 		Example: `  pawl work --type mail.welcome --exec ./send-mail.sh
   pawl work --type thumbnail --exec 'convert - -resize 200 png:-' --queue fast=5,slow=1 --concurrency 4`,
 	}
@@ -93,23 +93,23 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
 func (w *flags) check() (pawl.Queues, error) {
 	switch {
 	case w.command == "":
-		return nil, cli.Usage("--exec is needed: the command to run for each task")
+		return nil, cli.Usage("--exec is required: the command to run for each task")
 	case len(w.types) == 0:
-		return nil, cli.Usage("--type is needed: the types of tasks to run")
+		return nil, cli.Usage("--type is required: the types of tasks to run")
 	case w.grace <= 0 || w.drainTimeout <= 0:
 		return nil, cli.Usage("--grace and --drain-timeout must be positive")
 	}
 	seen := map[string]bool{}
 	for _, name := range w.types {
 		if name == "" || seen[name] {
-			return nil, cli.Usage("--type %q is empty, or there twice", name)
+			return nil, cli.Usage("--type %q is empty or given twice", name)
 		}
 		seen[name] = true
 	}
 	return readQueues(w.queues)
 }
 
-// readQueues reads a,b as strict order and a=5,b=1 as weights.
+// readQueues parses a,b as strict order and a=5,b=1 as weights.
 func readQueues(words []string) (pawl.Queues, error) {
 	weights := pawl.Weighted{}
 	for _, word := range words {
@@ -125,7 +125,7 @@ func readQueues(words []string) (pawl.Queues, error) {
 			return nil, cli.Usage("--queue %q: the weight is not a number from 1 to 1000", word)
 		}
 		if _, twice := weights[name]; twice {
-			return nil, cli.Usage("--queue %q is there twice", name)
+			return nil, cli.Usage("--queue %q is given twice", name)
 		}
 		weights[name] = n
 	}
@@ -146,7 +146,7 @@ func run(ctx context.Context, a *cli.App, client *pawl.Client, w *flags, queues 
 		Queues: queues, Concurrency: w.concurrency, Lease: w.lease, DrainTimeout: w.drainTimeout, Name: w.name, Logger: log,
 	})
 	log.Info("working", "server", a.Server, "queues", w.queues, "types", w.types, "concurrency", w.concurrency)
-	defer w.killAll() // what would not stop in time must not outlive us
+	defer w.killAll() // programs that don't stop in time must not outlive us
 	if err := worker.Run(ctx); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func run(ctx context.Context, a *cli.App, client *pawl.Client, w *flags, queues 
 	return nil
 }
 
-// logRuns says how each run ended that succeeded: of the others the worker tells itself.
+// logRuns logs successful runs. The worker itself logs the others.
 func logRuns(log *slog.Logger) func(pawl.Handler) pawl.Handler {
 	return func(next pawl.Handler) pawl.Handler {
 		return func(ctx context.Context, c *pawl.Claim) error {
