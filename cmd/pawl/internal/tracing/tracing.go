@@ -1,4 +1,5 @@
-// Package tracing exports a command's spans by OTLP, configured by OpenTelemetry's environment variables.
+// Package tracing exports a command's spans over OTLP. OpenTelemetry's environment variables configure it; without them it exports
+// nothing.
 package tracing
 
 import (

@@ -1,4 +1,4 @@
-// Package work implements "pawl work": it runs a user's program for each task.
+// Package work implements "pawl work": it runs a user's program for each task, and settles the task by the exit status.
 package work
 
 import (
