@@ -40,16 +40,16 @@ func (t thenOption) Apply(s *pawlv1.TaskSpec) error {
 func (c *Claim) ParentResult(v any) error {
 	switch p := c.Parent; {
 	case p == nil:
-		return fmt.Errorf("pawl: task %q follows no other", c.ID)
+		return fmt.Errorf("pawl: task %q has no parent", c.ID)
 	case p.Omitted:
-		return fmt.Errorf("pawl: the result of task %q, which task %q follows, was too large to take along: Client.Task has it", p.TaskID, c.ID)
+		return fmt.Errorf("pawl: the result of task %q, the parent of task %q, was too large to be passed along: read it with Client.Task", p.TaskID, c.ID)
 	case len(p.Result) == 0:
 		return nil
 	case p.ContentType != "" && p.ContentType != "application/json":
-		return fmt.Errorf("pawl: the result that task %q follows is %q, not JSON", c.ID, p.ContentType)
+		return fmt.Errorf("pawl: the parent result of task %q is %q, not JSON", c.ID, p.ContentType)
 	default:
 		if err := json.Unmarshal(p.Result, v); err != nil {
-			return fmt.Errorf("pawl: the result that task %q follows: %w", c.ID, err)
+			return fmt.Errorf("pawl: the parent result of task %q: %w", c.ID, err)
 		}
 		return nil
 	}

@@ -45,7 +45,7 @@ func TestParentResult(t *testing.T) {
 		"7":                  {TaskID: "t", Result: []byte("7")},
 		"8":                  {TaskID: "t", Result: []byte("8"), ContentType: "application/json"},
 		"0":                  {TaskID: "t"},
-		"follows no other":   nil,
+		"has no parent":      nil,
 		"too large":          {TaskID: "t", Omitted: true},
 		`"text/plain"`:       {TaskID: "t", Result: []byte("7"), ContentType: "text/plain"},
 		"cannot unmarshal":   {TaskID: "t", Result: []byte(`"x"`)},

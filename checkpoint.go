@@ -69,7 +69,7 @@ func (k kept) encode() ([]byte, error) {
 // room returns an error if no result can be kept.
 func (k kept) room() error {
 	if len(k.own) > 0 && !json.Valid(k.own) {
-		return convert.Invalid("checkpoint", "the task's is no JSON, so that no result of a step can be kept beside it")
+		return convert.Invalid("checkpoint", "is not JSON, so no step result can be stored with it")
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func strictly(data []byte, v any) error {
 		return err
 	}
 	if d.More() {
-		return errors.New("there is more behind the value")
+		return errors.New("unexpected data after the value")
 	}
 	return nil
 }

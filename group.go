@@ -30,8 +30,8 @@ type GroupSpec struct {
 	RequestID string        // a UUID: a repeat returns the first group; "": the client makes one
 }
 
-// GroupMade is a group that EnqueueGroup created.
-type GroupMade struct {
+// CreatedGroup is a group that EnqueueGroup created.
+type CreatedGroup struct {
 	*pawltype.Group
 	Tasks     []Enqueued // in the order of the spec; one with neither Ref nor Err is on its way to its queue
 	Duplicate bool       // an earlier request with this id created the group
@@ -43,7 +43,7 @@ func InGroup(id string) Option {
 }
 
 // EnqueueGroup creates a group and its members, all or nothing. When it returns without an error, they are on stable storage.
-func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, error) {
+func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*CreatedGroup, error) {
 	what := "enqueue group"
 	if g.Name != "" {
 		what += fmt.Sprintf(" %q", g.Name)
@@ -63,7 +63,7 @@ func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return &GroupMade{Group: convert.Group(resp.GetGroup()), Tasks: c.enqueued(resp.GetTasks()), Duplicate: resp.GetDuplicate()}, nil
+	return &CreatedGroup{Group: convert.Group(resp.GetGroup()), Tasks: c.enqueued(resp.GetTasks()), Duplicate: resp.GetDuplicate()}, nil
 }
 
 func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {

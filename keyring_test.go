@@ -150,7 +150,7 @@ func TestKeyringRefusals(t *testing.T) {
 		}, poisoned("it is not what was encrypted for")},
 		"cut": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload = task.spec.Payload[:10]
-		}, poisoned("has not the form")},
+		}, poisoned("does not have the format")},
 		"another's checkpoint": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
 		}, poisoned("checkpoint: it is not what was encrypted")},

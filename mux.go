@@ -52,7 +52,7 @@ func (m *Mux) HandleFunc(taskType string, h Handler, middleware ...func(next Han
 	case h == nil:
 		panic(fmt.Sprintf("pawl: handler of type %q is nil", taskType))
 	case m.handlers[taskType] != nil:
-		panic(fmt.Sprintf("pawl: type %q has a handler already", taskType))
+		panic(fmt.Sprintf("pawl: type %q already has a handler", taskType))
 	}
 	m.handlers[taskType] = wrapped(func(ctx context.Context, c *Claim) error { return outcome.Interrupted(ctx, h(ctx, c)) }, middleware)
 }

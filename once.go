@@ -85,7 +85,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 	}
 	defer leave()
 	if c.saved.isUnclear(key) {
-		return nil, fmt.Errorf("%w: nobody knows whether this run still holds the key", pawltype.ErrUnavailable)
+		return nil, fmt.Errorf("%w: it is unknown whether this run still holds the key", pawltype.ErrUnavailable)
 	}
 	var h lease.OnceKeys = &c.saved.alone
 	if c.holder != nil {
@@ -108,7 +108,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 		return nil, err
 	}
 	if err := h.FinishOnce(record, c.ref(), key, data, ttl); err != nil {
-		return nil, fmt.Errorf("fn has run, but that could not be recorded: %w", err)
+		return nil, fmt.Errorf("fn has run, but its completion could not be recorded: %w", err)
 	}
 	return data, nil
 }

@@ -76,7 +76,7 @@ func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Conte
 		return nil, unrecorded(err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fn has run, but that could not be recorded: %w", err)
+		return nil, fmt.Errorf("fn has run, but its completion could not be recorded: %w", err)
 	}
 	return data, nil
 }

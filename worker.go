@@ -95,7 +95,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.runs {
 		w.mu.Unlock()
-		return fmt.Errorf("worker %q: runs already", w.cfg.Name)
+		return fmt.Errorf("worker %q: already running", w.cfg.Name)
 	}
 	run := w.newRun(ctx, hello)
 	w.run, w.runs = run, true
@@ -157,7 +157,7 @@ func (w *Worker) Health() error {
 	runs, run := w.runs, w.run
 	w.mu.Unlock()
 	if !runs {
-		return errors.New("pawl: worker does not run")
+		return errors.New("pawl: worker is not running")
 	}
 	if gone := run.Disconnected(time.Now()); gone > disconnectedTooLong {
 		return fmt.Errorf("pawl: worker has no connection for %s: %w", gone.Round(time.Second), pawltype.ErrUnavailable)

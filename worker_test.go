@@ -130,7 +130,7 @@ func TestWorkerByDefault(t *testing.T) {
 		if h := f.hellos[0]; h.GetWorker() != fmt.Sprintf("%s/%d", host, os.Getpid()) || h.GetSlots() != 10 || h.GetHost() != host {
 			t.Errorf("it says %v", h)
 		}
-		if err := w.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), ": runs already") {
+		if err := w.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), ": already running") {
 			t.Errorf("a second run beside the first: %v", err)
 		}
 	})
@@ -171,7 +171,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 		"not UTF-8":  {func(context.Context, *pawl.Task[welcome]) error { return errors.New("\xff!") }, "RETRYING RETRY 0s *errors.errorString \uFFFD!"},
 		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) }, "DEAD DEAD 0s *pawltype.Error pawl: payload_too_large"},
 		"timeout": {func(ctx context.Context, _ *pawl.Task[welcome]) error { <-ctx.Done(); return context.Cause(ctx) },
-			"RETRYING RETRY 0s timeout timeout of 20s is over: context deadline exceeded"},
+			"RETRYING RETRY 0s timeout timed out after 20s: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -138,7 +138,7 @@ func checkActor(name string) error {
 		return convert.Invalid("actor", "%q has %d characters, at most %d are allowed", convert.CutText(name, maxActor), len(name), maxActor)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return convert.Invalid("actor", "%q has other characters than letters, digits, signs and spaces of ASCII", name)
+		return convert.Invalid("actor", "%q has characters other than printable ASCII", name)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "it ended before its end"})
+			return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the stream ended before the backup was complete"})
 		}
 		if err != nil {
 			return nil, a.backupError(ctx, err)
@@ -75,7 +75,7 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 // backupInfo compares what was received with the server's summary.
 func backupInfo(said *pawlv1.BackupSummary, bytes int64, sum string) (*BackupSummary, error) {
 	if said.GetBytes() != bytes || said.GetSha256() != sum {
-		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("%d bytes with SHA-256 %s came, %d with %s were sent",
+		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("received %d bytes with SHA-256 %s, the server sent %d with %s",
 			bytes, sum, said.GetBytes(), said.GetSha256())})
 	}
 	return &BackupSummary{Bytes: bytes, SHA256: sum}, nil

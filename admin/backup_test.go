@@ -75,9 +75,9 @@ func TestBackupFails(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"no end":      {append(whole[:4:4], io.EOF), io.Discard, pawltype.ErrUnavailable, "backup: pawl: unavailable: it ended before its end"},
-		"other bytes": {backup(17, "00"), io.Discard, pawltype.ErrInternal, "backup: pawl: internal: 17 bytes with SHA-256 " + sumOf(backupText) + " came, 17 with 00 were sent"},
-		"fewer bytes": {backup(18, sumOf(backupText)), io.Discard, pawltype.ErrInternal, " came, 18 with "},
+		"no end":      {append(whole[:4:4], io.EOF), io.Discard, pawltype.ErrUnavailable, "backup: pawl: unavailable: the stream ended before the backup was complete"},
+		"other bytes": {backup(17, "00"), io.Discard, pawltype.ErrInternal, "backup: pawl: internal: received 17 bytes with SHA-256 " + sumOf(backupText) + ", the server sent 17 with 00"},
+		"fewer bytes": {backup(18, sumOf(backupText)), io.Discard, pawltype.ErrInternal, ", the server sent 18 with "},
 		"cut off":     {append(whole[:2:2], status.Error(codes.Unavailable, "gone")), io.Discard, pawltype.ErrUnavailable, "backup: pawl: unavailable: gone"},
 		"refused":     {[]any{status.Error(codes.PermissionDenied, "no")}, io.Discard, pawltype.ErrPermissionDenied, "backup: pawl: permission_denied: no"},
 		"old server":  {[]any{time.Duration(0), status.Error(codes.Unimplemented, "")}, io.Discard, pawltype.ErrWrongState, "too old"},

@@ -116,7 +116,7 @@ func (s DeadSelection) filter() (*pawlv1.Filter, error) {
 	case len(s.TaskIDs) > 0:
 		return nil, nil
 	default:
-		return nil, convert.Invalid("filter", "name TaskIDs or a Filter; &Filter{} means all")
+		return nil, convert.Invalid("filter", "set TaskIDs or Filter; &Filter{} means all")
 	}
 }
 
@@ -138,7 +138,7 @@ func (a DeadLetters) Replay(ctx context.Context, s DeadSelection) (DeadCount, er
 // Discard deletes dead letters, after writing each to the archive.
 func (a DeadLetters) Discard(ctx context.Context, s DeadSelection) (DeadCount, error) {
 	if s.Rate != 0 {
-		return DeadCount{}, fmt.Errorf("discard dead letters of %q: %w", s.Queue, convert.Invalid("rate", "is for ReplayDead only"))
+		return DeadCount{}, fmt.Errorf("discard dead letters of %q: %w", s.Queue, convert.Invalid("rate", "applies to Replay only"))
 	}
 	f, err := s.filter()
 	if err != nil {

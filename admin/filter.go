@@ -92,7 +92,7 @@ func ParseFilterTerms(text string) (FilterTerms, error) {
 			t.Field = payloadPrefix + path
 		}
 		if !slices.Contains(filterFields, t.Field) && t.path() == "" {
-			return nil, badFilter("%.40q is not a field: there are %s and payload.PATH", t.Field, strings.Join(filterFields, ", "))
+			return nil, badFilter("%.40q is not a field: the fields are %s and payload.PATH", t.Field, strings.Join(filterFields, ", "))
 		}
 		all = append(all, t)
 	}
@@ -131,7 +131,7 @@ func nextTerm(s string) (t FilterTerm, rest string, err error) {
 			b.WriteByte(s[i])
 		}
 	}
-	return t, "", badFilter("the quotation mark before %.40q has no end", s[1:])
+	return t, "", badFilter("the quotation mark before %.40q is not closed", s[1:])
 }
 
 // fieldEnd returns where a condition's field, or its first word, ends. In the path of a payload field, \ escapes the next character.
@@ -184,7 +184,7 @@ func (t FilterTerm) apply(f *Filter, now time.Time) (err error) {
 		for word := range strings.SplitSeq(t.Value, ",") {
 			s := pawltype.State(strings.TrimSpace(word))
 			if !slices.Contains(filterStates, s) {
-				return badFilter("%.40q is not a state: there are %s", string(s), joinStates(filterStates, ", "))
+				return badFilter("%.40q is not a state: the states are %s", string(s), joinStates(filterStates, ", "))
 			}
 			f.States = append(f.States, s)
 		}

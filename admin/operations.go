@@ -137,7 +137,7 @@ func (a Operations) Preview(ctx context.Context, o OperationSpec) (*OperationPre
 }
 
 func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
-	action, err := convert.Number[pawlv1.Action]("action", o.Action, actionWords, "one that is known")
+	action, err := convert.Number[pawlv1.Action]("action", o.Action, actionWords, "a known action")
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.St
 		return nil, err
 	}
 	if o.Filter == nil {
-		return nil, convert.Invalid("filter", "is nil; &Filter{} means every task that the action is for")
+		return nil, convert.Invalid("filter", "is nil; &Filter{} means every task that the action applies to")
 	}
 	f, err := filterProto(*o.Filter)
 	if err != nil {

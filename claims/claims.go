@@ -54,8 +54,8 @@ func (s Client) Claim(ctx context.Context, r Request) ([]*pawl.Claim, error) {
 	return got.Claims, err
 }
 
-// Polled is the result of Poll.
-type Polled struct {
+// PollResult is the result of Poll.
+type PollResult struct {
 	Claims []*pawl.Claim
 	// Quiet: an operator has made the worker quiet, see admin.Workers.Quiet. It gets no tasks, and should keep polling to learn when it gets some again.
 	Quiet       bool
@@ -63,18 +63,18 @@ type Polled struct {
 }
 
 // Poll is Claim, but also reports whether an operator has made the worker quiet.
-func (s Client) Poll(ctx context.Context, r Request) (Polled, error) {
+func (s Client) Poll(ctx context.Context, r Request) (PollResult, error) {
 	if r.Queues == nil {
-		return Polled{}, fmt.Errorf("claim: %w", convert.Invalid("queues", "is nil"))
+		return PollResult{}, fmt.Errorf("claim: %w", convert.Invalid("queues", "is nil"))
 	}
 	shares, order := r.Queues.Shares()
 	if err := convert.CheckQueues(shares, order); err != nil {
-		return Polled{}, fmt.Errorf("claim: %w", err)
+		return PollResult{}, fmt.Errorf("claim: %w", err)
 	}
 	if r.Key == "" {
 		key, err := uuid.NewRandom()
 		if err != nil {
-			return Polled{}, fmt.Errorf("claim key: %w", err)
+			return PollResult{}, fmt.Errorf("claim key: %w", err)
 		}
 		r.Key = key.String()
 	}
@@ -85,9 +85,9 @@ func (s Client) Poll(ctx context.Context, r Request) (Polled, error) {
 	})
 	s.core.Telemetry.Claimed(ctx, shares, began, resp.GetTasks(), err)
 	if err != nil {
-		return Polled{}, fmt.Errorf("claim: %w", err)
+		return PollResult{}, fmt.Errorf("claim: %w", err)
 	}
-	out := Polled{Claims: make([]*pawl.Claim, len(resp.GetTasks())), Quiet: resp.GetQuiet(), QuietReason: resp.GetQuietReason()}
+	out := PollResult{Claims: make([]*pawl.Claim, len(resp.GetTasks())), Quiet: resp.GetQuiet(), QuietReason: resp.GetQuietReason()}
 	for i, p := range resp.GetTasks() {
 		out.Claims[i] = pawl.NewClaim(p, held{s.calls()}, outcome.Unreadable(s.core.Conn, p))
 	}

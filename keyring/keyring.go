@@ -69,7 +69,7 @@ const (
 // New returns a keyring with cfg's keys, which it checks.
 func New(cfg Config) (*Keyring, error) {
 	if len(cfg.Keys) == 0 || len(cfg.Keys) > maxKeys {
-		return nil, convert.Invalid("keys", "are %d, want 1 to %d", len(cfg.Keys), maxKeys)
+		return nil, convert.Invalid("keys", "%d keys, want 1 to %d", len(cfg.Keys), maxKeys)
 	}
 	k := &Keyring{acceptFrom: slices.Clone(cfg.AcceptFrom), only: cfg.OnlyEncrypted}
 	for i, key := range cfg.Keys {
@@ -210,7 +210,7 @@ func IsForged(err error) bool {
 func (k *Keyring) Open(at Place, sealed []byte) (data []byte, contentType string, err error) {
 	id, rest, ok := keyOf(sealed)
 	if !ok {
-		return nil, "", forged("it has not the form of what is encrypted")
+		return nil, "", forged("it does not have the format of encrypted data")
 	}
 	key := k.key(id)
 	if key == nil {

@@ -16,7 +16,7 @@ import (
 const maxRetryRows = 1000
 
 // errDeadChanged: two calls moved the same rows back.
-var errDeadChanged = errors.New("another call has put some of the rows back: look at the status and try again")
+var errDeadChanged = errors.New("another call has moved some of the rows back: check the status and try again")
 
 // RetryDead moves dead rows back to the outbox, by their numbers, all or none: they are enqueued again under the same request ids, after
 // the rows that are waiting. Delay and expires_in count from now. At most 1,000 rows in a call.
@@ -85,7 +85,7 @@ func (o *Outbox) missingDead(ctx context.Context, tx *sql.Tx, seqs []int64, in s
 	}
 	for _, seq := range seqs {
 		if !there[seq] {
-			return fmt.Errorf("%w: no dead row has the number %d", pawl.ErrNotFound, seq)
+			return fmt.Errorf("%w: there is no dead row %d", pawl.ErrNotFound, seq)
 		}
 	}
 	return errDeadChanged

@@ -66,7 +66,7 @@ func TestRetryDeadRefused(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
 		seqs := die(t, box, db, 2)
-		if err := box.RetryDead(t.Context(), seqs[0], 4711, seqs[1]); !errors.Is(err, pawl.ErrNotFound) || err.Error() != "outbox: retry: pawl: not found: no dead row has the number 4711" {
+		if err := box.RetryDead(t.Context(), seqs[0], 4711, seqs[1]); !errors.Is(err, pawl.ErrNotFound) || err.Error() != "outbox: retry: pawl: not found: there is no dead row 4711" {
 			t.Errorf("with a number that no dead row has: %v", err)
 		}
 		for _, many := range [][]int64{nil, make([]int64, 1001)} {

@@ -29,7 +29,7 @@ const (
 )
 
 // ErrStaleEffect: a later run of the task has already had the effect. This run has lost its claim: roll its transaction back.
-var ErrStaleEffect = errors.New("a later run of the task has had the effect")
+var ErrStaleEffect = errors.New("a later run of the task has performed the effect")
 
 // WithEffectRetention returns a copy of o that keeps the rows of effects for d, from a minute to ten years, instead of 30 days. A task that
 // runs again after that has its effect again: keep them for longer than you replay dead letters.
@@ -81,7 +81,7 @@ func Effect[R any](ctx context.Context, o *Outbox, tx Tx, c *pawl.Claim, name st
 
 func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	if name == "" || len(name) > maxEffectName || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
-		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, convert.Invalid("name", "%q is not 1 to %d bytes of UTF-8 without zero", convert.CutText(name, 64), maxEffectName))
+		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, convert.Invalid("name", "%q is not 1 to %d bytes of UTF-8 without zero bytes", convert.CutText(name, 64), maxEffectName))
 	}
 	run, err := uuid.NewRandom()
 	if err != nil {
@@ -120,7 +120,7 @@ func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error
 	var fence int64
 	found := "SELECT run, fence, result FROM pawl_effect WHERE task_id = ? AND name = ?" + w.lock
 	if err := scanRow(ctx, e.tx, e.box.dialect.bind(found), []any{e.claim.ID, e.name}, []any{&run, &fence, &result}); err != nil {
-		return nil, false, fmt.Errorf("read of pawl_effect: %w", err)
+		return nil, false, fmt.Errorf("read pawl_effect: %w", err)
 	}
 	switch {
 	case run == e.run:
@@ -177,14 +177,14 @@ func (o *Outbox) DeleteExpired(ctx context.Context) (deleted int64, err error) {
 		var last any
 		step := fmt.Sprintf("SELECT max(keep_until) FROM (SELECT keep_until FROM pawl_effect WHERE keep_until < %s ORDER BY keep_until LIMIT %d) AS step", now, pruneStep)
 		if err := o.db.QueryRowContext(ctx, step).Scan(&last); err != nil {
-			return deleted, fmt.Errorf("outbox: expired rows of pawl_effect: %w", err)
+			return deleted, fmt.Errorf("outbox: read expired rows of pawl_effect: %w", err)
 		}
 		if last == nil {
 			return deleted, nil
 		}
 		res, err := o.db.ExecContext(ctx, o.dialect.bind("DELETE FROM pawl_effect WHERE keep_until <= ?"), last)
 		if err != nil {
-			return deleted, fmt.Errorf("outbox: deletion of expired rows from pawl_effect: %w", err)
+			return deleted, fmt.Errorf("outbox: delete expired rows from pawl_effect: %w", err)
 		}
 		n, err := res.RowsAffected()
 		if deleted += n; err != nil || n == 0 { // none: another relay was faster

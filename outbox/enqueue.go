@@ -110,7 +110,7 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 	}
 	// If the database rejected a statement, the whole transaction would fail.
 	if r.queue = convert.QueueName(s); len(r.queue) > maxQueue || strings.IndexByte(r.queue, 0) >= 0 {
-		return r, convert.Invalid("queue", "%q has more than %d bytes, or one that is zero", convert.CutText(r.queue, 64), maxQueue)
+		return r, convert.Invalid("queue", "%q has more than %d bytes, or contains a zero byte", convert.CutText(r.queue, 64), maxQueue)
 	}
 	s.Queue = ""
 	text, err := appendTask(nil, s, "")
@@ -144,7 +144,7 @@ func (o *Outbox) insert(ctx context.Context, tx Tx, rows []row) error {
 		args = append(args, r.id, r.queue, r.task)
 	}
 	if _, err := tx.ExecContext(ctx, o.dialect.bind(query.String()), args...); err != nil {
-		return fmt.Errorf("outbox: insert of %d rows into pawl_outbox: %w", len(rows), err)
+		return fmt.Errorf("outbox: insert %d rows into pawl_outbox: %w", len(rows), err)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func TestOpenChecksTheSchema(t *testing.T) {
 		wants("run what \"pawl outbox schema --dialect " + string(d) + "\" prints")
 		newBox(t, d, db)
 		exec(t, db, "UPDATE pawl_outbox_schema SET version = 2")
-		wants("schema version 2, this program knows 1; run a newer version")
+		wants("schema version 2, this program supports 1: run a newer version")
 		exec(t, db, "UPDATE pawl_outbox_schema SET version = 0")
 		wants("schema version 0, this program needs 1; run what \"pawl outbox schema --dialect " + string(d) + " --from 0\"")
 		exec(t, db, "DELETE FROM pawl_outbox_schema")

@@ -47,7 +47,7 @@ func (l *lease) acquire(ctx context.Context) (bool, error) {
 	query := fmt.Sprintf("UPDATE pawl_outbox_relay SET holder = ?, expires_at = %s WHERE holder = ? OR expires_at <= %s", w.later, w.now)
 	res, err := l.box.db.ExecContext(ctx, l.box.dialect.bind(query), l.holder, l.time.Seconds(), l.holder)
 	if err != nil {
-		return false, fmt.Errorf("lease of the relay: %w", err)
+		return false, fmt.Errorf("relay lease: %w", err)
 	}
 	n, err := res.RowsAffected()
 	if err != nil || n == 0 {
@@ -71,7 +71,7 @@ func (l *lease) renew(ctx context.Context) error {
 		held, err := l.acquire(limited)
 		cancel()
 		if err == nil && !held {
-			return errors.New("lease of the relay: another relay holds it")
+			return errors.New("relay lease: another relay holds it")
 		}
 		if err != nil && !time.Now().Before(until) {
 			return err

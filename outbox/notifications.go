@@ -46,7 +46,7 @@ func (n *notifications) after(ctx context.Context, found bool, began time.Time) 
 		return false, nil
 	}
 	if _, err := box.db.ExecContext(ctx, "UPDATE pawl_outbox_relay SET notify = $1 WHERE holder = $2", want, n.lease.holder); err != nil {
-		return false, fmt.Errorf("switch of the notifications of pawl_outbox: %w", err)
+		return false, fmt.Errorf("switch the notifications of pawl_outbox: %w", err)
 	}
 	n.known, n.on = true, want
 	n.late.reset()

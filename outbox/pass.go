@@ -120,7 +120,7 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 	defer cancel()
 	found, err := box.db.QueryContext(ctx, box.dialect.bind(query), append(args, c.limit)...)
 	if err != nil {
-		return nil, fmt.Errorf("read of pawl_outbox: %w", err)
+		return nil, fmt.Errorf("read pawl_outbox: %w", err)
 	}
 	defer found.Close()
 	size := 0
@@ -128,7 +128,7 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 		var r stored
 		var micros int64
 		if err := found.Scan(&r.seq, &r.id, &r.queue, &r.task, &micros); err != nil {
-			return nil, fmt.Errorf("read of pawl_outbox: %w", err)
+			return nil, fmt.Errorf("read pawl_outbox: %w", err)
 		}
 		r.waited = micro(micros)
 		rows = append(rows, r)
@@ -143,7 +143,7 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 		c.limit = min(2*c.limit, c.relay.cfg.Batch)
 	}
 	if err := found.Err(); err != nil {
-		return nil, fmt.Errorf("read of pawl_outbox: %w", err)
+		return nil, fmt.Errorf("read pawl_outbox: %w", err)
 	}
 	return rows, nil
 }
@@ -273,7 +273,7 @@ func (c *session) wait(queue string, err error) bool {
 		p = &putOff{pauses: backoff{first: firstPutOff, most: longestPutOff}}
 		c.putOff[queue] = p
 		if !isAway(err) {
-			c.relay.cfg.Logger.Warn("outbox: the rows of a queue wait", "queue", queue, "error", err)
+			c.relay.cfg.Logger.Warn("outbox: the rows of a queue are delayed", "queue", queue, "error", err)
 		}
 	}
 	if now.Before(p.until) {
@@ -317,7 +317,7 @@ func (c *session) settle(ctx context.Context, out *outcome) error {
 
 func settling(err error) error {
 	if err != nil {
-		return fmt.Errorf("deletion of enqueued rows from pawl_outbox: %w", err)
+		return fmt.Errorf("delete enqueued rows from pawl_outbox: %w", err)
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (c *session) deletion(seqs []int64) string {
 // moveToDead copies a row into the table of dead rows.
 func (c *session) moveToDead(ctx context.Context, tx *sql.Tx, r refusal) error {
 	text := convert.CutText(strings.ReplaceAll(r.err.Error(), "\x00", "\uFFFD"), maxError)
-	c.relay.cfg.Logger.Error("outbox: a row was refused for good, and is in pawl_outbox_dead now", "seq", r.seq, "error", text)
+	c.relay.cfg.Logger.Error("outbox: a row was refused for good and moved to pawl_outbox_dead", "seq", r.seq, "error", text)
 	_, err := tx.ExecContext(ctx, c.relay.box.dialect.bind("INSERT INTO pawl_outbox_dead (seq, id, queue, task, created_at, error) "+
 		"SELECT seq, id, queue, task, created_at, ? FROM pawl_outbox WHERE seq = ? AND "+c.lease.fence()), text, r.seq)
 	return err

@@ -154,7 +154,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			r.cfg.Logger.Warn("outbox: the relay can't ask for its lease", "error", err)
+			r.cfg.Logger.Warn("outbox: the relay can't request its lease", "error", err)
 			sleep(ctx, pause.next())
 		case !held:
 			pause.reset()
@@ -184,7 +184,7 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	if err := l.release(last); err != nil {
-		r.cfg.Logger.Warn("outbox: the relay could not release its lease, which ends by itself", "error", err)
+		r.cfg.Logger.Warn("outbox: the relay could not release its lease, which will expire", "error", err)
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 func (r *Relay) prune(ctx context.Context) {
 	for ctx.Err() == nil {
 		if _, err := r.box.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Warn("outbox: expired effects stay", "error", err)
+			r.cfg.Logger.Warn("outbox: expired effects could not be deleted", "error", err)
 		}
 		sleep(ctx, pruneEach)
 	}
@@ -216,13 +216,13 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 		case err != nil:
 			if !c.away {
 				c.away = true
-				r.cfg.Logger.Warn("outbox: no row can be enqueued; the relay goes on trying", "error", err)
+				r.cfg.Logger.Warn("outbox: no row can be enqueued; the relay keeps trying", "error", err)
 			}
 			sleep(ctx, pause.next())
 		case more:
 			if c.away {
 				c.away = false
-				r.cfg.Logger.Info("outbox: rows are enqueued again")
+				r.cfg.Logger.Info("outbox: rows can be enqueued again")
 			}
 			pause.reset()
 			poll.reset()
@@ -260,7 +260,7 @@ func (r *Relay) listen(ctx context.Context) {
 		r.listening.Store(false)
 		r.Wake() // to poll more often
 		if ctx.Err() == nil {
-			r.cfg.Logger.Warn("outbox: the relay hears of no rows, and polls", "error", err)
+			r.cfg.Logger.Warn("outbox: the relay gets no notifications and polls instead", "error", err)
 			sleep(ctx, pause.next())
 		}
 	}

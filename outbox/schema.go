@@ -42,7 +42,7 @@ func Upgrade(d Dialect, from int) (string, error) {
 }
 
 // ErrSchema: the tables of the outbox are missing, or have a version that this program can't use. The text says what to run.
-var ErrSchema = errors.New("the tables of the outbox don't fit")
+var ErrSchema = errors.New("the outbox tables don't match this program")
 
 // checkSchema compares the version of the tables with SchemaVersion.
 func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
@@ -54,7 +54,7 @@ func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 	case err != nil:
 		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl outbox schema --dialect %s\" prints", ErrSchema, err, d)
 	case version > SchemaVersion:
-		return fmt.Errorf("outbox: %w: they have schema version %d, this program knows %d; run a newer version of it", ErrSchema, version, SchemaVersion)
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program supports %d: run a newer version of the program", ErrSchema, version, SchemaVersion)
 	case version < SchemaVersion:
 		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what \"pawl outbox schema --dialect %s --from %d\" prints",
 			ErrSchema, version, SchemaVersion, d, version)

@@ -71,7 +71,7 @@ func appendTask(out []byte, s *pawlv1.TaskSpec, path string) ([]byte, error) {
 		out = append(append(out, `,"payload":"`...), base64.StdEncoding.EncodeToString(s.Payload)...)
 		out = append(out, '"')
 	case !jsontext.Value(s.Payload).IsValid(asWritten...):
-		return nil, convert.Invalid(path+"payload", "is not JSON, which content type %q says it is", s.ContentType)
+		return nil, convert.Invalid(path+"payload", "is not JSON, which content type %q requires", s.ContentType)
 	default:
 		out = append(append(out, `,"payload":`...), s.Payload...)
 	}
@@ -126,10 +126,10 @@ func durationText(d *durationpb.Duration) *string {
 func readTask(text []byte) (*pawlv1.TaskSpec, error) {
 	var t taskJSON
 	if err := json.Unmarshal(text, &t, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return nil, convert.Invalid("task", "is not the JSON of a task: %v", err)
+		return nil, convert.Invalid("task", "is not a task in JSON: %v", err)
 	}
 	if t.Queue != "" {
-		return nil, convert.Invalid("queue", "%q stands in the column task: it belongs in the column queue", t.Queue)
+		return nil, convert.Invalid("queue", "%q is set in the task column: it belongs in the queue column", t.Queue)
 	}
 	return t.spec("")
 }
@@ -195,7 +195,7 @@ func (r *fieldReader) payload(t *taskJSON) []byte {
 			return bytes
 		}
 	}
-	r.fail(convert.Invalid("payload", "is not a text of base64, as content type %q needs: %v", t.ContentType, err))
+	r.fail(convert.Invalid("payload", "is not base64, which content type %q requires: %v", t.ContentType, err))
 	return nil
 }
 

@@ -63,7 +63,7 @@ func TestReadTaskRefuses(t *testing.T) {
 		{`{"type":"a"`, "task", "EOF"},
 		{`{"type":"a"} {}`, "task", "after"},
 		{``, "task", "EOF"},
-		{`{"type":"a","queue":"q"}`, "queue", "column queue"},
+		{`{"type":"a","queue":"q"}`, "queue", "queue column"},
 		{`{"type":"a","priority":"urgent"}`, "priority", "urgent"},
 		{`{"type":"a","delay":"soon"}`, "delay", `"soon" is not a duration`},
 		{`{"type":"a","run_at":"soon"}`, "run_at", `"soon" is not a time`},

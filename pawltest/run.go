@@ -73,7 +73,7 @@ func runTask(t testing.TB, client *pawl.Client, mux *pawl.Mux, id string) *Resul
 		t.Fatalf("pawltest: %v", err)
 	}
 	if task.State != pawltype.StateReady {
-		t.Fatalf("pawltest: task of type %q is %s, so that nothing would run it now", task.Type, task.State)
+		t.Fatalf("pawltest: task of type %q is %s, so no worker would run it now", task.Type, task.State)
 	}
 	result := &Result{}
 	if !runOnce(t, client, mux, task, &result.Err) {

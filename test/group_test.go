@@ -135,7 +135,7 @@ func wholeGroup(t *testing.T, client *pawl.Client, id string, cancelled bool) er
 		}
 		return nil
 	}
-	if g.State != pawltype.GroupComplete || c.Members != 12 || c.Succeeded != 12 || g.OnComplete.State != pawltype.FollowerBorn {
+	if g.State != pawltype.GroupComplete || c.Members != 12 || c.Succeeded != 12 || g.OnComplete.State != pawltype.FollowerCreated {
 		return fmt.Errorf("the group is %+v, %+v", g, g.OnComplete)
 	}
 	return nil

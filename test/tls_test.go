@@ -166,7 +166,7 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port wants TLS: use https://") {
 		t.Errorf("REST in plaintext: %s, %s", resp.Status, said)
 	}
-	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or DialOptions.TLS") {
+	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
 		t.Errorf("gRPC in plaintext: %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func Dial(addr string, cfg *Config) (*Client, error) {
 func Of(conn grpc.ClientConnInterface) *Client {
 	c, ok := conn.(*Client)
 	if !ok {
-		panic("pawl: the connection is not that of a pawl.Client")
+		panic("pawl: the connection does not belong to a pawl.Client")
 	}
 	return c
 }

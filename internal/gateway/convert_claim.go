@@ -93,7 +93,7 @@ func sortShares(shares []broker.Share, weighted bool) error {
 	slices.SortFunc(sorted, func(a, b broker.Share) int { return strings.Compare(a.Queue, b.Queue) })
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i].Queue == sorted[i-1].Queue {
-			return task.Invalid("queues", "%q is there twice", sorted[i].Queue)
+			return task.Invalid("queues", "%q is given twice", sorted[i].Queue)
 		}
 	}
 	return nil

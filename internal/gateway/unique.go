@@ -19,7 +19,7 @@ func uniqueOf(p *pawlv1.Unique) (*task.Unique, error) {
 		}
 		state := task.State(s) // #nosec G115 -- checked above
 		if u.States.Has(state) {
-			return nil, task.Invalid("unique.states", "%s is there twice", state)
+			return nil, task.Invalid("unique.states", "%s is given twice", state)
 		}
 		u.States |= task.StatesOf(state)
 	}

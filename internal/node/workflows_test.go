@@ -194,7 +194,7 @@ func (f *flows) complete(id string, want pawltype.GroupCounts) error {
 		return fmt.Errorf("group %s is %s: %+v", id, g.State, g.Counts)
 	}
 	for _, point := range []*pawltype.Follower{g.OnComplete, g.OnDeath} {
-		if point != nil && point.State != pawltype.FollowerBorn {
+		if point != nil && point.State != pawltype.FollowerCreated {
 			return fmt.Errorf("of group %s task %s is %s", id, point.Type, point.State)
 		}
 	}
@@ -242,7 +242,7 @@ func (f *flows) wholeChains() error {
 			if parent = id; step == chainSteps-1 {
 				break
 			}
-			if len(info.Then) != 1 || info.Then[0].State != pawltype.FollowerBorn {
+			if len(info.Then) != 1 || info.Then[0].State != pawltype.FollowerCreated {
 				return fmt.Errorf("what follows step %d is %+v", step, info.Then)
 			}
 			id = info.Then[0].TaskID

@@ -18,7 +18,7 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	for bad, says := range map[string]string{
 		`{"type":"a","nothing":{"a":[1,{"b":[]}]},"queue":"q"}`: "nothing: there is no such field",
 		`{"nothing":1}`: "nothing: there is no such field",
-		`{"type":"a","type":"b","queue":[[1],2]}`:                            "type: is there twice",
+		`{"type":"a","type":"b","queue":[[1],2]}`:                            "type: is given twice",
 		`{"type":"a","retry":{"max_attempts":{"x":[1,2]}},"tags":["a","b"]}`: "retry.max_attempts: ",
 		`{"type":"a","tags":["a",{"b":[1]},"c"],"queue":"q"}`:                "tags: ",
 		`7`:                 "body: 7 is not an object",

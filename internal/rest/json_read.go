@@ -218,7 +218,7 @@ func (r *jsonReader) name(path string, seen []string, most int) (string, error) 
 	case err != nil:
 		return "", task.Invalid("body", "the name of a field %v", err)
 	case slices.Contains(seen, name):
-		return "", task.Invalid(join(path, name), "is there twice")
+		return "", task.Invalid(join(path, name), "is given twice")
 	case len(seen) == most:
 		return "", task.Invalid(orBody(path), "more than %d fields", most)
 	}

@@ -46,7 +46,7 @@ func CheckActor(name string) error {
 		return Invalid("actor", "%q has %d bytes, at most %d are allowed", clip(name), len(name), MaxActor)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return Invalid("actor", "%q has other characters than letters, digits, signs and spaces of ASCII", clip(name))
+		return Invalid("actor", "%q has characters other than printable ASCII", clip(name))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 func TestFilterErrors(t *testing.T) {
 	_, _, err := parseFilter("state:sleeping", time.Now())
 	e := (*pawltype.Error)(nil)
-	if !errors.As(err, &e) || e.Field != "q" || !strings.HasPrefix(e.Message, `"sleeping" is not a state: there are scheduled,`) {
+	if !errors.As(err, &e) || e.Field != "q" || !strings.HasPrefix(e.Message, `"sleeping" is not a state: the states are scheduled,`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -625,7 +625,7 @@ func filled(body string) url.Values {
 func TestFiltersThatFindNothingSayWhy(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "there are scheduled, ready"} {
+	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "the states are scheduled, ready"} {
 		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
 			t.Errorf("%q does not say %q", q, want)
 		}

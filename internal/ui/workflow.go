@@ -115,7 +115,7 @@ func (n *neighbours) followerNode(role string, follower *pawltype.Follower) *flo
 	switch t := n.tasks[follower.TaskID]; {
 	case t != nil:
 		node.State = string(t.State)
-	case follower.State == pawltype.FollowerBorn:
+	case follower.State == pawltype.FollowerCreated:
 		node.State = "enqueued"
 	}
 	return node

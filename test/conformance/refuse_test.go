@@ -163,7 +163,7 @@ func TestBadCalls(t *testing.T) {
 			claiming("queues", "queues", claimCall{}),
 			claiming("queues", "100", claimCall{Queues: queues}),
 			claiming("queues", "100", claimCall{Weights: many}),
-			claiming("queues", `"a" is there twice`, claimCall{Queues: []string{"a", "b", "a"}}),
+			claiming("queues", `"a" is given twice`, claimCall{Queues: []string{"a", "b", "a"}}),
 			claiming("queues", "", claimCall{Queues: []string{"a/b"}}),
 			claiming("queues.a", "1001 is not between 1 and 1000", claimCall{Weights: map[string]int{"a": 1001}}),
 			claiming("types", "a type is empty", claimCall{Types: []string{"a", ""}}),

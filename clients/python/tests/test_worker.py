@@ -278,7 +278,7 @@ def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str) -> None:
         for ref in (long.enqueue(), along.enqueue()):
             info = ref.wait_ended(20)
             assert info.state == "dead" and info.last_failure is not None
-            assert (info.last_failure.type, info.last_failure.message) == ("timeout", "timeout of 0.3 s is over")
+            assert (info.last_failure.type, info.last_failure.message) == ("timeout", "timed out after 0.3 s")
 
 
 def test_a_handler_that_ignores_its_timeout_loses_its_lease(app: pawl.App, queue: str) -> None:

@@ -45,7 +45,7 @@ def test_a_chain_takes_results_along(app: pawl.App, queue: str) -> None:
         info = app.ref(later.task_id).info()
         assert info.state == "scheduled" and info.parent is not None and info.parent.task_id == ref.id
         failed = alone.options(max_attempts=1).enqueue().wait_ended(20).last_failure
-        assert failed is not None and (failed.type, "follows no other" in failed.message) == ("LookupError", True)
+        assert failed is not None and (failed.type, "has no parent" in failed.message) == ("LookupError", True)
 
 
 def test_a_chain_that_cannot_be_names_where(app: pawl.App, queue: str) -> None:

@@ -94,9 +94,9 @@ export class Claim {
    * JSON.
    */
   parentResult<T = unknown>(): T {
-    if (!this.parent) throw new Error(`task ${this.id} follows no other`);
+    if (!this.parent) throw new Error(`task ${this.id} has no parent`);
     const { taskId, result, contentType, resultOmitted } = this.parent;
-    if (resultOmitted) throw new Error(`the result of task ${taskId} was too large to take along: client.ref(id).result() has it`);
+    if (resultOmitted) throw new Error(`the result of task ${taskId} was too large to be passed along: read it with client.ref(id).result()`);
     return decodeAs(`the result of task ${taskId}`, result, contentType) as T;
   }
 

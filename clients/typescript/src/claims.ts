@@ -183,7 +183,7 @@ export class Claims {
       this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker`);
       return Infinity;
     }
-    if (held.deadline <= now) interrupt(held, new TimedOut(`timeout of ${millisecondsOf(held.task.timeout)} ms is over`));
+    if (held.deadline <= now) interrupt(held, new TimedOut(`timed out after ${millisecondsOf(held.task.timeout)} ms`));
     if (held.cause) return held.leaseEnd; // a handler that continues anyway loses its lease
     if (held.due <= soon) {
       this.#outbox.extends.push(held);
@@ -286,7 +286,7 @@ export class Claims {
 
   /** Decides what to do with an ending that the broker refused. */
   #refused(held: Held, err: PawlError, now: number): void {
-    this.log.warn(`${title(held)}: the broker refused how the task ended: ${err.code} ${err.reason}: ${err.message}`);
+    this.log.warn(`${title(held)}: the broker rejected the task's outcome: ${err.code} ${err.reason}: ${err.message}`);
     if (err instanceof UnavailableError || err instanceof RateLimitedError || err instanceof InternalError) {
       held.due = now + Math.max(backoff(held.tries++, firstResend, maxResend), Math.min(err.retryAfter, maxResend));
       this.#sweepAt(held.due);
@@ -312,13 +312,13 @@ export class Claims {
   /** Stops taking tasks. */
   drain(): void {
     this.#quiet = true;
-    this.log.info(`draining: ${this.#busy} tasks run`);
+    this.log.info(`draining: ${this.#busy} tasks running`);
     this.events.ready();
   }
 
   /** Tells all handlers to stop, because the worker is stopping. */
   interruptAll(): void {
-    for (const held of this.#held.values()) if (held.phase !== "ended") interrupt(held, new Draining("the worker stops"));
+    for (const held of this.#held.values()) if (held.phase !== "ended") interrupt(held, new Draining("the worker is stopping"));
   }
 
   /** Releases the tasks whose handlers do not return. */
@@ -326,7 +326,7 @@ export class Claims {
     for (const held of this.#held.values()) {
       if (held.phase !== "running" && held.phase !== "lapsed") continue;
       this.#end(held, release(held.name));
-      this.log.error(`${title(held)}: the handler does not stop: it is left behind, and its task released`);
+      this.log.error(`${title(held)}: the handler does not stop: it is abandoned and its task is released`);
     }
     this.events.ready();
   }

@@ -18,17 +18,17 @@ const maxProcesses = 1000;
 
 const usage = `usage: pawl-worker MODULE [options]
 
-Runs the handlers that a module exports, such as ./tasks.js, until SIGTERM or SIGINT; then it drains, and a second signal ends it at once.
-It works for the Client that the module exports as client. Without one, the environment says where the broker is, and who calls:
-PAWL_SERVER, PAWL_TOKEN and the others.
+Runs the handlers that a module exports, such as ./tasks.js, until SIGTERM or SIGINT, then drains; a second signal ends it immediately.
+It uses the Client that the module exports as client. Without one, the broker's address and the credentials come from the environment
+(PAWL_SERVER, PAWL_TOKEN and so on).
 
-  --queues QUEUES          with weights, mail:7,default:3, or in strict order, urgent,default (default: default)
-  --concurrency N          tasks that each process runs at once (default: 10)
-  --processes N            processes, each with its own connection; one that ends is started again (default: 1)
-  --lease DURATION         1s to 12h (default: that of the queue)
-  --drain-timeout DURATION how long tasks may take to finish (default: 25s)
-  --name NAME              of the worker, in attempt logs (default: host/pid)
-  --log-level LEVEL        debug, info, warn or error (default: info)
+  --queues QUEUES          queues with weights, mail:7,default:3, or in strict order, urgent,default (default: default)
+  --concurrency N          tasks that each process may run at a time (default: 10)
+  --processes N            number of processes, each with its own connection; a process that exits is restarted (default: 1)
+  --lease DURATION         length of the lease, 1s to 12h (default: the queue's)
+  --drain-timeout DURATION how long running tasks may take to finish (default: 25s)
+  --name NAME              name of the worker in attempt logs (default: host/pid)
+  --log-level LEVEL        minimum level of log messages: debug, info, warn or error (default: info)
   --help
 `;
 
@@ -119,9 +119,9 @@ async function load(path: string): Promise<{ handlers: Set<Handler>; client: Cli
   for (const value of Object.values(exported)) {
     for (const each of Array.isArray(value) ? (value as unknown[]) : [value]) if (isHandler(each)) handlers.add(each);
   }
-  if (handlers.size === 0) throw new TypeError(`${path} exports no handlers: export those that handle(task, function) makes`);
+  if (handlers.size === 0) throw new TypeError(`${path} exports no handlers: export the results of handle(task, function)`);
   const { client } = exported;
-  if (client !== undefined && !(client instanceof Client)) throw new TypeError(`${path}: the export client is no Client of this package`);
+  if (client !== undefined && !(client instanceof Client)) throw new TypeError(`${path}: the export client is not a Client of this package`);
   return { handlers, client: client ?? new Client() };
 }
 

@@ -177,7 +177,7 @@ function shuffled(targets: string[]): string[] {
 
 /** Reads the files, and refuses files that are missing or don't match. */
 function secure(tls: TLS): ChannelCredentials {
-  if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile need each other");
+  if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile must be given together");
   try {
     const ca = tls.caFile ? readFileSync(tls.caFile) : Buffer.from(rootCertificates.join("\n"));
     const key = tls.keyFile ? readFileSync(tls.keyFile) : null;

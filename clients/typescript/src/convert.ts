@@ -53,7 +53,7 @@ export function milliseconds(field: string, value: Duration): number {
 
 function parse(field: string, value: string): number {
   if (!/^-?(\d+(\.\d+)?(ms|s|m|h))+$/.test(value)) {
-    throw invalid(field, `${show(value)} is no duration: want numbers with ms, s, m or h behind them, such as "1h30m"`);
+    throw invalid(field, `${show(value)} is not a duration: want numbers followed by ms, s, m or h, such as "1h30m"`);
   }
   let ms = 0;
   for (const [, number, unit] of value.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)) ms += Number(number) * (units[unit ?? ""] ?? 0);

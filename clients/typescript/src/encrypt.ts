@@ -80,7 +80,7 @@ export class Encryption {
     try {
       sealed = Buffer.from((JSON.parse(text) as { pawl_encrypted: string }).pawl_encrypted, "base64");
     } catch (err) {
-      throw new Forged(`it has not the form of what is encrypted: ${messageOf(err)}`);
+      throw new Forged(`it does not have the format of encrypted data: ${messageOf(err)}`);
     }
     return bytes(this.keyring.open(place, sealed).data);
   }
@@ -110,7 +110,7 @@ export class Encryption {
     if (encryptedWith(task.contentType) === undefined && this.keyring.onlyEncrypted) {
       task.payload = new Uint8Array();
       task.contentType = NOT_ENCRYPTED;
-      return new Forged("payload: it is not encrypted, and the keyring takes only what is (onlyEncrypted)");
+      return new Forged("payload: it is not encrypted, but the keyring accepts only encrypted data (onlyEncrypted)");
     }
     const open = () => (task.checkpoint = this.#unwrap(["checkpoint", this.namespace, task.type], task.checkpoint));
     return quietly(() => this.#openPayload(task, task.queue), "payload: ") ?? quietly(open, "checkpoint: ");

@@ -94,7 +94,7 @@ export function extension(held: Held, now: number): ExtendRequest {
 
 /** Returns why a handler should stop whose claim was lost. */
 export function loss(reason: string): Interrupted {
-  return reason === "cancelled" ? new Cancelled("the task was cancelled") : new LeaseLost(`the claim no longer holds: ${reason}`);
+  return reason === "cancelled" ? new Cancelled("the task was cancelled") : new LeaseLost(`the claim is no longer valid: ${reason}`);
 }
 
 /** Returns the name of a task in the log. */

@@ -47,7 +47,7 @@ export class Kept {
     try {
       decode(this.own);
     } catch (err) {
-      throw invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it", err);
+      throw invalid("checkpoint", "is not JSON, so no step result can be stored with it", err);
     }
   }
 

@@ -63,7 +63,7 @@ export class Keyring {
 
   constructor(keys: readonly Key[], options: KeyringOptions = {}) {
     const [first] = keys;
-    if (!first || keys.length > maxKeys) throw invalid("keys", `are ${keys.length}, want 1 to ${maxKeys}`);
+    if (!first || keys.length > maxKeys) throw invalid("keys", `${keys.length} keys, want 1 to ${maxKeys}`);
     for (const [at, { id, secret }] of keys.entries()) {
       if (!/^[A-Za-z0-9._-]{1,64}$/.test(id)) throw invalid(`keys[${at}].id`, `${JSON.stringify(id)} is not letters, digits and . _ -, 1 to 64`);
       if (secret.length !== secretBytes) throw invalid(`keys[${at}].secret`, `has ${secret.length} bytes, want ${secretBytes}`);
@@ -100,7 +100,7 @@ export class Keyring {
   open(place: Place, given: Uint8Array): { data: Uint8Array; contentType: string } {
     const sealed = Buffer.from(given);
     const end = 2 + (sealed[1] ?? 0);
-    if (sealed[0] !== version || sealed.length < end + saltBytes) throw new Forged("it has not the form of what is encrypted");
+    if (sealed[0] !== version || sealed.length < end + saltBytes) throw new Forged("it does not have the format of encrypted data");
     const id = sealed.subarray(2, end).toString();
     const secret = this.#keys.get(id);
     if (!secret) throw new Unreadable(`it is encrypted with key "${id}", which the keyring lacks`);

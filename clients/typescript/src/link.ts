@@ -65,7 +65,7 @@ export class Link {
       let pause = backoff(attempt++, firstReconnect, maxReconnect);
       if (err) {
         pause = Math.max(pause, Math.min(err.retryAfter, maxReconnect));
-        this.#claims.log[notLetIn ? "error" : "warn"](`work stream broke, again in ${Math.round(pause)} ms: ${err.code}: ${err.message}`);
+        this.#claims.log[notLetIn ? "error" : "warn"](`work stream broke, reconnecting in ${Math.round(pause)} ms: ${err.code}: ${err.message}`);
       }
       await this.#caller.sleep(pause, this.#closing.signal).catch(() => {}); // the next stream reports a closed client
     }
@@ -87,7 +87,7 @@ export class Link {
       const session: Session = { call, heard: false, draining: false, closing: undefined, silence: undefined };
       const broken = await this.#work(session);
       if (broken) return { heard: session.heard, err: this.#caller.failed(broken, turn) };
-      return { heard: session.heard, err: session.draining ? new UnavailableError("the broker shuts down") : undefined };
+      return { heard: session.heard, err: session.draining ? new UnavailableError("the broker is shutting down") : undefined };
     } catch (err) {
       if (err instanceof PawlError) return { heard: false, err };
       throw err;

@@ -101,7 +101,7 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
     if (!OPTION_NAMES.includes(name)) throw new TypeError(`"${name}" is not an option of a task: it takes ${OPTION_NAMES.join(", ")}`);
   }
   const given = Object.fromEntries(Object.entries(over).filter(([, value]) => value !== undefined)) as TaskOptions;
-  if (given.delay !== undefined && given.runAt !== undefined) throw invalid("run_at", "is given beside delay: choose one");
+  if (given.delay !== undefined && given.runAt !== undefined) throw invalid("run_at", "cannot be combined with delay");
   const out: TaskOptions = { ...base, ...given };
   if (given.delay !== undefined) delete out.runAt;
   if (given.runAt !== undefined) delete out.delay;
@@ -114,7 +114,8 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
 export function spec(type: string, payload: Uint8Array, contentType: string, options: TaskOptions): TaskSpec {
   if (!type) throw invalid("type", "is empty");
   if (payload.length > maxPayload) {
-    throw new PayloadTooLargeError(`payload of type "${type}": ${payload.length} bytes exceed a message of ${MAX_MESSAGE}`, { field: "payload" });
+    const message = `payload of type "${type}": ${payload.length} bytes exceed the message limit of ${MAX_MESSAGE}`;
+    throw new PayloadTooLargeError(message, { field: "payload" });
   }
   const o = options;
   const out = create(TaskSpecSchema, { type: string("type", type), payload, contentType: string("content_type", contentType) });

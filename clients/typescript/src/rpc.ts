@@ -40,7 +40,7 @@ export class Caller {
   /** Returns a caller for the same connection whose calls name an actor. */
   acting(actor: string): Caller {
     if (typeof actor !== "string" || !/^[ -~]{1,256}$/.test(actor)) {
-      throw invalid("actor", `${show(actor)} is not 1 to 256 characters of ASCII that can be printed`);
+      throw invalid("actor", `${show(actor)} is not 1 to 256 characters of printable ASCII`);
     }
     const other = new Caller(this.connection, this.retryFor, this.encryption);
     other.#budget = this.#budget;

@@ -151,7 +151,7 @@ export class Run {
       } catch (err) {
         if (!(err instanceof PawlError)) throw err;
         const n = this.#claims.unconfirmed.length;
-        throw new UnavailableError(`how ${n} tasks ended is not confirmed, they may run again: ${err.message}`, { cause: err });
+        throw new UnavailableError(`the outcomes of ${n} tasks are unconfirmed, so they may run again: ${err.message}`, { cause: err });
       }
     }
   }

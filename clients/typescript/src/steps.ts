@@ -69,7 +69,7 @@ async function runOnce<R>(claim: Claimed, key: string, fn: () => Promise<R> | R,
   if (kept !== undefined && !(kept >= minTtl && kept <= maxTtl)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
   const { state } = innerOf(claim);
   return alone(claim, `once/${key}`, async () => {
-    if (state.unclear.has(key)) throw new UnavailableError(`once ${show(key)}: nobody knows whether this run still holds the key`);
+    if (state.unclear.has(key)) throw new UnavailableError(`once ${show(key)}: it is unknown whether this run still holds the key`);
     const answer = await begin(claim, key);
     if (answer.state === OnceState.DONE) return parse<R>(Buffer.from(answer.result).toString());
     let result: string;
@@ -131,7 +131,7 @@ async function record(what: string, write: (deadline: number) => Promise<unknown
   } catch (err) {
     if (err instanceof InvalidArgumentError) throw unrecorded(err);
     if (!(err instanceof UnavailableError || err instanceof TimeoutError)) throw err;
-    throw new UnavailableError(`${what}, but that could not be recorded: ${err.message}`, { cause: err });
+    throw new UnavailableError(`${what}, but its completion could not be recorded: ${err.message}`, { cause: err });
   }
 }
 

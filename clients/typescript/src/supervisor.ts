@@ -69,7 +69,7 @@ export class Supervisor {
         return;
       }
       pause = performance.now() - start > steady ? firstPause : Math.min(2 * pause, maxPause);
-      this.#of.logger.error(`process ${n + 1} of ${this.#of.processes} ended with ${status}, is started again in ${pause} ms`);
+      this.#of.logger.error(`process ${n + 1} of ${this.#of.processes} exited with ${status}, restarting in ${pause} ms`);
       await sleep(pause, undefined, { signal: this.#stop.signal }).catch(() => {});
     }
   }

@@ -71,7 +71,7 @@ export class Call<Result = unknown> {
     readonly followers: readonly Call[],
   ) {
     this.depth = Math.max(0, ...followers.map((call) => 1 + call.depth));
-    if (this.depth > maxDepth) throw invalid("then", `${this.depth} tasks come one behind the other, at most ${maxDepth} are allowed`);
+    if (this.depth > maxDepth) throw invalid("then", `${this.depth} tasks in a chain, at most ${maxDepth} are allowed`);
   }
 
   /** Returns the call with more options. */

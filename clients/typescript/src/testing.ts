@@ -58,7 +58,7 @@ export class Broker {
 
   /** Restarts the broker after it was stopped or killed, and returns when it is serving. */
   async start(): Promise<void> {
-    if (this.#process) throw new Error("the broker runs already");
+    if (this.#process) throw new Error("the broker is already running");
     const log = openSync(this.#logFile, "a");
     const data = join(this.#directory, "data");
     const child = spawn(this.#binary, ["serve", "--data", data, "--listen", this.address, ...this.#flags], { stdio: ["ignore", "pipe", log] });

@@ -74,7 +74,7 @@ export class Worker {
    * not report how some tasks ended: these run again after their lease. A worker runs only once.
    */
   async run(signal?: AbortSignal): Promise<void> {
-    if (this.#started) throw new Error("the worker was run already");
+    if (this.#started) throw new Error("the worker has already been run");
     this.#started = true;
     const stop = () => this.stop();
     if (signal?.aborted) stop();
@@ -163,7 +163,7 @@ function weightsOf(queues: WorkerQueues): Map<string, number | undefined> {
   for (const part of typeof queues === "string" ? queues.split(",") : (queues as readonly string[])) {
     const [, name = "", weight] = (typeof queues === "string" && /^(.*):([^:]*)$/.exec(part.trim())) || [, part.trim()];
     if (weight !== undefined && !/^\d+$/.test(weight)) throw invalid("queues", `${show(part)}: the weight is not a number`);
-    if (out.has(name)) throw invalid("queues", `${show(name)} is there twice`);
+    if (out.has(name)) throw invalid("queues", `${show(name)} is given twice`);
     out.set(name, weight === undefined ? undefined : Number(weight));
   }
   return out;

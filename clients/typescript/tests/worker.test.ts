@@ -237,7 +237,7 @@ test("a drain lets handlers finish, then tells the rest to stop and gives their 
     ],
   );
   never.open();
-  await assert.rejects(worker.run(), /was run already/);
+  await assert.rejects(worker.run(), /has already been run/);
 });
 
 test("queues have weights or an order", async () => {

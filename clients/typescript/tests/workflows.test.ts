@@ -29,7 +29,7 @@ test("a chain takes results along", async () => {
     const info = await w.client.ref(later!.taskId).info();
     assert.deepEqual([info.state, info.parent?.taskId], ["scheduled", ref.id]);
     const alone = await (await w.client.enqueue(mail, null, { maxAttempts: 1 })).waitEnded({ timeout: "20s" });
-    assert.match(alone.attemptLog[0]!.error!.message, /follows no other/);
+    assert.match(alone.attemptLog[0]!.error!.message, /has no parent/);
   });
 });
 

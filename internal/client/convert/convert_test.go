@@ -222,7 +222,7 @@ func TestPages(t *testing.T) {
 		"three":          {map[string]page{"": {items: "ab", next: "1"}, "1": {next: "2"}, "2": {items: "c"}}, 9, "abc", ""},
 		"left":           {map[string]page{"": {items: "ab", next: "1"}}, 2, "ab", ""},
 		"fails":          {map[string]page{"": {items: "ab", next: "1"}, "1": {err: boom}}, 9, "ab", "boom"},
-		"stands still":   {map[string]page{"": {items: "ab", next: "1"}, "1": {items: "c", next: "1"}}, 9, "abc", "pawl: list stands still: the broker gave the same cursor twice"},
+		"stands still":   {map[string]page{"": {items: "ab", next: "1"}, "1": {items: "c", next: "1"}}, 9, "abc", "pawl: list makes no progress: the broker returned the same cursor twice"},
 		"left by itself": {map[string]page{"": {err: boom}}, 0, "", "boom"},
 	} {
 		got, failed, reads := "", "", 0

@@ -52,7 +52,7 @@ func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[
 			}
 			if page.NextCursor == cursor {
 				var none T
-				yield(none, errors.New("pawl: list stands still: the broker gave the same cursor twice"))
+				yield(none, errors.New("pawl: list makes no progress: the broker returned the same cursor twice"))
 				return
 			}
 			cursor = page.NextCursor

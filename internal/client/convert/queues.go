@@ -22,7 +22,7 @@ func CheckQueues(shares []*pawlv1.QueueShare, order pawlv1.Order) error {
 		case s.Queue == "" || !utf8.ValidString(s.Queue):
 			return Invalid("queues", "%q is not a queue", s.Queue)
 		case seen[s.Queue]:
-			return Invalid("queues", "%q is there twice", s.Queue)
+			return Invalid("queues", "%q is given twice", s.Queue)
 		case order == pawlv1.Order_ORDER_WEIGHTED && (s.Weight < 1 || s.Weight > maxWeight):
 			return Invalid("queues."+s.Queue, "%d is not between 1 and %d", s.Weight, maxWeight)
 		}

@@ -417,9 +417,9 @@ func TestUnreadable(t *testing.T) {
 		"another key":         {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false},
 		"elsewhere":           {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, "payload: ", true},
 		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true},
-		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it has not the form", true},
+		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it does not have the format", true},
 		"plain and refused":   {with(keys), &pawlv1.ClaimedTask{ContentType: plainType}, "payload: it is not encrypted", true},
-		"nothing":             {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it has not the form", true},
+		"nothing":             {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format", true},
 	} {
 		err := Unreadable(x.over, x.task)
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) || keyring.IsForged(err) != x.forged {

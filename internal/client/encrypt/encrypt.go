@@ -273,7 +273,7 @@ func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
 	}
 	var w wrapped
 	if err := json.Unmarshal(data, &w); err != nil {
-		return data, &keyring.Error{Forged: true, Message: fmt.Sprintf("it has not the form of what is encrypted: %v", err)}
+		return data, &keyring.Error{Forged: true, Message: fmt.Sprintf("it does not have the format of encrypted data: %v", err)}
 	}
 	plain, _, err := k.Open(at, w.Encrypted)
 	if err != nil {
@@ -328,7 +328,7 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 	case !encrypted:
 		return nil
 	case id == "":
-		return &keyring.Error{Forged: true, Message: "it is not encrypted, and the keyring takes only what is (OnlyEncrypted)"}
+		return &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"}
 	}
 	plain, as, err := s.keys.Open(keyring.ForPayload(ns, queue, typ), *payload)
 	for _, from := range s.keys.AcceptFrom() {

@@ -124,7 +124,7 @@ func (g *Gatherer) Enqueue(ctx context.Context, spec *pawlv1.TaskSpec) (*pawlv1.
 func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
 	size := proto.Size(spec)
 	if size > rpc.MaxMessage-1024 {
-		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("task of %d bytes is beyond a message of %d", size, rpc.MaxMessage)}
+		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("task of %d bytes exceeds the message limit of %d", size, rpc.MaxMessage)}
 	}
 	e, ok := g.calls.Get().(*Call)
 	if !ok {

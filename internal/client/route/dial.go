@@ -168,7 +168,7 @@ func checkAdvertised(addr string) error {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 	}
 	if host == "" || strings.ContainsFunc(host, strange) || net.ParseIP(host).IsUnspecified() {
-		return convert.Invalid("addr", "%q names no host", addr)
+		return convert.Invalid("addr", "%q has no host", addr)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ type plainConn struct {
 	heard bool // used only by the reader
 }
 
-var errNotPlain = errors.New("the server does not speak HTTP/2 in plaintext: if it wants TLS, use https:// or DialOptions.TLS")
+var errNotPlain = errors.New("the server does not speak HTTP/2 in plaintext: if it requires TLS, use https:// or DialOptions.TLS")
 
 // Read implements net.Conn. HTTP/2 starts with the length of a SETTINGS frame, of which the first of three bytes is 0; a server that
 // requires TLS sends something else, an alert or a "bad request".

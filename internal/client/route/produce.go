@@ -85,7 +85,7 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 	f := &frame{done: make(chan struct{}, 1)}
 	f.req.Tasks = batch.GetTasks()
 	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // it would end the stream, and the frames of others with it
-		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, more than a message of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
+		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, over the message limit of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
 	}
 	for {
 		s, err := p.open(ctx)

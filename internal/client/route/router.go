@@ -328,7 +328,7 @@ func (d *Router) connect(ctx context.Context, n *node) bool {
 	n.channel, n.tries = l, 0
 	d.channels[l] = true
 	d.work.Go(func() { d.watch(n, l) })
-	d.log.Debug("calls go to a node directly", "node", n.name, "address", n.addr)
+	d.log.Debug("calls are sent to a node directly", "node", n.name, "address", n.addr)
 	return true
 }
 
@@ -338,7 +338,7 @@ func (d *Router) logLocked(n *node, err error) {
 	if !n.logged && d.ctx.Err() == nil {
 		level, n.logged = slog.LevelInfo, true
 	}
-	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls go by way of another", "node", n.name, "address", n.addr, "error", err)
+	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls are routed through another node", "node", n.name, "address", n.addr, "error", err)
 }
 
 // dialNode connects to an address, and checks that the node of this name and cluster answers there: the address may be that of another

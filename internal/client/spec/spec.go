@@ -58,7 +58,7 @@ func check(s *pawlv1.TaskSpec) error {
 		return convert.Invalid("type", "is empty")
 	}
 	if len(s.GetPayload()) > rpc.MaxMessage-convert.MaxTaskOverhead {
-		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes are beyond a message of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
+		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},

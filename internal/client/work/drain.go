@@ -81,7 +81,7 @@ func (s *Run) abandon() {
 	s.mu.Unlock()
 	signal(s.sendMore)
 	for _, h := range left {
-		s.log(h).Error("handler ignores the end of its context: left behind, its task released")
+		s.log(h).Error("handler does not stop after its context ended: it is abandoned and its task is released")
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *Run) settleRest() error {
 			s.mu.Unlock()
 		}
 		if err != nil {
-			return fmt.Errorf("how %d tasks ended is not confirmed, they may run again: %w", len(holds), err)
+			return fmt.Errorf("the outcomes of %d tasks are unconfirmed, so they may run again: %w", len(holds), err)
 		}
 	}
 }

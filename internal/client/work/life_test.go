@@ -290,11 +290,11 @@ func TestLink(t *testing.T) {
 		"one does not":         {[]stream{{err: away}, {5 * s, false, away}, {1 * s, false, away}, {err: away}}, 0, []time.Duration{50 * ms, 100 * ms, 200 * ms}, nil, "work stream broke"},
 		"asks for a rest":      {[]stream{{err: asks(3 * s)}, {err: asks(time.Hour)}, {err: asks(1)}, {err: away}}, 0, []time.Duration{3 * s, 5 * s, 200 * ms}, nil, "work stream broke"},
 		"closed":               {[]stream{{1 * s, true, io.EOF}, {err: io.EOF}}, 0, []time.Duration{50 * ms}, nil, ""},
-		"denied after words":   {[]stream{{0, true, denied}, {err: denied}}, time.Minute, nil, pawltype.ErrPermissionDenied, "the broker does not let the worker in any more"},
-		"denied after a while": {[]stream{{6 * s, false, away}, {err: denied}}, 66 * s, nil, pawltype.ErrPermissionDenied, "the broker does not let the worker in any more"},
+		"denied after words":   {[]stream{{0, true, denied}, {err: denied}}, time.Minute, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
+		"denied after a while": {[]stream{{6 * s, false, away}, {err: denied}}, 66 * s, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
 		"denied after 5 s":     {[]stream{{5 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied, "work stream broke"},
 		"denied after 1 s":     {[]stream{{1 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied, "work stream broke"},
-		"let in between":       {[]stream{{0, true, denied}, {30 * s, false, away}, {err: denied}}, 90 * s, nil, pawltype.ErrPermissionDenied, "the broker does not let the worker in any more"},
+		"let in between":       {[]stream{{0, true, denied}, {30 * s, false, away}, {err: denied}}, 90 * s, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			closing, began := make(chan struct{}), time.Now()
@@ -325,7 +325,7 @@ func TestLink(t *testing.T) {
 			if took := time.Since(began); x.forLong > 0 && (took < x.forLong || took > x.forLong+6*time.Second || !strings.Contains(err.Error(), "refused for 1m")) {
 				t.Errorf("%s: %v after %s, want %s", what, err, took, x.forLong)
 			}
-			for _, line := range []string{"work stream broke", "the broker does not let the worker in any more"} {
+			for _, line := range []string{"work stream broke", "the broker rejects the worker's credentials"} {
 				if got := strings.Contains(w.out.String(), line); got && x.log == "" || !got && x.log == line {
 					t.Errorf("%s: the log has %q: %v: %s", what, line, got, &w.out)
 				}

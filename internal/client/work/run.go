@@ -372,7 +372,7 @@ type timeoutError struct {
 
 // Error names the limit.
 func (e *timeoutError) Error() string {
-	return fmt.Sprintf("timeout of %s is over: %v", e.limit, e.err)
+	return fmt.Sprintf("timed out after %s: %v", e.limit, e.err)
 }
 
 // Unwrap returns what the handler returned, and DeadlineExceeded.

@@ -83,7 +83,7 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 			if since := time.Since(unwanted); since >= unwantedFor {
 				return fmt.Errorf("refused for %s: %w", since.Round(time.Second), err)
 			}
-			s.cfg.Log.Error("the broker does not let the worker in any more: it ends unless its token is good again soon", "worker", s.cfg.Name, "error", err,
+			s.cfg.Log.Error("the broker rejects the worker's credentials: the worker stops unless they become valid soon", "worker", s.cfg.Name, "error", err,
 				"again_in", pause, "ends_in", time.Until(unwanted.Add(unwantedFor)).Round(time.Second))
 		case !errors.Is(err, io.EOF):
 			s.cfg.Log.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
@@ -94,7 +94,7 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 	}
 }
 
-var errBrokerDrains = &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the broker shuts down"}
+var errBrokerDrains = &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the broker is shutting down"}
 
 type workStream = interface {
 	Send(*pawlv1.WorkRequest) error
@@ -203,7 +203,7 @@ func (s *Run) setQuiet(word *pawlv1.QuietNotice) {
 	signal(s.sendMore)
 	switch {
 	case word.GetQuiet() && !was:
-		s.cfg.Log.Info("worker quiet: an operator has it take no new tasks", "worker", s.cfg.Name, "reason", word.GetReason())
+		s.cfg.Log.Info("an operator has made the worker quiet: it takes no new tasks", "worker", s.cfg.Name, "reason", word.GetReason())
 	case !word.GetQuiet() && was:
 		s.cfg.Log.Info("worker resumes: it takes tasks again", "worker", s.cfg.Name)
 	}
@@ -423,7 +423,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.told, telemetry.SettleError(a.said))
 	}
 	for _, x := range refused {
-		s.log(x.h).Warn("the broker refused how the task ended", "verb", x.end.Verb(), "error", x.err)
+		s.log(x.h).Warn("the broker rejected the task's outcome", "verb", x.end.Verb(), "error", x.err)
 	}
 	for _, p := range r.GetExtends() {
 		s.extended(p)

@@ -202,7 +202,7 @@ def _is_loopback(host: str) -> bool:
 def _check_files(tls: TLS) -> None:
     """Refuses files that are missing or don't match: given a certificate without its key, gRPC aborts the process."""
     if (tls.cert_file is None) != (tls.key_file is None):
-        raise errors.invalid("tls", "cert_file and key_file need each other")
+        raise errors.invalid("tls", "cert_file and key_file must be given together")
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
         if tls.cert_file is not None:

@@ -80,7 +80,7 @@ class Encryption:
         try:
             sealed = base64.b64decode(json.loads(data)["pawl_encrypted"])
         except (ValueError, KeyError, TypeError) as err:
-            raise Forged(f"it has not the form of what is encrypted: {err}") from None
+            raise Forged(f"it does not have the format of encrypted data: {err}") from None
         return self.keyring.open(place, sealed)[0]
 
     def open(self, request: Message | None, answer: Message) -> None:
@@ -105,7 +105,7 @@ class Encryption:
             self._open_result(task.parent, "content_type")
         if encrypted_with(task.content_type) is None and self.keyring.only_encrypted:
             task.payload, task.content_type = b"", NOT_ENCRYPTED
-            return Forged("payload: it is not encrypted, and the keyring takes only what is (only_encrypted)")
+            return Forged("payload: it is not encrypted, but the keyring accepts only encrypted data (only_encrypted)")
         return _quietly(lambda: self._open_payload(task, task.queue), "payload") or _quietly(lambda: self._open_checkpoint(task), "checkpoint")
 
     def _open_payload(self, part: Any, queue: str) -> None:

@@ -101,7 +101,7 @@ def loss(reason: str) -> outcome.Interrupted:
     """Returns why a handler should stop whose claim was lost."""
     if reason == "cancelled":
         return outcome.Cancelled("the task was cancelled")
-    return outcome.LeaseLost(f"the claim no longer holds: {reason}")
+    return outcome.LeaseLost(f"the claim is no longer valid: {reason}")
 
 
 def title(held: Held) -> str:

@@ -37,7 +37,7 @@ class Kept:
     def check_room(self) -> None:
         """Raises an error if no step can be stored next to the handler's checkpoint."""
         if self.own and _loads(self.own) is _NOT_JSON:
-            raise errors.invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it")
+            raise errors.invalid("checkpoint", "is not JSON, so no step result can be stored with it")
 
     def encode(self) -> bytes:
         """The inverse of kept_of. If the handler's own checkpoint would be read as a container, it is put into one."""

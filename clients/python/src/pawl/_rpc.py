@@ -324,7 +324,7 @@ class Caller:
 
 def _check_actor(actor: str) -> None:
     if not (isinstance(actor, str) and 1 <= len(actor) <= _MAX_ACTOR and actor.isascii() and actor.isprintable()):
-        raise errors.invalid("actor", f"{actor!r:.64} is not 1 to {_MAX_ACTOR} characters of ASCII that can be printed")
+        raise errors.invalid("actor", f"{actor!r:.64} is not 1 to {_MAX_ACTOR} characters of printable ASCII")
 
 
 def serialize(message: Message) -> bytes:

@@ -67,7 +67,7 @@ def _record_step(claim: Claimed, name: str, result: bytes) -> _rpc.Op[None]:
     except errors.InvalidArgumentError as err:
         raise _unrecorded(err) from err
     except (errors.UnavailableError, TimeoutError) as err:
-        raise errors.UnavailableError(f"step {name!r} has run, but that could not be recorded: {err}") from err
+        raise errors.UnavailableError(f"step {name!r} has run, but its completion could not be recorded: {err}") from err
 
 
 def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
@@ -82,7 +82,7 @@ def _once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) 
     yield from _enter(claim, f"once/{key}")
     try:
         if key in claim._state.unclear:
-            raise errors.UnavailableError(f"once {key!r}: nobody knows whether this run still holds the key")
+            raise errors.UnavailableError(f"once {key!r}: it is unknown whether this run still holds the key")
         answer = yield from _begin(claim, key)
         if answer.state == once_pb2.ONCE_STATE_DONE:
             return _convert.decode(answer.result)
@@ -137,7 +137,7 @@ def _record_once(claim: Claimed, key: str, result: bytes, ttl: Seconds | None) -
     try:
         yield from _call(claim, _rpc.FINISH_ONCE, request, time.monotonic() + _RECORD_TIME)
     except (errors.UnavailableError, TimeoutError) as err:
-        raise errors.UnavailableError(f"the function of once {key!r} has run, but that could not be recorded: {err}") from err
+        raise errors.UnavailableError(f"the function of once {key!r} has run, but its completion could not be recorded: {err}") from err
 
 
 def _abandon(claim: Claimed, key: str) -> _rpc.Op[None]:

@@ -72,7 +72,7 @@ class Supervisor:
                 self._note(status)
                 return
             pause = _FIRST_PAUSE if time.monotonic() - start > _STEADY else min(2 * pause, _MAX_PAUSE)
-            log.error("process %d of %d ended with status %d, is started again in %g s", n + 1, self._processes, status, pause)
+            log.error("process %d of %d exited with status %d, restarting in %g s", n + 1, self._processes, status, pause)
             self._stopping.wait(pause)
 
     def _note(self, status: int) -> None:

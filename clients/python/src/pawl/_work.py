@@ -307,7 +307,7 @@ class Run:
             log.warning("%s: lease of %g s ended without confirmation by the broker", title(held), held.lease)
             return float("inf")
         if held.deadline <= now:
-            self._interrupt(held, outcome.TimedOut(f"timeout of {_convert.seconds_of(held.task.timeout):g} s is over"))
+            self._interrupt(held, outcome.TimedOut(f"timed out after {_convert.seconds_of(held.task.timeout):g} s"))
         if held.cause is not None:  # a handler that continues anyway loses its lease
             return held.lease_end
         if held.due <= soon:
@@ -362,7 +362,7 @@ class Run:
             pause = _rpc.backoff(attempt, _FIRST_RECONNECT, _MAX_RECONNECT)
             if err is not None:
                 pause = max(pause, min(err.retry_after, _MAX_RECONNECT))
-                log.log(logging.ERROR if not_let_in else logging.WARNING, "work stream broke, again in %.2f s: %s", pause, err)
+                log.log(logging.ERROR if not_let_in else logging.WARNING, "work stream broke, reconnecting in %.2f s: %s", pause, err)
             attempt += 1
             self._pause(pause)
 
@@ -395,7 +395,7 @@ class Run:
             draining = False
             for frame in session.call:
                 draining = self._receive(session, frame) or draining
-            return session.heard, errors.UnavailableError("the broker shuts down") if draining else None
+            return session.heard, errors.UnavailableError("the broker is shutting down") if draining else None
         except grpc.RpcError as err:
             return session.heard, self._caller.failed(err, turn)
         finally:
@@ -552,7 +552,7 @@ class Run:
             self._more.notify_all()
             self._calmer.notify_all()
         for held, err in refused:
-            log.warning("%s: the broker refused how the task ended: %s", title(held), err)
+            log.warning("%s: the broker rejected the task's outcome: %s", title(held), err)
         for each in answer.extends:
             self._extended(each)
 
@@ -602,13 +602,13 @@ class Run:
     def _interrupt_all(self) -> None:
         for held in self._claims.values():
             if held.phase is not Phase.ENDED:
-                self._interrupt(held, outcome.Draining("the worker stops"))
+                self._interrupt(held, outcome.Draining("the worker is stopping"))
 
     def _drain(self, link: threading.Thread) -> None:
         """Ends the run gracefully: no new tasks, handlers finish, the broker confirms."""
         with self._lock:
             self._quiet = True
-            log.info("draining: %d tasks run", self._busy)
+            log.info("draining: %d tasks running", self._busy)
             self._more.notify_all()
             if not self._calmer.wait_for(lambda: self._busy == 0, self._drain_timeout):
                 self._interrupt_all()
@@ -625,7 +625,7 @@ class Run:
         for held in list(self._claims.values()):
             if held.phase in (Phase.RUNNING, Phase.LAPSED):
                 self._end(held, _ending.release(held.name))
-                log.error("%s: the handler does not stop: it is left behind, and its task released", title(held))
+                log.error("%s: the handler does not stop: it is abandoned and its task is released", title(held))
         self._more.notify_all()
 
     def _unconfirmed(self) -> list[Held]:
@@ -645,7 +645,7 @@ class Run:
             try:
                 answer = self._caller.run(self._caller.call(_rpc.SETTLE, frame, deadline))
             except (TimeoutError, errors.PawlError) as err:
-                raise errors.UnavailableError(f"how {len(rest)} tasks ended is not confirmed, they may run again: {err}") from err
+                raise errors.UnavailableError(f"the outcomes of {len(rest)} tasks are unconfirmed, so they may run again: {err}") from err
             with self._lock:
                 for each in (*answer.acks, *answer.fails, *answer.releases):
                     if each.error.code != "unavailable":

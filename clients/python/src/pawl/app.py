@@ -231,7 +231,7 @@ class _Task(Generic[P, R]):
         self._signature = inspect.signature(fn)
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-                raise TypeError(f"{type}: the payload has arguments by name, and {parameter} has none")
+                raise TypeError(f"{type}: the payload passes arguments by name, but {parameter} is positional")
         self._takes_more = any(p.kind is p.VAR_KEYWORD for p in self._signature.parameters.values())
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__

@@ -43,7 +43,7 @@ class Call(Generic[R_co]):
         """
         depth = max((1 + call.depth for call in calls), default=0)
         if depth > _MAX_DEPTH:
-            raise errors.invalid("then", f"{depth} tasks come one behind the other, at most {_MAX_DEPTH} are allowed")
+            raise errors.invalid("then", f"{depth} tasks in a chain, at most {_MAX_DEPTH} are allowed")
         return replace(self, followers=(*self.followers, *calls), depth=max(self.depth, depth))
 
     def enqueue(self) -> Ref[R_co]:

@@ -68,9 +68,9 @@ class Claim:
         was too large to be included; ValueError if it is not JSON."""
         parent = self.parent
         if parent is None:
-            raise LookupError(f"task {self.id} follows no other")
+            raise LookupError(f"task {self.id} has no parent")
         if parent.result_omitted:
-            raise LookupError(f"the result of task {parent.task_id} was too large to take along: Ref.result has it")
+            raise LookupError(f"the result of task {parent.task_id} was too large to be passed along: read it with Ref.result")
         return _convert.decode_as(f"the result of task {parent.task_id}", parent.result, parent.content_type)
 
     @property

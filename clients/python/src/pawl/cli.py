@@ -50,17 +50,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pawl-worker",
-        description="Runs the tasks of an app until SIGTERM or SIGINT; then it drains, and a second signal ends it at once. "
-        "Where the broker is, and who calls, says the app, or the environment: PAWL_SERVER, PAWL_TOKEN and the others.",
+        description="Runs the tasks of an app until SIGTERM or SIGINT, then drains; a second signal ends it immediately. The broker's address "
+        "and the credentials come from the app or from the environment (PAWL_SERVER, PAWL_TOKEN and so on).",
     )
-    parser.add_argument("app", help="the module of the App and its name in there: tasks:app; without a name, app")
-    parser.add_argument("--queues", default="default", help="with weights, mail:7,default:3, or in strict order, urgent,default (default: default)")
-    parser.add_argument("--concurrency", type=int, default=10, help="tasks that each process runs at once (default: 10)")
-    parser.add_argument("--processes", type=int, default=1, help="processes, each with its own connection; one that ends is started again (default: 1)")
-    parser.add_argument("--lease", type=float, help="seconds, 1 to 43200 (default: that of the queue)")
-    parser.add_argument("--drain-timeout", type=float, default=25.0, help="seconds that tasks may take to finish (default: 25)")
-    parser.add_argument("--name", default="", help="of the worker, in attempt logs (default: host/pid)")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="(default: info)")
+    parser.add_argument("app", help="the module and the variable of the App, such as tasks:app; without a variable, app")
+    parser.add_argument(
+        "--queues", default="default", help="queues with weights, mail:7,default:3, or in strict order, urgent,default (default: default)"
+    )
+    parser.add_argument("--concurrency", type=int, default=10, help="tasks that each process may run at a time (default: 10)")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="number of processes, each with its own connection; a process that exits is restarted (default: 1)"
+    )
+    parser.add_argument("--lease", type=float, help="length of the lease in seconds, 1 to 43200 (default: the queue's)")
+    parser.add_argument("--drain-timeout", type=float, default=25.0, help="seconds that running tasks may take to finish (default: 25)")
+    parser.add_argument("--name", default="", help="name of the worker in attempt logs (default: host/pid)")
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="minimum level of log messages (default: info)"
+    )
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     return parser
 

@@ -55,7 +55,7 @@ class Keyring:
 
     def __init__(self, keys: Sequence[Key], *, accept_from: Sequence[str] = (), only_encrypted: bool = False) -> None:
         if not 1 <= len(keys) <= _MAX_KEYS:
-            raise errors.invalid("keys", f"are {len(keys)}, want 1 to {_MAX_KEYS}")
+            raise errors.invalid("keys", f"{len(keys)} keys, want 1 to {_MAX_KEYS}")
         self._keys: dict[str, bytes] = {}
         for at, key in enumerate(keys):
             if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", key.id):
@@ -94,7 +94,7 @@ class Keyring:
     def open(self, place: Sequence[str], sealed: bytes) -> tuple[bytes, str]:
         """The inverse of seal: returns the data and its content type. Raises Unreadable or Forged."""
         if len(sealed) < 2 or sealed[0] != _VERSION or len(sealed) < 2 + sealed[1] + _SALT:
-            raise Forged("it has not the form of what is encrypted")
+            raise Forged("it does not have the format of encrypted data")
         end = 2 + sealed[1]
         id = sealed[2:end].decode("utf-8", "replace")
         secret = self._keys.get(id)

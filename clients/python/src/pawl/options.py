@@ -93,7 +93,7 @@ def merge(base: Options, over: Options) -> Options:
         if name not in _KNOWN:
             raise TypeError(f"{name!r} is not an option of a task: it takes {', '.join(sorted(_KNOWN))}")
     if "delay" in over and "run_at" in over:
-        raise errors.invalid("run_at", "is given beside delay: choose one")
+        raise errors.invalid("run_at", "cannot be combined with delay")
     out = base.copy()
     out.update(over)
     if "delay" in over:
@@ -112,7 +112,8 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
     if not type:
         raise errors.invalid("type", "is empty")
     if len(payload) > _MAX_PAYLOAD:
-        raise errors.PayloadTooLargeError(f"payload of type {type!r}: {len(payload)} bytes exceed a message of {MAX_MESSAGE}", field="payload")
+        message = f"payload of type {type!r}: {len(payload)} bytes exceed the message limit of {MAX_MESSAGE}"
+        raise errors.PayloadTooLargeError(message, field="payload")
     out = task_pb2.TaskSpec(payload=payload)
     _convert.set_field(out, "type", type)
     _convert.set_field(out, "content_type", content_type)

@@ -52,7 +52,7 @@ class Broker:
     def start(self) -> None:
         """Starts the broker, and returns when it is serving."""
         if self._process is not None:
-            raise RuntimeError("the broker runs already")
+            raise RuntimeError("the broker is already running")
         self._log = open(self._directory / "log", "a", encoding="utf-8")
         command = [self._program, "serve", "--data", str(self._directory / "data"), "--listen", self.address, *self._flags]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, text=True)

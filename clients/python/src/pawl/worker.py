@@ -85,7 +85,7 @@ class Worker:
         only once.
         """
         if not self._started.acquire(blocking=False):
-            raise RuntimeError("the worker was run already")
+            raise RuntimeError("the worker has already been run")
         self._run.do()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ def _parse(queues: str | Sequence[str]) -> dict[str, int | None]:
                 raise errors.invalid("queues", f"{part!r}: the weight is not a number")
             weight = int(text)
         if name in out:
-            raise errors.invalid("queues", f"{name!r} is there twice")
+            raise errors.invalid("queues", f"{name!r} is given twice")
         out[name] = weight
     return out
 
