@@ -33,7 +33,7 @@ export const WhoAmIRequestSchema: GenMessage<WhoAmIRequest> = /*@__PURE__*/
  */
 export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
   /**
-   * false: everybody may do everything, and there is no name
+   * false: anyone may make any call, and there is no name
    *
    * @generated from field: bool token_required = 1;
    */
@@ -47,7 +47,7 @@ export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
   name: string;
 
   /**
-   * produce, consume, observe, operate, admin; with those that others bring along
+   * produce, consume, observe, operate, admin; including those that other roles include
    *
    * @generated from field: repeated string roles = 3;
    */
@@ -61,14 +61,14 @@ export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
   namespace: string;
 
   /**
-   * the token is good for all
+   * the token is valid in all namespaces
    *
    * @generated from field: bool all_namespaces = 5;
    */
   allNamespaces: boolean;
 
   /**
-   * patterns of the queues that it is limited to; none: all queues
+   * patterns of the queues it is limited to; none: all queues
    *
    * @generated from field: repeated string queues = 6;
    */
@@ -82,7 +82,7 @@ export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
   expiresAt?: Timestamp | undefined;
 
   /**
-   * the name of the client certificate by which the caller was known; empty: it sent a token
+   * the name of the client certificate that identified the caller; empty: the caller sent a token
    *
    * @generated from field: string certificate = 8;
    */
@@ -97,7 +97,7 @@ export const WhoAmIResponseSchema: GenMessage<WhoAmIResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 1);
 
 /**
- * Token is all that is kept of a token, but for its hash.
+ * Token is everything that is stored about a token except its hash.
  *
  * @generated from message pawl.v1.Token
  */
@@ -124,21 +124,21 @@ export type Token = Message<"pawl.v1.Token"> & {
   roles: string[];
 
   /**
-   * patterns: names in which * stands for any characters; none: all queues
+   * patterns, in which * matches any characters; none: all queues
    *
    * @generated from field: repeated string queues = 4;
    */
   queues: string[];
 
   /**
-   * the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
+   * the name of the client certificate that stands in for a secret, as in AddTokenRequest; empty: the token has a secret
    *
    * @generated from field: string certificate = 11;
    */
   certificate: string;
 
   /**
-   * of clients of Amazon SQS; empty: it has no access key
+   * for Amazon SQS clients; empty: the token has no access key
    *
    * @generated from field: string access_key_id = 12;
    */
@@ -167,14 +167,14 @@ export type Token = Message<"pawl.v1.Token"> & {
   rotatedAt?: Timestamp | undefined;
 
   /**
-   * until when the secret before the last rotation is good
+   * until then, the secret from before the last rotation is still valid
    *
    * @generated from field: google.protobuf.Timestamp old_until = 9;
    */
   oldUntil?: Timestamp | undefined;
 
   /**
-   * to the minute, and noted some minutes late; unset: not yet
+   * to the minute, recorded some minutes late; unset: never
    *
    * @generated from field: google.protobuf.Timestamp used_at = 10;
    */
@@ -193,7 +193,7 @@ export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
  */
 export type ListTokensRequest = Message<"pawl.v1.ListTokensRequest"> & {
   /**
-   * those of all; else those of the call's namespace, and of none in particular
+   * tokens of every namespace; else those of the caller's namespace, and those valid in all
    *
    * @generated from field: bool all_namespaces = 1;
    */
@@ -207,14 +207,14 @@ export type ListTokensRequest = Message<"pawl.v1.ListTokensRequest"> & {
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 3;
    */
   cursor: string;
 
   /**
-   * a name, in which each * stands for any characters; empty: all
+   * of names, in which * matches any characters; empty: all
    *
    * @generated from field: string pattern = 4;
    */
@@ -238,7 +238,7 @@ export type ListTokensResponse = Message<"pawl.v1.ListTokensResponse"> & {
   items: Token[];
 
   /**
-   * empty: the list ends here
+   * empty: this is the last page
    *
    * @generated from field: string next_cursor = 2;
    */
@@ -262,7 +262,7 @@ export type GetTokenRequest = Message<"pawl.v1.GetTokenRequest"> & {
   name: string;
 
   /**
-   * the token that is good for all; else that of the call's namespace
+   * the token that is valid in all namespaces; else one of the caller's namespace
    *
    * @generated from field: bool all_namespaces = 2;
    */
@@ -317,14 +317,14 @@ export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   queues: string[];
 
   /**
-   * it is good for all; else for that of the call
+   * valid in all namespaces; else in the caller's
    *
    * @generated from field: bool all_namespaces = 4;
    */
   allNamespaces: boolean;
 
   /**
-   * default 90 days, with certificate never; at most 10 years
+   * at most 10 years; default 90 days, or never with certificate
    *
    * @generated from field: google.protobuf.Duration expires_in = 5;
    */
@@ -336,24 +336,24 @@ export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   neverExpires: boolean;
 
   /**
-   * The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
-   * "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
-   * may have it, and only an admin of all namespaces and queues may make it.
+   * Makes a token without a secret, for callers that present a client certificate with this name: "uri:spiffe://example.com/billing",
+   * "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject as in RFC 2253. A name can
+   * belong to one token only, and only an admin of all namespaces and queues may create such a token.
    *
    * @generated from field: string certificate = 7;
    */
   certificate: string;
 
   /**
-   * A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the first, which may
-   * have been lost with its answer.
+   * A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the first one, which
+   * may have been lost with its response.
    *
    * @generated from field: string request_id = 8;
    */
   requestId: string;
 
   /**
-   * The token has an access key, too, with which clients of Amazon SQS sign their calls. Not with certificate.
+   * Also gives the token an access key, with which Amazon SQS clients sign their requests. Not with certificate.
    *
    * @generated from field: bool sqs = 9;
    */
@@ -377,21 +377,21 @@ export type AddTokenResponse = Message<"pawl.v1.AddTokenResponse"> & {
   token?: Token | undefined;
 
   /**
-   * what callers send. It is kept nowhere. Empty with certificate
+   * what callers send; it is not stored anywhere. Empty with certificate
    *
    * @generated from field: string secret = 2;
    */
   secret: string;
 
   /**
-   * goes with token.access_key_id; empty without sqs
+   * belongs to token.access_key_id; empty without sqs
    *
    * @generated from field: string secret_access_key = 4;
    */
   secretAccessKey: string;
 
   /**
-   * that have not said within a second that they know of it
+   * nodes that did not acknowledge it within a second
    *
    * @generated from field: repeated string unconfirmed_nodes = 3;
    */
@@ -415,7 +415,7 @@ export type RotateTokenRequest = Message<"pawl.v1.RotateTokenRequest"> & {
   name: string;
 
   /**
-   * the token that is good for all; else that of the call's namespace
+   * the token that is valid in all namespaces; else one of the caller's namespace
    *
    * @generated from field: bool all_namespaces = 2;
    */
@@ -434,15 +434,15 @@ export type RotateTokenRequest = Message<"pawl.v1.RotateTokenRequest"> & {
   neverExpires: boolean;
 
   /**
-   * how long the secret before is good: default 24 h, at most 30 days; 0: not any more
+   * how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all
    *
    * @generated from field: google.protobuf.Duration overlap = 5;
    */
   overlap?: Duration | undefined;
 
   /**
-   * A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the one that may
-   * have been lost with its answer. The one before the rotation stays good as the first request said.
+   * A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
+   * been lost with its response. The secret from before the rotation stays valid as the first request said.
    *
    * @generated from field: string request_id = 6;
    */
@@ -466,21 +466,21 @@ export type RotateTokenResponse = Message<"pawl.v1.RotateTokenResponse"> & {
   token?: Token | undefined;
 
   /**
-   * what callers send from now on. It is kept nowhere
+   * what callers send from now on; it is not stored anywhere
    *
    * @generated from field: string secret = 2;
    */
   secret: string;
 
   /**
-   * goes with token.access_key_id; empty: the token has no access key
+   * belongs to token.access_key_id; empty: the token has no access key
    *
    * @generated from field: string secret_access_key = 4;
    */
   secretAccessKey: string;
 
   /**
-   * that have not said within a second that they know of it
+   * nodes that did not acknowledge it within a second
    *
    * @generated from field: repeated string unconfirmed_nodes = 3;
    */
@@ -504,7 +504,7 @@ export type RevokeTokenRequest = Message<"pawl.v1.RevokeTokenRequest"> & {
   name: string;
 
   /**
-   * the token that is good for all; else that of the call's namespace
+   * the token that is valid in all namespaces; else one of the caller's namespace
    *
    * @generated from field: bool all_namespaces = 2;
    */
@@ -523,7 +523,7 @@ export const RevokeTokenRequestSchema: GenMessage<RevokeTokenRequest> = /*@__PUR
  */
 export type RevokeTokenResponse = Message<"pawl.v1.RevokeTokenResponse"> & {
   /**
-   * Nodes that have not said within a second that they know of it. One that hears nothing for 10 s takes no token any more.
+   * Nodes that did not acknowledge it within a second. A node that hears nothing from the cluster for 10 s stops accepting tokens.
    *
    * @generated from field: repeated string unconfirmed_nodes = 1;
    */
@@ -547,7 +547,7 @@ export type Namespace = Message<"pawl.v1.Namespace"> & {
   name: string;
 
   /**
-   * unset: it was there from the beginning
+   * unset: it has always existed
    *
    * @generated from field: google.protobuf.Timestamp created_at = 2;
    */
@@ -564,7 +564,7 @@ export type Namespace = Message<"pawl.v1.Namespace"> & {
   quotas?: Quotas | undefined;
 
   /**
-   * unset: not all shards have told theirs
+   * unset: not all shards have reported theirs
    *
    * @generated from field: pawl.v1.NamespaceUsage usage = 5;
    */
@@ -579,7 +579,7 @@ export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 13);
 
 /**
- * Quotas are what a namespace may use; 0: as much as it likes.
+ * Quotas limit what a namespace may use; 0: no limit.
  *
  * @generated from message pawl.v1.Quotas
  */
@@ -592,14 +592,14 @@ export type Quotas = Message<"pawl.v1.Quotas"> & {
   maxBacklog?: bigint | undefined;
 
   /**
-   * of their payloads, and of those of what is to follow them
+   * of their payloads and those of their follow-up tasks
    *
    * @generated from field: optional int64 max_backlog_bytes = 2;
    */
   maxBacklogBytes?: bigint | undefined;
 
   /**
-   * tasks that are claimed
+   * claimed tasks
    *
    * @generated from field: optional int64 max_running = 3;
    */
@@ -623,7 +623,7 @@ export type Quotas = Message<"pawl.v1.Quotas"> & {
   maxRequestsPerSecond?: bigint | undefined;
 
   /**
-   * of payloads enqueued, on each node
+   * of enqueued payloads, on each node
    *
    * @generated from field: optional int64 max_bytes_per_second = 7;
    */
@@ -638,7 +638,7 @@ export const QuotasSchema: GenMessage<Quotas> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 14);
 
 /**
- * NamespaceUsage is what a namespace uses of its quotas.
+ * NamespaceUsage is how much of its quotas a namespace uses.
  *
  * @generated from message pawl.v1.NamespaceUsage
  */
@@ -720,14 +720,14 @@ export type SetQuotasRequest = Message<"pawl.v1.SetQuotasRequest"> & {
   name: string;
 
   /**
-   * what is unset stays as it is
+   * unset quotas are not changed
    *
    * @generated from field: pawl.v1.Quotas quotas = 2;
    */
   quotas?: Quotas | undefined;
 
   /**
-   * for the audit
+   * for the audit log
    *
    * @generated from field: string reason = 3;
    */
@@ -751,7 +751,7 @@ export type SetQuotasResponse = Message<"pawl.v1.SetQuotasResponse"> & {
   namespace?: Namespace | undefined;
 
   /**
-   * that have not said within a second that they know of it
+   * nodes that did not acknowledge it within a second
    *
    * @generated from field: repeated string unconfirmed_nodes = 2;
    */
@@ -800,7 +800,7 @@ export type GetLimitsResponse = Message<"pawl.v1.GetLimitsResponse"> & {
   quotas?: Quotas | undefined;
 
   /**
-   * unset: not all shards have told theirs, or the caller's token is limited to some queues
+   * unset: not all shards have reported theirs, or the caller's token is limited to some queues
    *
    * @generated from field: pawl.v1.NamespaceUsage usage = 4;
    */
@@ -815,7 +815,7 @@ export const GetLimitsResponseSchema: GenMessage<GetLimitsResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_access, 21);
 
 /**
- * Limit is a bound of what calls may send.
+ * Limit is a limit on requests.
  *
  * @generated from message pawl.v1.Limit
  */
@@ -857,14 +857,14 @@ export type ListNamespacesRequest = Message<"pawl.v1.ListNamespacesRequest"> & {
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
 
   /**
-   * a name, in which each * stands for any characters; empty: all
+   * of names, in which * matches any characters; empty: all
    *
    * @generated from field: string pattern = 3;
    */
@@ -890,7 +890,7 @@ export type ListNamespacesResponse = Message<"pawl.v1.ListNamespacesResponse"> &
   items: Namespace[];
 
   /**
-   * empty: the list ends here
+   * empty: this is the last page
    *
    * @generated from field: string next_cursor = 2;
    */
@@ -916,7 +916,7 @@ export type AddNamespaceRequest = Message<"pawl.v1.AddNamespaceRequest"> & {
   name: string;
 
   /**
-   * what is unset is as by default: at most 1,000,000 tasks that have not ended, 1 GiB of them, 1,000 queues and 100,000 schedules
+   * defaults if unset: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues and 100,000 schedules
    *
    * @generated from field: pawl.v1.Quotas quotas = 2;
    */
@@ -935,7 +935,7 @@ export const AddNamespaceRequestSchema: GenMessage<AddNamespaceRequest> = /*@__P
  */
 export type AddNamespaceResponse = Message<"pawl.v1.AddNamespaceResponse"> & {
   /**
-   * that have not said within a second that they know of it
+   * nodes that did not acknowledge it within a second
    *
    * @generated from field: repeated string unconfirmed_nodes = 1;
    */
@@ -971,7 +971,7 @@ export const RemoveNamespaceRequestSchema: GenMessage<RemoveNamespaceRequest> = 
  */
 export type RemoveNamespaceResponse = Message<"pawl.v1.RemoveNamespaceResponse"> & {
   /**
-   * that have not said within a second that they know of it
+   * nodes that did not acknowledge it within a second
    *
    * @generated from field: repeated string unconfirmed_nodes = 1;
    */
@@ -986,16 +986,16 @@ export const RemoveNamespaceResponseSchema: GenMessage<RemoveNamespaceResponse> 
   messageDesc(file_pawl_v1_access, 28);
 
 /**
- * AccessService is about who may do what: docs/access.md has the rules.
+ * AccessService manages tokens and namespaces (docs/access.md).
  *
- * A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
- * is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
+ * A call carries its token in the authorization metadata, as "Bearer pawl_…", or is made over a connection whose client certificate belongs
+ * to a token. With a token of all namespaces, the pawl-namespace metadata selects the namespace; without it, that is "default".
  *
  * @generated from service pawl.v1.AccessService
  */
 export const AccessService: GenService<{
   /**
-   * WhoAmI tells what the caller's token is good for.
+   * WhoAmI returns the caller's identity and rights.
    *
    * @generated from rpc pawl.v1.AccessService.WhoAmI
    */
@@ -1005,7 +1005,7 @@ export const AccessService: GenService<{
     output: typeof WhoAmIResponseSchema;
   },
   /**
-   * ListTokens reads a page of the tokens that the caller's rights cover, by namespace and name.
+   * ListTokens returns a page of the tokens that the caller's rights cover, by namespace and name.
    *
    * @generated from rpc pawl.v1.AccessService.ListTokens
    */
@@ -1023,7 +1023,7 @@ export const AccessService: GenService<{
     output: typeof GetTokenResponseSchema;
   },
   /**
-   * AddToken makes a token. The answer is the only time that it is shown.
+   * AddToken creates a token. The response is the only place where its secret is shown.
    *
    * @generated from rpc pawl.v1.AccessService.AddToken
    */
@@ -1033,7 +1033,7 @@ export const AccessService: GenService<{
     output: typeof AddTokenResponseSchema;
   },
   /**
-   * RotateToken gives a token another secret. The one before is good for a while.
+   * RotateToken replaces a token's secret. The old secret stays valid for a while.
    *
    * @generated from rpc pawl.v1.AccessService.RotateToken
    */
@@ -1043,7 +1043,7 @@ export const AccessService: GenService<{
     output: typeof RotateTokenResponseSchema;
   },
   /**
-   * RevokeToken ends a token, and what goes on with it.
+   * RevokeToken revokes a token and ends the streams and waiting calls that use it.
    *
    * @generated from rpc pawl.v1.AccessService.RevokeToken
    */
@@ -1053,7 +1053,7 @@ export const AccessService: GenService<{
     output: typeof RevokeTokenResponseSchema;
   },
   /**
-   * ListNamespaces lists the namespaces that the caller may go to.
+   * ListNamespaces returns a page of the namespaces that the caller may use.
    *
    * @generated from rpc pawl.v1.AccessService.ListNamespaces
    */
@@ -1063,7 +1063,7 @@ export const AccessService: GenService<{
     output: typeof ListNamespacesResponseSchema;
   },
   /**
-   * GetNamespace reads one of those.
+   * GetNamespace returns one of those.
    *
    * @generated from rpc pawl.v1.AccessService.GetNamespace
    */
@@ -1073,7 +1073,7 @@ export const AccessService: GenService<{
     output: typeof GetNamespaceResponseSchema;
   },
   /**
-   * AddNamespace makes a namespace. One that is there stays as it is.
+   * AddNamespace creates a namespace. An existing namespace is not changed.
    *
    * @generated from rpc pawl.v1.AccessService.AddNamespace
    */
@@ -1083,7 +1083,7 @@ export const AccessService: GenService<{
     output: typeof AddNamespaceResponseSchema;
   },
   /**
-   * SetQuotas changes what a namespace may use. What is there stays, also if it is more.
+   * SetQuotas changes the quotas of a namespace. What it already uses is kept, even above a quota.
    *
    * @generated from rpc pawl.v1.AccessService.SetQuotas
    */
@@ -1093,7 +1093,7 @@ export const AccessService: GenService<{
     output: typeof SetQuotasResponseSchema;
   },
   /**
-   * GetLimits tells what a call may send, and what the namespace of the call may use.
+   * GetLimits returns the limits on requests, and the quotas of the caller's namespace.
    *
    * @generated from rpc pawl.v1.AccessService.GetLimits
    */
@@ -1103,7 +1103,7 @@ export const AccessService: GenService<{
     output: typeof GetLimitsResponseSchema;
   },
   /**
-   * RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks.
+   * RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
    *
    * @generated from rpc pawl.v1.AccessService.RemoveNamespace
    */

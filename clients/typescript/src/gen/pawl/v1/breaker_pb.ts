@@ -15,17 +15,17 @@ export const file_pawl_v1_breaker: GenFile = /*@__PURE__*/
   fileDesc("ChVwYXdsL3YxL2JyZWFrZXIucHJvdG8SB3Bhd2wudjEi0wEKB0JyZWFrZXISCwoDb2ZmGAEgASgIEhQKDGZhaWx1cmVfcmF0ZRgCIAEoBRIpCgZ3aW5kb3cYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFAoMbWluX2F0dGVtcHRzGAQgASgFEicKBGhvbGQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKwoIbWF4X2hvbGQYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcHJvYmVzGAcgASgFIsQCCg1CcmVha2VyU3RhdHVzEgwKBHR5cGUYASABKAkSDQoFc3RhdGUYAiABKAkSDgoGcmVhc29uGAMgASgJEikKBXNpbmNlGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgV1bnRpbBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIYXR0ZW1wdHMYBiABKAUSDgoGZmFpbGVkGAcgASgFEikKBndpbmRvdxgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVlcnJvchgJIAEoCRIOCgZvcGVuZWQYCiABKAUSDgoGcGFzc2VkGAsgASgFEg4KBnByb2JlcxgMIAEoBRIVCg1wcm9iZV90YXNrX2lkGA0gASgJEg0KBXNoYXJkGA4gASgNQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * Breaker is the rule of a circuit breaker, which judges the attempts of each type by itself. When in the window so many attempts
- * have ended and so many of them have failed, it opens: tasks of the type are held. After the hold one task at a time is let
- * through as a probe. Probes that succeed one after another close it; one that fails opens it again, each time for twice as long.
- * Failures, timeouts and lost leases count; what was released, snoozed, discarded, cancelled or can't be read does not. In a
- * request what is left out has its default.
+ * Breaker configures a circuit breaker, which judges the attempts of each task type separately. It opens when at least min_attempts
+ * attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
+ * admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
+ * time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
+ * attempts do not count at all. In requests, missing fields get their defaults.
  *
  * @generated from message pawl.v1.Breaker
  */
 export type Breaker = Message<"pawl.v1.Breaker"> & {
   /**
-   * of a single type: it has no breaker; nothing else is said then
+   * for a single type: it has no breaker, and all other fields are unset
    *
    * @generated from field: bool off = 1;
    */
@@ -46,7 +46,7 @@ export type Breaker = Message<"pawl.v1.Breaker"> & {
   window?: Duration | undefined;
 
   /**
-   * in the window, 1 to 100,000: fewer say nothing; default 20
+   * in the window, 1 to 100,000; the breaker does not open on fewer; default 20
    *
    * @generated from field: int32 min_attempts = 4;
    */
@@ -82,7 +82,7 @@ export const BreakerSchema: GenMessage<Breaker> = /*@__PURE__*/
   messageDesc(file_pawl_v1_breaker, 0);
 
 /**
- * BreakerStatus is how the breaker of a type stands that is not closed. What belongs to another state is absent.
+ * BreakerStatus describes a breaker that is not closed. Fields that don't apply to its state are absent.
  *
  * @generated from message pawl.v1.BreakerStatus
  */
@@ -100,84 +100,84 @@ export type BreakerStatus = Message<"pawl.v1.BreakerStatus"> & {
   state: string;
 
   /**
-   * a sentence: what opened it
+   * what opened it, in a sentence
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * when it opened first
+   * when it first opened
    *
    * @generated from field: google.protobuf.Timestamp since = 4;
    */
   since?: Timestamp | undefined;
 
   /**
-   * of an open one: when it lets a probe through
+   * if open: when it admits a probe
    *
    * @generated from field: google.protobuf.Timestamp until = 5;
    */
   until?: Timestamp | undefined;
 
   /**
-   * that opened it
+   * attempts that were counted when it opened
    *
    * @generated from field: int32 attempts = 6;
    */
   attempts: number;
 
   /**
-   * of them
+   * how many of them failed
    *
    * @generated from field: int32 failed = 7;
    */
   failed: number;
 
   /**
-   * in which they were seen
+   * the window they were counted in
    *
    * @generated from field: google.protobuf.Duration window = 8;
    */
   window?: Duration | undefined;
 
   /**
-   * of the last failure that counted, up to 200 bytes
+   * of the last failure it counted, up to 200 bytes
    *
    * @generated from field: string error = 9;
    */
   error: string;
 
   /**
-   * times, without closing in between: one more than probes failed
+   * how often it opened without closing in between: one more than the failed probes
    *
    * @generated from field: int32 opened = 10;
    */
   opened: number;
 
   /**
-   * probes that succeeded since it opened last
+   * probes that succeeded since it last opened
    *
    * @generated from field: int32 passed = 11;
    */
   passed: number;
 
   /**
-   * that have to
+   * successes needed to close it
    *
    * @generated from field: int32 probes = 12;
    */
   probes: number;
 
   /**
-   * the task that is let through at this moment
+   * the task that is running as a probe
    *
    * @generated from field: string probe_task_id = 13;
    */
   probeTaskId: string;
 
   /**
-   * of a queue that is shared out: each shard judges for itself
+   * of a spread queue, whose shards each have their own breakers
    *
    * @generated from field: uint32 shard = 14;
    */

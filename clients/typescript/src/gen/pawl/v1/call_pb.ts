@@ -33,14 +33,14 @@ export type Call = Message<"pawl.v1.Call"> & {
   roles: Role[];
 
   /**
-   * the call may wait for long, and ends when its caller's token does
+   * the call may take long; it ends when its caller's token does
    *
    * @generated from field: bool long = 3;
    */
   long: boolean;
 
   /**
-   * none: REST does not have it
+   * none: not available over REST
    *
    * @generated from field: repeated pawl.v1.Route rest = 4;
    */
@@ -55,7 +55,7 @@ export const CallSchema: GenMessage<Call> = /*@__PURE__*/
   messageDesc(file_pawl_v1_call, 0);
 
 /**
- * Route is where REST has a call. The request is filled from the path, from the query of GET and DELETE, and from the body of other methods.
+ * Route is where REST serves a call. The request is filled from the path, and from the query of GET and DELETE or the body of other methods.
  *
  * @generated from message pawl.v1.Route
  */
@@ -96,28 +96,28 @@ export type Route = Message<"pawl.v1.Route"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * the field of the response that is the answer; "": the response itself
+   * the field of the response that REST returns; "": the whole response
    *
    * @generated from field: string answer = 6;
    */
   answer: string;
 
   /**
-   * a field of the request that is true here
+   * a bool field of the request that this route sets
    *
    * @generated from field: string set = 7;
    */
   set: string;
 
   /**
-   * of the answer; default 200
+   * HTTP status of a success; default 200
    *
    * @generated from field: int32 status = 8;
    */
   status: number;
 
   /**
-   * the answer may take minutes
+   * the response may take minutes
    *
    * @generated from field: bool slow = 9;
    */
@@ -132,7 +132,7 @@ export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
   messageDesc(file_pawl_v1_call, 1);
 
 /**
- * Scope is what a call is about: the caller's token must be good for that.
+ * Scope is what a call concerns. The caller's token must cover it.
  *
  * @generated from enum pawl.v1.Scope
  */
@@ -143,14 +143,14 @@ export enum Scope {
   UNSPECIFIED = 0,
 
   /**
-   * nothing of tasks or queues: the node answers by itself, to any token
+   * no tasks or queues: the node answers on its own, for any token
    *
    * @generated from enum value: SCOPE_NODE = 1;
    */
   NODE = 1,
 
   /**
-   * as SCOPE_NODE, but shards are asked
+   * like SCOPE_NODE, but the node asks shards
    *
    * @generated from enum value: SCOPE_SHARDS = 2;
    */
@@ -164,7 +164,7 @@ export enum Scope {
   CLAIMS = 3,
 
   /**
-   * queues and what lies in them: the call sees those of the token
+   * queues and their contents: the call sees those that the token covers
    *
    * @generated from enum value: SCOPE_QUEUES = 4;
    */
@@ -178,7 +178,7 @@ export enum Scope {
   NAMESPACE = 5,
 
   /**
-   * all namespaces: a token that is limited to one is refused
+   * all namespaces: a token that is limited to one namespace is refused
    *
    * @generated from enum value: SCOPE_CLUSTER = 6;
    */
@@ -235,7 +235,7 @@ export const RoleSchema: GenEnum<Role> = /*@__PURE__*/
   enumDesc(file_pawl_v1_call, 1);
 
 /**
- * call says who may make a call, and how REST has it. The server reads it from here, so that a call is described once.
+ * call says who may make a call, and where REST serves it. The server reads it from here, so that a call is described once.
  *
  * @generated from extension: pawl.v1.Call call = 50001;
  */

@@ -13,7 +13,7 @@ export const file_pawl_v1_chain: GenFile = /*@__PURE__*/
   fileDesc("ChNwYXdsL3YxL2NoYWluLnByb3RvEgdwYXdsLnYxImkKBlBhcmVudBIPCgd0YXNrX2lkGAEgASgJEhAKCGdyb3VwX2lkGAIgASgJEg4KBnJlc3VsdBgDIAEoDBIUCgxjb250ZW50X3R5cGUYBCABKAkSFgoOcmVzdWx0X29taXR0ZWQYBSABKAgibwoIRm9sbG93ZXISDAoEdHlwZRgBIAEoCRINCgVxdWV1ZRgCIAEoCRIlCgVzdGF0ZRgDIAEoDjIWLnBhd2wudjEuRm9sbG93ZXJTdGF0ZRIPCgd0YXNrX2lkGAQgASgJEg4KBnJlYXNvbhgFIAEoCSrTAQoNRm9sbG93ZXJTdGF0ZRIeChpGT0xMT1dFUl9TVEFURV9VTlNQRUNJRklFRBAAEhoKFkZPTExPV0VSX1NUQVRFX1dBSVRJTkcQARIXChNGT0xMT1dFUl9TVEFURV9TRU5UEAISFwoTRk9MTE9XRVJfU1RBVEVfQk9SThADEhwKGEZPTExPV0VSX1NUQVRFX0RVUExJQ0FURRAEEhoKFkZPTExPV0VSX1NUQVRFX1JFRlVTRUQQBRIaChZGT0xMT1dFUl9TVEFURV9EUk9QUEVEEAZCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z");
 
 /**
- * Parent is what a task follows: another task, or a group.
+ * Parent is the task or group that a follow-up task follows.
  *
  * @generated from message pawl.v1.Parent
  */
@@ -31,7 +31,7 @@ export type Parent = Message<"pawl.v1.Parent"> & {
   groupId: string;
 
   /**
-   * of the task; of a group: its counts, as JSON
+   * the task's result, or the group's counts as JSON
    *
    * @generated from field: bytes result = 3;
    */
@@ -43,7 +43,7 @@ export type Parent = Message<"pawl.v1.Parent"> & {
   contentType: string;
 
   /**
-   * it was too large to take along: read it from the task
+   * too large to be included: read it from the task
    *
    * @generated from field: bool result_omitted = 5;
    */
@@ -58,7 +58,7 @@ export const ParentSchema: GenMessage<Parent> = /*@__PURE__*/
   messageDesc(file_pawl_v1_chain, 0);
 
 /**
- * Follower is a task that follows another, or a group.
+ * Follower is a follow-up task of a task or group.
  *
  * @generated from message pawl.v1.Follower
  */
@@ -84,7 +84,7 @@ export type Follower = Message<"pawl.v1.Follower"> & {
   taskId: string;
 
   /**
-   * the code of the refusal, or the state in which its parent ended
+   * the error code of the refusal, or the state in which its parent ended
    *
    * @generated from field: string reason = 5;
    */
@@ -99,7 +99,7 @@ export const FollowerSchema: GenMessage<Follower> = /*@__PURE__*/
   messageDesc(file_pawl_v1_chain, 1);
 
 /**
- * FollowerState is what became of a task that follows another.
+ * FollowerState is the state of a follow-up task.
  *
  * @generated from enum pawl.v1.FollowerState
  */
@@ -110,7 +110,7 @@ export enum FollowerState {
   UNSPECIFIED = 0,
 
   /**
-   * for the success of its parent, or the point that its group is to come to
+   * for the success of its parent, or for its group to reach the point it waits for
    *
    * @generated from enum value: FOLLOWER_STATE_WAITING = 1;
    */
@@ -124,28 +124,28 @@ export enum FollowerState {
   SENT = 2,
 
   /**
-   * it was enqueued as task_id
+   * enqueued as task_id
    *
    * @generated from enum value: FOLLOWER_STATE_BORN = 3;
    */
   BORN = 3,
 
   /**
-   * an idempotency key or unique key stands for task_id already
+   * its idempotency key or unique key already belongs to task_id
    *
    * @generated from enum value: FOLLOWER_STATE_DUPLICATE = 4;
    */
   DUPLICATE = 4,
 
   /**
-   * its queue would not take it
+   * its queue refused it
    *
    * @generated from enum value: FOLLOWER_STATE_REFUSED = 5;
    */
   REFUSED = 5,
 
   /**
-   * its parent ended otherwise
+   * its parent ended in another state
    *
    * @generated from enum value: FOLLOWER_STATE_DROPPED = 6;
    */

@@ -18,7 +18,7 @@ export const file_pawl_v1_event: GenFile = /*@__PURE__*/
   fileDesc("ChNwYXdsL3YxL2V2ZW50LnByb3RvEgdwYXdsLnYxIowBChJXYXRjaEV2ZW50c1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEg0KBWtpbmRzGAQgAygJEg4KBmN1cnNvchgFIAEoCRIpCgZkaWdlc3QYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoTV2F0Y2hFdmVudHNSZXNwb25zZRIeCgZldmVudHMYASADKAsyDi5wYXdsLnYxLkV2ZW50Eg4KBmN1cnNvchgCIAEoCSKtAgoFRXZlbnQSDAoEa2luZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVxdWV1ZRgDIAEoCRIMCgR0eXBlGAQgASgJEg8KB3Rhc2tfaWQYBSABKAkSHQoFc3RhdGUYBiABKA4yDi5wYXdsLnYxLlN0YXRlEg8KB2F0dGVtcHQYByABKAUSDgoGd29ya2VyGAggASgJEg4KBnJlYXNvbhgJIAEoCRINCgVlcnJvchgKIAEoCRIMCgRuYW1lGAsgASgJEhQKDG9wZXJhdGlvbl9pZBgMIAEoCRINCgVjb3VudBgNIAEoAxINCgVzaGFyZBgOIAEoDRINCgVpbmRleBgPIAEoBBIOCgZjdXJzb3IYECABKAkyeQoMRXZlbnRTZXJ2aWNlEmkKC1dhdGNoRXZlbnRzEhsucGF3bC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaHC5wYXdsLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UiHYq1GBkIBBIBAxgBIhAKDi9hcGkvdjEvZXZlbnRzMAFCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
 
 /**
- * WatchEventsRequest selects events. Fields that are set must all match.
+ * WatchEventsRequest selects events. All fields that are set must match.
  *
  * @generated from message pawl.v1.WatchEventsRequest
  */
@@ -41,22 +41,22 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   taskId: string;
 
   /**
-   * any of these, at most 32; task.* is all of a sort
+   * any of these, at most 32; task.* is a whole group
    *
    * @generated from field: repeated string kinds = 4;
    */
   kinds: string[];
 
   /**
-   * of the last event, or the last frame, that was seen
+   * of the last event or frame that was seen
    *
    * @generated from field: string cursor = 5;
    */
   cursor: string;
 
   /**
-   * Tells, instead of what happens, that something has: an event of kind "changed", of a shard at most once in so much time, which is 100ms
-   * to 10s. It costs next to nothing, whatever happens. There is no cursor then.
+   * Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
+   * to 10s). It costs next to nothing, however much happens. It can't be combined with cursor.
    *
    * @generated from field: google.protobuf.Duration digest = 6;
    */
@@ -71,7 +71,7 @@ export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PUR
   messageDesc(file_pawl_v1_event, 0);
 
 /**
- * WatchEventsResponse is a frame. One without events says that there were none, at least every 15 s.
+ * WatchEventsResponse is a frame. If nothing happens, a frame without events is sent at least every 15 s.
  *
  * @generated from message pawl.v1.WatchEventsResponse
  */
@@ -82,7 +82,7 @@ export type WatchEventsResponse = Message<"pawl.v1.WatchEventsResponse"> & {
   events: Event[];
 
   /**
-   * behind the frame
+   * the position after this frame
    *
    * @generated from field: string cursor = 2;
    */
@@ -97,14 +97,14 @@ export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__P
   messageDesc(file_pawl_v1_event, 1);
 
 /**
- * Event is something that happened. Events of a shard come in the order in which it was; those of several shards in any. Fields that make
- * no sense for a kind are unset. There is no payload.
+ * Event is something that happened. The events of one shard come in order; those of different shards in any order. Fields that don't apply
+ * to the kind are unset. Events carry no payloads.
  *
  * @generated from message pawl.v1.Event
  */
 export type Event = Message<"pawl.v1.Event"> & {
   /**
-   * such as task.dead; reset: what happened in the shard before is not all known, look at the state afresh; changed: of a digest
+   * such as task.dead; reset: earlier events of the shard may be missing, read the state again; changed: from a digest
    *
    * @generated from field: string kind = 1;
    */
@@ -123,7 +123,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   queue: string;
 
   /**
-   * of a task, or of a breaker
+   * of the task or breaker
    *
    * @generated from field: string type = 4;
    */
@@ -135,7 +135,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   taskId: string;
 
   /**
-   * that the task came to
+   * the task's new state
    *
    * @generated from field: pawl.v1.State state = 6;
    */
@@ -157,14 +157,14 @@ export type Event = Message<"pawl.v1.Event"> & {
   reason: string;
 
   /**
-   * of a failed attempt, up to 256 bytes
+   * of the failed attempt, up to 256 bytes
    *
    * @generated from field: string error = 10;
    */
   error: string;
 
   /**
-   * of a schedule
+   * of the schedule
    *
    * @generated from field: string name = 11;
    */
@@ -183,7 +183,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   count: bigint;
 
   /**
-   * 0: the system shard, which tells of queues
+   * 0: the system shard, which reports on queues
    *
    * @generated from field: uint32 shard = 14;
    */
@@ -197,7 +197,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   index: bigint;
 
   /**
-   * behind the event
+   * the position after this event
    *
    * @generated from field: string cursor = 16;
    */
@@ -212,13 +212,13 @@ export const EventSchema: GenMessage<Event> = /*@__PURE__*/
   messageDesc(file_pawl_v1_event, 2);
 
 /**
- * EventService tells what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
+ * EventService streams what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
  *
  * @generated from service pawl.v1.EventService
  */
 export const EventService: GenService<{
   /**
-   * WatchEvents streams what happens from now on, or behind a cursor. It ends when the server stops, or the caller does.
+   * WatchEvents streams events from now on, or after a cursor. It ends when the server stops or the caller ends it.
    *
    * @generated from rpc pawl.v1.EventService.WatchEvents
    */

@@ -43,7 +43,7 @@ export type ExplainTaskResponse = Message<"pawl.v1.ExplainTaskResponse"> & {
   taskId: string;
 
   /**
-   * absent: not known, since no replica of its shard could be asked
+   * absent: unknown, because no replica of its shard could be reached
    *
    * @generated from field: pawl.v1.State state = 2;
    */
@@ -70,7 +70,7 @@ export type ExplainTaskResponse = Message<"pawl.v1.ExplainTaskResponse"> & {
   key: string;
 
   /**
-   * at least one; the one that decides first is the first
+   * at least one, the most decisive first
    *
    * @generated from field: repeated pawl.v1.Reason reasons = 7;
    */
@@ -85,23 +85,22 @@ export const ExplainTaskResponseSchema: GenMessage<ExplainTaskResponse> = /*@__P
   messageDesc(file_pawl_v1_explain, 1);
 
 /**
- * Reason is one thing that stands between a task and a worker, or how a task runs or has ended. What does not belong to it is
- * absent.
+ * Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't apply are absent.
  *
  * @generated from message pawl.v1.Reason
  */
 export type Reason = Message<"pawl.v1.Reason"> & {
   /**
-   * One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
-   * queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority, other_keys, older_tasks, workers_busy,
-   * next; later versions may have more.
+   * One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
+   * namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
+   * other_keys, older_tasks, workers_busy, next; newer versions may add to them.
    *
    * @generated from field: string code = 1;
    */
   code: string;
 
   /**
-   * a sentence with the facts
+   * the facts, in a sentence
    *
    * @generated from field: string detail = 2;
    */
@@ -120,14 +119,14 @@ export type Reason = Message<"pawl.v1.Reason"> & {
   since?: Timestamp | undefined;
 
   /**
-   * it is over then at the latest
+   * when it will be over at the latest
    *
    * @generated from field: google.protobuf.Timestamp until = 5;
    */
   until?: Timestamp | undefined;
 
   /**
-   * of what is paused or limited, or what no worker takes; of on_its_way where it goes
+   * the queue that is paused or limited, or that no worker takes; for on_its_way, the destination
    *
    * @generated from field: string queue = 6;
    */
@@ -144,21 +143,21 @@ export type Reason = Message<"pawl.v1.Reason"> & {
   key: string;
 
   /**
-   * what was said of a pause; what opened a breaker; the reason of an end; how the attempt ended that is repeated, or "delay"
+   * the reason given for a pause or an end; what opened a breaker; how the attempt ended that is being retried, or "delay"
    *
    * @generated from field: string cause = 9;
    */
   cause: string;
 
   /**
-   * of the last attempt, the last that a breaker has seen, or of the last try to bring what is on its way
+   * of the last attempt, of the last failure a breaker counted, or of the last delivery attempt (on_its_way)
    *
    * @generated from field: string error = 10;
    */
   error: string;
 
   /**
-   * tasks that may run at once
+   * tasks that may run at the same time
    *
    * @generated from field: int32 limit = 11;
    */
@@ -170,35 +169,36 @@ export type Reason = Message<"pawl.v1.Reason"> & {
   rate?: Reason_Rate | undefined;
 
   /**
-   * up to 10 of the tasks that use up the limit; the probe of a breaker; of a task that runs, itself
+   * up to 10 of the tasks that use up the limit; the probe of a breaker; for running, the task itself
    *
    * @generated from field: repeated pawl.v1.Runner running = 13;
    */
   running: Runner[];
 
   /**
-   * that workers take, up to 10
+   * types that workers take, up to 10
    *
    * @generated from field: repeated string types = 14;
    */
   types: string[];
 
   /**
-   * What goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing. Of a queue: the ready tasks that wait for this.
+   * How many tasks go first, or for other_keys, how many keys; for on_its_way, the failed delivery attempts. For a queue: the ready tasks
+   * that wait for this.
    *
    * @generated from field: int64 count = 15;
    */
   count: bigint;
 
   /**
-   * there are more than count, or than types
+   * there are more than count or types say
    *
    * @generated from field: bool more = 16;
    */
   more: boolean;
 
   /**
-   * of a queue that is shared out: whose reason it is
+   * of a spread queue: the shard that this concerns
    *
    * @generated from field: uint32 shard = 17;
    */
@@ -213,7 +213,7 @@ export const ReasonSchema: GenMessage<Reason> = /*@__PURE__*/
   messageDesc(file_pawl_v1_explain, 2);
 
 /**
- * Rate is as in the settings of the queue.
+ * Rate is as in QueueSettings.
  *
  * @generated from message pawl.v1.Reason.Rate
  */
@@ -263,7 +263,7 @@ export type Runner = Message<"pawl.v1.Runner"> & {
   since?: Timestamp | undefined;
 
   /**
-   * of its lease
+   * when its lease ends
    *
    * @generated from field: google.protobuf.Timestamp until = 4;
    */
@@ -309,7 +309,7 @@ export type ExplainQueueResponse = Message<"pawl.v1.ExplainQueueResponse"> & {
   ready: bigint;
 
   /**
-   * of the ready: no pause, no breaker and no limit holds them back
+   * ready tasks that no pause, breaker or limit holds back
    *
    * @generated from field: int64 claimable = 3;
    */
@@ -328,43 +328,44 @@ export type ExplainQueueResponse = Message<"pawl.v1.ExplainQueueResponse"> & {
   waiting: bigint;
 
   /**
-   * Why ready tasks wait; count says how many. A task that waits for several is counted at each, but for those of its key, of
-   * which the first counts. Of keys there is one reason a code, of types one a type, of which up to 100 of breakers, of a queue that is shared out one a shard.
+   * Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
+   * concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
+   * queue, one per shard.
    *
    * @generated from field: repeated pawl.v1.Reason reasons = 6;
    */
   reasons: Reason[];
 
   /**
-   * those with the most tasks held by what is their own, up to 10
+   * keys with the most tasks held by their own pause or limit, up to 10
    *
    * @generated from field: repeated pawl.v1.HeldKey keys = 7;
    */
   keys: HeldKey[];
 
   /**
-   * those of ready tasks that no worker takes, up to 10
+   * types of ready tasks that no worker takes, up to 10
    *
    * @generated from field: repeated pawl.v1.IdleType idle_types = 8;
    */
   idleTypes: IdleType[];
 
   /**
-   * of the scheduled and retrying
+   * earliest due time of the scheduled and retrying tasks
    *
    * @generated from field: google.protobuf.Timestamp next_due = 9;
    */
   nextDue?: Timestamp | undefined;
 
   /**
-   * since when the task is ready that is so longest
+   * since when the oldest ready task has been ready
    *
    * @generated from field: google.protobuf.Timestamp oldest_ready_at = 10;
    */
   oldestReadyAt?: Timestamp | undefined;
 
   /**
-   * A shard could not be asked, or there are more than 250,000 keys in one: the numbers are those of the rest.
+   * A shard could not be reached, or has more than 250,000 keys: the numbers leave it out.
    *
    * @generated from field: bool partial = 11;
    */
@@ -379,7 +380,7 @@ export const ExplainQueueResponseSchema: GenMessage<ExplainQueueResponse> = /*@_
   messageDesc(file_pawl_v1_explain, 5);
 
 /**
- * HeldKey is a key whose tasks wait for what is the key's own.
+ * HeldKey is a key whose tasks are held by the key's own pause or limit.
  *
  * @generated from message pawl.v1.HeldKey
  */
@@ -402,7 +403,7 @@ export type HeldKey = Message<"pawl.v1.HeldKey"> & {
   tasks: bigint;
 
   /**
-   * of a rate: when a token comes
+   * for a rate: when the next token is available
    *
    * @generated from field: google.protobuf.Timestamp until = 4;
    */

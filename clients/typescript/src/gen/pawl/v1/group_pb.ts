@@ -22,7 +22,7 @@ export const file_pawl_v1_group: GenFile = /*@__PURE__*/
   fileDesc("ChNwYXdsL3YxL2dyb3VwLnByb3RvEgdwYXdsLnYxIpkBCgtHcm91cENvdW50cxIPCgdtZW1iZXJzGAEgASgDEg8KB3BlbmRpbmcYAiABKAMSEQoJc3VjY2VlZGVkGAMgASgDEgwKBGRlYWQYBCABKAMSEAoIcG9pc29uZWQYBSABKAMSEQoJZGlzY2FyZGVkGAYgASgDEhEKCWNhbmNlbGxlZBgHIAEoAxIPCgdyZWZ1c2VkGAggASgDIoEDCgVHcm91cBIQCghncm91cF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEiIKBXN0YXRlGAMgASgOMhMucGF3bC52MS5Hcm91cFN0YXRlEgwKBG9wZW4YBCABKAgSJAoGY291bnRzGAUgASgLMhQucGF3bC52MS5Hcm91cENvdW50cxIuCgpjcmVhdGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKa2VwdF91bnRpbBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoLb25fY29tcGxldGUYCSABKAsyES5wYXdsLnYxLkZvbGxvd2VyEiUKCm9uX3N1Y2Nlc3MYCiABKAsyES5wYXdsLnYxLkZvbGxvd2VyEiMKCG9uX2RlYXRoGAsgASgLMhEucGF3bC52MS5Gb2xsb3dlciKIAgoSQ3JlYXRlR3JvdXBSZXF1ZXN0EgwKBG5hbWUYASABKAkSIAoFdGFza3MYAiADKAsyES5wYXdsLnYxLlRhc2tTcGVjEiYKC29uX2NvbXBsZXRlGAMgASgLMhEucGF3bC52MS5UYXNrU3BlYxIlCgpvbl9zdWNjZXNzGAQgASgLMhEucGF3bC52MS5UYXNrU3BlYxIjCghvbl9kZWF0aBgFIAEoCzIRLnBhd2wudjEuVGFza1NwZWMSDAoEb3BlbhgGIAEoCBIsCglyZXRlbnRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKcmVxdWVzdF9pZBgIIAEoCSJuChNDcmVhdGVHcm91cFJlc3BvbnNlEh0KBWdyb3VwGAEgASgLMg4ucGF3bC52MS5Hcm91cBIlCgV0YXNrcxgCIAMoCzIWLnBhd2wudjEuRW5xdWV1ZVJlc3VsdBIRCglkdXBsaWNhdGUYAyABKAgiSgoUQWRkR3JvdXBUYXNrc1JlcXVlc3QSEAoIZ3JvdXBfaWQYASABKAkSIAoFdGFza3MYAiADKAsyES5wYXdsLnYxLlRhc2tTcGVjIkAKFUFkZEdyb3VwVGFza3NSZXNwb25zZRInCgdyZXN1bHRzGAEgAygLMhYucGF3bC52MS5FbnF1ZXVlUmVzdWx0IiMKD0dldEdyb3VwUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCSIxChBHZXRHcm91cFJlc3BvbnNlEh0KBWdyb3VwGAEgASgLMg4ucGF3bC52MS5Hcm91cCIyChFMaXN0R3JvdXBzUmVxdWVzdBINCgVsaW1pdBgBIAEoBRIOCgZjdXJzb3IYAiABKAkiSAoSTGlzdEdyb3Vwc1Jlc3BvbnNlEh0KBWl0ZW1zGAEgAygLMg4ucGF3bC52MS5Hcm91cBITCgtuZXh0X2N1cnNvchgCIAEoCSJKChdMaXN0R3JvdXBNZW1iZXJzUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCRINCgVsaW1pdBgCIAEoBRIOCgZjdXJzb3IYAyABKAkiVAoYTGlzdEdyb3VwTWVtYmVyc1Jlc3BvbnNlEiMKBWl0ZW1zGAEgAygLMhQucGF3bC52MS5Hcm91cE1lbWJlchITCgtuZXh0X2N1cnNvchgCIAEoCSKwAQoLR3JvdXBNZW1iZXISDwoHdGFza19pZBgBIAEoCRIMCgR0eXBlGAIgASgJEg0KBXF1ZXVlGAMgASgJEh0KBXN0YXRlGAQgASgOMg4ucGF3bC52MS5TdGF0ZRIPCgdyZWZ1c2VkGAUgASgJEg4KBnJlc3VsdBgGIAEoDBIbChNyZXN1bHRfY29udGVudF90eXBlGAcgASgJEhYKDnJlc3VsdF9vbWl0dGVkGAggASgIIiUKEUNsb3NlR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJIjMKEkNsb3NlR3JvdXBSZXNwb25zZRIdCgVncm91cBgBIAEoCzIOLnBhd2wudjEuR3JvdXAiNgoSQ2FuY2VsR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI0ChNDYW5jZWxHcm91cFJlc3BvbnNlEh0KBWdyb3VwGAEgASgLMg4ucGF3bC52MS5Hcm91cCp3CgpHcm91cFN0YXRlEhsKF0dST1VQX1NUQVRFX1VOU1BFQ0lGSUVEEAASFwoTR1JPVVBfU1RBVEVfUlVOTklORxABEhgKFEdST1VQX1NUQVRFX0NPTVBMRVRFEAISGQoVR1JPVVBfU1RBVEVfQ0FOQ0VMTEVEEAMytAYKDEdyb3VwU2VydmljZRJoCgtDcmVhdGVHcm91cBIbLnBhd2wudjEuQ3JlYXRlR3JvdXBSZXF1ZXN0GhwucGF3bC52MS5DcmVhdGVHcm91cFJlc3BvbnNlIh6KtRgaCAQSAQEiE0DJARIOL2FwaS92MS9ncm91cHMSdgoNQWRkR3JvdXBUYXNrcxIdLnBhd2wudjEuQWRkR3JvdXBUYXNrc1JlcXVlc3QaHi5wYXdsLnYxLkFkZEdyb3VwVGFza3NSZXNwb25zZSImirUYIggEEgEBIhsSGS9hcGkvdjEvZ3JvdXBzL3tpZH0vdGFza3MSaQoIR2V0R3JvdXASGC5wYXdsLnYxLkdldEdyb3VwUmVxdWVzdBoZLnBhd2wudjEuR2V0R3JvdXBSZXNwb25zZSIoirUYJAgEEgIBAyIcMgVncm91cAoTL2FwaS92MS9ncm91cHMve2lkfRJiCgpMaXN0R3JvdXBzEhoucGF3bC52MS5MaXN0R3JvdXBzUmVxdWVzdBobLnBhd2wudjEuTGlzdEdyb3Vwc1Jlc3BvbnNlIhuKtRgXCAQSAQMiEAoOL2FwaS92MS9ncm91cHMSggEKEExpc3RHcm91cE1lbWJlcnMSIC5wYXdsLnYxLkxpc3RHcm91cE1lbWJlcnNSZXF1ZXN0GiEucGF3bC52MS5MaXN0R3JvdXBNZW1iZXJzUmVzcG9uc2UiKYq1GCUIBBICAQMiHQobL2FwaS92MS9ncm91cHMve2lkfS9tZW1iZXJzEnQKCkNsb3NlR3JvdXASGi5wYXdsLnYxLkNsb3NlR3JvdXBSZXF1ZXN0GhsucGF3bC52MS5DbG9zZUdyb3VwUmVzcG9uc2UiLYq1GCkIBBIBASIiMgVncm91cBIZL2FwaS92MS9ncm91cHMve2lkfS9jbG9zZRJ4CgtDYW5jZWxHcm91cBIbLnBhd2wudjEuQ2FuY2VsR3JvdXBSZXF1ZXN0GhwucGF3bC52MS5DYW5jZWxHcm91cFJlc3BvbnNlIi6KtRgqCAQSAQQiIzIFZ3JvdXASGi9hcGkvdjEvZ3JvdXBzL3tpZH0vY2FuY2VsQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_chain, file_pawl_v1_producer, file_pawl_v1_task]);
 
 /**
- * GroupCounts are the members of a group by where they are.
+ * GroupCounts counts the members of a group by state.
  *
  * @generated from message pawl.v1.GroupCounts
  */
@@ -65,7 +65,7 @@ export type GroupCounts = Message<"pawl.v1.GroupCounts"> & {
   cancelled: bigint;
 
   /**
-   * their queues would not take them
+   * their queues refused them
    *
    * @generated from field: int64 refused = 8;
    */
@@ -80,7 +80,7 @@ export const GroupCountsSchema: GenMessage<GroupCounts> = /*@__PURE__*/
   messageDesc(file_pawl_v1_group, 0);
 
 /**
- * Group is everything known of a group.
+ * Group is everything known about a group.
  *
  * @generated from message pawl.v1.Group
  */
@@ -101,7 +101,7 @@ export type Group = Message<"pawl.v1.Group"> & {
   state: GroupState;
 
   /**
-   * it is not complete before it is closed
+   * it can't be complete until it is closed
    *
    * @generated from field: bool open = 4;
    */
@@ -118,14 +118,14 @@ export type Group = Message<"pawl.v1.Group"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * when it was complete, or all members of a cancelled one had ended
+   * when it became complete; if cancelled, when all members had ended
    *
    * @generated from field: google.protobuf.Timestamp ended_at = 7;
    */
   endedAt?: Timestamp | undefined;
 
   /**
-   * when it is forgotten
+   * when it is deleted
    *
    * @generated from field: google.protobuf.Timestamp kept_until = 8;
    */
@@ -159,7 +159,7 @@ export const GroupSchema: GenMessage<Group> = /*@__PURE__*/
  */
 export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
   /**
-   * for people: need not be unique
+   * for display, need not be unique
    *
    * @generated from field: string name = 1;
    */
@@ -173,7 +173,7 @@ export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
   tasks: TaskSpec[];
 
   /**
-   * enqueued when all members have ended, however
+   * enqueued when all members have ended, in whatever state
    *
    * @generated from field: pawl.v1.TaskSpec on_complete = 3;
    */
@@ -187,14 +187,14 @@ export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
   onSuccess?: TaskSpec | undefined;
 
   /**
-   * at the first member that is dead or poisoned
+   * when the first member is dead or poisoned
    *
    * @generated from field: pawl.v1.TaskSpec on_death = 5;
    */
   onDeath?: TaskSpec | undefined;
 
   /**
-   * the group is not complete before it is closed
+   * the group can't be complete until it is closed
    *
    * @generated from field: bool open = 6;
    */
@@ -208,7 +208,7 @@ export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
   retention?: Duration | undefined;
 
   /**
-   * a UUID; a repeat gives the first group again
+   * a UUID; a retry returns the group of the first call
    *
    * @generated from field: string request_id = 8;
    */
@@ -232,14 +232,14 @@ export type CreateGroupResponse = Message<"pawl.v1.CreateGroupResponse"> & {
   group?: Group | undefined;
 
   /**
-   * in the order of the request; one without task_id and error is on its way to its queue
+   * in the order of the request; one with neither task_id nor error is on its way to its queue
    *
    * @generated from field: repeated pawl.v1.EnqueueResult tasks = 2;
    */
   tasks: EnqueueResult[];
 
   /**
-   * the request had made the group already
+   * an earlier call with the same request_id created the group
    *
    * @generated from field: bool duplicate = 3;
    */
@@ -342,7 +342,7 @@ export type ListGroupsRequest = Message<"pawl.v1.ListGroupsRequest"> & {
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 2;
    */
@@ -366,7 +366,7 @@ export type ListGroupsResponse = Message<"pawl.v1.ListGroupsResponse"> & {
   items: Group[];
 
   /**
-   * "" at the end
+   * "" on the last page
    *
    * @generated from field: string next_cursor = 2;
    */
@@ -397,7 +397,7 @@ export type ListGroupMembersRequest = Message<"pawl.v1.ListGroupMembersRequest">
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 3;
    */
@@ -421,7 +421,7 @@ export type ListGroupMembersResponse = Message<"pawl.v1.ListGroupMembersResponse
   items: GroupMember[];
 
   /**
-   * "" at the end
+   * "" on the last page
    *
    * @generated from field: string next_cursor = 2;
    */
@@ -436,7 +436,7 @@ export const ListGroupMembersResponseSchema: GenMessage<ListGroupMembersResponse
   messageDesc(file_pawl_v1_group, 11);
 
 /**
- * GroupMember is a member of a group, as the group knows it.
+ * GroupMember is a member of a group, as recorded by the group.
  *
  * @generated from message pawl.v1.GroupMember
  */
@@ -459,14 +459,14 @@ export type GroupMember = Message<"pawl.v1.GroupMember"> & {
   queue: string;
 
   /**
-   * its end; absent while it has not ended
+   * its end state; absent until it has ended
    *
    * @generated from field: pawl.v1.State state = 4;
    */
   state: State;
 
   /**
-   * why its queue would not take it: a code, or duplicate
+   * why its queue refused it: an error code, or duplicate
    *
    * @generated from field: string refused = 5;
    */
@@ -485,7 +485,7 @@ export type GroupMember = Message<"pawl.v1.GroupMember"> & {
   resultContentType: string;
 
   /**
-   * it is larger, or the group keeps 64 MiB already: read it from the task
+   * it is larger, or the group already keeps 64 MiB of results: read it from the task
    *
    * @generated from field: bool result_omitted = 8;
    */
@@ -573,7 +573,7 @@ export const CancelGroupResponseSchema: GenMessage<CancelGroupResponse> = /*@__P
   messageDesc(file_pawl_v1_group, 16);
 
 /**
- * GroupState says where a group is.
+ * GroupState is the state of a group.
  *
  * @generated from enum pawl.v1.GroupState
  */
@@ -584,7 +584,7 @@ export enum GroupState {
   UNSPECIFIED = 0,
 
   /**
-   * members may be added
+   * members can be added
    *
    * @generated from enum value: GROUP_STATE_RUNNING = 1;
    */
@@ -612,13 +612,13 @@ export const GroupStateSchema: GenEnum<GroupState> = /*@__PURE__*/
   enumDesc(file_pawl_v1_group, 0);
 
 /**
- * GroupService keeps tasks together: it counts how they end, and enqueues others when all have.
+ * GroupService manages groups of tasks. A group counts how its members end, and enqueues further tasks when all have ended.
  *
  * @generated from service pawl.v1.GroupService
  */
 export const GroupService: GenService<{
   /**
-   * CreateGroup makes a group and its members, all or nothing.
+   * CreateGroup creates a group and its members, all or nothing.
    *
    * @generated from rpc pawl.v1.GroupService.CreateGroup
    */
@@ -628,8 +628,8 @@ export const GroupService: GenService<{
     output: typeof CreateGroupResponseSchema;
   },
   /**
-   * AddGroupTasks makes further members of a group that is not complete. A task that breaks a rule (invalid_argument) refuses the call,
-   * and nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
+   * AddGroupTasks adds members to a group that is not complete. If a task is invalid (invalid_argument), the call is refused and nothing is
+   * added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
    *
    * @generated from rpc pawl.v1.GroupService.AddGroupTasks
    */
@@ -647,7 +647,7 @@ export const GroupService: GenService<{
     output: typeof GetGroupResponseSchema;
   },
   /**
-   * ListGroups answers newest first.
+   * ListGroups returns a page of groups, newest first.
    *
    * @generated from rpc pawl.v1.GroupService.ListGroups
    */
@@ -657,8 +657,8 @@ export const GroupService: GenService<{
     output: typeof ListGroupsResponseSchema;
   },
   /**
-   * ListGroupMembers answers in the order in which they were added; what follows members, and what was added with a request_id, behind
-   * them.
+   * ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
+   * come after them.
    *
    * @generated from rpc pawl.v1.GroupService.ListGroupMembers
    */
@@ -668,7 +668,7 @@ export const GroupService: GenService<{
     output: typeof ListGroupMembersResponseSchema;
   },
   /**
-   * CloseGroup lets an open group be complete when all its members have ended.
+   * CloseGroup closes an open group, which is then complete when all its members have ended.
    *
    * @generated from rpc pawl.v1.GroupService.CloseGroup
    */
@@ -678,7 +678,7 @@ export const GroupService: GenService<{
     output: typeof CloseGroupResponseSchema;
   },
   /**
-   * CancelGroup cancels a group with all its members. One that is complete is wrong_state.
+   * CancelGroup cancels a group and all its members. For a complete group it returns wrong_state.
    *
    * @generated from rpc pawl.v1.GroupService.CancelGroup
    */

@@ -29,7 +29,7 @@ export type BeginOnceRequest = Message<"pawl.v1.BeginOnceRequest"> & {
   claimToken: string;
 
   /**
-   * at most 256 bytes; it stands for one effect among the tasks of a queue
+   * at most 256 bytes; identifies one effect among the tasks of a queue
    *
    * @generated from field: string key = 3;
    */
@@ -53,7 +53,7 @@ export type BeginOnceResponse = Message<"pawl.v1.BeginOnceResponse"> & {
   state: OnceState;
 
   /**
-   * if done: a JSON value, or nothing
+   * if done: a JSON value, or empty
    *
    * @generated from field: bytes result = 2;
    */
@@ -137,7 +137,7 @@ export type FinishOnceRequest = Message<"pawl.v1.FinishOnceRequest"> & {
   key: string;
 
   /**
-   * a JSON value of at most 64 KiB, or nothing
+   * a JSON value of at most 64 KiB, or empty
    *
    * @generated from field: bytes result = 4;
    */
@@ -207,7 +207,7 @@ export const AbandonOnceRequestSchema: GenMessage<AbandonOnceRequest> = /*@__PUR
  */
 export type AbandonOnceResponse = Message<"pawl.v1.AbandonOnceResponse"> & {
   /**
-   * free, or done if it was
+   * free, or done if it was already
    *
    * @generated from field: pawl.v1.OnceState state = 1;
    */
@@ -222,7 +222,7 @@ export const AbandonOnceResponseSchema: GenMessage<AbandonOnceResponse> = /*@__P
   messageDesc(file_pawl_v1_once, 6);
 
 /**
- * OnceState is how a once key stands.
+ * OnceState is the state of a once key.
  *
  * @generated from enum pawl.v1.OnceState
  */
@@ -233,28 +233,28 @@ export enum OnceState {
   UNSPECIFIED = 0,
 
   /**
-   * the claim holds it: bring the effect about
+   * this claim holds the key: bring the effect about
    *
    * @generated from enum value: ONCE_STATE_RUN = 1;
    */
   RUN = 1,
 
   /**
-   * the effect is there, and this is its result
+   * the effect has happened; the response has its result
    *
    * @generated from enum value: ONCE_STATE_DONE = 2;
    */
   DONE = 2,
 
   /**
-   * another claim holds it: begin again after retry_after
+   * another claim holds the key: call BeginOnce again after retry_after
    *
    * @generated from enum value: ONCE_STATE_HELD = 3;
    */
   HELD = 3,
 
   /**
-   * nobody holds it: of an abandon
+   * no claim holds the key; returned by AbandonOnce
    *
    * @generated from enum value: ONCE_STATE_FREE = 4;
    */

@@ -18,55 +18,55 @@ export const file_pawl_v1_operation: GenFile = /*@__PURE__*/
   fileDesc("ChdwYXdsL3YxL29wZXJhdGlvbi5wcm90bxIHcGF3bC52MSKzAQoNT3BlcmF0aW9uU3BlYxIfCgZhY3Rpb24YASABKA4yDy5wYXdsLnYxLkFjdGlvbhIfCgZmaWx0ZXIYAiABKAsyDy5wYXdsLnYxLkZpbHRlchIQCgh0b19xdWV1ZRgDIAEoCRIjCghwcmlvcml0eRgEIAEoDjIRLnBhd2wudjEuUHJpb3JpdHkSCwoDbWF4GAUgASgDEgwKBHJhdGUYBiABKAESDgoGY2FuYXJ5GAcgASgDIkgKCE9wZXJhdG9yEg0KBWFjdG9yGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDAoEZmFjZRgDIAEoCRIOCgZyZWFzb24YBCABKAkimwUKCU9wZXJhdGlvbhIUCgxvcGVyYXRpb25faWQYASABKAkSJAoEc3BlYxgCIAEoCzIWLnBhd2wudjEuT3BlcmF0aW9uU3BlYxImCgVzdGF0ZRgDIAEoDjIXLnBhd2wudjEuT3BlcmF0aW9uU3RhdGUSKQoIc3RvcHBpbmcYBCABKA4yFy5wYXdsLnYxLk9wZXJhdGlvblN0YXRlEiEKBmF1dGhvchgFIAEoCzIRLnBhd2wudjEuT3BlcmF0b3ISLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJcGF1c2VkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDd2h5GAkgASgJEiUKCnN0b3BwZWRfYnkYCiABKAsyES5wYXdsLnYxLk9wZXJhdG9yEiUKCnJlc3VtZWRfYnkYCyABKAsyES5wYXdsLnYxLk9wZXJhdG9yEg0KBXRvdGFsGAwgASgDEhwKFHRvdGFsX2lzX2xvd2VyX2JvdW5kGA0gASgIEg8KB21hdGNoZWQYDiABKAMSDAoEZG9uZRgPIAEoAxIPCgdza2lwcGVkGBAgASgDEi4KD3NraXBwZWRfcmVhc29ucxgRIAMoCzIVLnBhd2wudjEuU2tpcHBlZFRhc2tzEg4KBmZhaWxlZBgSIAEoAxIjCgZlcnJvcnMYEyADKAsyEy5wYXdsLnYxLkZhaWxlZFRhc2sSEQoJd2FpdHNfZm9yGBQgASgJEh8KBmJlY2FtZRgVIAEoCzIPLnBhd2wudjEuQmVjYW1lIkUKBkJlY2FtZRIjCgZzdGF0ZXMYASADKAsyEy5wYXdsLnYxLlN0YXRlQ291bnQSFgoOaXNfbG93ZXJfYm91bmQYAiABKAgiOgoKU3RhdGVDb3VudBIdCgVzdGF0ZRgBIAEoDjIOLnBhd2wudjEuU3RhdGUSDQoFY291bnQYAiABKAMiLQoMU2tpcHBlZFRhc2tzEg4KBnJlYXNvbhgBIAEoCRINCgVjb3VudBgCIAEoAyIuCgpGYWlsZWRUYXNrEg8KB3Rhc2tfaWQYASABKAkSDwoHbWVzc2FnZRgCIAEoCSJyChVTdGFydE9wZXJhdGlvblJlcXVlc3QSJAoEc3BlYxgBIAEoCzIWLnBhd2wudjEuT3BlcmF0aW9uU3BlYxIPCgdkcnlfcnVuGAIgASgIEg4KBnJlYXNvbhgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJImsKFlN0YXJ0T3BlcmF0aW9uUmVzcG9uc2USJQoJb3BlcmF0aW9uGAEgASgLMhIucGF3bC52MS5PcGVyYXRpb24SKgoHcHJldmlldxgCIAEoCzIZLnBhd2wudjEuT3BlcmF0aW9uUHJldmlldyJaChBPcGVyYXRpb25QcmV2aWV3Eg8KB21hdGNoZWQYASABKAMSFgoOaXNfbG93ZXJfYm91bmQYAiABKAgSHQoGc2FtcGxlGAMgAygLMg0ucGF3bC52MS5UYXNrImQKE0dldE9wZXJhdGlvblJlcXVlc3QSFAoMb3BlcmF0aW9uX2lkGAEgASgJEicKBHdhaXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGYmVjYW1lGAMgASgIIj0KFEdldE9wZXJhdGlvblJlc3BvbnNlEiUKCW9wZXJhdGlvbhgBIAEoCzISLnBhd2wudjEuT3BlcmF0aW9uIjYKFUxpc3RPcGVyYXRpb25zUmVxdWVzdBINCgVsaW1pdBgBIAEoBRIOCgZjdXJzb3IYAiABKAkiUAoWTGlzdE9wZXJhdGlvbnNSZXNwb25zZRIhCgVpdGVtcxgBIAMoCzISLnBhd2wudjEuT3BlcmF0aW9uEhMKC25leHRfY3Vyc29yGAIgASgJIj0KFVBhdXNlT3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkSDgoGcmVhc29uGAIgASgJIj8KFlBhdXNlT3BlcmF0aW9uUmVzcG9uc2USJQoJb3BlcmF0aW9uGAEgASgLMhIucGF3bC52MS5PcGVyYXRpb24iPgoWUmVzdW1lT3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkSDgoGcmVhc29uGAIgASgJIkAKF1Jlc3VtZU9wZXJhdGlvblJlc3BvbnNlEiUKCW9wZXJhdGlvbhgBIAEoCzISLnBhd2wudjEuT3BlcmF0aW9uIj0KFUFib3J0T3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkSDgoGcmVhc29uGAIgASgJIj8KFkFib3J0T3BlcmF0aW9uUmVzcG9uc2USJQoJb3BlcmF0aW9uGAEgASgLMhIucGF3bC52MS5PcGVyYXRpb24qmAEKBkFjdGlvbhIWChJBQ1RJT05fVU5TUEVDSUZJRUQQABIRCg1BQ1RJT05fUkVQTEFZEAESEQoNQUNUSU9OX0NBTkNFTBACEhIKDkFDVElPTl9ESVNDQVJEEAMSDwoLQUNUSU9OX01PVkUQBBIXChNBQ1RJT05fU0VUX1BSSU9SSVRZEAUSEgoOQUNUSU9OX1JVTl9OT1cQBiq9AQoOT3BlcmF0aW9uU3RhdGUSHwobT1BFUkFUSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXT1BFUkFUSU9OX1NUQVRFX1JVTk5JTkcQARIaChZPUEVSQVRJT05fU1RBVEVfUEFVU0VEEAISGAoUT1BFUkFUSU9OX1NUQVRFX0RPTkUQAxIbChdPUEVSQVRJT05fU1RBVEVfQUJPUlRFRBAEEhoKFk9QRVJBVElPTl9TVEFURV9GQUlMRUQQBTKfBgoQT3BlcmF0aW9uU2VydmljZRJyCg5TdGFydE9wZXJhdGlvbhIeLnBhd2wudjEuU3RhcnRPcGVyYXRpb25SZXF1ZXN0Gh8ucGF3bC52MS5TdGFydE9wZXJhdGlvblJlc3BvbnNlIh+KtRgbCAQSAQQiFBISL2FwaS92MS9vcGVyYXRpb25zEn4KDEdldE9wZXJhdGlvbhIcLnBhd2wudjEuR2V0T3BlcmF0aW9uUmVxdWVzdBodLnBhd2wudjEuR2V0T3BlcmF0aW9uUmVzcG9uc2UiMYq1GC0IBBIBAxgBIiQyCW9wZXJhdGlvbgoXL2FwaS92MS9vcGVyYXRpb25zL3tpZH0ScgoOTGlzdE9wZXJhdGlvbnMSHi5wYXdsLnYxLkxpc3RPcGVyYXRpb25zUmVxdWVzdBofLnBhd2wudjEuTGlzdE9wZXJhdGlvbnNSZXNwb25zZSIfirUYGwgEEgEDIhQKEi9hcGkvdjEvb3BlcmF0aW9ucxKIAQoOUGF1c2VPcGVyYXRpb24SHi5wYXdsLnYxLlBhdXNlT3BlcmF0aW9uUmVxdWVzdBofLnBhd2wudjEuUGF1c2VPcGVyYXRpb25SZXNwb25zZSI1irUYMQgEEgEEIioyCW9wZXJhdGlvbhIdL2FwaS92MS9vcGVyYXRpb25zL3tpZH0vcGF1c2USjAEKD1Jlc3VtZU9wZXJhdGlvbhIfLnBhd2wudjEuUmVzdW1lT3BlcmF0aW9uUmVxdWVzdBogLnBhd2wudjEuUmVzdW1lT3BlcmF0aW9uUmVzcG9uc2UiNoq1GDIIBBIBBCIrMglvcGVyYXRpb24SHi9hcGkvdjEvb3BlcmF0aW9ucy97aWR9L3Jlc3VtZRKIAQoOQWJvcnRPcGVyYXRpb24SHi5wYXdsLnYxLkFib3J0T3BlcmF0aW9uUmVxdWVzdBofLnBhd2wudjEuQWJvcnRPcGVyYXRpb25SZXNwb25zZSI1irUYMQgEEgEEIioyCW9wZXJhdGlvbhIdL2FwaS92MS9vcGVyYXRpb25zL3tpZH0vYWJvcnRCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
 
 /**
- * OperationSpec is what operators say of an operation.
+ * OperationSpec describes an operation.
  *
  * @generated from message pawl.v1.OperationSpec
  */
 export type OperationSpec = Message<"pawl.v1.OperationSpec"> & {
   /**
-   * needed
+   * required
    *
    * @generated from field: pawl.v1.Action action = 1;
    */
   action: Action;
 
   /**
-   * needed; an empty one means every task that the action is for
+   * required; an empty filter means every task that the action applies to
    *
    * @generated from field: pawl.v1.Filter filter = 2;
    */
   filter?: Filter | undefined;
 
   /**
-   * of a move
+   * ACTION_MOVE only
    *
    * @generated from field: string to_queue = 3;
    */
   toQueue: string;
 
   /**
-   * of set_priority
+   * ACTION_SET_PRIORITY only
    *
    * @generated from field: pawl.v1.Priority priority = 4;
    */
   priority: Priority;
 
   /**
-   * tasks at most; 0: all that match
+   * maximum number of tasks; 0: all that match
    *
    * @generated from field: int64 max = 5;
    */
   max: bigint;
 
   /**
-   * tasks a second at most; 0: as fast as goes without holding up others
+   * tasks per second at most; 0: as fast as possible without delaying other work
    *
    * @generated from field: double rate = 6;
    */
   rate: number;
 
   /**
-   * pause after so many; 0: don't
+   * the operation pauses itself after this many tasks; 0: it does not
    *
    * @generated from field: int64 canary = 7;
    */
@@ -81,7 +81,7 @@ export const OperationSpecSchema: GenMessage<OperationSpec> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 0);
 
 /**
- * Operator is who did something, as far as is known.
+ * Operator identifies who did something, as far as known.
  *
  * @generated from message pawl.v1.Operator
  */
@@ -117,7 +117,7 @@ export const OperatorSchema: GenMessage<Operator> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 1);
 
 /**
- * Operation is everything known of an operation. It is for the tasks that were there when it was created.
+ * Operation is everything known about an operation. It affects only tasks that existed when it was created.
  *
  * @generated from message pawl.v1.Operation
  */
@@ -128,7 +128,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   operationId: string;
 
   /**
-   * with the states that it selects
+   * with the states it selects filled in
    *
    * @generated from field: pawl.v1.OperationSpec spec = 2;
    */
@@ -140,7 +140,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   state: OperationState;
 
   /**
-   * what it becomes when the step is over that is under way; unspecified: it goes on
+   * the state it enters when the current step is over; unspecified: it continues
    *
    * @generated from field: pawl.v1.OperationState stopping = 4;
    */
@@ -167,7 +167,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   endedAt?: Timestamp | undefined;
 
   /**
-   * it is paused, was aborted or has failed
+   * why it was paused or aborted, or why it failed
    *
    * @generated from field: string why = 9;
    */
@@ -181,7 +181,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   stoppedBy?: Operator | undefined;
 
   /**
-   * last
+   * the last time
    *
    * @generated from field: pawl.v1.Operator resumed_by = 11;
    */
@@ -195,14 +195,14 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   total: bigint;
 
   /**
-   * counting them all would have taken too long
+   * counting all of them would have taken too long
    *
    * @generated from field: bool total_is_lower_bound = 13;
    */
   totalIsLowerBound: boolean;
 
   /**
-   * so far: done + skipped + failed, and those that are on their way to another queue
+   * so far: done + skipped + failed, and those moving to another queue
    *
    * @generated from field: int64 matched = 14;
    */
@@ -229,21 +229,21 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   failed: bigint;
 
   /**
-   * the first
+   * the first ones
    *
    * @generated from field: repeated pawl.v1.FailedTask errors = 19;
    */
   errors: FailedTask[];
 
   /**
-   * why it does not get on
+   * why it makes no progress
    *
    * @generated from field: string waits_for = 20;
    */
   waitsFor: string;
 
   /**
-   * only if it was asked for
+   * only if requested
    *
    * @generated from field: pawl.v1.Became became = 21;
    */
@@ -258,20 +258,20 @@ export const OperationSchema: GenMessage<Operation> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 2);
 
 /**
- * Became counts the tasks that an operation has changed, and that no other has since, by how they stand now.
+ * Became counts the tasks an operation has changed by their current state, without those that a later operation changed again.
  *
  * @generated from message pawl.v1.Became
  */
 export type Became = Message<"pawl.v1.Became"> & {
   /**
-   * without those in which there are none
+   * states without tasks are left out
    *
    * @generated from field: repeated pawl.v1.StateCount states = 1;
    */
   states: StateCount[];
 
   /**
-   * counting them all would have taken too long
+   * counting all of them would have taken too long
    *
    * @generated from field: bool is_lower_bound = 2;
    */
@@ -310,7 +310,7 @@ export const StateCountSchema: GenMessage<StateCount> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 4);
 
 /**
- * SkippedTasks counts tasks that were passed over for one reason.
+ * SkippedTasks counts the tasks skipped for one reason.
  *
  * @generated from message pawl.v1.SkippedTasks
  */
@@ -336,7 +336,7 @@ export const SkippedTasksSchema: GenMessage<SkippedTasks> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 5);
 
 /**
- * FailedTask is a task with which nothing could be done.
+ * FailedTask is a task to which the action could not be applied.
  *
  * @generated from message pawl.v1.FailedTask
  */
@@ -379,7 +379,7 @@ export type StartOperationRequest = Message<"pawl.v1.StartOperationRequest"> & {
   reason: string;
 
   /**
-   * a UUID: a repeat of the request is the same operation
+   * a UUID: a retry returns the same operation
    *
    * @generated from field: string request_id = 4;
    */
@@ -420,7 +420,7 @@ export const StartOperationResponseSchema: GenMessage<StartOperationResponse> = 
   messageDesc(file_pawl_v1_operation, 8);
 
 /**
- * OperationPreview is what an operation would be for.
+ * OperationPreview describes the tasks an operation would affect.
  *
  * @generated from message pawl.v1.OperationPreview
  */
@@ -431,7 +431,7 @@ export type OperationPreview = Message<"pawl.v1.OperationPreview"> & {
   matched: bigint;
 
   /**
-   * counting them all would have taken too long
+   * counting all of them would have taken too long
    *
    * @generated from field: bool is_lower_bound = 2;
    */
@@ -462,14 +462,14 @@ export type GetOperationRequest = Message<"pawl.v1.GetOperationRequest"> & {
   operationId: string;
 
   /**
-   * at most so long, until it does not run any more; up to 60s
+   * waits up to this long for the operation to stop running; at most 60s
    *
    * @generated from field: google.protobuf.Duration wait = 2;
    */
   wait?: Duration | undefined;
 
   /**
-   * also count how the tasks stand that it has changed
+   * also count the changed tasks by their current state
    *
    * @generated from field: bool became = 3;
    */
@@ -664,7 +664,7 @@ export const AbortOperationResponseSchema: GenMessage<AbortOperationResponse> = 
   messageDesc(file_pawl_v1_operation, 19);
 
 /**
- * Action is what an operation does with each task that its filter selects.
+ * Action is what an operation does to every task that its filter selects.
  *
  * @generated from enum pawl.v1.Action
  */
@@ -724,7 +724,7 @@ export const ActionSchema: GenEnum<Action> = /*@__PURE__*/
   enumDesc(file_pawl_v1_operation, 0);
 
 /**
- * OperationState is where an operation is in its life.
+ * OperationState is the state of an operation.
  *
  * @generated from enum pawl.v1.OperationState
  */
@@ -767,14 +767,14 @@ export const OperationStateSchema: GenEnum<OperationState> = /*@__PURE__*/
   enumDesc(file_pawl_v1_operation, 1);
 
 /**
- * OperationService does one thing with many tasks, in the background (docs/bulk-operations.md). Who starts or steers an operation, and
- * why, is said in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
+ * OperationService runs bulk operations: one action, applied to many tasks in the background (docs/bulk-operations.md). Callers name the
+ * actor and the reason in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
  *
  * @generated from service pawl.v1.OperationService
  */
 export const OperationService: GenService<{
   /**
-   * StartOperation starts one, or with dry_run tells what it would be for, and changes nothing.
+   * StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
    *
    * @generated from rpc pawl.v1.OperationService.StartOperation
    */
@@ -792,7 +792,7 @@ export const OperationService: GenService<{
     output: typeof GetOperationResponseSchema;
   },
   /**
-   * ListOperations reads a page of operations, newest first. Those that have ended are kept for 30 days, at most 1,000.
+   * ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
    *
    * @generated from rpc pawl.v1.OperationService.ListOperations
    */
@@ -802,7 +802,7 @@ export const OperationService: GenService<{
     output: typeof ListOperationsResponseSchema;
   },
   /**
-   * PauseOperation lets one rest, once the step is over that is under way: the answer may still say that it is stopping.
+   * PauseOperation pauses an operation when its current step is over; until then, stopping is set.
    *
    * @generated from rpc pawl.v1.OperationService.PauseOperation
    */
@@ -820,7 +820,7 @@ export const OperationService: GenService<{
     output: typeof ResumeOperationResponseSchema;
   },
   /**
-   * AbortOperation ends one, once the step is over that is under way. What is done stays done.
+   * AbortOperation ends an operation when its current step is over. What it has done is not undone.
    *
    * @generated from rpc pawl.v1.OperationService.AbortOperation
    */

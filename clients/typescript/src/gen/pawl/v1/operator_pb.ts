@@ -24,7 +24,7 @@ export const file_pawl_v1_operator: GenFile = /*@__PURE__*/
   fileDesc("ChZwYXdsL3YxL29wZXJhdG9yLnByb3RvEgdwYXdsLnYxIr0FCg1RdWV1ZVNldHRpbmdzEikKB3dlaWdodHMYASABKAsyGC5wYXdsLnYxLlByaW9yaXR5V2VpZ2h0cxIjCgVyZXRyeRgCIAEoCzIULnBhd2wudjEuUmV0cnlQb2xpY3kSFAoMbWF4X2F0dGVtcHRzGAMgASgFEigKBWxlYXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKB3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJQoJcmV0ZW50aW9uGAYgASgLMhIucGF3bC52MS5SZXRlbnRpb24SEgoKbWF4X2xlbmd0aBgHIAEoAxITCgttYXhfcnVubmluZxgIIAEoBRIbCgRyYXRlGAkgASgLMg0ucGF3bC52MS5SYXRlEiIKB3Blcl9rZXkYCiABKAsyES5wYXdsLnYxLktleVJ1bGVzEi4KBGtleXMYCyADKAsyIC5wYXdsLnYxLlF1ZXVlU2V0dGluZ3MuS2V5c0VudHJ5EisKCG1heF93YWl0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiQKCWtleV9vcmRlchgNIAEoDjIRLnBhd2wudjEuS2V5T3JkZXISIQoHYnJlYWtlchgUIAEoCzIQLnBhd2wudjEuQnJlYWtlchI2CghicmVha2VycxgVIAMoCzIkLnBhd2wudjEuUXVldWVTZXR0aW5ncy5CcmVha2Vyc0VudHJ5Gj4KCUtleXNFbnRyeRILCgNrZXkYASABKAkSIAoFdmFsdWUYAiABKAsyES5wYXdsLnYxLktleVJ1bGVzOgI4ARpBCg1CcmVha2Vyc0VudHJ5EgsKA2tleRgBIAEoCRIfCgV2YWx1ZRgCIAEoCzIQLnBhd2wudjEuQnJlYWtlcjoCOAEiTwoEUmF0ZRINCgVsaW1pdBgBIAEoBRIpCgZwZXJpb2QYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFYnVyc3QYAyABKAUiTAoIS2V5UnVsZXMSEwoLbWF4X3J1bm5pbmcYASABKAUSGwoEcmF0ZRgCIAEoCzINLnBhd2wudjEuUmF0ZRIOCgZ3ZWlnaHQYAyABKAUiZQoESG9sZBIMCgR0eXBlGAEgASgJEgsKA2tleRgCIAEoCRIOCgZyZWFzb24YAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAUgASgJIjwKD1ByaW9yaXR5V2VpZ2h0cxIMCgRoaWdoGAEgASgFEg4KBm5vcm1hbBgCIAEoBRILCgNsb3cYAyABKAUi6wEKCVJldGVudGlvbhIsCglzdWNjZWVkZWQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoJZGlzY2FyZGVkGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKCWNhbmNlbGxlZBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgRkZWFkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEisKCHBvaXNvbmVkGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIrsFCgVRdWV1ZRINCgVxdWV1ZRgBIAEoCRIOCgZwYXVzZWQYAiABKAgSFQoNcGF1c2VkX3JlYXNvbhgDIAEoCRItCglwYXVzZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWRlcHRoGAUgASgLMg4ucGF3bC52MS5EZXB0aBIzChFyZWFkeV9ieV9wcmlvcml0eRgGIAEoCzIYLnBhd2wudjEuUmVhZHlCeVByaW9yaXR5EiAKGG9sZGVzdF9yZWFkeV9hZ2Vfc2Vjb25kcxgHIAEoARIoCghzZXR0aW5ncxgIIAEoCzIWLnBhd2wudjEuUXVldWVTZXR0aW5ncxIPCgd2ZXJzaW9uGAkgASgDEi4KCmNyZWF0ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKBXBhcnRzGAsgAygLMhIucGF3bC52MS5RdWV1ZVBhcnQSHAoFaG9sZHMYDCADKAsyDS5wYXdsLnYxLkhvbGQSKAoIYnJlYWtlcnMYFCADKAsyFi5wYXdsLnYxLkJyZWFrZXJTdGF0dXMSFQoNYnJlYWtlcnNfb3BlbhgVIAEoBRIRCglwYXVzZWRfYnkYFiABKAkSIgoFcmF0ZXMYFyABKAsyEy5wYXdsLnYxLlF1ZXVlUmF0ZXMSHgoEd2FpdBgYIAEoCzIQLnBhd2wudjEuTGF0ZW5jeRIdCgNydW4YGSABKAsyEC5wYXdsLnYxLkxhdGVuY3kSGgoNZHJhaW5fc2Vjb25kcxgaIAEoAUgAiAEBEhQKB3dvcmtlcnMYGyABKANIAYgBARIkCgZzZXJpZXMYHCABKAsyFC5wYXdsLnYxLlF1ZXVlU2VyaWVzQhAKDl9kcmFpbl9zZWNvbmRzQgoKCF93b3JrZXJzImUKCVF1ZXVlUGFydBINCgVzaGFyZBgBIAEoDRINCgVzbG90cxgCIAEoBRIOCgZtb3ZpbmcYAyABKAgSHQoFZGVwdGgYBCABKAsyDi5wYXdsLnYxLkRlcHRoEgsKA293bhgFIAEoCCJ6CgVEZXB0aBIRCglzY2hlZHVsZWQYASABKAMSDQoFcmVhZHkYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIQCghyZXRyeWluZxgEIAEoAxIMCgRoZWxkGAUgASgDEgwKBGRlYWQYBiABKAMSEAoIcG9pc29uZWQYByABKAMiPAoPUmVhZHlCeVByaW9yaXR5EgwKBGhpZ2gYASABKAMSDgoGbm9ybWFsGAIgASgDEgsKA2xvdxgDIAEoAyK3AQoRTGlzdFF1ZXVlc1JlcXVlc3QSDQoFbGltaXQYASABKAUSDgoGY3Vyc29yGAIgASgJEikKBnNlcmllcxgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdwYXR0ZXJuGAQgASgJEiMKBmhhdmluZxgFIAEoDjITLnBhd2wudjEuUXVldWVUcmFpdBIiCgVvcmRlchgGIAEoDjITLnBhd2wudjEuUXVldWVPcmRlciJIChJMaXN0UXVldWVzUmVzcG9uc2USHQoFaXRlbXMYASADKAsyDi5wYXdsLnYxLlF1ZXVlEhMKC25leHRfY3Vyc29yGAIgASgJIiAKD0dldFF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIxChBHZXRRdWV1ZVJlc3BvbnNlEh0KBXF1ZXVlGAEgASgLMg4ucGF3bC52MS5RdWV1ZSJyCg9QdXRRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSKAoIc2V0dGluZ3MYAiABKAsyFi5wYXdsLnYxLlF1ZXVlU2V0dGluZ3MSFwoKaWZfdmVyc2lvbhgDIAEoA0gAiAEBQg0KC19pZl92ZXJzaW9uIjEKEFB1dFF1ZXVlUmVzcG9uc2USHQoFcXVldWUYASABKAsyDi5wYXdsLnYxLlF1ZXVlIiMKEkRlbGV0ZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIVChNEZWxldGVRdWV1ZVJlc3BvbnNlIk0KEVBhdXNlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIMCgR0eXBlGAMgASgJEgsKA2tleRgEIAEoCSIzChJQYXVzZVF1ZXVlUmVzcG9uc2USHQoFcXVldWUYASABKAsyDi5wYXdsLnYxLlF1ZXVlIk4KElJlc3VtZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIOCgZyZWFzb24YAiABKAkSDAoEdHlwZRgDIAEoCRILCgNrZXkYBCABKAkiNAoTUmVzdW1lUXVldWVSZXNwb25zZRIdCgVxdWV1ZRgBIAEoCzIOLnBhd2wudjEuUXVldWUiQgoTQ2xvc2VCcmVha2VyUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIMCgR0eXBlGAIgASgJEg4KBnJlYXNvbhgDIAEoCSI1ChRDbG9zZUJyZWFrZXJSZXNwb25zZRIdCgVxdWV1ZRgBIAEoCzIOLnBhd2wudjEuUXVldWUiXwoSU3ByZWFkUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEg0KBXBhcnRzGAIgASgFEg4KBnNoYXJkcxgDIAMoDRIOCgZyZWFzb24YBCABKAkSCwoDb3duGAUgASgIIjQKE1NwcmVhZFF1ZXVlUmVzcG9uc2USHQoFcXVldWUYASABKAsyDi5wYXdsLnYxLlF1ZXVlIjIKEVB1cmdlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEg4KBnJlYXNvbhgCIAEoCSInChJQdXJnZVF1ZXVlUmVzcG9uc2USEQoJZGlzY2FyZGVkGAEgASgDIlEKD0xpc3REZWFkUmVxdWVzdBIfCgZmaWx0ZXIYASABKAsyDy5wYXdsLnYxLkZpbHRlchINCgVsaW1pdBgCIAEoBRIOCgZjdXJzb3IYAyABKAkiagoQTGlzdERlYWRSZXNwb25zZRIcCgVpdGVtcxgBIAMoCzINLnBhd2wudjEuVGFzaxITCgtuZXh0X2N1cnNvchgCIAEoCRIjCghzZWFyY2hlZBgDIAEoCzIRLnBhd2wudjEuU2VhcmNoZWQiVQoTTGlzdFBvaXNvbmVkUmVxdWVzdBIfCgZmaWx0ZXIYASABKAsyDy5wYXdsLnYxLkZpbHRlchINCgVsaW1pdBgCIAEoBRIOCgZjdXJzb3IYAyABKAkibgoUTGlzdFBvaXNvbmVkUmVzcG9uc2USHAoFaXRlbXMYASADKAsyDS5wYXdsLnYxLlRhc2sSEwoLbmV4dF9jdXJzb3IYAiABKAkSIwoIc2VhcmNoZWQYAyABKAsyES5wYXdsLnYxLlNlYXJjaGVkIjMKEEdyb3VwRGVhZFJlcXVlc3QSDQoFcXVldWUYASABKAkSEAoIcG9pc29uZWQYAiABKAgiSAoRR3JvdXBEZWFkUmVzcG9uc2USIgoGZ3JvdXBzGAEgAygLMhIucGF3bC52MS5EZWFkR3JvdXASDwoHcGFydGlhbBgCIAEoCCLvAQoJRGVhZEdyb3VwEhMKC2ZpbmdlcnByaW50GAEgASgJEgwKBHR5cGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCRINCgVjb3VudBgEIAEoAxIsCghmaXJzdF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoHbGFzdF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOc2FtcGxlX3Rhc2tfaWQYByABKAkSDgoGcXVldWVzGAggASgFEg0KBXF1ZXVlGAkgASgJEg0KBXRyZW5kGAogAygDIqMBChFSZXBsYXlEZWFkUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIQCgh0YXNrX2lkcxgCIAMoCRIfCgZmaWx0ZXIYAyABKAsyDy5wYXdsLnYxLkZpbHRlchILCgNtYXgYBCABKAMSDAoEcmF0ZRgFIAEoARIPCgdkcnlfcnVuGAYgASgIEhAKCHBvaXNvbmVkGAcgASgIEg4KBnJlYXNvbhgIIAEoCSI3ChJSZXBsYXlEZWFkUmVzcG9uc2USDwoHbWF0Y2hlZBgBIAEoAxIQCghyZXBsYXllZBgCIAEoAyKWAQoSRGlzY2FyZERlYWRSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEhAKCHRhc2tfaWRzGAIgAygJEh8KBmZpbHRlchgDIAEoCzIPLnBhd2wudjEuRmlsdGVyEgsKA21heBgEIAEoAxIPCgdkcnlfcnVuGAUgASgIEhAKCHBvaXNvbmVkGAYgASgIEg4KBnJlYXNvbhgHIAEoCSI5ChNEaXNjYXJkRGVhZFJlc3BvbnNlEg8KB21hdGNoZWQYASABKAMSEQoJZGlzY2FyZGVkGAIgASgDIkIKEkxpc3RBcmNoaXZlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRINCgVsaW1pdBgCIAEoBRIOCgZjdXJzb3IYAyABKAkiUAoTTGlzdEFyY2hpdmVSZXNwb25zZRIkCgVpdGVtcxgBIAMoCzIVLnBhd2wudjEuQXJjaGl2ZWRUYXNrEhMKC25leHRfY3Vyc29yGAIgASgJInoKDEFyY2hpdmVkVGFzaxINCgVwbGFjZRgEIAEoCRIvCgthcmNoaXZlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFY2F1c2UYAyABKAkSGwoEdGFzaxgBIAEoCzINLnBhd2wudjEuVGFzayInChVSZXN0b3JlQXJjaGl2ZVJlcXVlc3QSDgoGcGxhY2VzGAEgAygJIkAKFlJlc3RvcmVBcmNoaXZlUmVzcG9uc2USJgoHcmVzdWx0cxgBIAMoCzIVLnBhd2wudjEuUmVzdG9yZWRUYXNrImAKDFJlc3RvcmVkVGFzaxINCgVwbGFjZRgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEh0KBWVycm9yGAMgASgLMg4ucGF3bC52MS5FcnJvchIRCglkdXBsaWNhdGUYBCABKAgiIwoQUmV0cnlUYXNrUmVxdWVzdBIPCgd0YXNrX2lkGAEgASgJIjAKEVJldHJ5VGFza1Jlc3BvbnNlEhsKBHRhc2sYASABKAsyDS5wYXdsLnYxLlRhc2siJAoRUnVuVGFza05vd1JlcXVlc3QSDwoHdGFza19pZBgBIAEoCSIxChJSdW5UYXNrTm93UmVzcG9uc2USGwoEdGFzaxgBIAEoCzINLnBhd2wudjEuVGFzayI1ChJEaXNjYXJkVGFza1JlcXVlc3QSDwoHdGFza19pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiMgoTRGlzY2FyZFRhc2tSZXNwb25zZRIbCgR0YXNrGAEgASgLMg0ucGF3bC52MS5UYXNrIhIKEEdldFNlcnZlclJlcXVlc3QikwEKEUdldFNlcnZlclJlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEgoKY2x1c3Rlcl9pZBgCIAEoCRIMCgRub2RlGAMgASgJEicKA25vdxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIgoGc2hhcmRzGAUgAygLMhIucGF3bC52MS5TaGFyZEluZm8iRwoJU2hhcmRJbmZvEg0KBXNoYXJkGAEgASgNEg4KBmxlYWRlchgCIAEoCRINCgVpbmRleBgDIAEoBBIMCgR0ZXJtGAQgASgEKk8KCEtleU9yZGVyEhkKFUtFWV9PUkRFUl9VTlNQRUNJRklFRBAAEhIKDktFWV9PUkRFUl9OT05FEAESFAoQS0VZX09SREVSX1NUUklDVBACKowBCgpRdWV1ZVRyYWl0EhsKF1FVRVVFX1RSQUlUX1VOU1BFQ0lGSUVEEAASFAoQUVVFVUVfVFJBSVRfREVBRBABEhgKFFFVRVVFX1RSQUlUX1BPSVNPTkVEEAISFgoSUVVFVUVfVFJBSVRfUEFVU0VEEAMSGQoVUVVFVUVfVFJBSVRfTk9fV09SS0VSEAQqPwoKUXVldWVPcmRlchIbChdRVUVVRV9PUkRFUl9VTlNQRUNJRklFRBAAEhQKEFFVRVVFX09SREVSX01PU1QQATKTFAoPT3BlcmF0b3JTZXJ2aWNlEmIKCkxpc3RRdWV1ZXMSGi5wYXdsLnYxLkxpc3RRdWV1ZXNSZXF1ZXN0GhsucGF3bC52MS5MaXN0UXVldWVzUmVzcG9uc2UiG4q1GBcIBBIBAyIQCg4vYXBpL3YxL3F1ZXVlcxJrCghHZXRRdWV1ZRIYLnBhd2wudjEuR2V0UXVldWVSZXF1ZXN0GhkucGF3bC52MS5HZXRRdWV1ZVJlc3BvbnNlIiqKtRgmCAQSAQMiHzIFcXVldWUKFi9hcGkvdjEvcXVldWVzL3txdWV1ZX0SawoIUHV0UXVldWUSGC5wYXdsLnYxLlB1dFF1ZXVlUmVxdWVzdBoZLnBhd2wudjEuUHV0UXVldWVSZXNwb25zZSIqirUYJggEEgEEIh8yBXF1ZXVlGhYvYXBpL3YxL3F1ZXVlcy97cXVldWV9Em0KC0RlbGV0ZVF1ZXVlEhsucGF3bC52MS5EZWxldGVRdWV1ZVJlcXVlc3QaHC5wYXdsLnYxLkRlbGV0ZVF1ZXVlUmVzcG9uc2UiI4q1GB8IBBIBBCIYKhYvYXBpL3YxL3F1ZXVlcy97cXVldWV9EncKClBhdXNlUXVldWUSGi5wYXdsLnYxLlBhdXNlUXVldWVSZXF1ZXN0GhsucGF3bC52MS5QYXVzZVF1ZXVlUmVzcG9uc2UiMIq1GCwIBBIBBCIlMgVxdWV1ZRIcL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9wYXVzZRJ7CgtSZXN1bWVRdWV1ZRIbLnBhd2wudjEuUmVzdW1lUXVldWVSZXF1ZXN0GhwucGF3bC52MS5SZXN1bWVRdWV1ZVJlc3BvbnNlIjGKtRgtCAQSAQQiJjIFcXVldWUSHS9hcGkvdjEvcXVldWVzL3txdWV1ZX0vcmVzdW1lEn0KC1NwcmVhZFF1ZXVlEhsucGF3bC52MS5TcHJlYWRRdWV1ZVJlcXVlc3QaHC5wYXdsLnYxLlNwcmVhZFF1ZXVlUmVzcG9uc2UiM4q1GC8IBBIBBCIoMgVxdWV1ZUgBEh0vYXBpL3YxL3F1ZXVlcy97cXVldWV9L3NwcmVhZBKGAQoMQ2xvc2VCcmVha2VyEhwucGF3bC52MS5DbG9zZUJyZWFrZXJSZXF1ZXN0Gh0ucGF3bC52MS5DbG9zZUJyZWFrZXJSZXNwb25zZSI5irUYNQgEEgEEIi4yBXF1ZXVlEiUvYXBpL3YxL3F1ZXVlcy97cXVldWV9L2JyZWFrZXJzL2Nsb3NlEnIKClB1cmdlUXVldWUSGi5wYXdsLnYxLlB1cmdlUXVldWVSZXF1ZXN0GhsucGF3bC52MS5QdXJnZVF1ZXVlUmVzcG9uc2UiK4q1GCcIBBIBBCIgSAESHC9hcGkvdjEvcXVldWVzL3txdWV1ZX0vcHVyZ2USeAoMRXhwbGFpblF1ZXVlEhwucGF3bC52MS5FeHBsYWluUXVldWVSZXF1ZXN0Gh0ucGF3bC52MS5FeHBsYWluUXVldWVSZXNwb25zZSIrirUYJwgEEgEDIiAKHi9hcGkvdjEvcXVldWVzL3txdWV1ZX0vZXhwbGFpbhJpCghMaXN0RGVhZBIYLnBhd2wudjEuTGlzdERlYWRSZXF1ZXN0GhkucGF3bC52MS5MaXN0RGVhZFJlc3BvbnNlIiiKtRgkCAQSAQMiHQobL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9kZWFkEnkKDExpc3RQb2lzb25lZBIcLnBhd2wudjEuTGlzdFBvaXNvbmVkUmVxdWVzdBodLnBhd2wudjEuTGlzdFBvaXNvbmVkUmVzcG9uc2UiLIq1GCgIBBIBAyIhCh8vYXBpL3YxL3F1ZXVlcy97cXVldWV9L3BvaXNvbmVkEnsKCUdyb3VwRGVhZBIZLnBhd2wudjEuR3JvdXBEZWFkUmVxdWVzdBoaLnBhd2wudjEuR3JvdXBEZWFkUmVzcG9uc2UiN4q1GDMIBBIBAyIOCgwvYXBpL3YxL2RlYWQiHDoIcG9pc29uZWQKEC9hcGkvdjEvcG9pc29uZWQSrgEKClJlcGxheURlYWQSGi5wYXdsLnYxLlJlcGxheURlYWRSZXF1ZXN0GhsucGF3bC52MS5SZXBsYXlEZWFkUmVzcG9uc2UiZ4q1GGMIBBIBBCImSAESIi9hcGkvdjEvcXVldWVzL3txdWV1ZX0vZGVhZC9yZXBsYXkiNDoIcG9pc29uZWRIARImL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9wb2lzb25lZC9yZXBsYXkSswEKC0Rpc2NhcmREZWFkEhsucGF3bC52MS5EaXNjYXJkRGVhZFJlcXVlc3QaHC5wYXdsLnYxLkRpc2NhcmREZWFkUmVzcG9uc2UiaYq1GGUIBBIBBCInSAESIy9hcGkvdjEvcXVldWVzL3txdWV1ZX0vZGVhZC9kaXNjYXJkIjU6CHBvaXNvbmVkSAESJy9hcGkvdjEvcXVldWVzL3txdWV1ZX0vcG9pc29uZWQvZGlzY2FyZBJmCgtMaXN0QXJjaGl2ZRIbLnBhd2wudjEuTGlzdEFyY2hpdmVSZXF1ZXN0GhwucGF3bC52MS5MaXN0QXJjaGl2ZVJlc3BvbnNlIhyKtRgYCAQSAQMiEQoPL2FwaS92MS9hcmNoaXZlEncKDlJlc3RvcmVBcmNoaXZlEh4ucGF3bC52MS5SZXN0b3JlQXJjaGl2ZVJlcXVlc3QaHy5wYXdsLnYxLlJlc3RvcmVBcmNoaXZlUmVzcG9uc2UiJIq1GCAIBBIBBCIZEhcvYXBpL3YxL2FyY2hpdmUvcmVzdG9yZRJvCglSZXRyeVRhc2sSGS5wYXdsLnYxLlJldHJ5VGFza1JlcXVlc3QaGi5wYXdsLnYxLlJldHJ5VGFza1Jlc3BvbnNlIiuKtRgnCAQSAQQiIDIEdGFzaxIYL2FwaS92MS90YXNrcy97aWR9L3JldHJ5EnQKClJ1blRhc2tOb3cSGi5wYXdsLnYxLlJ1blRhc2tOb3dSZXF1ZXN0GhsucGF3bC52MS5SdW5UYXNrTm93UmVzcG9uc2UiLYq1GCkIBBIBBCIiMgR0YXNrEhovYXBpL3YxL3Rhc2tzL3tpZH0vcnVuX25vdxJ3CgtEaXNjYXJkVGFzaxIbLnBhd2wudjEuRGlzY2FyZFRhc2tSZXF1ZXN0GhwucGF3bC52MS5EaXNjYXJkVGFza1Jlc3BvbnNlIi2KtRgpCAQSAQQiIjIEdGFzaxIaL2FwaS92MS90YXNrcy97aWR9L2Rpc2NhcmQSXAoJR2V0U2VydmVyEhkucGF3bC52MS5HZXRTZXJ2ZXJSZXF1ZXN0GhoucGF3bC52MS5HZXRTZXJ2ZXJSZXNwb25zZSIYirUYFAgCIhAKDi9hcGkvdjEvc2VydmVyQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_breaker, file_pawl_v1_call, file_pawl_v1_explain, file_pawl_v1_stats, file_pawl_v1_task]);
 
 /**
- * QueueSettings are the rules of a queue. In answers every field has its effective value.
+ * QueueSettings holds the settings of a queue. In responses every field has its effective value.
  *
  * @generated from message pawl.v1.QueueSettings
  */
@@ -68,14 +68,14 @@ export type QueueSettings = Message<"pawl.v1.QueueSettings"> & {
   retention?: Retention | undefined;
 
   /**
-   * waiting tasks at most; 0: no limit
+   * maximum number of waiting tasks; 0: no limit
    *
    * @generated from field: int64 max_length = 7;
    */
   maxLength: bigint;
 
   /**
-   * tasks claimed at once; 0: no limit
+   * tasks claimed at the same time; 0: no limit
    *
    * @generated from field: int32 max_running = 8;
    */
@@ -89,42 +89,42 @@ export type QueueSettings = Message<"pawl.v1.QueueSettings"> & {
   rate?: Rate | undefined;
 
   /**
-   * of each key: tasks with the same key. Without a weight
+   * for the tasks of each key; without a weight
    *
    * @generated from field: pawl.v1.KeyRules per_key = 10;
    */
   perKey?: KeyRules | undefined;
 
   /**
-   * of single keys, instead of per_key; at most 1,000
+   * for single keys, instead of per_key; at most 1,000
    *
    * @generated from field: map<string, pawl.v1.KeyRules> keys = 11;
    */
   keys: { [key: string]: KeyRules };
 
   /**
-   * a task that is ready for longer needs attention: 1s to 365d; default 5m
+   * a task that is ready for longer needs attention; 1s to 365d; default 5m
    *
    * @generated from field: google.protobuf.Duration max_wait = 12;
    */
   maxWait?: Duration | undefined;
 
   /**
-   * of tasks that are enqueued from now on; absent: none
+   * for tasks enqueued from now on; absent: none
    *
    * @generated from field: pawl.v1.KeyOrder key_order = 13;
    */
   keyOrder: KeyOrder;
 
   /**
-   * of each type; absent: none
+   * for each type; absent: none
    *
    * @generated from field: pawl.v1.Breaker breaker = 20;
    */
   breaker?: Breaker | undefined;
 
   /**
-   * of single types, instead of breaker; at most 1,000
+   * for single types, instead of breaker; at most 1,000
    *
    * @generated from field: map<string, pawl.v1.Breaker> breakers = 21;
    */
@@ -139,13 +139,13 @@ export const QueueSettingsSchema: GenMessage<QueueSettings> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 0);
 
 /**
- * Rate is a token bucket. A task starts when a token is there, and takes as many as it costs, even if that makes a debt.
+ * Rate is a token bucket. A task starts when the bucket has at least one token, and takes as many as it costs, even if that leaves a debt.
  *
  * @generated from message pawl.v1.Rate
  */
 export type Rate = Message<"pawl.v1.Rate"> & {
   /**
-   * tokens that come in a period: 1 to 1,000,000
+   * tokens per period, 1 to 1,000,000
    *
    * @generated from field: int32 limit = 1;
    */
@@ -159,7 +159,7 @@ export type Rate = Message<"pawl.v1.Rate"> & {
   period?: Duration | undefined;
 
   /**
-   * tokens that there can be; default: limit
+   * most tokens the bucket holds; default: limit
    *
    * @generated from field: int32 burst = 3;
    */
@@ -174,7 +174,7 @@ export const RateSchema: GenMessage<Rate> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 1);
 
 /**
- * KeyRules are the limits of a key, and its share against other keys.
+ * KeyRules holds the limits of a key, and its weight among other keys.
  *
  * @generated from message pawl.v1.KeyRules
  */
@@ -205,7 +205,7 @@ export const KeyRulesSchema: GenMessage<KeyRules> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 2);
 
 /**
- * Hold is a pause of all tasks of a type, or of a key.
+ * Hold is a pause of a queue's tasks of one type or one key.
  *
  * @generated from message pawl.v1.Hold
  */
@@ -231,7 +231,7 @@ export type Hold = Message<"pawl.v1.Hold"> & {
   at?: Timestamp | undefined;
 
   /**
-   * as they called themselves; empty: not known
+   * as given by the caller; empty: unknown
    *
    * @generated from field: string by = 5;
    */
@@ -246,7 +246,7 @@ export const HoldSchema: GenMessage<Hold> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 3);
 
 /**
- * PriorityWeights shares claims among the priorities that have tasks.
+ * PriorityWeights divides claims among the priorities that have tasks.
  *
  * @generated from message pawl.v1.PriorityWeights
  */
@@ -277,7 +277,7 @@ export const PriorityWeightsSchema: GenMessage<PriorityWeights> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 4);
 
 /**
- * Retention says how long tasks that have ended are kept.
+ * Retention is how long ended tasks are kept, by end state.
  *
  * @generated from message pawl.v1.Retention
  */
@@ -370,7 +370,7 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   settings?: QueueSettings | undefined;
 
   /**
-   * of the settings: grows with each change
+   * of the settings; grows with every change
    *
    * @generated from field: int64 version = 9;
    */
@@ -382,21 +382,21 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * of a queue that was shared out: what it has in each shard
+   * of a spread queue: its part in each shard
    *
    * @generated from field: repeated pawl.v1.QueuePart parts = 11;
    */
   parts: QueuePart[];
 
   /**
-   * types and keys that are paused alone
+   * types and keys that are paused separately
    *
    * @generated from field: repeated pawl.v1.Hold holds = 12;
    */
   holds: Hold[];
 
   /**
-   * those that are not closed, up to 100, the longest open first
+   * up to 100 that are not closed, the longest open first
    *
    * @generated from field: repeated pawl.v1.BreakerStatus breakers = 20;
    */
@@ -410,16 +410,16 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   breakersOpen: number;
 
   /**
-   * as they called themselves; empty: not known
+   * as given by the caller; empty: unknown
    *
    * @generated from field: string paused_by = 22;
    */
   pausedBy: string;
 
   /**
-   * Of GetQueue and ListQueues, as far as the nodes that answer have seen it:
+   * Set by GetQueue and ListQueues, as far as known to the nodes that answered:
    *
-   * of the last minute
+   * in the last minute
    *
    * @generated from field: pawl.v1.QueueRates rates = 23;
    */
@@ -440,21 +440,21 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   run?: Latency | undefined;
 
   /**
-   * until no task is ready or claimed, at the present rates; absent: it does not get less
+   * until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking
    *
    * @generated from field: optional double drain_seconds = 26;
    */
   drainSeconds?: number | undefined;
 
   /**
-   * that take its tasks: not those that are quiet or drain
+   * that take its tasks, without quiet and draining ones
    *
    * @generated from field: optional int64 workers = 27;
    */
   workers?: bigint | undefined;
 
   /**
-   * of ListQueues, if it was asked for
+   * set by ListQueues if requested
    *
    * @generated from field: pawl.v1.QueueSeries series = 28;
    */
@@ -469,7 +469,7 @@ export const QueueSchema: GenMessage<Queue> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 6);
 
 /**
- * QueuePart is what a queue has in one shard.
+ * QueuePart is the part of a queue in one shard.
  *
  * @generated from message pawl.v1.QueuePart
  */
@@ -480,14 +480,14 @@ export type QueuePart = Message<"pawl.v1.QueuePart"> & {
   shard: number;
 
   /**
-   * of the queue's 64: those whose new tasks go there; 0: it only drains
+   * how many of the queue's 64 slots send their new tasks here; 0: the part is draining
    *
    * @generated from field: int32 slots = 2;
    */
   slots: number;
 
   /**
-   * slots are on their way to it or from it
+   * slots are moving to or from this shard
    *
    * @generated from field: bool moving = 3;
    */
@@ -499,7 +499,7 @@ export type QueuePart = Message<"pawl.v1.QueuePart"> & {
   depth?: Depth | undefined;
 
   /**
-   * no other queue lies in the shard
+   * no other queue uses the shard
    *
    * @generated from field: bool own = 5;
    */
@@ -538,7 +538,7 @@ export type Depth = Message<"pawl.v1.Depth"> & {
   retrying: bigint;
 
   /**
-   * of the ready: may not run now
+   * ready tasks that can't run now
    *
    * @generated from field: int64 held = 5;
    */
@@ -606,21 +606,21 @@ export type ListQueuesRequest = Message<"pawl.v1.ListQueuesRequest"> & {
   cursor: string;
 
   /**
-   * 2m, 5m, 1h or 24h: each queue has its series of so long; absent: none
+   * includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
    *
    * @generated from field: google.protobuf.Duration series = 3;
    */
   series?: Duration | undefined;
 
   /**
-   * a name, in which each * stands for any characters; empty: all
+   * of names, in which * matches any characters; empty: all
    *
    * @generated from field: string pattern = 4;
    */
   pattern: string;
 
   /**
-   * of all but PAUSED the answer may be some seconds old
+   * all but PAUSED may be some seconds out of date
    *
    * @generated from field: pawl.v1.QueueTrait having = 5;
    */
@@ -710,7 +710,7 @@ export type PutQueueRequest = Message<"pawl.v1.PutQueueRequest"> & {
   settings?: QueueSettings | undefined;
 
   /**
-   * refused with conflict unless the settings have this version
+   * refused with conflict unless the settings still have this version
    *
    * @generated from field: optional int64 if_version = 3;
    */
@@ -846,7 +846,7 @@ export type ResumeQueueRequest = Message<"pawl.v1.ResumeQueueRequest"> & {
   type: string;
 
   /**
-   * the pause of this key; of neither: that of the queue
+   * the pause of this key; if neither is set: that of the queue
    *
    * @generated from field: string key = 4;
    */
@@ -887,7 +887,7 @@ export type CloseBreakerRequest = Message<"pawl.v1.CloseBreakerRequest"> & {
   queue: string;
 
   /**
-   * "": of all types of the queue
+   * "": all types of the queue
    *
    * @generated from field: string type = 2;
    */
@@ -933,7 +933,7 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   queue: string;
 
   /**
-   * over so many shards, those that have it first; or:
+   * over this many shards, first those that have the queue; or:
    *
    * @generated from field: int32 parts = 2;
    */
@@ -952,7 +952,7 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   reason: string;
 
   /**
-   * no other queue may lie in these shards
+   * no other queue may be in these shards
    *
    * @generated from field: bool own = 5;
    */
@@ -1027,7 +1027,7 @@ export const PurgeQueueResponseSchema: GenMessage<PurgeQueueResponse> = /*@__PUR
  */
 export type ListDeadRequest = Message<"pawl.v1.ListDeadRequest"> & {
   /**
-   * its queue is needed
+   * its queue is required
    *
    * @generated from field: pawl.v1.Filter filter = 1;
    */
@@ -1066,7 +1066,7 @@ export type ListDeadResponse = Message<"pawl.v1.ListDeadResponse"> & {
   nextCursor: string;
 
   /**
-   * unset: the page is full, or the list ends here
+   * unset: the page is full, or it is the last one
    *
    * @generated from field: pawl.v1.Searched searched = 3;
    */
@@ -1085,7 +1085,7 @@ export const ListDeadResponseSchema: GenMessage<ListDeadResponse> = /*@__PURE__*
  */
 export type ListPoisonedRequest = Message<"pawl.v1.ListPoisonedRequest"> & {
   /**
-   * its queue is needed
+   * its queue is required
    *
    * @generated from field: pawl.v1.Filter filter = 1;
    */
@@ -1124,7 +1124,7 @@ export type ListPoisonedResponse = Message<"pawl.v1.ListPoisonedResponse"> & {
   nextCursor: string;
 
   /**
-   * unset: the page is full, or the list ends here
+   * unset: the page is full, or it is the last one
    *
    * @generated from field: pawl.v1.Searched searched = 3;
    */
@@ -1143,14 +1143,14 @@ export const ListPoisonedResponseSchema: GenMessage<ListPoisonedResponse> = /*@_
  */
 export type GroupDeadRequest = Message<"pawl.v1.GroupDeadRequest"> & {
   /**
-   * empty: all that the caller may see
+   * empty: all queues that the caller may see
    *
    * @generated from field: string queue = 1;
    */
   queue: string;
 
   /**
-   * of the poisoned instead
+   * poisoned tasks instead
    *
    * @generated from field: bool poisoned = 2;
    */
@@ -1176,7 +1176,7 @@ export type GroupDeadResponse = Message<"pawl.v1.GroupDeadResponse"> & {
   groups: DeadGroup[];
 
   /**
-   * there are more dead letters than one call reads
+   * there were more dead letters than one call reads
    *
    * @generated from field: bool partial = 2;
    */
@@ -1232,21 +1232,21 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   sampleTaskId: string;
 
   /**
-   * in how many
+   * number of queues they are in
    *
    * @generated from field: int32 queues = 8;
    */
   queues: number;
 
   /**
-   * the one with the most of them
+   * the queue with the most of them
    *
    * @generated from field: string queue = 9;
    */
   queue: string;
 
   /**
-   * how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes
+   * how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes
    *
    * @generated from field: repeated int64 trend = 10;
    */
@@ -1261,7 +1261,7 @@ export const DeadGroupSchema: GenMessage<DeadGroup> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 34);
 
 /**
- * ReplayDeadRequest names tasks either by ids or by filter.
+ * ReplayDeadRequest selects tasks either by ids or by filter.
  *
  * @generated from message pawl.v1.ReplayDeadRequest
  */
@@ -1291,7 +1291,7 @@ export type ReplayDeadRequest = Message<"pawl.v1.ReplayDeadRequest"> & {
   max: bigint;
 
   /**
-   * tasks a second become due; 0: all at once
+   * tasks per second that become due; 0: all immediately
    *
    * @generated from field: double rate = 5;
    */
@@ -1305,7 +1305,7 @@ export type ReplayDeadRequest = Message<"pawl.v1.ReplayDeadRequest"> & {
   dryRun: boolean;
 
   /**
-   * of the poisoned instead
+   * poisoned tasks instead
    *
    * @generated from field: bool poisoned = 7;
    */
@@ -1473,7 +1473,7 @@ export const ListArchiveResponseSchema: GenMessage<ListArchiveResponse> = /*@__P
  */
 export type ArchivedTask = Message<"pawl.v1.ArchivedTask"> & {
   /**
-   * file and line: what restore takes
+   * file and line, as RestoreArchive takes it
    *
    * @generated from field: string place = 4;
    */
@@ -1560,7 +1560,7 @@ export type RestoredTask = Message<"pawl.v1.RestoredTask"> & {
   error?: Error | undefined;
 
   /**
-   * an earlier call restored it already, as this task
+   * an earlier call already restored it, as this task
    *
    * @generated from field: bool duplicate = 4;
    */
@@ -1714,7 +1714,7 @@ export type GetServerResponse = Message<"pawl.v1.GetServerResponse"> & {
   node: string;
 
   /**
-   * of its system shard
+   * by the system shard's clock
    *
    * @generated from field: google.protobuf.Timestamp now = 4;
    */
@@ -1743,14 +1743,14 @@ export type ShardInfo = Message<"pawl.v1.ShardInfo"> & {
   shard: number;
 
   /**
-   * node, "" if there is none
+   * node; "" if there is none
    *
    * @generated from field: string leader = 2;
    */
   leader: string;
 
   /**
-   * applied
+   * last applied
    *
    * @generated from field: uint64 index = 3;
    */
@@ -1770,7 +1770,7 @@ export const ShardInfoSchema: GenMessage<ShardInfo> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 53);
 
 /**
- * KeyOrder says in which order the tasks of one key of a queue run.
+ * KeyOrder is the order in which a queue runs the tasks of one key.
  *
  * @generated from enum pawl.v1.KeyOrder
  */
@@ -1783,14 +1783,14 @@ export enum KeyOrder {
   UNSPECIFIED = 0,
 
   /**
-   * first come, first served, several at once, and a retry lets others go first
+   * first come, first served, several at the same time; a task that waits for a retry is overtaken
    *
    * @generated from enum value: KEY_ORDER_NONE = 1;
    */
   NONE = 1,
 
   /**
-   * as they were enqueued: each when all before it have ended, also through their retries
+   * as enqueued: each task starts only when all earlier ones have ended, including their retries
    *
    * @generated from enum value: KEY_ORDER_STRICT = 2;
    */
@@ -1804,41 +1804,41 @@ export const KeyOrderSchema: GenEnum<KeyOrder> = /*@__PURE__*/
   enumDesc(file_pawl_v1_operator, 0);
 
 /**
- * QueueTrait is something that a queue has or not.
+ * QueueTrait is a property by which queues can be filtered.
  *
  * @generated from enum pawl.v1.QueueTrait
  */
 export enum QueueTrait {
   /**
-   * all have it
+   * no filter
    *
    * @generated from enum value: QUEUE_TRAIT_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * dead letters
+   * has dead letters
    *
    * @generated from enum value: QUEUE_TRAIT_DEAD = 1;
    */
   DEAD = 1,
 
   /**
-   * poisoned tasks
+   * has poisoned tasks
    *
    * @generated from enum value: QUEUE_TRAIT_POISONED = 2;
    */
   POISONED = 2,
 
   /**
-   * it is paused, or a type or a key in it
+   * is paused, or one of its types or keys is
    *
    * @generated from enum value: QUEUE_TRAIT_PAUSED = 3;
    */
   PAUSED = 3,
 
   /**
-   * ready tasks, and no worker that takes them
+   * has ready tasks that no worker takes
    *
    * @generated from enum value: QUEUE_TRAIT_NO_WORKER = 4;
    */
@@ -1863,7 +1863,7 @@ export enum QueueOrder {
   UNSPECIFIED = 0,
 
   /**
-   * first those with the most dead, poisoned or ready tasks, as the trait says, or else the most unfinished tasks. One page: no cursor
+   * most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor
    *
    * @generated from enum value: QUEUE_ORDER_MOST = 1;
    */
@@ -1877,7 +1877,7 @@ export const QueueOrderSchema: GenEnum<QueueOrder> = /*@__PURE__*/
   enumDesc(file_pawl_v1_operator, 2);
 
 /**
- * OperatorService looks after queues, dead letters and single tasks.
+ * OperatorService manages queues, dead letters and single tasks.
  *
  * @generated from service pawl.v1.OperatorService
  */
@@ -1899,7 +1899,7 @@ export const OperatorService: GenService<{
     output: typeof GetQueueResponseSchema;
   },
   /**
-   * PutQueue replaces the settings, creating the queue if need be; what is left out gets its default.
+   * PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
    *
    * @generated from rpc pawl.v1.OperatorService.PutQueue
    */
@@ -1935,8 +1935,8 @@ export const OperatorService: GenService<{
     output: typeof ResumeQueueResponseSchema;
   },
   /**
-   * SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
-   * drain there. It answers when new tasks go where they are to go.
+   * SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
+   * the call returns, new tasks go to the new shards.
    *
    * @generated from rpc pawl.v1.OperatorService.SpreadQueue
    */
@@ -1946,7 +1946,7 @@ export const OperatorService: GenService<{
     output: typeof SpreadQueueResponseSchema;
   },
   /**
-   * CloseBreaker closes the breaker of a type, or all of a queue. There is no call that opens one: a pause of the type does that.
+   * CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
    *
    * @generated from rpc pawl.v1.OperatorService.CloseBreaker
    */
@@ -1956,7 +1956,7 @@ export const OperatorService: GenService<{
     output: typeof CloseBreakerResponseSchema;
   },
   /**
-   * PurgeQueue discards the tasks that wait; it does not erase them.
+   * PurgeQueue discards the waiting tasks; it does not erase them.
    *
    * @generated from rpc pawl.v1.OperatorService.PurgeQueue
    */
@@ -1966,7 +1966,7 @@ export const OperatorService: GenService<{
     output: typeof PurgeQueueResponseSchema;
   },
   /**
-   * ExplainQueue says what the ready tasks of a queue wait for.
+   * ExplainQueue returns what the ready tasks of a queue are waiting for.
    *
    * @generated from rpc pawl.v1.OperatorService.ExplainQueue
    */
@@ -1976,7 +1976,7 @@ export const OperatorService: GenService<{
     output: typeof ExplainQueueResponseSchema;
   },
   /**
-   * ListDead and ListPoisoned answer newest first, with the attempt log.
+   * ListDead and ListPoisoned return tasks newest first, with their attempt logs.
    *
    * @generated from rpc pawl.v1.OperatorService.ListDead
    */
@@ -2004,7 +2004,7 @@ export const OperatorService: GenService<{
     output: typeof GroupDeadResponseSchema;
   },
   /**
-   * ReplayDead puts dead and poisoned tasks back into their queue, keeping id, key and attempt log.
+   * ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
    *
    * @generated from rpc pawl.v1.OperatorService.ReplayDead
    */
@@ -2022,7 +2022,7 @@ export const OperatorService: GenService<{
     output: typeof DiscardDeadResponseSchema;
   },
   /**
-   * ListArchive reads the dead-letter archive, newest first.
+   * ListArchive returns a page of the dead-letter archive, newest first.
    *
    * @generated from rpc pawl.v1.OperatorService.ListArchive
    */
@@ -2032,7 +2032,7 @@ export const OperatorService: GenService<{
     output: typeof ListArchiveResponseSchema;
   },
   /**
-   * RestoreArchive enqueues archived dead letters again, as new tasks. A dead letter comes back once: repeated calls answer with the same
+   * RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
    * task.
    *
    * @generated from rpc pawl.v1.OperatorService.RestoreArchive
@@ -2043,7 +2043,7 @@ export const OperatorService: GenService<{
     output: typeof RestoreArchiveResponseSchema;
   },
   /**
-   * RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with fresh attempts if it had ended.
+   * RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
    *
    * @generated from rpc pawl.v1.OperatorService.RetryTask
    */
@@ -2063,7 +2063,7 @@ export const OperatorService: GenService<{
     output: typeof RunTaskNowResponseSchema;
   },
   /**
-   * DiscardTask ends a task that waits, or drops a dead letter.
+   * DiscardTask ends a waiting task, or deletes a dead letter.
    *
    * @generated from rpc pawl.v1.OperatorService.DiscardTask
    */
@@ -2073,7 +2073,7 @@ export const OperatorService: GenService<{
     output: typeof DiscardTaskResponseSchema;
   },
   /**
-   * GetServer tells who answers.
+   * GetServer describes the node that answers.
    *
    * @generated from rpc pawl.v1.OperatorService.GetServer
    */

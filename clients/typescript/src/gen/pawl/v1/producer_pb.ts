@@ -54,7 +54,7 @@ export const EnqueueResponseSchema: GenMessage<EnqueueResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_producer, 1);
 
 /**
- * Enqueued is the answer for an accepted task.
+ * Enqueued is the result for an accepted task.
  *
  * @generated from message pawl.v1.Enqueued
  */
@@ -80,7 +80,7 @@ export type Enqueued = Message<"pawl.v1.Enqueued"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * an idempotency key, request id or unique key had this task already
+   * its idempotency key, request id or unique key already belonged to this task
    *
    * @generated from field: bool duplicate = 5;
    */
@@ -163,7 +163,7 @@ export const EnqueueResultSchema: GenMessage<EnqueueResult> = /*@__PURE__*/
  */
 export type ProduceRequest = Message<"pawl.v1.ProduceRequest"> & {
   /**
-   * chosen by the client, which counts its frames: the answer has it
+   * chosen by the client, which counts its frames; the answer repeats it
    *
    * @generated from field: uint64 number = 1;
    */
@@ -189,15 +189,15 @@ export const ProduceRequestSchema: GenMessage<ProduceRequest> = /*@__PURE__*/
  */
 export type ProduceResponse = Message<"pawl.v1.ProduceResponse"> & {
   /**
-   * to frames that were ready at the same time
+   * to frames that were done at the same time
    *
    * @generated from field: repeated pawl.v1.ProduceAnswer answers = 1;
    */
   answers: ProduceAnswer[];
 
   /**
-   * The node shuts down. Send further frames over another stream, and half-close this one: the node still answers what it got. It cuts
-   * off streams that stay open when its drain timeout is over.
+   * The node is shutting down. Send further frames over another stream and half-close this one: the node still answers the frames it
+   * received. When its drain timeout is over, it cuts off the streams that are still open.
    *
    * @generated from field: bool draining = 2;
    */
@@ -232,14 +232,14 @@ export type ProduceAnswer = Message<"pawl.v1.ProduceAnswer"> & {
   results: EnqueueResult[];
 
   /**
-   * of the whole frame, which then has no results: invalid_argument, rate_limited, unavailable or internal
+   * set if the whole frame was refused, without results: invalid_argument, rate_limited, unavailable or internal
    *
    * @generated from field: pawl.v1.Error error = 3;
    */
   error?: Error | undefined;
 
   /**
-   * one for each shard that was asked
+   * one for each shard that was involved
    *
    * @generated from field: repeated pawl.v1.ShardStamp stamps = 4;
    */
@@ -254,7 +254,7 @@ export const ProduceAnswerSchema: GenMessage<ProduceAnswer> = /*@__PURE__*/
   messageDesc(file_pawl_v1_producer, 8);
 
 /**
- * ShardStamp says what an answer of a shard tells of. Calls have the same in their trailers.
+ * ShardStamp says which state of a shard a response reflects. Unary calls have the same in their trailers.
  *
  * @generated from message pawl.v1.ShardStamp
  */
@@ -279,7 +279,7 @@ export type ShardStamp = Message<"pawl.v1.ShardStamp"> & {
   time?: Timestamp | undefined;
 
   /**
-   * the other node that leads the shard; "": the node that answers, or it is not known
+   * the other node that leads the shard; "": this node leads it, or the leader is unknown
    *
    * @generated from field: string leader = 4;
    */
@@ -332,7 +332,7 @@ export type GetTaskResponse = Message<"pawl.v1.GetTaskResponse"> & {
   task?: Task | undefined;
 
   /**
-   * of a stale read: so long ago at most it was true
+   * of a stale read: an upper bound on how old the data is
    *
    * @generated from field: google.protobuf.Duration age = 2;
    */
@@ -402,7 +402,7 @@ export type ListTasksRequest = Message<"pawl.v1.ListTasksRequest"> & {
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 3;
    */
@@ -426,21 +426,21 @@ export const ListTasksRequestSchema: GenMessage<ListTasksRequest> = /*@__PURE__*
  */
 export type ListTasksResponse = Message<"pawl.v1.ListTasksResponse"> & {
   /**
-   * may be empty while next_cursor is set
+   * can be empty although next_cursor is set
    *
    * @generated from field: repeated pawl.v1.Task items = 1;
    */
   items: Task[];
 
   /**
-   * "" at the end
+   * "" on the last page
    *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
 
   /**
-   * unset: the page is full, or the list ends here
+   * unset: the page is full, or it is the last one
    *
    * @generated from field: pawl.v1.Searched searched = 3;
    */
@@ -484,7 +484,7 @@ export type UpdateTaskRequest = Message<"pawl.v1.UpdateTaskRequest"> & {
   maxAttempts: number;
 
   /**
-   * refused with conflict unless the task has this etag, or is as asked already
+   * refused with conflict unless the task still has this etag or already has the requested values
    *
    * @generated from field: string if_etag = 6;
    */
@@ -516,7 +516,7 @@ export const UpdateTaskResponseSchema: GenMessage<UpdateTaskResponse> = /*@__PUR
   messageDesc(file_pawl_v1_producer, 17);
 
 /**
- * Consistency says how fresh what is read must be.
+ * Consistency says how fresh a read must be.
  *
  * @generated from enum pawl.v1.Consistency
  */
@@ -529,14 +529,14 @@ export enum Consistency {
   UNSPECIFIED = 0,
 
   /**
-   * what was answered before the call is seen: read from the leader
+   * sees everything acknowledged before the call: reads from the leader
    *
    * @generated from enum value: CONSISTENCY_LINEARIZABLE = 1;
    */
   LINEARIZABLE = 1,
 
   /**
-   * any replica's, which may lag, or be cut off from the others
+   * reads from any replica, which may lag behind or be cut off from the others
    *
    * @generated from enum value: CONSISTENCY_STALE = 2;
    */
@@ -550,13 +550,13 @@ export const ConsistencySchema: GenEnum<Consistency> = /*@__PURE__*/
   enumDesc(file_pawl_v1_producer, 0);
 
 /**
- * ProducerService enqueues tasks and follows them.
+ * ProducerService enqueues, reads and changes tasks.
  *
  * @generated from service pawl.v1.ProducerService
  */
 export const ProducerService: GenService<{
   /**
-   * Enqueue answers when the task is on stable storage.
+   * Enqueue returns when the task is on stable storage.
    *
    * @generated from rpc pawl.v1.ProducerService.Enqueue
    */
@@ -566,7 +566,7 @@ export const ProducerService: GenService<{
     output: typeof EnqueueResponseSchema;
   },
   /**
-   * EnqueueBatch answers for each task by itself: one bad task doesn't sink the others.
+   * EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
    *
    * @generated from rpc pawl.v1.ProducerService.EnqueueBatch
    */
@@ -576,17 +576,17 @@ export const ProducerService: GenService<{
     output: typeof EnqueueBatchResponseSchema;
   },
   /**
-   * Produce runs EnqueueBatch for each frame of a stream that stays open, at a fraction of what a call costs. The server knows the caller
-   * from the metadata with which the stream began; the stream ends with the caller's token.
+   * Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
+   * stream authenticates the caller; the stream ends when the caller's token does.
    *
-   * The server handles up to 64 frames of a stream at the same time and answers each when its tasks are on stable storage, in any order.
-   * While 64 are under way it doesn't read the stream, and the client's sends block. Each frame counts as a call: against
-   * the rates of its namespace and against the calls that a server runs at once.
+   * The server handles up to 64 frames of a stream concurrently and answers each when its tasks are on stable storage, in any order. While
+   * 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
+   * of its namespace and against the server's limit on concurrent calls.
    *
-   * A frame that is refused is answered, and the stream goes on. The stream itself ends with unauthenticated or unavailable when
-   * its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded.
-   * The server answers what it has begun to handle before it ends a stream: a frame without an answer was not handled. When the connection breaks
-   * instead, the outcome of such a frame is unknown: repeat it with the same request ids.
+   * If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
+   * when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
+   * the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
+   * instead, the outcome of such a frame is unknown: send it again with the same request ids.
    *
    * @generated from rpc pawl.v1.ProducerService.Produce
    */
@@ -596,7 +596,7 @@ export const ProducerService: GenService<{
     output: typeof ProduceResponseSchema;
   },
   /**
-   * GetTask waits up to wait for an end state.
+   * GetTask returns a task. With wait, it waits that long for the task to end.
    *
    * @generated from rpc pawl.v1.ProducerService.GetTask
    */
@@ -606,8 +606,8 @@ export const ProducerService: GenService<{
     output: typeof GetTaskResponseSchema;
   },
   /**
-   * CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
-   * like the first time, so that a lost answer is safe to repeat. One that has ended otherwise is wrong_state, with its state.
+   * CancelTask cancels a task that has not ended, and the context of its handler if it is running. Cancelling it again returns the same
+   * response, so the call is safe to retry. For a task that has ended in another state, it returns wrong_state with that state.
    *
    * @generated from rpc pawl.v1.ProducerService.CancelTask
    */
@@ -617,7 +617,7 @@ export const ProducerService: GenService<{
     output: typeof CancelTaskResponseSchema;
   },
   /**
-   * ListTasks answers newest first.
+   * ListTasks returns a page of tasks, newest first.
    *
    * @generated from rpc pawl.v1.ProducerService.ListTasks
    */
@@ -637,7 +637,7 @@ export const ProducerService: GenService<{
     output: typeof UpdateTaskResponseSchema;
   },
   /**
-   * ExplainTask says why a task is not running, also while its shard has no leader.
+   * ExplainTask returns why a task is not running. It works even while the task's shard has no leader.
    *
    * @generated from rpc pawl.v1.ProducerService.ExplainTask
    */

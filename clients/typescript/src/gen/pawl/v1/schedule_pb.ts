@@ -18,20 +18,20 @@ export const file_pawl_v1_schedule: GenFile = /*@__PURE__*/
   fileDesc("ChZwYXdsL3YxL3NjaGVkdWxlLnByb3RvEgdwYXdsLnYxIoYCCgxTY2hlZHVsZVNwZWMSDAoEbmFtZRgBIAEoCRIMCgRjcm9uGAIgASgJEigKBWV2ZXJ5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhEKCXRpbWVfem9uZRgEIAEoCRIpCgZqaXR0ZXIYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHwoGbWlzc2VkGAYgASgOMg8ucGF3bC52MS5NaXNzZWQSIQoHb3ZlcmxhcBgHIAEoDjIQLnBhd2wudjEuT3ZlcmxhcBINCgVvd25lchgIIAEoCRIfCgR0YXNrGAkgASgLMhEucGF3bC52MS5UYXNrU3BlYyLcAwoIU2NoZWR1bGUSIwoEc3BlYxgBIAEoCzIVLnBhd2wudjEuU2NoZWR1bGVTcGVjEhMKC3NjaGVkdWxlX2lkGAIgASgJEi4KCmNyZWF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC25leHRfcnVuX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9uZXh0X3BsYW5uZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnBhdXNlZBgHIAEoCBIVCg1wYXVzZWRfcmVhc29uGAggASgJEi0KCXBhdXNlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGwoEbGFzdBgKIAEoCzINLnBhd2wudjEuVGljaxIRCglwYXVzZWRfYnkYCyABKAkSKgoGY29taW5nGAwgAygLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRldGFnGA0gASgJEhAKCGluX3dvcmRzGA4gASgJIp4CCgRUaWNrEgsKA3NlcRgBIAEoAxIuCgpwbGFubmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgV1bnRpbBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFY291bnQYBCABKAUSLgoKZGVjaWRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoHb3V0Y29tZRgGIAEoDjIULnBhd2wudjEuVGlja091dGNvbWUSDgoGcmVhc29uGAcgASgJEg8KB3Rhc2tfaWQYCCABKAkSJwoEbGF0ZRgJIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI1ChRMaXN0U2NoZWR1bGVzUmVxdWVzdBINCgVsaW1pdBgBIAEoBRIOCgZjdXJzb3IYAiABKAkiTgoVTGlzdFNjaGVkdWxlc1Jlc3BvbnNlEiAKBWl0ZW1zGAEgAygLMhEucGF3bC52MS5TY2hlZHVsZRITCgtuZXh0X2N1cnNvchgCIAEoCSIiChJHZXRTY2hlZHVsZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSI6ChNHZXRTY2hlZHVsZVJlc3BvbnNlEiMKCHNjaGVkdWxlGAEgASgLMhEucGF3bC52MS5TY2hlZHVsZSJwChJQdXRTY2hlZHVsZVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnBhd2wudjEuU2NoZWR1bGVTcGVjEhMKC2NyZWF0ZV9vbmx5GAIgASgIEg8KB2RyeV9ydW4YAyABKAgSDwoHaWZfZXRhZxgEIAEoCSJtChNQdXRTY2hlZHVsZVJlc3BvbnNlEg4KBmNoYW5nZRgBIAEoCRIjCghzY2hlZHVsZRgCIAEoCzIRLnBhd2wudjEuU2NoZWR1bGUSIQoGYmVmb3JlGAMgASgLMhEucGF3bC52MS5TY2hlZHVsZSIlChVEZWxldGVTY2hlZHVsZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIYChZEZWxldGVTY2hlZHVsZVJlc3BvbnNlIjQKFFBhdXNlU2NoZWR1bGVSZXF1ZXN0EgwKBG5hbWUYASABKAkSDgoGcmVhc29uGAIgASgJIjwKFVBhdXNlU2NoZWR1bGVSZXNwb25zZRIjCghzY2hlZHVsZRgBIAEoCzIRLnBhd2wudjEuU2NoZWR1bGUiJQoVUmVzdW1lU2NoZWR1bGVSZXF1ZXN0EgwKBG5hbWUYASABKAkiPQoWUmVzdW1lU2NoZWR1bGVSZXNwb25zZRIjCghzY2hlZHVsZRgBIAEoCzIRLnBhd2wudjEuU2NoZWR1bGUiOgoWVHJpZ2dlclNjaGVkdWxlUmVxdWVzdBIMCgRuYW1lGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkiagoXVHJpZ2dlclNjaGVkdWxlUmVzcG9uc2USDwoHdGFza19pZBgBIAEoCRIdCgVzdGF0ZRgCIAEoDjIOLnBhd2wudjEuU3RhdGUSHwoGc3RhdHVzGAMgASgOMg8ucGF3bC52MS5TdGF0dXMiSQoaTGlzdFNjaGVkdWxlSGlzdG9yeVJlcXVlc3QSDAoEbmFtZRgBIAEoCRINCgVsaW1pdBgCIAEoBRIOCgZjdXJzb3IYAyABKAkiUAobTGlzdFNjaGVkdWxlSGlzdG9yeVJlc3BvbnNlEhwKBWl0ZW1zGAEgAygLMg0ucGF3bC52MS5UaWNrEhMKC25leHRfY3Vyc29yGAIgASgJKlIKBk1pc3NlZBIWChJNSVNTRURfVU5TUEVDSUZJRUQQABIPCgtNSVNTRURfT05DRRABEg8KC01JU1NFRF9TS0lQEAISDgoKTUlTU0VEX0FMTBADKkcKB092ZXJsYXASFwoTT1ZFUkxBUF9VTlNQRUNJRklFRBAAEhEKDU9WRVJMQVBfQUxMT1cQARIQCgxPVkVSTEFQX1NLSVAQAiqVAQoLVGlja091dGNvbWUSHAoYVElDS19PVVRDT01FX1VOU1BFQ0lGSUVEEAASFgoSVElDS19PVVRDT01FX0ZJUkVEEAESGgoWVElDS19PVVRDT01FX0NBVUdIVF9VUBACEhoKFlRJQ0tfT1VUQ09NRV9UUklHR0VSRUQQAxIYChRUSUNLX09VVENPTUVfU0tJUFBFRBAEMsYICg9TY2hlZHVsZVNlcnZpY2USbgoNTGlzdFNjaGVkdWxlcxIdLnBhd2wudjEuTGlzdFNjaGVkdWxlc1JlcXVlc3QaHi5wYXdsLnYxLkxpc3RTY2hlZHVsZXNSZXNwb25zZSIeirUYGggEEgEDIhMKES9hcGkvdjEvc2NoZWR1bGVzEnkKC0dldFNjaGVkdWxlEhsucGF3bC52MS5HZXRTY2hlZHVsZVJlcXVlc3QaHC5wYXdsLnYxLkdldFNjaGVkdWxlUmVzcG9uc2UiL4q1GCsIBBIBAyIkMghzY2hlZHVsZQoYL2FwaS92MS9zY2hlZHVsZXMve25hbWV9Ep4BCgtQdXRTY2hlZHVsZRIbLnBhd2wudjEuUHV0U2NoZWR1bGVSZXF1ZXN0GhwucGF3bC52MS5QdXRTY2hlZHVsZVJlc3BvbnNlIlSKtRhQCAQSAQQiLTIIc2NoZWR1bGU6C2NyZWF0ZV9vbmx5QMkBEhEvYXBpL3YxL3NjaGVkdWxlcyIaGhgvYXBpL3YxL3NjaGVkdWxlcy97bmFtZX0SeAoORGVsZXRlU2NoZWR1bGUSHi5wYXdsLnYxLkRlbGV0ZVNjaGVkdWxlUmVxdWVzdBofLnBhd2wudjEuRGVsZXRlU2NoZWR1bGVSZXNwb25zZSIlirUYIQgEEgEEIhoqGC9hcGkvdjEvc2NoZWR1bGVzL3tuYW1lfRKFAQoNUGF1c2VTY2hlZHVsZRIdLnBhd2wudjEuUGF1c2VTY2hlZHVsZVJlcXVlc3QaHi5wYXdsLnYxLlBhdXNlU2NoZWR1bGVSZXNwb25zZSI1irUYMQgEEgEEIioyCHNjaGVkdWxlEh4vYXBpL3YxL3NjaGVkdWxlcy97bmFtZX0vcGF1c2USiQEKDlJlc3VtZVNjaGVkdWxlEh4ucGF3bC52MS5SZXN1bWVTY2hlZHVsZVJlcXVlc3QaHy5wYXdsLnYxLlJlc3VtZVNjaGVkdWxlUmVzcG9uc2UiNoq1GDIIBBIBBCIrMghzY2hlZHVsZRIfL2FwaS92MS9zY2hlZHVsZXMve25hbWV9L3Jlc3VtZRKGAQoPVHJpZ2dlclNjaGVkdWxlEh8ucGF3bC52MS5UcmlnZ2VyU2NoZWR1bGVSZXF1ZXN0GiAucGF3bC52MS5UcmlnZ2VyU2NoZWR1bGVSZXNwb25zZSIwirUYLAgEEgEEIiVAygESIC9hcGkvdjEvc2NoZWR1bGVzL3tuYW1lfS90cmlnZ2VyEo8BChNMaXN0U2NoZWR1bGVIaXN0b3J5EiMucGF3bC52MS5MaXN0U2NoZWR1bGVIaXN0b3J5UmVxdWVzdBokLnBhd2wudjEuTGlzdFNjaGVkdWxlSGlzdG9yeVJlc3BvbnNlIi2KtRgpCAQSAQMiIgogL2FwaS92MS9zY2hlZHVsZXMve25hbWV9L2hpc3RvcnlCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
 
 /**
- * ScheduleSpec is what operators say of a schedule.
+ * ScheduleSpec describes a schedule.
  *
  * @generated from message pawl.v1.ScheduleSpec
  */
 export type ScheduleSpec = Message<"pawl.v1.ScheduleSpec"> & {
   /**
-   * needed; letters, digits and . _ - : up to 256 bytes
+   * required; letters, digits and . _ - : up to 256 bytes
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * five or six fields, or @daily and its like; or every
+   * five or six fields, or a shorthand such as @daily; either this or every
    *
    * @generated from field: string cron = 2;
    */
@@ -69,14 +69,14 @@ export type ScheduleSpec = Message<"pawl.v1.ScheduleSpec"> & {
   overlap: Overlap;
 
   /**
-   * what the schedule comes from, such as a file in a repository
+   * where the schedule comes from, such as a file in a repository
    *
    * @generated from field: string owner = 8;
    */
   owner: string;
 
   /**
-   * needed; without delay, run_at, idempotency_key and request_id
+   * required; without delay, run_at, idempotency_key and request_id
    *
    * @generated from field: pawl.v1.TaskSpec task = 9;
    */
@@ -91,7 +91,7 @@ export const ScheduleSpecSchema: GenMessage<ScheduleSpec> = /*@__PURE__*/
   messageDesc(file_pawl_v1_schedule, 0);
 
 /**
- * Schedule is everything known of a schedule.
+ * Schedule is everything known about a schedule.
  *
  * @generated from message pawl.v1.Schedule
  */
@@ -102,7 +102,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   spec?: ScheduleSpec | undefined;
 
   /**
-   * another of the same name has another
+   * changes if the schedule is deleted and created again
    *
    * @generated from field: string schedule_id = 2;
    */
@@ -119,7 +119,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   updatedAt?: Timestamp | undefined;
 
   /**
-   * absent: it is paused
+   * absent: paused
    *
    * @generated from field: google.protobuf.Timestamp next_run_at = 5;
    */
@@ -148,35 +148,35 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   pausedAt?: Timestamp | undefined;
 
   /**
-   * the newest entry of its history
+   * the newest history entry
    *
    * @generated from field: pawl.v1.Tick last = 10;
    */
   last?: Tick | undefined;
 
   /**
-   * as they called themselves; empty: not known
+   * as given by the caller; empty: unknown
    *
    * @generated from field: string paused_by = 11;
    */
   pausedBy: string;
 
   /**
-   * up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
+   * up to four ticks after the next one, without their jitter; not in lists, nor while paused
    *
    * @generated from field: repeated google.protobuf.Timestamp coming = 12;
    */
   coming: Timestamp[];
 
   /**
-   * of its spec: another one if that is different
+   * changes with the spec
    *
    * @generated from field: string etag = 13;
    */
   etag: string;
 
   /**
-   * when it is due, in English, by the clock of its time zone: "At 09:30, Monday to Friday"
+   * when it fires, in English, in its time zone: "At 09:30, Monday to Friday"
    *
    * @generated from field: string in_words = 14;
    */
@@ -191,7 +191,7 @@ export const ScheduleSchema: GenMessage<Schedule> = /*@__PURE__*/
   messageDesc(file_pawl_v1_schedule, 1);
 
 /**
- * Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
+ * Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason.
  *
  * @generated from message pawl.v1.Tick
  */
@@ -202,21 +202,21 @@ export type Tick = Message<"pawl.v1.Tick"> & {
   seq: bigint;
 
   /**
-   * of several the first; absent for a trigger
+   * of several, the first; absent for a trigger
    *
    * @generated from field: google.protobuf.Timestamp planned_at = 2;
    */
   plannedAt?: Timestamp | undefined;
 
   /**
-   * of several the last
+   * of several, the last
    *
    * @generated from field: google.protobuf.Timestamp until = 3;
    */
   until?: Timestamp | undefined;
 
   /**
-   * how many; 100: or more
+   * number of ticks; 100 means 100 or more
    *
    * @generated from field: int32 count = 4;
    */
@@ -233,21 +233,21 @@ export type Tick = Message<"pawl.v1.Tick"> & {
   outcome: TickOutcome;
 
   /**
-   * of a skipped one: missed, paused, overlap, queue_full, ...
+   * why it was skipped: missed, paused, overlap, queue_full, ...
    *
    * @generated from field: string reason = 7;
    */
   reason: string;
 
   /**
-   * its task, or the one that it overlaps
+   * its task, or the task that it overlapped
    *
    * @generated from field: string task_id = 8;
    */
   taskId: string;
 
   /**
-   * from planned to decided
+   * from planned_at to decided_at
    *
    * @generated from field: google.protobuf.Duration late = 9;
    */
@@ -351,21 +351,21 @@ export type PutScheduleRequest = Message<"pawl.v1.PutScheduleRequest"> & {
   spec?: ScheduleSpec | undefined;
 
   /**
-   * refuse if another one of this name exists
+   * refused with conflict if a different schedule of this name exists
    *
    * @generated from field: bool create_only = 2;
    */
   createOnly: boolean;
 
   /**
-   * change nothing
+   * changes nothing
    *
    * @generated from field: bool dry_run = 3;
    */
   dryRun: boolean;
 
   /**
-   * refused with conflict unless the schedule is there and has this etag, or is as asked already
+   * refused with conflict unless the schedule exists and still has this etag, or already matches the request
    *
    * @generated from field: string if_etag = 4;
    */
@@ -391,14 +391,14 @@ export type PutScheduleResponse = Message<"pawl.v1.PutScheduleResponse"> & {
   change: string;
 
   /**
-   * as it is, or would be
+   * as it is, or in a dry run would be
    *
    * @generated from field: pawl.v1.Schedule schedule = 2;
    */
   schedule?: Schedule | undefined;
 
   /**
-   * absent: there was none
+   * absent: it did not exist
    *
    * @generated from field: pawl.v1.Schedule before = 3;
    */
@@ -525,7 +525,7 @@ export type TriggerScheduleRequest = Message<"pawl.v1.TriggerScheduleRequest"> &
   name: string;
 
   /**
-   * a UUID; a repeat gives the first task again
+   * a UUID; a retry returns the task of the first call
    *
    * @generated from field: string request_id = 2;
    */
@@ -618,7 +618,7 @@ export const ListScheduleHistoryResponseSchema: GenMessage<ListScheduleHistoryRe
   messageDesc(file_pawl_v1_schedule, 18);
 
 /**
- * Missed says what becomes of ticks that came while nobody could fire them, by over a minute.
+ * Missed says what happens to ticks that could not fire within a minute of their time.
  *
  * @generated from enum pawl.v1.Missed
  */
@@ -645,7 +645,7 @@ export enum Missed {
   SKIP = 2,
 
   /**
-   * one each, at most the newest 1,000
+   * one task each, for the newest 1,000 at most
    *
    * @generated from enum value: MISSED_ALL = 3;
    */
@@ -659,7 +659,7 @@ export const MissedSchema: GenEnum<Missed> = /*@__PURE__*/
   enumDesc(file_pawl_v1_schedule, 0);
 
 /**
- * Overlap says what becomes of a tick while the task of an earlier one has not ended.
+ * Overlap says what happens to a tick while the task of an earlier tick has not ended.
  *
  * @generated from enum pawl.v1.Overlap
  */
@@ -689,7 +689,7 @@ export const OverlapSchema: GenEnum<Overlap> = /*@__PURE__*/
   enumDesc(file_pawl_v1_schedule, 1);
 
 /**
- * TickOutcome says what became of a tick.
+ * TickOutcome is the outcome of a tick.
  *
  * @generated from enum pawl.v1.TickOutcome
  */
@@ -705,7 +705,7 @@ export enum TickOutcome {
   FIRED = 1,
 
   /**
-   * fired after it was missed
+   * fired late, after it was missed
    *
    * @generated from enum value: TICK_OUTCOME_CAUGHT_UP = 2;
    */
@@ -731,13 +731,13 @@ export const TickOutcomeSchema: GenEnum<TickOutcome> = /*@__PURE__*/
   enumDesc(file_pawl_v1_schedule, 2);
 
 /**
- * ScheduleService looks after schedules: what is enqueued again and again (docs/schedules.md).
+ * ScheduleService manages schedules, which enqueue tasks repeatedly (docs/schedules.md).
  *
  * @generated from service pawl.v1.ScheduleService
  */
 export const ScheduleService: GenService<{
   /**
-   * ListSchedules reads a page of schedules by name.
+   * ListSchedules returns a page of schedules, by name.
    *
    * @generated from rpc pawl.v1.ScheduleService.ListSchedules
    */
@@ -755,8 +755,8 @@ export const ScheduleService: GenService<{
     output: typeof GetScheduleResponseSchema;
   },
   /**
-   * PutSchedule makes a schedule what the request says, creating it if need be. The same again changes nothing. A schedule whose
-   * times don't change keeps its next tick.
+   * PutSchedule creates a schedule, or updates it to match the request. If nothing differs, nothing changes. A schedule whose times don't
+   * change keeps its next tick.
    *
    * @generated from rpc pawl.v1.ScheduleService.PutSchedule
    */
@@ -766,7 +766,7 @@ export const ScheduleService: GenService<{
     output: typeof PutScheduleResponseSchema;
   },
   /**
-   * DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
+   * DeleteSchedule removes a schedule and its history. Tasks that its ticks enqueued are kept.
    *
    * @generated from rpc pawl.v1.ScheduleService.DeleteSchedule
    */
@@ -776,7 +776,7 @@ export const ScheduleService: GenService<{
     output: typeof DeleteScheduleResponseSchema;
   },
   /**
-   * PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
+   * PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
    *
    * @generated from rpc pawl.v1.ScheduleService.PauseSchedule
    */
@@ -794,7 +794,7 @@ export const ScheduleService: GenService<{
     output: typeof ResumeScheduleResponseSchema;
   },
   /**
-   * TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused.
+   * TriggerSchedule enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
    *
    * @generated from rpc pawl.v1.ScheduleService.TriggerSchedule
    */
@@ -804,7 +804,7 @@ export const ScheduleService: GenService<{
     output: typeof TriggerScheduleResponseSchema;
   },
   /**
-   * ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
+   * ListScheduleHistory returns a page of a schedule's history, newest first. The last 1,000 entries are kept.
    *
    * @generated from rpc pawl.v1.ScheduleService.ListScheduleHistory
    */

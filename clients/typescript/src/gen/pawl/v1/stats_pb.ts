@@ -44,14 +44,14 @@ export type GetStatsResponse = Message<"pawl.v1.GetStatsResponse"> & {
   stats?: Stats | undefined;
 
   /**
-   * as they stand now
+   * current totals
    *
    * @generated from field: pawl.v1.QueueTotals queues = 2;
    */
   queues?: QueueTotals | undefined;
 
   /**
-   * what needs it most first; many of one matter are one line
+   * most severe first; similar problems are combined
    *
    * @generated from field: repeated pawl.v1.Attention attention = 3;
    */
@@ -112,7 +112,7 @@ export const GetQueueStatsResponseSchema: GenMessage<GetQueueStatsResponse> = /*
   messageDesc(file_pawl_v1_stats, 3);
 
 /**
- * Stats are the events of a window of time, and how long tasks waited and ran in it.
+ * Stats counts the events of a time window, and how long tasks waited and ran in it.
  *
  * @generated from message pawl.v1.Stats
  */
@@ -123,21 +123,21 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   window?: Duration | undefined;
 
   /**
-   * 1s in 2m, 10s in 5m and 1h, 5m in 24h
+   * 1s for 2m, 10s for 5m and 1h, 5m for 24h
    *
    * @generated from field: google.protobuf.Duration step = 2;
    */
   step?: Duration | undefined;
 
   /**
-   * of the first step; the last one is the one that runs
+   * of the first step; the last step is the current one
    *
    * @generated from field: google.protobuf.Timestamp start = 3;
    */
   start?: Timestamp | undefined;
 
   /**
-   * events in each step
+   * events per step
    *
    * @generated from field: pawl.v1.Series series = 4;
    */
@@ -151,7 +151,7 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   totals?: EventCounts | undefined;
 
   /**
-   * of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+   * share of ended attempts that failed, crashed or timed out, 0 to 1
    *
    * @generated from field: double failure_rate = 6;
    */
@@ -172,14 +172,14 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   run?: Latency | undefined;
 
   /**
-   * in the last hour, the most failures first; at most 20
+   * in the last hour, most failures first; at most 20
    *
    * @generated from field: repeated pawl.v1.FailingType failing = 9;
    */
   failing: FailingType[];
 
   /**
-   * that did not say what they saw
+   * nodes that did not answer
    *
    * @generated from field: repeated string missing_nodes = 10;
    */
@@ -194,7 +194,7 @@ export const StatsSchema: GenMessage<Stats> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 4);
 
 /**
- * Series are the events of each step of a window.
+ * Series counts the events of each step of a window.
  *
  * @generated from message pawl.v1.Series
  */
@@ -215,7 +215,7 @@ export type Series = Message<"pawl.v1.Series"> & {
   succeeded: bigint[];
 
   /**
-   * attempts, those that timed out too
+   * attempts, including those that timed out
    *
    * @generated from field: repeated int64 failed = 4;
    */
@@ -239,7 +239,7 @@ export type Series = Message<"pawl.v1.Series"> & {
   poisoned: bigint[];
 
   /**
-   * also expired, or moved to another queue
+   * including expired tasks and those moved to another queue
    *
    * @generated from field: repeated int64 discarded = 8;
    */
@@ -264,7 +264,7 @@ export const SeriesSchema: GenMessage<Series> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 5);
 
 /**
- * EventCounts are the events of a window.
+ * EventCounts counts the events of a window.
  *
  * @generated from message pawl.v1.EventCounts
  */
@@ -328,7 +328,7 @@ export const EventCountsSchema: GenMessage<EventCounts> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 6);
 
 /**
- * Latency says how long something took. Quantiles are taken from buckets, and are about right.
+ * Latency summarizes how long something took. Quantiles are approximate, because they come from histogram buckets.
  *
  * @generated from message pawl.v1.Latency
  */
@@ -367,7 +367,7 @@ export const LatencySchema: GenMessage<Latency> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 7);
 
 /**
- * QueueRates are events a second.
+ * QueueRates holds events per second.
  *
  * @generated from message pawl.v1.QueueRates
  */
@@ -380,7 +380,7 @@ export type QueueRates = Message<"pawl.v1.QueueRates"> & {
   in: number;
 
   /**
-   * ended, in whatever way
+   * ended in any state
    *
    * @generated from field: double out = 2;
    */
@@ -402,20 +402,20 @@ export const QueueRatesSchema: GenMessage<QueueRates> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 8);
 
 /**
- * QueueSeries are the events of a queue in a window of time, in at most 60 steps: enough for a small chart.
+ * QueueSeries counts the events of a queue in a time window, in at most 60 steps: enough for a small chart.
  *
  * @generated from message pawl.v1.QueueSeries
  */
 export type QueueSeries = Message<"pawl.v1.QueueSeries"> & {
   /**
-   * 2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h
+   * 2s for 2m, 10s for 5m, 1m for 1h, 30m for 24h
    *
    * @generated from field: google.protobuf.Duration step = 1;
    */
   step?: Duration | undefined;
 
   /**
-   * of the first step; the last one is the one that runs
+   * of the first step; the last step is the current one
    *
    * @generated from field: google.protobuf.Timestamp start = 2;
    */
@@ -429,7 +429,7 @@ export type QueueSeries = Message<"pawl.v1.QueueSeries"> & {
   in: bigint[];
 
   /**
-   * ended, in whatever way
+   * ended in any state
    *
    * @generated from field: repeated int64 out = 4;
    */
@@ -443,14 +443,14 @@ export type QueueSeries = Message<"pawl.v1.QueueSeries"> & {
   failed: bigint[];
 
   /**
-   * of those in out
+   * included in out
    *
    * @generated from field: repeated int64 succeeded = 6;
    */
   succeeded: bigint[];
 
   /**
-   * of those in out
+   * included in out
    *
    * @generated from field: repeated int64 poisoned = 7;
    */
@@ -465,7 +465,7 @@ export const QueueSeriesSchema: GenMessage<QueueSeries> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 9);
 
 /**
- * FailingType is a type of a queue whose attempts ended badly.
+ * FailingType is a task type of a queue with failed attempts.
  *
  * @generated from message pawl.v1.FailingType
  */
@@ -476,7 +476,7 @@ export type FailingType = Message<"pawl.v1.FailingType"> & {
   queue: string;
 
   /**
-   * "_other": of types that are not counted apart
+   * "_other": all types that are not counted separately
    *
    * @generated from field: string type = 2;
    */
@@ -511,13 +511,13 @@ export const FailingTypeSchema: GenMessage<FailingType> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 10);
 
 /**
- * QueueTotals are the tasks of all queues.
+ * QueueTotals counts the current tasks of all queues.
  *
  * @generated from message pawl.v1.QueueTotals
  */
 export type QueueTotals = Message<"pawl.v1.QueueTotals"> & {
   /**
-   * that ever had a task
+   * queues that have ever had a task
    *
    * @generated from field: int64 queues = 1;
    */
@@ -554,7 +554,7 @@ export type QueueTotals = Message<"pawl.v1.QueueTotals"> & {
   poisoned: bigint;
 
   /**
-   * of the queues with the most ready tasks
+   * among the queues with the most ready tasks
    *
    * @generated from field: double oldest_ready_age_seconds = 8;
    */
@@ -574,7 +574,7 @@ export const QueueTotalsSchema: GenMessage<QueueTotals> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 11);
 
 /**
- * Attention is something that somebody should look at.
+ * Attention is a problem that an operator should look at.
  *
  * @generated from message pawl.v1.Attention
  */
@@ -594,28 +594,28 @@ export type Attention = Message<"pawl.v1.Attention"> & {
   severity: string;
 
   /**
-   * name of the queue, schedule, webhook, shard or node; of many, the gravest
+   * name of the queue, schedule, webhook, shard or node; of several, the most severe
    *
    * @generated from field: string subject = 3;
    */
   subject: string;
 
   /**
-   * a sentence, about all of them
+   * a sentence about all of them
    *
    * @generated from field: string detail = 4;
    */
   detail: string;
 
   /**
-   * the subject's: tasks, seconds, a part of 1, bytes
+   * of the subject: tasks, seconds, a fraction of 1, or bytes
    *
    * @generated from field: double value = 5;
    */
   value: number;
 
   /**
-   * how many others than the subject it is about
+   * how many others besides the subject are affected
    *
    * @generated from field: int64 more = 6;
    */
@@ -639,14 +639,14 @@ export type GetQueueScaleRequest = Message<"pawl.v1.GetQueueScaleRequest"> & {
   queue: string;
 
   /**
-   * the time in which the backlog is to be done: 1s to 24h; default 60s
+   * the time in which the backlog should be worked off: 1s to 24h; default 60s
    *
    * @generated from field: google.protobuf.Duration target = 2;
    */
   target?: Duration | undefined;
 
   /**
-   * tasks that one worker runs at once: 1 to 100,000; default 10
+   * tasks that one worker runs at the same time: 1 to 100,000; default 10
    *
    * @generated from field: int32 slots = 3;
    */
@@ -661,8 +661,8 @@ export const GetQueueScaleRequestSchema: GenMessage<GetQueueScaleRequest> = /*@_
   messageDesc(file_pawl_v1_stats, 13);
 
 /**
- * GetQueueScaleResponse says how many workers a queue needs, 0 of one that has had no task yet: enough slots for what comes in and for the backlog within the target, and
- * no fewer than run tasks now.
+ * GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
+ * fewer workers than are running tasks now. A queue that has never had a task needs 0.
  *
  * @generated from message pawl.v1.GetQueueScaleResponse
  */
@@ -678,21 +678,21 @@ export type GetQueueScaleResponse = Message<"pawl.v1.GetQueueScaleResponse"> & {
   workers: bigint;
 
   /**
-   * tasks that should run at once
+   * tasks that should run at the same time
    *
    * @generated from field: double slots = 3;
    */
   slots: number;
 
   /**
-   * something waits, runs, or became ready in the last minute: a scaler may go to 0 workers when nothing does
+   * a task is waiting, running, or became ready in the last minute; if not, a scaler may go down to 0 workers
    *
    * @generated from field: bool active = 4;
    */
   active: boolean;
 
   /**
-   * ready tasks that nothing but workers holds back
+   * ready tasks that wait only for a worker
    *
    * @generated from field: int64 backlog = 5;
    */
@@ -711,7 +711,7 @@ export type GetQueueScaleResponse = Message<"pawl.v1.GetQueueScaleResponse"> & {
   arrivalPerSecond: number;
 
   /**
-   * of one task on average, in the last 5 minutes, or else in the last day; absent: none has ended, and 1s is assumed
+   * average per task in the last 5 minutes, or else in the last day; absent: none ended, so 1s is assumed
    *
    * @generated from field: optional double run_seconds = 8;
    */
@@ -737,14 +737,14 @@ export type ListTypesRequest = Message<"pawl.v1.ListTypesRequest"> & {
   window?: Duration | undefined;
 
   /**
-   * only what happened in it; empty: in all queues that the caller may see
+   * count only this queue; empty: all queues that the caller may see
    *
    * @generated from field: string queue = 2;
    */
   queue: string;
 
   /**
-   * a type, in which each * stands for any characters; empty: all
+   * of types, in which * matches any characters; empty: all
    *
    * @generated from field: string pattern = 3;
    */
@@ -795,7 +795,7 @@ export type ListTypesResponse = Message<"pawl.v1.ListTypesResponse"> & {
   window?: Duration | undefined;
 
   /**
-   * that did not say what they saw
+   * nodes that did not answer
    *
    * @generated from field: repeated string missing_nodes = 4;
    */
@@ -810,34 +810,34 @@ export const ListTypesResponseSchema: GenMessage<ListTypesResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_stats, 16);
 
 /**
- * TypeSummary is what happened to the tasks of a type in a window.
+ * TypeSummary describes what happened to the tasks of a type in a time window.
  *
  * @generated from message pawl.v1.TypeSummary
  */
 export type TypeSummary = Message<"pawl.v1.TypeSummary"> & {
   /**
-   * "_other": types that are not counted apart
+   * "_other": all types that are not counted separately
    *
    * @generated from field: string type = 1;
    */
   type: string;
 
   /**
-   * that have had its tasks lately; at most 20
+   * queues that recently had tasks of the type; at most 20
    *
    * @generated from field: repeated string queues = 2;
    */
   queues: string[];
 
   /**
-   * on average in the window, or in as much of it as is known
+   * averages over the window, or over the part of it that is known
    *
    * @generated from field: pawl.v1.QueueRates rates = 3;
    */
   rates?: QueueRates | undefined;
 
   /**
-   * of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+   * share of ended attempts that failed, crashed or timed out, 0 to 1
    *
    * @generated from field: double failure_rate = 4;
    */
@@ -863,7 +863,7 @@ export type TypeSummary = Message<"pawl.v1.TypeSummary"> & {
   run?: Latency | undefined;
 
   /**
-   * in steps of 10s in 5m, 1m in 1h, 30m in 24h
+   * in steps of 10s for 5m, 1m for 1h, 30m for 24h
    *
    * @generated from field: pawl.v1.QueueSeries series = 8;
    */
@@ -880,7 +880,7 @@ export type TypeSummary = Message<"pawl.v1.TypeSummary"> & {
   lastErrorType: string;
 
   /**
-   * absent: no attempt is known to have ended badly
+   * absent: no failed attempt is known
    *
    * @generated from field: google.protobuf.Timestamp last_failed_at = 11;
    */
@@ -911,14 +911,14 @@ export type GetTypeStatsRequest = Message<"pawl.v1.GetTypeStatsRequest"> & {
   window?: Duration | undefined;
 
   /**
-   * only what happened in it; empty: in all queues that the caller may see
+   * count only this queue; empty: all queues that the caller may see
    *
    * @generated from field: string queue = 3;
    */
   queue: string;
 
   /**
-   * what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is
+   * compares before and after this time, such as a deploy in the last 24 hours; absent: no comparison
    *
    * @generated from field: google.protobuf.Timestamp around = 4;
    */
@@ -933,7 +933,7 @@ export const GetTypeStatsRequestSchema: GenMessage<GetTypeStatsRequest> = /*@__P
   messageDesc(file_pawl_v1_stats, 18);
 
 /**
- * GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues.
+ * GetTypeStatsResponse has the statistics of a type. A type without activity, or that no node remembers, has zeros and no queues.
  *
  * @generated from message pawl.v1.GetTypeStatsResponse
  */
@@ -949,14 +949,14 @@ export type GetTypeStatsResponse = Message<"pawl.v1.GetTypeStatsResponse"> & {
   queue: string;
 
   /**
-   * that have had its tasks lately, whichever is asked for; at most 1,000
+   * all queues that recently had tasks of the type, even if one was asked for; at most 1,000
    *
    * @generated from field: repeated string queues = 3;
    */
   queues: string[];
 
   /**
-   * in steps of 10s in 5m, 1m in 1h, 15m in 24h
+   * in steps of 10s for 5m, 1m for 1h, 15m for 24h
    *
    * @generated from field: pawl.v1.Stats stats = 4;
    */
@@ -977,21 +977,21 @@ export type GetTypeStatsResponse = Message<"pawl.v1.GetTypeStatsResponse"> & {
   runHistogram: HistogramBucket[];
 
   /**
-   * runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue
+   * up to 10 runs that ended in the last hour, slowest first, from the 5 slowest of each queue and 10 minutes
    *
    * @generated from field: repeated pawl.v1.SlowRun slowest = 7;
    */
   slowest: SlowRun[];
 
   /**
-   * absent: none was asked for, or too little is known
+   * absent: not requested, or too little is known
    *
    * @generated from field: pawl.v1.Comparison comparison = 8;
    */
   comparison?: Comparison | undefined;
 
   /**
-   * on average in the window, or in as much of it as is known
+   * averages over the window, or over the part of it that is known
    *
    * @generated from field: pawl.v1.QueueRates rates = 9;
    */
@@ -1006,14 +1006,14 @@ export const GetTypeStatsResponseSchema: GenMessage<GetTypeStatsResponse> = /*@_
   messageDesc(file_pawl_v1_stats, 19);
 
 /**
- * HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
- * doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+ * HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
+ * ms to 26 h. Empty buckets at both ends are left out.
  *
  * @generated from message pawl.v1.HistogramBucket
  */
 export type HistogramBucket = Message<"pawl.v1.HistogramBucket"> & {
   /**
-   * 0: it has all that is longer than 26 h
+   * 0: everything longer than 26 h
    *
    * @generated from field: double up_to_seconds = 1;
    */
@@ -1033,7 +1033,7 @@ export const HistogramBucketSchema: GenMessage<HistogramBucket> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 20);
 
 /**
- * SlowRun is a run of a task that took long.
+ * SlowRun is one of the slowest runs.
  *
  * @generated from message pawl.v1.SlowRun
  */
@@ -1074,8 +1074,8 @@ export const SlowRunSchema: GenMessage<SlowRun> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 21);
 
 /**
- * Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
- * whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+ * Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
+ * first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
  *
  * @generated from message pawl.v1.Comparison
  */
@@ -1157,14 +1157,14 @@ export enum TypeOrder {
   UNSPECIFIED = 0,
 
   /**
-   * first those to which most happened in the window. One page: no cursor
+   * most events in the window first. One page, without a cursor
    *
    * @generated from enum value: TYPE_ORDER_MOST = 1;
    */
   MOST = 1,
 
   /**
-   * first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor
+   * most failed attempts in the window first; types without any are left out. One page, without a cursor
    *
    * @generated from enum value: TYPE_ORDER_FAILING = 2;
    */
@@ -1178,14 +1178,14 @@ export const TypeOrderSchema: GenEnum<TypeOrder> = /*@__PURE__*/
   enumDesc(file_pawl_v1_stats, 0);
 
 /**
- * StatsService tells what happened to tasks over time. Each node counts what happens in the shards that it leads; an answer adds up
- * what all nodes saw. It is a projection: nothing is decided by it, and what a node saw that is away is missing.
+ * StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
+ * Statistics are informational: no decision depends on them, and the counts of a node that can't be reached are missing.
  *
  * @generated from service pawl.v1.StatsService
  */
 export const StatsService: GenService<{
   /**
-   * GetStats tells of all queues together, and what needs attention now.
+   * GetStats returns statistics for all queues together, and what needs attention.
    *
    * @generated from rpc pawl.v1.StatsService.GetStats
    */
@@ -1195,7 +1195,7 @@ export const StatsService: GenService<{
     output: typeof GetStatsResponseSchema;
   },
   /**
-   * GetQueueStats tells of one queue.
+   * GetQueueStats returns statistics for one queue.
    *
    * @generated from rpc pawl.v1.StatsService.GetQueueStats
    */
@@ -1205,7 +1205,7 @@ export const StatsService: GenService<{
     output: typeof GetQueueStatsResponseSchema;
   },
   /**
-   * GetQueueScale tells how many workers a queue needs now.
+   * GetQueueScale returns how many workers a queue needs now.
    *
    * @generated from rpc pawl.v1.StatsService.GetQueueScale
    */
@@ -1215,7 +1215,7 @@ export const StatsService: GenService<{
     output: typeof GetQueueScaleResponseSchema;
   },
   /**
-   * ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+   * ListTypes returns a page of the recently active task types, by name or busiest first.
    *
    * @generated from rpc pawl.v1.StatsService.ListTypes
    */
@@ -1225,7 +1225,7 @@ export const StatsService: GenService<{
     output: typeof ListTypesResponseSchema;
   },
   /**
-   * GetTypeStats tells of one type, in all queues or in one.
+   * GetTypeStats returns statistics for one task type, in all queues or in one.
    *
    * @generated from rpc pawl.v1.StatsService.GetTypeStats
    */

@@ -17,7 +17,8 @@ export const file_pawl_v1_task: GenFile = /*@__PURE__*/
   fileDesc("ChJwYXdsL3YxL3Rhc2sucHJvdG8SB3Bhd2wudjEikQEKC1JldHJ5UG9saWN5EioKB2luaXRpYWwYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGZmFjdG9yGAIgASgBEiYKA21heBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgZqaXR0ZXIYBCABKAFIAIgBAUIJCgdfaml0dGVyIl8KBlVuaXF1ZRILCgNrZXkYASABKAkSHgoGc3RhdGVzGAIgAygOMg4ucGF3bC52MS5TdGF0ZRIoCgtvbl9jb25mbGljdBgDIAEoDjITLnBhd2wudjEuT25Db25mbGljdCLMBQoIVGFza1NwZWMSDAoEdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEhQKDGNvbnRlbnRfdHlwZRgDIAEoCRINCgVxdWV1ZRgEIAEoCRIjCghwcmlvcml0eRgFIAEoDjIRLnBhd2wudjEuUHJpb3JpdHkSKAoFZGVsYXkYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGcnVuX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9pZGVtcG90ZW5jeV9rZXkYCCABKAkSMgoPaWRlbXBvdGVuY3lfdHRsGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCnJlcXVlc3RfaWQYCiABKAkSFAoMbWF4X2F0dGVtcHRzGAsgASgFEiMKBXJldHJ5GAwgASgLMhQucGF3bC52MS5SZXRyeVBvbGljeRIqCgd0aW1lb3V0GA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KCmV4cGlyZXNfaW4YDiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoJcmV0ZW50aW9uGA8gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEgsKA2tleRgQIAEoCRIMCgR0YWdzGBEgAygJEi8KB2hlYWRlcnMYEiADKAsyHi5wYXdsLnYxLlRhc2tTcGVjLkhlYWRlcnNFbnRyeRIMCgRjb3N0GBMgASgFEh8KBnVuaXF1ZRgUIAEoCzIPLnBhd2wudjEuVW5pcXVlEh8KBHRoZW4YHiADKAsyES5wYXdsLnYxLlRhc2tTcGVjEhAKCGdyb3VwX2lkGB8gASgJGi4KDEhlYWRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQKCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSDAoEdHlwZRgCIAEoCRINCgVxdWV1ZRgDIAEoCRIfCgZzdGF0dXMYBCABKA4yDy5wYXdsLnYxLlN0YXR1cxIdCgVzdGF0ZRgFIAEoDjIOLnBhd2wudjEuU3RhdGUSDgoGcmVhc29uGAYgASgJEiMKCHByaW9yaXR5GAcgASgOMhEucGF3bC52MS5Qcmlvcml0eRIPCgdwYXlsb2FkGAggASgMEhQKDGNvbnRlbnRfdHlwZRgJIAEoCRIOCgZyZXN1bHQYCiABKAwSGwoTcmVzdWx0X2NvbnRlbnRfdHlwZRgLIAEoCRIQCghhdHRlbXB0cxgMIAEoBRIUCgxtYXhfYXR0ZW1wdHMYDSABKAUSEAoIZmFpbHVyZXMYDiABKAUSDwoHY3Jhc2hlcxgPIAEoBRIQCghyZWxlYXNlcxgQIAEoBRIPCgdzbm9vemVzGBEgASgFEg0KBWZlbmNlGBIgASgDEiUKC2F0dGVtcHRfbG9nGBMgAygLMhAucGF3bC52MS5BdHRlbXB0EiMKCHByb2dyZXNzGBQgASgLMhEucGF3bC52MS5Qcm9ncmVzcxIOCgZ3b3JrZXIYFSABKAkSLgoKY3JlYXRlZF9hdBgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGcnVuX2F0GBcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjbGFpbWVkX2F0GBggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChBsZWFzZV9leHBpcmVzX2F0GBkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgaIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgbIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKa2VwdF91bnRpbBgcIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPaWRlbXBvdGVuY3lfa2V5GB0gASgJEgsKA2tleRgeIAEoCRIMCgR0YWdzGB8gAygJEisKB2hlYWRlcnMYICADKAsyGi5wYXdsLnYxLlRhc2suSGVhZGVyc0VudHJ5EiMKBXJldHJ5GCEgASgLMhQucGF3bC52MS5SZXRyeVBvbGljeRIqCgd0aW1lb3V0GCIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKCXJldGVudGlvbhgjIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpjaGVja3BvaW50GCQgASgMEgwKBGNvc3QYJSABKAUSHwoGdW5pcXVlGCYgASgLMg8ucGF3bC52MS5VbmlxdWUSEQoJd2FpdHNfZm9yGCcgASgJEhAKCG1vdmVkX3RvGDAgASgJEhIKCm1vdmVkX2Zyb20YMSABKAkSEAoIZ3JvdXBfaWQYMiABKAkSHwoGcGFyZW50GDMgASgLMg8ucGF3bC52MS5QYXJlbnQSHwoEdGhlbhg0IAMoCzIRLnBhd2wudjEuRm9sbG93ZXISDAoEZXRhZxg1IAEoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIsCghQcm9ncmVzcxIPCgdwZXJjZW50GAEgASgBEg8KB21lc3NhZ2UYAiABKAkiuQIKB0F0dGVtcHQSDwoHYXR0ZW1wdBgBIAEoBRINCgVmZW5jZRgCIAEoAxIOCgZ3b3JrZXIYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKB291dGNvbWUYBiABKA4yEC5wYXdsLnYxLk91dGNvbWUSIQoFZXJyb3IYByABKAsyEi5wYXdsLnYxLlRhc2tFcnJvchIpCgZ3YWl0ZWQYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoLbmV4dF9ydW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKCVRhc2tFcnJvchIPCgdtZXNzYWdlGAEgASgJEgwKBHR5cGUYAiABKAkSDQoFc3RhY2sYAyABKAkipAEKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIOCgZyZWFzb24YAyABKAkSDQoFZmllbGQYBCABKAkSDgoGaG9sZGVyGAUgASgJEh0KBXN0YXRlGAYgASgOMg4ucGF3bC52MS5TdGF0ZRIuCgtyZXRyeV9hZnRlchgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLAAgoGRmlsdGVyEg0KBXF1ZXVlGAEgASgJEh4KBnN0YXRlcxgCIAMoDjIOLnBhd2wudjEuU3RhdGUSDAoEdHlwZRgDIAEoCRILCgN0YWcYBCABKAkSCwoDa2V5GAUgASgJEg4KBndvcmtlchgGIAEoCRINCgVlcnJvchgHIAEoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCQoBcRgKIAEoCRITCgtmaW5nZXJwcmludBgLIAEoCRIRCglvcGVyYXRpb24YDCABKAkSJgoHcGF5bG9hZBgNIAMoCzIVLnBhd2wudjEuUGF5bG9hZEZpZWxkIisKDFBheWxvYWRGaWVsZBIMCgRwYXRoGAEgASgJEg0KBXZhbHVlGAIgASgJIkMKCFNlYXJjaGVkEgwKBHJvd3MYASABKAMSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKl4KCFByaW9yaXR5EhgKFFBSSU9SSVRZX1VOU1BFQ0lGSUVEEAASEQoNUFJJT1JJVFlfSElHSBABEhMKD1BSSU9SSVRZX05PUk1BTBACEhAKDFBSSU9SSVRZX0xPVxADKs4BCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhMKD1NUQVRFX1NDSEVEVUxFRBABEg8KC1NUQVRFX1JFQURZEAISEQoNU1RBVEVfQ0xBSU1FRBADEhIKDlNUQVRFX1JFVFJZSU5HEAQSEwoPU1RBVEVfU1VDQ0VFREVEEAUSEwoPU1RBVEVfRElTQ0FSREVEEAYSDgoKU1RBVEVfREVBRBAHEhIKDlNUQVRFX1BPSVNPTkVEEAgSEwoPU1RBVEVfQ0FOQ0VMTEVEEAkqiQEKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABIRCg1TVEFUVVNfUVVFVUVEEAESFQoRU1RBVFVTX1BST0NFU1NJTkcQAhIUChBTVEFUVVNfQ09NUExFVEVEEAMSEQoNU1RBVFVTX0ZBSUxFRBAEEhQKEFNUQVRVU19DQU5DRUxMRUQQBSqLAQoKT25Db25mbGljdBIbChdPTl9DT05GTElDVF9VTlNQRUNJRklFRBAAEhQKEE9OX0NPTkZMSUNUX0tFRVAQARIXChNPTl9DT05GTElDVF9SRVBMQUNFEAISGQoVT05fQ09ORkxJQ1RfS0VFUF9MQVNUEAMSFgoST05fQ09ORkxJQ1RfUkVKRUNUEAQqlQIKB091dGNvbWUSFwoTT1VUQ09NRV9VTlNQRUNJRklFRBAAEhUKEU9VVENPTUVfU1VDQ0VFREVEEAESEgoOT1VUQ09NRV9GQUlMRUQQAhIQCgxPVVRDT01FX0RFQUQQAxIVChFPVVRDT01FX0RJU0NBUkRFRBAEEhQKEE9VVENPTUVfUE9JU09ORUQQBRIWChJPVVRDT01FX0xFQVNFX0xPU1QQBhIVChFPVVRDT01FX1RJTUVEX09VVBAHEhQKEE9VVENPTUVfUkVMRUFTRUQQCBITCg9PVVRDT01FX1NOT09aRUQQCRIVChFPVVRDT01FX0NBTkNFTExFRBAKEhYKEk9VVENPTUVfTEVBREVSTEVTUxALQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_chain]);
 
 /**
- * RetryPolicy says how long a failed task waits: min(initial * factor^(n-1), max) plus up to jitter of it.
+ * RetryPolicy says how long a failed task waits after its nth failure: min(initial * factor^(n-1), max), plus a random share of up to
+ * jitter of it.
  *
  * @generated from message pawl.v1.RetryPolicy
  */
@@ -59,20 +60,20 @@ export const RetryPolicySchema: GenMessage<RetryPolicy> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 0);
 
 /**
- * Unique lets a queue have one task of a key at a time.
+ * Unique limits a queue to one task per key at a time.
  *
  * @generated from message pawl.v1.Unique
  */
 export type Unique = Message<"pawl.v1.Unique"> & {
   /**
-   * at most 256 bytes; default: one that stands for type and payload
+   * at most 256 bytes; default: derived from type and payload
    *
    * @generated from field: string key = 1;
    */
   key: string;
 
   /**
-   * in which a task holds its key: all that are no end, which is the default, and any ends
+   * in which a task holds its key: always all non-final states, which are the default, and any final states
    *
    * @generated from field: repeated pawl.v1.State states = 2;
    */
@@ -94,13 +95,13 @@ export const UniqueSchema: GenMessage<Unique> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 1);
 
 /**
- * TaskSpec is what a producer says of a task.
+ * TaskSpec describes a task to enqueue.
  *
  * @generated from message pawl.v1.TaskSpec
  */
 export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
-   * needed; at most 256 bytes
+   * required; at most 256 bytes
    *
    * @generated from field: string type = 1;
    */
@@ -159,7 +160,7 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   idempotencyTtl?: Duration | undefined;
 
   /**
-   * a UUID; a repeat gives the first task again for at least 10 minutes
+   * a UUID; a retry returns the first task again, for at least 10 minutes
    *
    * @generated from field: string request_id = 10;
    */
@@ -180,21 +181,21 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   retry?: RetryPolicy | undefined;
 
   /**
-   * of one run, above 0; default: that of the queue
+   * of one run, above 0; default: the queue's
    *
    * @generated from field: google.protobuf.Duration timeout = 13;
    */
   timeout?: Duration | undefined;
 
   /**
-   * above 0: discarded unless started by then
+   * above 0; discarded unless started within this time
    *
    * @generated from field: google.protobuf.Duration expires_in = 14;
    */
   expiresIn?: Duration | undefined;
 
   /**
-   * once ended; default: the queue's for its end state
+   * how long it is kept once ended; default: the queue's for its end state
    *
    * @generated from field: google.protobuf.Duration retention = 15;
    */
@@ -220,29 +221,29 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   headers: { [key: string]: string };
 
   /**
-   * tokens of rate limits that a start takes: 1 to 1,000; default 1
+   * rate-limit tokens that a start takes: 1 to 1,000; default 1
    *
    * @generated from field: int32 cost = 19;
    */
   cost: number;
 
   /**
-   * default: any number of tasks
+   * default: not unique
    *
    * @generated from field: pawl.v1.Unique unique = 20;
    */
   unique?: Unique | undefined;
 
   /**
-   * then is enqueued when this task has succeeded, each with its result: at most 8 tasks, which may be followed by others, 20 deep, 100
-   * and 1 MiB in all. Their delay and expires_in count from then. They have no request_id and no group_id.
+   * Follow-up tasks, enqueued when this task has succeeded, each with its result: at most 8, which may have follow-up tasks themselves, 20
+   * levels deep, 100 tasks and 1 MiB in all. Their delay and expires_in count from that moment. They have no request_id and no group_id.
    *
    * @generated from field: repeated pawl.v1.TaskSpec then = 30;
    */
   then: TaskSpec[];
 
   /**
-   * of a group that is not complete: the task is a member
+   * adds the task to this group, which must not be complete
    *
    * @generated from field: string group_id = 31;
    */
@@ -257,7 +258,7 @@ export const TaskSpecSchema: GenMessage<TaskSpec> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 2);
 
 /**
- * Task is everything known of a task.
+ * Task is everything known about a task.
  *
  * @generated from message pawl.v1.Task
  */
@@ -300,7 +301,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   priority: Priority;
 
   /**
-   * left out of lists unless asked for
+   * left out of lists unless requested
    *
    * @generated from field: bytes payload = 8;
    */
@@ -322,7 +323,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   resultContentType: string;
 
   /**
-   * attempts begun: the number of the last one
+   * attempts started, which is the number of the last one
    *
    * @generated from field: int32 attempts = 12;
    */
@@ -373,7 +374,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   progress?: Progress | undefined;
 
   /**
-   * who holds it, or held it last
+   * the worker that holds it, or held it last
    *
    * @generated from field: string worker = 21;
    */
@@ -407,14 +408,14 @@ export type Task = Message<"pawl.v1.Task"> & {
   endedAt?: Timestamp | undefined;
 
   /**
-   * of expires_in
+   * from expires_in
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 27;
    */
   expiresAt?: Timestamp | undefined;
 
   /**
-   * when retention removes it
+   * when it is deleted
    *
    * @generated from field: google.protobuf.Timestamp kept_until = 28;
    */
@@ -461,7 +462,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   checkpoint: Uint8Array;
 
   /**
-   * tokens of rate limits that a start takes
+   * rate-limit tokens that a start takes
    *
    * @generated from field: int32 cost = 37;
    */
@@ -473,21 +474,21 @@ export type Task = Message<"pawl.v1.Task"> & {
   unique?: Unique | undefined;
 
   /**
-   * the id of the task that runs and holds the unique key, or of the first of its key in a strict order
+   * the id of the running task that holds its unique key, or with strict key order, of the first task of its key
    *
    * @generated from field: string waits_for = 39;
    */
   waitsFor: string;
 
   /**
-   * the id of the task as which it lives on in another queue
+   * the id of the task that replaces it in another queue
    *
    * @generated from field: string moved_to = 48;
    */
   movedTo: string;
 
   /**
-   * the id of the task that lives on as this one
+   * the id of the task that this one replaces
    *
    * @generated from field: string moved_from = 49;
    */
@@ -501,21 +502,21 @@ export type Task = Message<"pawl.v1.Task"> & {
   groupId: string;
 
   /**
-   * what it follows
+   * the task or group that it follows
    *
    * @generated from field: pawl.v1.Parent parent = 51;
    */
   parent?: Parent | undefined;
 
   /**
-   * what follows it
+   * its follow-up tasks
    *
    * @generated from field: repeated pawl.v1.Follower then = 52;
    */
   then: Follower[];
 
   /**
-   * of what UpdateTask changes: another one if that is different; only with the payload
+   * changes with whatever UpdateTask can change; only set together with the payload
    *
    * @generated from field: string etag = 53;
    */
@@ -530,7 +531,7 @@ export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 3);
 
 /**
- * Progress is what a handler last said of its way.
+ * Progress is the last progress that a handler reported.
  *
  * @generated from message pawl.v1.Progress
  */
@@ -584,7 +585,7 @@ export type Attempt = Message<"pawl.v1.Attempt"> & {
   startedAt?: Timestamp | undefined;
 
   /**
-   * absent while it runs
+   * absent while running
    *
    * @generated from field: google.protobuf.Timestamp ended_at = 5;
    */
@@ -623,13 +624,13 @@ export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 5);
 
 /**
- * TaskError is what a handler says of a failure.
+ * TaskError is the error that a handler reports.
  *
  * @generated from message pawl.v1.TaskError
  */
 export type TaskError = Message<"pawl.v1.TaskError"> & {
   /**
-   * at most 8 KiB, cut beyond
+   * truncated to 8 KiB
    *
    * @generated from field: string message = 1;
    */
@@ -641,7 +642,7 @@ export type TaskError = Message<"pawl.v1.TaskError"> & {
   type: string;
 
   /**
-   * at most 8 KiB, cut beyond
+   * truncated to 8 KiB
    *
    * @generated from field: string stack = 3;
    */
@@ -656,7 +657,7 @@ export const TaskErrorSchema: GenMessage<TaskError> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 6);
 
 /**
- * Error is a refusal, in answers for single items of a batch and in the details of a gRPC status.
+ * Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status.
  *
  * @generated from message pawl.v1.Error
  */
@@ -674,28 +675,28 @@ export type Error = Message<"pawl.v1.Error"> & {
   message: string;
 
   /**
-   * of stale_claim: expired, reclaimed, cancelled, completed; of unavailable: node_not_ready, where another node may answer
+   * for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * of invalid_argument
+   * for invalid_argument: the invalid field
    *
    * @generated from field: string field = 4;
    */
   field: string;
 
   /**
-   * of stale_claim reclaimed: the worker that holds it now
+   * for stale_claim with reclaimed: the worker that holds the task now
    *
    * @generated from field: string holder = 5;
    */
   holder: string;
 
   /**
-   * of wrong_state
+   * for wrong_state: the task's state
    *
    * @generated from field: pawl.v1.State state = 6;
    */
@@ -715,7 +716,7 @@ export const ErrorSchema: GenMessage<Error> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 7);
 
 /**
- * Filter selects tasks; fields that are set must all match.
+ * Filter selects tasks. All fields that are set must match.
  *
  * @generated from message pawl.v1.Filter
  */
@@ -726,7 +727,7 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   queue: string;
 
   /**
-   * any of them
+   * any of these
    *
    * @generated from field: repeated pawl.v1.State states = 2;
    */
@@ -753,7 +754,7 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   worker: string;
 
   /**
-   * part of the last error's message
+   * substring of the last error's message
    *
    * @generated from field: string error = 7;
    */
@@ -770,14 +771,14 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   createdBefore?: Timestamp | undefined;
 
   /**
-   * part of the payload
+   * substring of the payload
    *
    * @generated from field: string q = 10;
    */
   q: string;
 
   /**
-   * of the type and the last error's message, as groups of dead letters have it
+   * of type and last error message, as in DeadGroup
    *
    * @generated from field: string fingerprint = 11;
    */
@@ -791,7 +792,7 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   operation: string;
 
   /**
-   * fields of the payload with their values; at most 8, all of which must match
+   * at most 8, all of which must match
    *
    * @generated from field: repeated pawl.v1.PayloadField payload = 13;
    */
@@ -806,21 +807,21 @@ export const FilterSchema: GenMessage<Filter> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 8);
 
 /**
- * PayloadField is a field of a JSON payload and its value. A payload that is no JSON, or that has no such field, does not match.
+ * PayloadField is a field of a JSON payload and the value it must have. A payload that is not JSON, or lacks the field, does not match.
  *
  * @generated from message pawl.v1.PayloadField
  */
 export type PayloadField = Message<"pawl.v1.PayloadField"> & {
   /**
-   * Keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku. A backslash takes the next character as it
-   * is, for keys with a dot in them. At most 256 bytes and 16 keys.
+   * Object keys and array indexes separated by dots, such as customer.id or items.0.sku. A backslash escapes the next character, for keys
+   * that contain a dot. At most 256 bytes and 16 keys.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * A string of this text, a number of this value, true, false or null. At most 1 KiB.
+   * A string, number, true, false or null, as text. At most 1 KiB.
    *
    * @generated from field: string value = 2;
    */
@@ -835,21 +836,21 @@ export const PayloadFieldSchema: GenMessage<PayloadField> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 9);
 
 /**
- * Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
- * of rows. The next page goes on from there.
+ * Searched says how far a search got whose page is not full: if few tasks match, a page ends after reading a bounded number of rows. The
+ * next page continues from there.
  *
  * @generated from message pawl.v1.Searched
  */
 export type Searched = Message<"pawl.v1.Searched"> & {
   /**
-   * that were read for this page
+   * read for this page
    *
    * @generated from field: int64 rows = 1;
    */
   rows: bigint;
 
   /**
-   * all that were created later were found; of the dead letters of a queue: all that ended later
+   * all matching tasks created after this were found; for a queue's dead letters, all that ended after this
    *
    * @generated from field: google.protobuf.Timestamp until = 2;
    */
@@ -899,7 +900,7 @@ export const PrioritySchema: GenEnum<Priority> = /*@__PURE__*/
   enumDesc(file_pawl_v1_task, 0);
 
 /**
- * State is the exact place of a task in its life (docs/lifecycle.md).
+ * State is the exact state of a task in its life (docs/lifecycle.md).
  *
  * @generated from enum pawl.v1.State
  */
@@ -910,7 +911,7 @@ export enum State {
   UNSPECIFIED = 0,
 
   /**
-   * waits for its run_at
+   * waiting for its run_at
    *
    * @generated from enum value: STATE_SCHEDULED = 1;
    */
@@ -931,7 +932,7 @@ export enum State {
   CLAIMED = 3,
 
   /**
-   * failed, waits for its next attempt
+   * failed, waiting for its next attempt
    *
    * @generated from enum value: STATE_RETRYING = 4;
    */
@@ -945,7 +946,7 @@ export enum State {
   SUCCEEDED = 5,
 
   /**
-   * ended on purpose
+   * dropped on purpose
    *
    * @generated from enum value: STATE_DISCARDED = 6;
    */
@@ -980,7 +981,7 @@ export const StateSchema: GenEnum<State> = /*@__PURE__*/
   enumDesc(file_pawl_v1_task, 1);
 
 /**
- * Status is the coarse word for callers.
+ * Status is a simplified State for callers.
  *
  * @generated from enum pawl.v1.Status
  */
@@ -1031,7 +1032,7 @@ export const StatusSchema: GenEnum<Status> = /*@__PURE__*/
   enumDesc(file_pawl_v1_task, 2);
 
 /**
- * OnConflict says what becomes of a new task whose unique key another one holds.
+ * OnConflict says what happens to a new task whose unique key another task holds.
  *
  * @generated from enum pawl.v1.OnConflict
  */
@@ -1044,28 +1045,28 @@ export enum OnConflict {
   UNSPECIFIED = 0,
 
   /**
-   * the answer is the other one, with duplicate set
+   * the response names the other task, with duplicate set
    *
    * @generated from enum value: ON_CONFLICT_KEEP = 1;
    */
   KEEP = 1,
 
   /**
-   * the task of the key that waits is discarded, and the new one takes its place; as keep if none waits
+   * the key's waiting task is discarded and the new task takes its place; like keep if none is waiting
    *
    * @generated from enum value: ON_CONFLICT_REPLACE = 2;
    */
   REPLACE = 2,
 
   /**
-   * as replace; but while the other one runs, the new one waits behind it
+   * like replace, but while the other task runs, the new one waits behind it
    *
    * @generated from enum value: ON_CONFLICT_KEEP_LAST = 3;
    */
   KEEP_LAST = 3,
 
   /**
-   * the new one is refused with conflict
+   * the new task is refused with conflict
    *
    * @generated from enum value: ON_CONFLICT_REJECT = 4;
    */
@@ -1085,7 +1086,7 @@ export const OnConflictSchema: GenEnum<OnConflict> = /*@__PURE__*/
  */
 export enum Outcome {
   /**
-   * still runs
+   * still running
    *
    * @generated from enum value: OUTCOME_UNSPECIFIED = 0;
    */
@@ -1097,7 +1098,7 @@ export enum Outcome {
   SUCCEEDED = 1,
 
   /**
-   * will be retried, or was the last one
+   * to be retried, or the last one
    *
    * @generated from enum value: OUTCOME_FAILED = 2;
    */
@@ -1128,21 +1129,21 @@ export enum Outcome {
   LEASE_LOST = 6,
 
   /**
-   * the run exceeded its timeout and its worker did not say so
+   * the run exceeded its timeout and the worker did not report it
    *
    * @generated from enum value: OUTCOME_TIMED_OUT = 7;
    */
   TIMED_OUT = 7,
 
   /**
-   * given back, no attempt used
+   * handed back, no attempt used
    *
    * @generated from enum value: OUTCOME_RELEASED = 8;
    */
   RELEASED = 8,
 
   /**
-   * put off, no attempt used
+   * postponed, no attempt used
    *
    * @generated from enum value: OUTCOME_SNOOZED = 9;
    */
@@ -1154,7 +1155,7 @@ export enum Outcome {
   CANCELLED = 10,
 
   /**
-   * its lease ran out while no leader served: no attempt used
+   * the lease expired while the shard had no leader: no attempt used
    *
    * @generated from enum value: OUTCOME_LEADERLESS = 11;
    */

@@ -31,7 +31,7 @@ export type QueueShare = Message<"pawl.v1.QueueShare"> & {
   queue: string;
 
   /**
-   * 1 to 1,000; needed when weighted
+   * 1 to 1,000; required if weighted
    *
    * @generated from field: int32 weight = 2;
    */
@@ -62,21 +62,21 @@ export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
   order: Order;
 
   /**
-   * only these, if any are named; at most 1,000
+   * only these; none: all; at most 1,000
    *
    * @generated from field: repeated string types = 3;
    */
   types: string[];
 
   /**
-   * tasks at most: default 1, at most 1,000
+   * maximum number of tasks: default 1, at most 1,000
    *
    * @generated from field: int32 max = 4;
    */
   max: number;
 
   /**
-   * of the answer, with headers and checkpoints: ends the claim early, always at least one task; default 4 MiB
+   * of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
    *
    * @generated from field: int64 max_bytes = 5;
    */
@@ -97,21 +97,21 @@ export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
   wait?: Duration | undefined;
 
   /**
-   * who claims: host/pid, at most 256 bytes
+   * name of the worker: host/pid, at most 256 bytes
    *
    * @generated from field: string worker = 8;
    */
   worker: string;
 
   /**
-   * a repeat within the lease returns the same claims
+   * a retry within the lease returns the same claims
    *
    * @generated from field: string claim_key = 9;
    */
   claimKey: string;
 
   /**
-   * of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one
+   * with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one
    *
    * @generated from field: bool runs = 10;
    */
@@ -135,7 +135,7 @@ export type ClaimResponse = Message<"pawl.v1.ClaimResponse"> & {
   tasks: ClaimedTask[];
 
   /**
-   * an operator has made the worker quiet: it gets no tasks
+   * an operator has quieted the worker: it gets no tasks
    *
    * @generated from field: bool quiet = 2;
    */
@@ -267,7 +267,7 @@ export type ClaimedTask = Message<"pawl.v1.ClaimedTask"> & {
   idempotencyKey: string;
 
   /**
-   * what it follows, with the result
+   * the task or group that it follows, with the result
    *
    * @generated from field: pawl.v1.Parent parent = 30;
    */
@@ -374,7 +374,7 @@ export type FailRequest = Message<"pawl.v1.FailRequest"> & {
   outcome: FailOutcome;
 
   /**
-   * in place of the backoff, with retry only
+   * instead of the backoff; with RETRY only
    *
    * @generated from field: google.protobuf.Duration retry_in = 5;
    */
@@ -447,7 +447,7 @@ export type ExtendRequest = Message<"pawl.v1.ExtendRequest"> & {
   progress?: Progress | undefined;
 
   /**
-   * at most 64 KiB; given to the next attempt
+   * at most 64 KiB; passed to the next attempt
    *
    * @generated from field: optional bytes checkpoint = 5;
    */
@@ -503,7 +503,7 @@ export type ReleaseRequest = Message<"pawl.v1.ReleaseRequest"> & {
   claimToken: string;
 
   /**
-   * a snooze if set
+   * if set, a snooze
    *
    * @generated from field: google.protobuf.Duration delay = 3;
    */
@@ -550,7 +550,7 @@ export const ReleaseResponseSchema: GenMessage<ReleaseResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 11);
 
 /**
- * SettleRequest: at most 1,000 items in all.
+ * SettleRequest has at most 1,000 items in all.
  *
  * @generated from message pawl.v1.SettleRequest
  */
@@ -584,7 +584,7 @@ export const SettleRequestSchema: GenMessage<SettleRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 12);
 
 /**
- * SettleResponse: each list is in the order of its requests.
+ * SettleResponse has the results, each list in the order of its requests.
  *
  * @generated from message pawl.v1.SettleResponse
  */
@@ -618,7 +618,7 @@ export const SettleResponseSchema: GenMessage<SettleResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 13);
 
 /**
- * Settled is the answer to one item of a SettleRequest or of the Work stream.
+ * Settled is the result for one item of a SettleRequest or of the Work stream.
  *
  * @generated from message pawl.v1.Settled
  */
@@ -644,21 +644,21 @@ export type Settled = Message<"pawl.v1.Settled"> & {
   state: State;
 
   /**
-   * of a fail or release
+   * for a fail or release
    *
    * @generated from field: google.protobuf.Timestamp next_run_at = 5;
    */
   nextRunAt?: Timestamp | undefined;
 
   /**
-   * of an extend
+   * for an extend
    *
    * @generated from field: google.protobuf.Timestamp lease_expires_at = 6;
    */
   leaseExpiresAt?: Timestamp | undefined;
 
   /**
-   * of an extend
+   * for an extend
    *
    * @generated from field: bool cancel_requested = 7;
    */
@@ -680,7 +680,7 @@ export const SettledSchema: GenMessage<Settled> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 14);
 
 /**
- * WorkRequest is a frame from the worker. The first one carries hello.
+ * WorkRequest is a frame from the worker. The first frame carries hello.
  *
  * @generated from message pawl.v1.WorkRequest
  */
@@ -691,7 +691,7 @@ export type WorkRequest = Message<"pawl.v1.WorkRequest"> & {
   hello?: WorkHello | undefined;
 
   /**
-   * free slots given to the broker on top of those it has; each pushed task uses one
+   * free slots granted to the broker, in addition to earlier ones; each pushed task uses one
    *
    * @generated from field: int32 grant = 2;
    */
@@ -703,7 +703,7 @@ export type WorkRequest = Message<"pawl.v1.WorkRequest"> & {
   settle?: SettleRequest | undefined;
 
   /**
-   * push nothing more; what runs will still be settled
+   * push no more tasks; running tasks will still be settled
    *
    * @generated from field: bool quiet = 4;
    */
@@ -771,21 +771,21 @@ export type WorkHello = Message<"pawl.v1.WorkHello"> & {
   version: string;
 
   /**
-   * tells the worker from others of its name, over all its streams: up to 64 letters, digits, - and _
+   * distinguishes the worker from others of its name, across all its streams: up to 64 letters, digits, - and _
    *
    * @generated from field: string instance = 10;
    */
   instance: string;
 
   /**
-   * of the newest QuietNotice, if the worker is quiet
+   * version of the newest QuietNotice, if the worker is quiet
    *
    * @generated from field: int64 quiet_version = 11;
    */
   quietVersion: bigint;
 
   /**
-   * tasks that the worker runs at once, up to 10,000; 0: it does not say, and is told of with those granted and in use
+   * tasks that the worker runs at the same time, up to 10,000; 0: unknown, so the registry shows the slots granted and in use
    *
    * @generated from field: int32 slots = 12;
    */
@@ -811,28 +811,28 @@ export type WorkResponse = Message<"pawl.v1.WorkResponse"> & {
   tasks: ClaimedTask[];
 
   /**
-   * for the settle frames, in their order
+   * for the settle frames, in order
    *
    * @generated from field: pawl.v1.SettleResponse settled = 2;
    */
   settled?: SettleResponse | undefined;
 
   /**
-   * claims that no longer hold: stop the handler
+   * claims that are no longer valid: stop the handler
    *
    * @generated from field: repeated pawl.v1.LostClaim lost = 3;
    */
   lost: LostClaim[];
 
   /**
-   * the broker shuts down: connect elsewhere or again
+   * the broker is shutting down: reconnect, to another node if possible
    *
    * @generated from field: bool draining = 4;
    */
   draining: boolean;
 
   /**
-   * an operator's word
+   * an operator's order
    *
    * @generated from field: pawl.v1.QuietNotice quiet = 5;
    */
@@ -847,8 +847,8 @@ export const WorkResponseSchema: GenMessage<WorkResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 17);
 
 /**
- * QuietNotice says whether the worker is to be quiet: it gets no new tasks then. Across streams it keeps to the newest notice until it
- * hears another.
+ * QuietNotice says whether the worker should be quiet, that is, get no new tasks. The worker obeys the newest notice across streams until
+ * it receives another.
  *
  * @generated from message pawl.v1.QuietNotice
  */
@@ -866,7 +866,7 @@ export type QuietNotice = Message<"pawl.v1.QuietNotice"> & {
   reason: string;
 
   /**
-   * grows with each
+   * grows with every notice
    *
    * @generated from field: int64 version = 3;
    */
@@ -910,7 +910,7 @@ export const LostClaimSchema: GenMessage<LostClaim> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 19);
 
 /**
- * Order says how a claim chooses among its queues.
+ * Order is how a claim chooses among its queues.
  *
  * @generated from enum pawl.v1.Order
  */
@@ -944,7 +944,7 @@ export const OrderSchema: GenEnum<Order> = /*@__PURE__*/
   enumDesc(file_pawl_v1_worker, 0);
 
 /**
- * FailOutcome says what becomes of a task whose run failed.
+ * FailOutcome says what happens to a task whose run failed.
  *
  * @generated from enum pawl.v1.FailOutcome
  */
@@ -957,21 +957,21 @@ export enum FailOutcome {
   UNSPECIFIED = 0,
 
   /**
-   * again later, dead when the attempts have run out
+   * run again later; dead when the attempts are used up
    *
    * @generated from enum value: FAIL_OUTCOME_RETRY = 1;
    */
   RETRY = 1,
 
   /**
-   * not retryable: dead at once
+   * not retryable: dead immediately
    *
    * @generated from enum value: FAIL_OUTCOME_DEAD = 2;
    */
   DEAD = 2,
 
   /**
-   * end it on purpose
+   * discarded on purpose
    *
    * @generated from enum value: FAIL_OUTCOME_DISCARD = 3;
    */
@@ -992,13 +992,13 @@ export const FailOutcomeSchema: GenEnum<FailOutcome> = /*@__PURE__*/
   enumDesc(file_pawl_v1_worker, 1);
 
 /**
- * WorkerService claims tasks under a lease and says how they ended.
+ * WorkerService claims tasks under a lease and settles them.
  *
  * @generated from service pawl.v1.WorkerService
  */
 export const WorkerService: GenService<{
   /**
-   * Claim takes up to max tasks, waiting up to wait for the first.
+   * Claim claims up to max tasks, waiting up to wait for the first.
    *
    * @generated from rpc pawl.v1.WorkerService.Claim
    */
@@ -1040,7 +1040,7 @@ export const WorkerService: GenService<{
     output: typeof ReleaseResponseSchema;
   },
   /**
-   * Settle carries many acks, fails, extends and releases, each answered by itself.
+   * Settle carries many acks, fails, extends and releases, each with its own result.
    *
    * @generated from rpc pawl.v1.WorkerService.Settle
    */
@@ -1050,7 +1050,7 @@ export const WorkerService: GenService<{
     output: typeof SettleResponseSchema;
   },
   /**
-   * BeginOnce asks for an effect that is to be had once: to bring it about, or for its result.
+   * BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
    *
    * @generated from rpc pawl.v1.WorkerService.BeginOnce
    */
@@ -1076,7 +1076,7 @@ export const WorkerService: GenService<{
     output: typeof AbandonOnceResponseSchema;
   },
   /**
-   * Work is one stream for a worker's life: the broker pushes tasks into the slots that the worker grants.
+   * Work is a stream that lives as long as the worker: the broker pushes tasks into the slots that the worker grants.
    *
    * @generated from rpc pawl.v1.WorkerService.Work
    */

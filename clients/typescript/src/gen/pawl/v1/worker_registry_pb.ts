@@ -22,21 +22,21 @@ export const file_pawl_v1_worker_registry: GenFile = /*@__PURE__*/
  */
 export type ListWorkersRequest = Message<"pawl.v1.ListWorkersRequest"> & {
   /**
-   * only those that take tasks of it
+   * only workers that take tasks of it
    *
    * @generated from field: string queue = 1;
    */
   queue: string;
 
   /**
-   * only those that take tasks of it
+   * only workers that take tasks of it
    *
    * @generated from field: string type = 2;
    */
   type: string;
 
   /**
-   * only those that are connected to it
+   * only workers connected to it
    *
    * @generated from field: string node = 3;
    */
@@ -50,14 +50,14 @@ export type ListWorkersRequest = Message<"pawl.v1.ListWorkersRequest"> & {
   limit: number;
 
   /**
-   * next_cursor of the page before
+   * next_cursor of the previous page
    *
    * @generated from field: string cursor = 5;
    */
   cursor: string;
 
   /**
-   * true: only those that are lost; false: only those that are not; default: both
+   * true: only lost workers; false: only others; default: both
    *
    * @generated from field: optional bool lost = 6;
    */
@@ -81,14 +81,14 @@ export type ListWorkersResponse = Message<"pawl.v1.ListWorkersResponse"> & {
   items: Worker[];
 
   /**
-   * empty: the list ends here
+   * empty: this is the last page
    *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
 
   /**
-   * gave no answer: their workers are missing
+   * nodes that did not answer: their workers are missing
    *
    * @generated from field: repeated pawl.v1.SilentNode silent_nodes = 3;
    */
@@ -103,7 +103,7 @@ export const ListWorkersResponseSchema: GenMessage<ListWorkersResponse> = /*@__P
   messageDesc(file_pawl_v1_worker_registry, 1);
 
 /**
- * SilentNode is a node that gave no answer.
+ * SilentNode is a node that did not answer.
  *
  * @generated from message pawl.v1.SilentNode
  */
@@ -148,7 +148,7 @@ export const GetWorkerRequestSchema: GenMessage<GetWorkerRequest> = /*@__PURE__*
  */
 export type GetWorkerResponse = Message<"pawl.v1.GetWorkerResponse"> & {
   /**
-   * with up to 1,000 of the tasks that it runs
+   * with up to 1,000 of its running tasks
    *
    * @generated from field: pawl.v1.Worker worker = 1;
    */
@@ -235,7 +235,7 @@ export const ResumeWorkerRequestSchema: GenMessage<ResumeWorkerRequest> = /*@__P
  */
 export type ResumeWorkerResponse = Message<"pawl.v1.ResumeWorkerResponse"> & {
   /**
-   * unset: it is not there now
+   * unset: the worker is gone
    *
    * @generated from field: pawl.v1.Worker worker = 1;
    */
@@ -250,28 +250,28 @@ export const ResumeWorkerResponseSchema: GenMessage<ResumeWorkerResponse> = /*@_
   messageDesc(file_pawl_v1_worker_registry, 8);
 
 /**
- * Worker is one that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour: it is
- * gone without having said so.
+ * Worker is a worker that is connected, that claimed by single calls within the last 5 minutes, or that was lost within the last hour. A
+ * lost worker disappeared without signing off.
  *
  * @generated from message pawl.v1.Worker
  */
 export type Worker = Message<"pawl.v1.Worker"> & {
   /**
-   * its own for as long as it runs; of one who claims by single calls, of its name and address
+   * unique to one run of the worker; if it claims by single calls, derived from its name and address
    *
    * @generated from field: string worker_id = 1;
    */
   workerId: string;
 
   /**
-   * as it calls itself
+   * as given by the worker
    *
    * @generated from field: string worker = 2;
    */
   worker: string;
 
   /**
-   * that it is connected to, or has claimed at last
+   * node that it is connected to, or last claimed from
    *
    * @generated from field: string node = 3;
    */
@@ -285,7 +285,7 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   connected: boolean;
 
   /**
-   * as it says
+   * as reported by the worker
    *
    * @generated from field: string host = 5;
    */
@@ -304,14 +304,14 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   version: string;
 
   /**
-   * host from which it comes
+   * host it connects from
    *
    * @generated from field: string address = 8;
    */
   address: string;
 
   /**
-   * without weights: in their order
+   * without weights: in order of preference
    *
    * @generated from field: repeated pawl.v1.QueueShare queues = 9;
    */
@@ -325,21 +325,21 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   types: string[];
 
   /**
-   * that it has; of one who claims by single calls, as many as it runs
+   * if it claims by single calls, the same as running
    *
    * @generated from field: int32 slots = 11;
    */
   slots: number;
 
   /**
-   * tasks that it holds, or held when it was lost, as far as the nodes that were asked know
+   * tasks that it holds, or held when it was lost, as far as known to the nodes that answered
    *
    * @generated from field: int32 running = 12;
    */
   running: number;
 
   /**
-   * some of them, those that began first: 10 in a list
+   * the oldest of them: up to 10 in a list
    *
    * @generated from field: repeated pawl.v1.RunningTask tasks = 13;
    */
@@ -353,21 +353,21 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   connectedAt?: Timestamp | undefined;
 
   /**
-   * its last sign of life
+   * when it was last heard from
    *
    * @generated from field: google.protobuf.Timestamp seen_at = 15;
    */
   seenAt?: Timestamp | undefined;
 
   /**
-   * when it got tasks last
+   * when it last got tasks
    *
    * @generated from field: google.protobuf.Timestamp claimed_at = 16;
    */
   claimedAt?: Timestamp | undefined;
 
   /**
-   * it ends, and takes no new tasks
+   * it is shutting down and takes no new tasks
    *
    * @generated from field: bool draining = 17;
    */
@@ -381,14 +381,14 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   quiet?: QuietWord | undefined;
 
   /**
-   * when it was lost; unset: it is there
+   * unset: not lost
    *
    * @generated from field: google.protobuf.Timestamp lost_at = 19;
    */
   lostAt?: Timestamp | undefined;
 
   /**
-   * disconnected: its stream ended, and it did not come back; lease_lost: it claims by single calls, and let a lease end
+   * disconnected: its stream ended and it did not reconnect; lease_lost: it claims by single calls and let a lease expire
    *
    * @generated from field: string lost_reason = 20;
    */
@@ -403,7 +403,7 @@ export const WorkerSchema: GenMessage<Worker> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker_registry, 9);
 
 /**
- * QuietWord is an operator's word that a worker is to take no new tasks.
+ * QuietWord is an operator's order that a worker take no new tasks.
  *
  * @generated from message pawl.v1.QuietWord
  */
@@ -414,7 +414,7 @@ export type QuietWord = Message<"pawl.v1.QuietWord"> & {
   reason: string;
 
   /**
-   * who said so, as they called themselves
+   * who ordered it, as given by the caller
    *
    * @generated from field: string by = 2;
    */
@@ -426,7 +426,7 @@ export type QuietWord = Message<"pawl.v1.QuietWord"> & {
   at?: Timestamp | undefined;
 
   /**
-   * it takes new tasks again from then on
+   * when it takes tasks again
    *
    * @generated from field: google.protobuf.Timestamp until = 4;
    */
@@ -485,13 +485,13 @@ export const RunningTaskSchema: GenMessage<RunningTask> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker_registry, 11);
 
 /**
- * WorkerRegistryService tells which workers there are, and makes them quiet (docs/workers.md).
+ * WorkerRegistryService lists workers and quiets them (docs/workers.md).
  *
  * @generated from service pawl.v1.WorkerRegistryService
  */
 export const WorkerRegistryService: GenService<{
   /**
-   * ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
+   * ListWorkers returns a page of the workers of all nodes, by name. Lost workers are included for an hour.
    *
    * @generated from rpc pawl.v1.WorkerRegistryService.ListWorkers
    */
@@ -509,7 +509,7 @@ export const WorkerRegistryService: GenService<{
     output: typeof GetWorkerResponseSchema;
   },
   /**
-   * QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
+   * QuietWorker stops a worker from taking new tasks for a time. Running tasks continue, and the worker stays connected.
    *
    * @generated from rpc pawl.v1.WorkerRegistryService.QuietWorker
    */
