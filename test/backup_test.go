@@ -72,7 +72,7 @@ func TestBackupDiskFull(t *testing.T) {
 	d.has("cut")
 	data := filepath.Join(t.TempDir(), "data")
 	for _, args := range [][]string{{"restore", "--check", cut.Name()}, {"restore", cut.Name(), "--data", data}} {
-		fails(t, command(t, args...), cut.Name(), "it was cut")
+		fails(t, command(t, args...), cut.Name(), "it is truncated")
 	}
 	if _, err := os.Stat(data); !os.IsNotExist(err) {
 		t.Errorf("a backup that was cut has made %s: %v", data, err)
@@ -138,7 +138,7 @@ func (s *server) refusesRestore(file string, wants ...string) {
 // restoring checks that no server starts on what a restore has left.
 func (s *server) restoring() {
 	s.t.Helper()
-	if said, want := s.refuses(), "a restore into "+s.data+" did not end"; !strings.Contains(said, want) {
+	if said, want := s.refuses(), "a restore into "+s.data+" did not finish"; !strings.Contains(said, want) {
 		s.t.Errorf("a start on a restore that has failed says %q, want %q", said, want)
 	}
 }

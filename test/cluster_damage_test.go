@@ -61,7 +61,7 @@ func TestClusterDamage(t *testing.T) {
 		idle()
 		t.Logf("%s has lost %s: it has joined after %s, and is whole after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
 		budget(t, "whole after damage", whole, refillBudget)
-		if said := n.said(from); !strings.Contains(said, "damaged: this node joins anew") {
+		if said := n.said(from); !strings.Contains(said, "damaged: this node rejoins") {
 			t.Errorf("%s has lost %s, and its log does not say that it is damaged", n.name, damage.name)
 		}
 		w.flow(&w.acked)
@@ -87,7 +87,7 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	if status := n.exit(); status <= 0 {
 		t.Errorf("%s ended with status %d, want one above 0", n.name, status)
 	}
-	if said := n.said(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes fill it anew") {
+	if said := n.said(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes will fill it") {
 		t.Errorf("%s does not say what is damaged, and what to do", n.name)
 	}
 	began := time.Now()

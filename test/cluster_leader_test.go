@@ -98,7 +98,7 @@ func TestClusterTransferToTheDead(t *testing.T) {
 		if len(said) > 0 {
 			t.Errorf("after %s of %s shards stood still for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
 		}
-		t.Logf("after %s of %s: %d handovers to it were given up before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it gave no answer")))
+		t.Logf("after %s of %s: %d handovers to it were given up before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
 		c.whole()
 		w.flow(&w.acked)
 	}

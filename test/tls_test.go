@@ -163,7 +163,7 @@ func TestTLS(t *testing.T) {
 	}
 	said, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port wants TLS: use https://") {
+	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port requires TLS: use https://") {
 		t.Errorf("REST in plaintext: %s, %s", resp.Status, said)
 	}
 	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
@@ -198,7 +198,7 @@ func TestTLSReload(t *testing.T) {
 	if shows(ours) {
 		t.Error("a new connection is shown the old certificate")
 	}
-	if !strings.Contains(s.said(0), "certificate files were read again") {
+	if !strings.Contains(s.said(0), "certificate files reloaded") {
 		t.Error("the log has no word on the new certificate")
 	}
 	if _, err := old.Enqueue(context.Background(), pawl.RawTask{Type: "a"}, pawl.Queue("later")); err != nil {
@@ -215,6 +215,6 @@ func TestTLSReload(t *testing.T) {
 		if !shows(next) {
 			t.Error("a broken file is in use")
 		}
-		return strings.Contains(s.said(0), "changed certificate files are not used") && strings.Contains(s.said(0), "s1.crt")
+		return strings.Contains(s.said(0), "changed certificate files can't be used") && strings.Contains(s.said(0), "s1.crt")
 	})
 }

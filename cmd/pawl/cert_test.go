@@ -121,7 +121,7 @@ func TestCertRefusals(t *testing.T) {
 		{"server s1 --ca " + ca + " --out x --host a", cli.ExitRefused, "--days 825: certificate of \"s1\""},
 		{"show", cli.ExitUsage, ""},
 		{"show nowhere.crt", cli.ExitRefused, "nowhere.crt"},
-		{"show " + note, cli.ExitRefused, "no certificate in it"},
+		{"show " + note, cli.ExitRefused, "no certificate found"},
 		{"nonsense", cli.ExitUsage, `unknown command "nonsense" for "pawl cert"`},
 	} {
 		if text, status := cert(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(text, c.want) {

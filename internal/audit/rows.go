@@ -105,7 +105,7 @@ func encode(row any) []byte {
 
 func decode(what string, row []byte, into any) error {
 	if len(row) == 0 || row[0] != rowVersion {
-		return fmt.Errorf("audit: %s: unknown form", what)
+		return fmt.Errorf("audit: %s: unknown format", what)
 	}
 	if err := json.Unmarshal(row[1:], into); err != nil {
 		return fmt.Errorf("audit: %s: %w", what, err)

@@ -202,10 +202,10 @@ func (d *Authenticator) Admit(secret string) (*Principal, error) {
 		return nil, errNotLoaded
 	}
 	if secret == "" {
-		return nil, d.refuse(FailedNone, "a token is needed: send one as \"Authorization: Bearer %s…\"", Prefix)
+		return nil, d.refuse(FailedNone, "a token is required: send one as \"Authorization: Bearer %s…\"", Prefix)
 	}
 	if err := CheckSecret(secret); err != nil {
-		return nil, d.refuse(FailedForm, "what was sent is no token: %v", err)
+		return nil, d.refuse(FailedForm, "malformed token: %v", err)
 	}
 	if d.stale(now) {
 		return nil, errStale
@@ -252,11 +252,11 @@ func (v *Principal) Certificate() string {
 // ExpiresAt returns when the principal's token expires; zero: never.
 func (v *Principal) ExpiresAt() time.Time { return v.expiresAt }
 
-var errStale = task.NotReady("this node has not heard for %s which tokens are good: it has no connection to the leader of the system shard", staleAfter)
+var errStale = task.NotReady("this node's list of tokens is over %s old: it has no connection to the leader of the system shard", staleAfter)
 
-var errNamespaceUnknown = task.NotReady("this node has not heard for %s which namespaces there are: it has no connection to the leader of the system shard", staleAfter)
+var errNamespaceUnknown = task.NotReady("this node's list of namespaces is over %s old: it has no connection to the leader of the system shard", staleAfter)
 
-var errNotLoaded = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: most of the nodes must run")
+var errNotLoaded = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: a majority of the nodes must be running")
 
 // Failure is the reason why a caller was not admitted.
 type Failure int
@@ -328,7 +328,7 @@ type longCall struct {
 }
 
 // ErrRevoked is the cause when a call is cancelled because its token is no longer good.
-var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "the token was revoked or replaced, or it or the certificate has expired, while the call went on"}
+var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "during the call the token was revoked or replaced, or it or the certificate expired"}
 
 // Track returns a context for a long call. It is cancelled, with a refusal as its cause, when the principal's token is revoked or
 // expires, when the certificate it came in by expires (nil: by a token), and when this node can no longer tell. The caller must

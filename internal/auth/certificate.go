@@ -29,9 +29,9 @@ func CheckCertificate(field, name string) error {
 	case len(name) > maxCertificate:
 		return task.Invalid(field, "%d bytes, at most %d are allowed", len(name), maxCertificate)
 	case !slices.Contains(certificateKinds, kind) || value == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
-		return task.Invalid(field, "%q is no name of a certificate: it is uri:, dns:, email: or subject: and the name behind it, as `pawl cert show` writes them", task.Cut(name, 64))
+		return task.Invalid(field, "%q is not a certificate name: use uri:, dns:, email: or subject: followed by the name, as printed by `pawl cert show`", task.Cut(name, 64))
 	case kind == "dns" && value != strings.ToLower(value):
-		return task.Invalid(field, "%q: host names are written in small letters", task.Cut(name, 64))
+		return task.Invalid(field, "%q: host names must be lower-case", task.Cut(name, 64))
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (d *Authenticator) AdmitCertificate(c *Certificate) (*Principal, error) {
 		return nil, errNotLoaded
 	}
 	if err := c.Good(now); err != nil {
-		return nil, d.refuse(FailedExpired, "the certificate is not good any more: %v", err)
+		return nil, d.refuse(FailedExpired, "the certificate is no longer valid: %v", err)
 	}
 	if d.stale(now) {
 		return nil, errStale
@@ -81,7 +81,7 @@ func (d *Authenticator) known(p *snapshot, c *Certificate) (v *Principal, err er
 		}
 	}
 	if v == nil {
-		return nil, d.refuse(FailedUnknown, "no token is made for the certificate (%s), and no other token was sent", task.Cut(strings.Join(c.Names, " "), maxCertificate))
+		return nil, d.refuse(FailedUnknown, "no token exists for the certificate (%s), and no other token was sent", task.Cut(strings.Join(c.Names, " "), maxCertificate))
 	}
 	return v, nil
 }

@@ -90,7 +90,7 @@ func TestAdmitCertificate(t *testing.T) {
 			t.Errorf("refused as unknown and as expired: %v, want 2 and 2", got)
 		}
 		time.Sleep(staleAfter)
-		refuses("by an old copy", certified("dns:one"), task.ErrUnavailable, "has not heard")
+		refuses("by an old copy", certified("dns:one"), task.ErrUnavailable, "list of tokens is over")
 	})
 	if v, err := NewAuthenticator(Config{Mode: Never}).AdmitCertificate(certified("dns:one")); v != Anonymous || err != nil {
 		t.Errorf("a door without tokens: %v, %v", v, err)

@@ -23,7 +23,7 @@ func CheckNamespace(field, name string) error {
 	for i, c := range []byte(name) {
 		inner := c == '-' && i > 0 && i < len(name)-1
 		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || inner) {
-			return task.Invalid(field, "%q is no name of a namespace: a to z, 0 to 9, and - within it", name)
+			return task.Invalid(field, "%q is not a namespace name: use a to z, 0 to 9, and - within it", name)
 		}
 	}
 	return nil
@@ -53,7 +53,7 @@ func (r Rights) Covers(o Rights) bool {
 // Check rejects invalid rights.
 func (r Rights) Check(l task.Limits) error {
 	if r.Roles == 0 || r.Roles&^AllRoles != 0 {
-		return task.Invalid("roles", "is needed: one or more of %s", strings.Join(RoleNames, ", "))
+		return task.Invalid("roles", "is required: one or more of %s", strings.Join(RoleNames, ", "))
 	}
 	if err := r.Scope().Check("queues", l); err != nil || r.InAll() {
 		return err

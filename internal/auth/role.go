@@ -34,7 +34,7 @@ func ParseRoles(field string, names []string) (r Roles, err error) {
 		r |= 1 << i
 	}
 	if r == 0 {
-		return 0, task.Invalid(field, "is needed: one or more of %s", strings.Join(RoleNames, ", "))
+		return 0, task.Invalid(field, "is required: one or more of %s", strings.Join(RoleNames, ", "))
 	}
 	return r, nil
 }

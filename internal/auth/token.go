@@ -28,7 +28,7 @@ func CheckName(name string) error {
 	l := task.DefaultLimits()
 	l.Name = maxName
 	if name == AdminName {
-		return task.Invalid("name", "%q is that of the token of a server's --admin-token-file", name)
+		return task.Invalid("name", "%q is reserved for the token in a server's --admin-token-file", name)
 	}
 	return task.CheckQueue("name", name, l) // the same characters are allowed
 }

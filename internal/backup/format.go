@@ -43,7 +43,7 @@ var (
 	// ErrDamaged: a backup is truncated or corrupt.
 	ErrDamaged = errors.New("backup is damaged")
 	// ErrNotBackup: a file is not a backup.
-	ErrNotBackup = errors.New("it is no backup: it does not begin as one")
+	ErrNotBackup = errors.New("not a backup: it does not start like one")
 	// ErrVersion: a backup has a format that this release doesn't know.
 	ErrVersion = errors.New("backup is of another version")
 )

@@ -46,13 +46,13 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, err
 	}
 	if kind != blockHead {
-		return nil, b.damaged("it has no head")
+		return nil, b.damaged("it has no header")
 	}
 	if err := b.parse(body, &b.Head); err != nil {
 		return nil, err
 	}
 	if n := len(b.Head.Shards); n == 0 || n > maxParts || len(slices.Compact(slices.Sorted(slices.Values(b.Head.Shards)))) < n {
-		return nil, b.damaged("its head names %d shards", n)
+		return nil, b.damaged("its header names %d shards", n)
 	}
 	return b, nil
 }
@@ -98,14 +98,14 @@ func (b *Reader) data() ([]byte, error) {
 		b.part.Bytes += int64(len(body))
 		return body, nil
 	case kind != blockPartEnd:
-		return nil, b.damaged("a block of kind %q is where data should be", kind)
+		return nil, b.damaged("it has a block of kind %q instead of data", kind)
 	}
 	var said Part
 	if err := b.parse(body, &said); err != nil {
 		return nil, err
 	}
 	if said.Shard != b.Head.Shards[b.ended] || said.Bytes != b.part.Bytes || !bytes.Equal(said.SHA256, b.sum.Sum(nil)) {
-		return nil, b.damaged("the state of shard %d is not what was written", b.Head.Shards[b.ended])
+		return nil, b.damaged("the state of shard %d differs from what was written", b.Head.Shards[b.ended])
 	}
 	b.part = said
 	b.ended++
@@ -121,17 +121,17 @@ func (b *Reader) finish() error {
 	}
 	var said end
 	if kind != blockEnd {
-		return b.damaged("a block of kind %q is where its end should be", kind)
+		return b.damaged("it has a block of kind %q instead of its end", kind)
 	}
 	if err := b.parse(body, &said); err != nil {
 		return err
 	}
 	if said.Parts != b.ended || said.Bytes != before || !bytes.Equal(said.SHA256, sum) {
-		return b.damaged("it is not what was written")
+		return b.damaged("it differs from what was written")
 	}
 	switch n, err := io.ReadFull(b.r, make([]byte, 1)); {
 	case n > 0:
-		return b.damaged("something follows its end")
+		return b.damaged("there is data after its end")
 	case !cut(err):
 		return err
 	}
@@ -167,7 +167,7 @@ func (b *Reader) block() (kind byte, body []byte, err error) {
 func (b *Reader) fill(p []byte) error {
 	_, err := io.ReadFull(b.r, p)
 	if cut(err) {
-		return b.damaged("it was cut")
+		return b.damaged("it is truncated")
 	}
 	return err
 }

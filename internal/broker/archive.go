@@ -106,7 +106,7 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 
 // BadPlace returns the error for a text that is not a place in an archive.
 func BadPlace(place string) error {
-	return task.Invalid("places", "%q is not a place in the archive: it has the form FILE:LINE, in a cluster NODE:FILE:LINE, as the list of the archive gives it", place)
+	return task.Invalid("places", "%q is not a place in the archive: the form is FILE:LINE, in a cluster NODE:FILE:LINE, as listed by the archive", place)
 }
 
 // ArchivedAt reads one archived task by its place.
@@ -144,7 +144,7 @@ func (b *Broker) Archived(ns, queue, cursor string, limit int) (tasks []Archived
 		return len(tasks) < limit
 	})
 	if errors.Is(err, archive.ErrPlace) {
-		err = task.Invalid("cursor", "is not one that this list gave")
+		err = task.Invalid("cursor", "was not returned by this list")
 	}
 	if err == nil {
 		err = bad

@@ -78,7 +78,7 @@ func New(cfg Config) *Broker {
 // Add starts a replica of a data shard with the broker's hooks. It may be called before or after Start.
 func (b *Broker) Add(id uint32, start func(shard.Hooks) (*shard.Shard, error)) error {
 	if _, err := b.replica(id); err == nil {
-		return fmt.Errorf("shard %d: it is on this node already", id)
+		return fmt.Errorf("shard %d: already on this node", id)
 	}
 	r := newReplica(b, id)
 	s, err := start(r.hooks())
@@ -217,7 +217,7 @@ func Refusal(id uint32, err error) error {
 	case errors.Is(err, shard.ErrUnknown):
 		return Unknown("shard %d", id)
 	case errors.Is(err, shard.ErrBusy):
-		return task.Unavailable(busyRetryAfter, "shard %d: too many calls wait for it", id)
+		return task.Unavailable(busyRetryAfter, "shard %d: too many calls are waiting", id)
 	}
 	return err
 }

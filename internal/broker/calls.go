@@ -64,7 +64,7 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 	}
 	out, at, err = changeOf(ctx, r, ns, fn)
 	if errors.Is(err, engine.ErrUnknownQueue) {
-		err = task.Unavailable(time.Second, "shard %d: a queue was deleted at this moment", r.id)
+		err = task.Unavailable(time.Second, "shard %d: a queue was deleted during the call", r.id)
 	}
 	return out, at, err
 }

@@ -314,7 +314,7 @@ func (r *replica) release(tasks []Claimed) {
 			return struct{}{}, nil
 		})
 		if err != nil {
-			r.log.Info("claims that nobody received wait for the end of their leases", "tasks", len(tasks), "error", err)
+			r.log.Info("undelivered claims stay in place until their leases end", "tasks", len(tasks), "error", err)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operatio
 		}
 	}
 	if a, err = try(gone); errors.Is(err, engine.ErrUnknownQueue) {
-		err = task.Unavailable(time.Second, "shard %d: a queue was deleted at this moment", r.id)
+		err = task.Unavailable(time.Second, "shard %d: a queue was deleted during the call", r.id)
 	}
 	return a, err
 }

@@ -35,7 +35,7 @@ func (r *replica) sendOutbox(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			r.warn("messages for other shards are on their way still", err)
+			r.warn("messages for other shards are not delivered yet", err)
 		}
 		sleep(ctx, retry)
 		retry = min(2*retry, outboxLongRetry)

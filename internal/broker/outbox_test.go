@@ -117,7 +117,7 @@ func TestMessagesComeAgain(t *testing.T) {
 			t.Errorf("in the second minute it was tried %d times", n)
 		}
 		mu.Unlock()
-		if n := strings.Count(w.log.String(), "are on their way still"); n < 10 || !strings.Contains(w.log.String(), "no way there") {
+		if n := strings.Count(w.log.String(), "are not delivered yet"); n < 10 || !strings.Contains(w.log.String(), "no way there") {
 			t.Errorf("the log says %d times that messages wait: %s", n, w.log)
 		}
 		w.onTheWay.Store(nil)

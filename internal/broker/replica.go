@@ -219,7 +219,7 @@ const maxTickPause = 20 * time.Millisecond
 const tickRetry = 100 * time.Millisecond
 
 func (r *replica) tickFailed(ctx context.Context, err error) {
-	r.warn("letting time pass", err)
+	r.warn("clock tick failed", err)
 	sleep(ctx, tickRetry)
 }
 

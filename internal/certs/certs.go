@@ -143,7 +143,7 @@ func parseAuthority(p Pair) (*x509.Certificate, crypto.Signer, error) {
 	}
 	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, nil, fmt.Errorf("authority: the certificate of %q is not one of an authority", pair.Leaf.Subject.CommonName)
+		return nil, nil, fmt.Errorf("authority: the certificate of %q is not that of an authority", pair.Leaf.Subject.CommonName)
 	}
 	return pair.Leaf, key, nil
 }
@@ -154,7 +154,7 @@ func Parse(file []byte) (*x509.Certificate, error) {
 		var block *pem.Block
 		block, file = pem.Decode(file)
 		if block == nil {
-			return nil, errors.New("no certificate in it")
+			return nil, errors.New("no certificate found")
 		}
 		if block.Type == "CERTIFICATE" {
 			return x509.ParseCertificate(block.Bytes)

@@ -33,14 +33,14 @@ func readAuthorities(path string) (pool *x509.CertPool, until time.Time, err err
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(file) {
-		return nil, until, fmt.Errorf("%q: no certificate in it: want that of an authority, in PEM", path)
+		return nil, until, fmt.Errorf("%q: no certificate found: want that of an authority, in PEM", path)
 	}
 	first, err := Parse(file)
 	if err != nil {
 		return nil, until, fmt.Errorf("%q: %w", path, err)
 	}
 	if !first.IsCA {
-		return nil, until, fmt.Errorf("%q: the certificate of %q is not one of an authority", path, first.Subject.CommonName)
+		return nil, until, fmt.Errorf("%q: the certificate of %q is not that of an authority", path, first.Subject.CommonName)
 	}
 	return pool, first.NotAfter, nil
 }
@@ -53,7 +53,7 @@ func OpenClient(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
 // checkClient returns why servers would reject a client's certificate, whichever authorities they trust.
 func checkClient(c *x509.Certificate, now time.Time) error {
 	if usage := c.ExtKeyUsage; len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageClientAuth) && !slices.Contains(usage, x509.ExtKeyUsageAny) {
-		return errors.New("it is not one for clients: its extended key usage lacks client authentication")
+		return errors.New("it is not a client certificate: its extended key usage lacks client authentication")
 	}
 	return checkTime(c, now)
 }

@@ -73,12 +73,12 @@ func (f *Files[T]) Now() T {
 	if err != nil {
 		if now.Sub(f.logged) >= logInterval {
 			f.logged = now
-			f.log.Error("changed certificate files are not used, those from before stay in use", "error", err)
+			f.log.Error("changed certificate files can't be used, the previous ones stay in use", "error", err)
 		}
 		return f.value
 	}
 	f.value, f.stamps = value, stamps
-	f.log.Info("certificate files were read again", "cert", f.paths[0], "until", until)
+	f.log.Info("certificate files reloaded", "cert", f.paths[0], "until", until)
 	return f.value
 }
 

@@ -79,14 +79,14 @@ func TestKeyPairReload(t *testing.T) {
 		shows("only the certificate", "one", "private key does not match")
 		shows("again", "one", "") // already logged
 		f.write(f.key, second.Key)
-		shows("the key too", "two", "read again")
+		shows("the key too", "two", "reloaded")
 		f.put(short)
-		shows("one for a day", "short", "read again")
+		shows("one for a day", "short", "reloaded")
 		time.Sleep(2 * day)
 		f.write(f.cert, short.Cert)
 		shows("an expired one", "short", "it expired at")
 		f.put(first)
-		shows("a good one", "one", "read again")
+		shows("a good one", "one", "reloaded")
 		time.Sleep(logInterval)
 		f.write(f.cert, []byte("half a file"))
 		shows("half a file", "one", "not used")
@@ -101,7 +101,7 @@ func TestKeyPairReload(t *testing.T) {
 		f.put(second)
 		k.Now()
 		time.Sleep(checkInterval / 2)
-		shows("healed", "two", "read again")
+		shows("healed", "two", "reloaded")
 	})
 }
 

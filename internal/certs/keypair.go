@@ -54,9 +54,9 @@ func checkServer(c *x509.Certificate, now time.Time) error {
 	}
 	switch usage := c.ExtKeyUsage; {
 	case len(c.DNSNames) == 0 && len(c.IPAddresses) == 0:
-		return errors.New("it names no host, so that no client can check whose it is: make one with hosts, as `pawl cert server --host` does")
+		return errors.New("it names no host, so clients can't verify it: make one with hosts, as `pawl cert server --host` does")
 	case len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageServerAuth) && !slices.Contains(usage, x509.ExtKeyUsageAny):
-		return errors.New("it is not one for servers: its extended key usage lacks server authentication")
+		return errors.New("it is not a server certificate: its extended key usage lacks server authentication")
 	}
 	return nil
 }

@@ -300,7 +300,7 @@ func TestWebhookRules(t *testing.T) {
 			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NotificationKind{task.NotifyQueueUnder}},
 			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NotificationKind{task.NotifyDead}},
 			"wait_over: 5s is given, and events":                  {Name: "a", WaitOver: 5 * time.Second, Events: []task.NotificationKind{task.NotifyDead}},
-			"queues: \"(x)\" is no pattern":                       {Name: "a", Queues: []string{"(x)"}},
+			"queues: \"(x)\" is not a pattern":                    {Name: "a", Queues: []string{"(x)"}},
 			"queues: 33 patterns":                                 {Name: "a", Queues: slices.Repeat([]string{"x"}, 33)},
 		} {
 			if err := add(h, "s"); err == nil || !strings.Contains(err.Error(), want) {

@@ -84,7 +84,7 @@ func (m *Marker) Check(l task.Limits) error {
 		return err
 	}
 	if m.Title == "" {
-		return task.Invalid("title", "is needed")
+		return task.Invalid("title", "is required")
 	}
 	for _, f := range []struct {
 		field, text string
@@ -104,7 +104,7 @@ func (m *Marker) Check(l task.Limits) error {
 func CheckMarkerKind(kind MarkerKind) error {
 	switch {
 	case kind == "":
-		return task.Invalid("kind", "is needed: one of %s", task.Listed(MarkerKinds))
+		return task.Invalid("kind", "is required: one of %s", task.Listed(MarkerKinds))
 	case !slices.Contains(MarkerKinds, kind):
 		return task.NoneOf("kind", string(kind), []string{string(DeployMarker), string(IncidentMarker), string(NoteMarker)})
 	}

@@ -156,8 +156,8 @@ func TestMarkersAreChecked(t *testing.T) {
 		change func(m *Marker)
 		want   string // "": it is valid
 	}{
-		{func(*Marker) {}, ""}, {func(m *Marker) { m.Kind = "" }, "kind: is needed"}, {func(m *Marker) { m.Kind = "party" }, "kind: "},
-		{func(m *Marker) { m.Title = "" }, "title: is needed"}, {func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle) }, ""},
+		{func(*Marker) {}, ""}, {func(m *Marker) { m.Kind = "" }, "kind: is required"}, {func(m *Marker) { m.Kind = "party" }, "kind: "},
+		{func(m *Marker) { m.Title = "" }, "title: is required"}, {func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle) }, ""},
 		{func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle+1) }, "title: "}, {func(m *Marker) { m.Title = "a\nb" }, "control character"},
 		{func(m *Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *Marker) { m.URL = "http://ci" }, ""},
 		{func(m *Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *Marker) { m.URL = "https://" }, "is not an address"}, {func(m *Marker) { m.URL = "https://a b" }, "is not an address"},

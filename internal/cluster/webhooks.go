@@ -154,7 +154,7 @@ func CheckWebhookName(name string) error {
 	l := task.DefaultLimits()
 	l.Name = MaxWebhookName
 	if name == "" {
-		return task.Invalid("name", "is needed")
+		return task.Invalid("name", "is required")
 	}
 	return task.CheckQueue("name", name, l) // the same characters
 }

@@ -78,10 +78,10 @@ const noRoomRetryAfter = 5 * time.Second
 
 // NoRoom refuses a large request that has waited for memory in vain.
 func NoRoom() error {
-	return task.Unavailable(noRoomRetryAfter, "too many large requests are on their way to this server, in all or of this namespace")
+	return task.Unavailable(noRoomRetryAfter, "too many large requests are being received by this server, in total or for this namespace")
 }
 
 // TooManyParts refuses a request that would take too much memory once decoded.
 func TooManyParts(field string) error {
-	return task.Invalid(field, "has so many small parts that more than %d bytes of memory, beyond its length, would be made of them", MaxExtra)
+	return task.Invalid(field, "has so many small parts that decoding it would take more than %d bytes of memory beyond its length", MaxExtra)
 }

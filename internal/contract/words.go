@@ -50,7 +50,7 @@ var (
 // WordOf returns the word for an enum value that a caller sent.
 func WordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {
 	if n < 0 || int(n) >= len(words) {
-		return "", task.Invalid(field, "%d is not one that is known", n)
+		return "", task.Invalid(field, "%d is not a known value", n)
 	}
 	return words[n], nil
 }

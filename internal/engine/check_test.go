@@ -24,15 +24,15 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 		want  string
 	}{
 		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "no row names its deadline"},
-		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", Dawn+7, id), nil) }, "stands for nothing"},
+		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", Dawn+7, id), nil) }, "refers to nothing"},
 		"row with a value": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
 			tx.Set(schema.ArchiveKey("default", x.EndedAt, id), []byte("x"))
 		}, "expected"},
-		"claimed":   {task.Claimed, toArchive, "stands for nothing"},
-		"succeeded": {task.Succeeded, toArchive, "stands for nothing"},
+		"claimed":   {task.Claimed, toArchive, "refers to nothing"},
+		"succeeded": {task.Succeeded, toArchive, "refers to nothing"},
 		"no task": {0, func(tx *store.Tx, _ task.ID, _ *schema.Exec) {
 			tx.Set(schema.ArchiveKey("default", Dawn, task.ID{1}), nil)
-		}, "stands for nothing"},
+		}, "refers to nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := NewWorld(t)
@@ -156,7 +156,7 @@ func TestCheckFindsResults(t *testing.T) {
 				r.tx.Set(key, schema.Result{Data: []byte("1")}.Encode())
 			}
 		})
-		want := "belongs to nothing"
+		want := "is orphaned"
 		if had {
 			want = "has lost its result"
 		}
@@ -177,11 +177,11 @@ func TestCheckFindsStaleRows(t *testing.T) {
 		spoil func(tx *store.Tx, row schema.LaneRow)
 		want  string
 	}{
-		"before the stale rows": {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.Stale-1) }, "stands for nothing"},
-		"behind the lane":       {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.First+100) }, "stands for nothing"},
+		"before the stale rows": {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.Stale-1) }, "refers to nothing"},
+		"behind the lane":       {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.First+100) }, "refers to nothing"},
 		"in another lane": {func(tx *store.Tx, row schema.LaneRow) {
 			ready(tx, schema.LaneName{Priority: task.Normal, Type: "other"}, row.Stale)
-		}, "stands for nothing"},
+		}, "refers to nothing"},
 		"none": {func(tx *store.Tx, row schema.LaneRow) {
 			r := schema.NewRow(20)
 			for i, n := range []uint64{uint64(row.Count), row.First} {

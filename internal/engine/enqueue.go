@@ -128,7 +128,7 @@ var ErrUnknownQueue = errors.New("the shard has no such queue")
 // first. Its key and its request id belong to no task of this shard, and this call can no longer create one. The router asks the next shard; no
 // caller sees this error.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
-	Message: "the task's slot of its queue lies in another shard by now"}
+	Message: "the task's slot of its queue is in another shard now"}
 
 // SlotClosed reports whether a task belongs to one of the closed slots. A task that fits any slot is refused only if all are closed.
 func SlotClosed(slots task.SlotSet, s *task.Spec) bool {

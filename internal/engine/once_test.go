@@ -149,7 +149,7 @@ func TestCheckFindsOnceRows(t *testing.T) {
 				r.Tx().Delete(schema.DeadlineKey(engine.Dawn+7, schema.OnOnce, "default", key[len("default")+2:]))
 				spoil(r.Tx())
 			})
-			want := map[string]string{"no deadline": "is missing", "no row": "stands for nothing"}[name] // else: of the row itself
+			want := map[string]string{"no deadline": "is missing", "no row": "refers to nothing"}[name] // else: of the row itself
 			if want == "" {
 				want = "once key"
 			}

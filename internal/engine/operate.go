@@ -34,7 +34,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	}
 	if other, taken := unique.Taken(r, ns, from); taken && from.State.Ended() {
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
-			Message: fmt.Sprintf("retry %q: its unique key %q belongs to task %s by now", id, from.Unique.Key, other)}
+			Message: fmt.Sprintf("retry %q: its unique key %q now belongs to task %s", id, from.Unique.Key, other)}
 	}
 	c := r.Change(ns, id, from)
 	to := c.To

@@ -50,7 +50,7 @@ func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 	from.Scan([]byte{schema.TableQueue}, []byte{schema.TableQueue + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
 		if len(names) != 3 {
-			err = fmt.Errorf("queue row %q: unknown form", k)
+			err = fmt.Errorf("queue row %q: unknown format", k)
 			return false
 		}
 		q := CopiedQueue{Namespace: names[0], Name: names[1]}

@@ -59,7 +59,7 @@ func (q *request) restoredEarlier() (Accepted, error) {
 		return Accepted{}, nil
 	case k.ID != n.Archived:
 		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
-			Message: fmt.Sprintf("idempotency_key %q stands for task %s by now", n.IdempotencyKey, k.ID)}
+			Message: fmt.Sprintf("idempotency_key %q now belongs to task %s", n.IdempotencyKey, k.ID)}
 	}
 	q.inherited = k.Until
 	return Accepted{}, nil
@@ -133,7 +133,7 @@ func (q *request) assignKeys(x *schema.Exec) {
 
 func reused(field, value string, id task.ID) error {
 	return &task.Error{Code: task.CodeConflict, Field: field,
-		Message: fmt.Sprintf("%s %q stands for task %s, which has another type, payload or queue", field, value, id)}
+		Message: fmt.Sprintf("%s %q was used for task %s, which has another type, payload or queue", field, value, id)}
 }
 
 // contentHash hashes what must be the same when a key is used again.

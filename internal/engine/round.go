@@ -192,7 +192,7 @@ func (r *Round) Checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 func (r *Round) QueueOf(ns string, x *schema.Exec) *Queue {
 	q := r.Queue(ns, x.Queue)
 	if q == nil {
-		schema.Must(fmt.Errorf("a task lies in queue %q, which the shard does not have", x.Queue))
+		schema.Must(fmt.Errorf("a task is in queue %q, which the shard does not have", x.Queue))
 	}
 	return q
 }

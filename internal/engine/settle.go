@@ -66,7 +66,7 @@ func (h Hold) staleness(verb string, x *schema.Exec, ended *schema.Attempt) erro
 	case ended.Outcome == task.OutcomeCancelled:
 		return h.stale(verb, task.StaleCancelled, "the task was cancelled", x)
 	case ended.Outcome != task.OutcomeLeaseLost && ended.Outcome != task.OutcomeLeaderless && ended.Outcome != task.OutcomeTimedOut:
-		return h.stale(verb, task.StaleCompleted, fmt.Sprintf("attempt %d was ended already: %s", ended.Number, ended.Outcome), x)
+		return h.stale(verb, task.StaleCompleted, fmt.Sprintf("attempt %d has already ended: %s", ended.Number, ended.Outcome), x)
 	case x.State == task.Cancelled:
 		return h.stale(verb, task.StaleCancelled, "the lease was lost, then the task was cancelled", x)
 	case x.Fence == h.Token.Fence:

@@ -22,7 +22,7 @@ func TestCheckFindsUniqueKeys(t *testing.T) {
 		want  string
 	}{
 		"no row":      {func(tx *store.Tx, _, _, _ task.ID) { tx.Delete(key) }, "is missing"},
-		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(schema.UniqueKey("default", "default", "l"), nil) }, "stands for nothing"},
+		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(schema.UniqueKey("default", "default", "l"), nil) }, "refers to nothing"},
 		"another holder": {func(tx *store.Tx, _, next, other task.ID) {
 			tx.Set(key, schema.UniqueRow{Holder: other, Next: next}.Encode())
 		},

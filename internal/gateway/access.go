@@ -115,9 +115,9 @@ const callRetryAfter = 5 * time.Second
 
 func tooManyCalls(s *admission.Slots, own bool) error {
 	if own {
-		return task.Unavailable(callRetryAfter, "the namespace has %d calls under way at this node, and can have no more", s.PerNamespace())
+		return task.Unavailable(callRetryAfter, "the namespace has %d calls in progress at this node, the maximum", s.PerNamespace())
 	}
-	return task.Unavailable(callRetryAfter, "%d calls are under way at this node, and no more can be", s.Size())
+	return task.Unavailable(callRetryAfter, "%d calls are in progress at this node, the maximum", s.Size())
 }
 
 // principal is the caller of a call.
@@ -148,13 +148,13 @@ func (g *Gateway) authenticate(s callCredentials) (principal, error) {
 func (v principal) may(n need) error {
 	switch {
 	case n.reach == 0:
-		return denied("nobody may make this call: it has no row in the table of access")
+		return denied("no role allows this call: it is not in the access table")
 	case n.roles != 0 && !v.Roles.HasAny(n.roles):
 		return denied("token %q has the role %s, and this call needs %s", v.Name, v.Roles, strings.Join(n.roles.Names(), " or "))
 	case n.reach >= ofNamespace && !v.Scope().All():
-		return denied("token %q is limited to the queues %s, and this call is about more than queues", v.Name, strings.Join(v.Queues, ", "))
+		return denied("token %q is limited to the queues %s, and this call concerns more than queues", v.Name, strings.Join(v.Queues, ", "))
 	case n.reach == ofCluster && !v.InAll():
-		return denied("token %q is limited to namespace %q, and this call is about the whole cluster", v.Name, v.Namespace)
+		return denied("token %q is limited to namespace %q, and this call concerns the whole cluster", v.Name, v.Namespace)
 	}
 	return nil
 }
@@ -276,7 +276,7 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error, shown bool) {
 	face, address := sourceOf(ctx, c)
 	g.auth.NoteAddress(address)
 	if others, ok := g.refusalLog.turn(); ok {
-		g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
+		g.log.Warn("a caller was refused", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
 	}
 	if shown && e.Code == task.CodeUnauthenticated {
 		g.throttle.wait(ctx, address)

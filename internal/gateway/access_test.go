@@ -280,7 +280,7 @@ func TestRefusalsSayWhatIsMissing(t *testing.T) {
 		{"admin of all", "GET", "/api/v1/me", "", 200, `"namespace":"default"`},
 		{"admin of all", "GET", "/api/v1/me", "team", 200, `"namespace":"team","all_namespaces":true`},
 		{"admin of all", "GET", "/api/v1/me", "other", 404, `namespace \"other\": not found`},
-		{"admin of all", "GET", "/api/v1/me", "a/b", 400, `is no name of a namespace`},
+		{"admin of all", "GET", "/api/v1/me", "a/b", 400, `is not a namespace name`},
 		{"admin of mail*", "GET", "/api/v1/queues/sms", "", 403, `limited to the queues mail*, and \"sms\" is not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/sms/explain", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/sms/dead", "", 403, `not one of them`},
@@ -288,7 +288,7 @@ func TestRefusalsSayWhatIsMissing(t *testing.T) {
 		{"admin of mail*", "GET", "/api/v1/archive?queue=sms", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/mail", "", 404, `queue \"mail\": not found`},
 		{"produce", "GET", "/api/v1/queues", "", 403, `has the role produce, and this call needs observe`},
-		{"admin", "GET", "/api/v1/cluster", "", 403, `about the whole cluster`},
+		{"admin", "GET", "/api/v1/cluster", "", 403, `concerns the whole cluster`},
 	} {
 		w := knock(g, c.method, c.path, k.secret[c.token], c.namespace)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
@@ -452,8 +452,8 @@ func TestCallsLeave(t *testing.T) {
 	if leave(); ctx.Err() != nil {
 		t.Errorf("a call that does not last is ended by the door: %v", ctx.Err())
 	}
-	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls under way"}, {"boss", "", ""}, {"boss", "default", ""},
-		{"boss", "other", "4 calls are under way at this node"}} {
+	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
+		{"boss", "other", "4 calls are in progress at this node"}} {
 		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("call %d, of %s in %q: %v, want %q", i, c.who, c.namespace, err, c.says)
 		}
@@ -595,7 +595,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, need{ofQueues, produce, false}, callCredentials{tokens: []string{"Bearer " + k.secret["observe"]}})
 	}
-	if strings.Count(lines.String(), "a caller was not let in") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
+	if strings.Count(lines.String(), "a caller was refused") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
 		t.Errorf("the log says %s", lines.String())
 	}
 	if _, from := k.auth.Refused(); from != "192.0.2.7" {

@@ -59,7 +59,7 @@ var (
 		return fmt.Sprintf("%s shards have no leader: %s", grouped(n), most)
 	}}
 	nodeAway = problem{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
-		return fmt.Sprintf("%s nodes give no answer, longest: %s", grouped(n), most)
+		return fmt.Sprintf("%s nodes do not answer, longest: %s", grouped(n), most)
 	}}
 	clockWrong = problem{severity: critical, kind: "clock", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the clocks of %s nodes are wrong, most: %s", grouped(n), most)
@@ -79,7 +79,7 @@ var (
 		return fmt.Sprintf("%s queues have %s of types that no worker takes; most: %s", grouped(n), ready(int64(total)), most)
 	}}
 	webhookDisabled = problem{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
-		return fmt.Sprintf("%s webhooks are disabled until somebody resumes them, longest: %s", grouped(n), most)
+		return fmt.Sprintf("%s webhooks are disabled until they are resumed, longest: %s", grouped(n), most)
 	}}
 	webhookFails = problem{severity: warning, kind: "webhook", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s webhooks fail, longest: %s", grouped(n), most)
@@ -88,7 +88,7 @@ var (
 		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"), most)
 	}}
 	nodeRestarts = problem{severity: warning, kind: "node", sum: func(n int64, _ float64, most string) string {
-		return fmt.Sprintf("%s nodes start again and again, most often: %s", grouped(n), most)
+		return fmt.Sprintf("%s nodes keep restarting, most often: %s", grouped(n), most)
 	}}
 	diskSlow = problem{severity: warning, kind: "disk", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are much slower than those of the others: %s", grouped(n), most)
@@ -251,11 +251,11 @@ func (s *situation) attention(now time.Time) []*pawlv1.Attention {
 
 func (s *situation) ofCluster(now time.Time, f findings) {
 	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
-		f.add(&certificateEnds, "", left.Seconds(), "the certificate that clients are shown ends in %s", left.Truncate(time.Minute))
+		f.add(&certificateEnds, "", left.Seconds(), "the server certificate expires in %s", left.Truncate(time.Minute))
 	}
 	s.ofNodes(f)
 	if !s.known {
-		f.add(&noLeader, "0", 0, "the system shard could not be asked how the cluster stands")
+		f.add(&noLeader, "0", 0, "the system shard could not be asked for the state of the cluster")
 		return
 	}
 	s.ofShards(f)
@@ -278,7 +278,7 @@ func (s *situation) ofNodes(f findings) {
 	}
 	for _, name := range s.away {
 		if !told[name] {
-			f.add(&nodeAway, name, 0, "node %s gives no answer", name)
+			f.add(&nodeAway, name, 0, "node %s does not answer", name)
 		}
 	}
 }

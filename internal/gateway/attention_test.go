@@ -225,7 +225,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	for _, a := range many.attention(now) {
 		got = append(got, a.Detail)
 	}
-	want := []string{"5 webhooks are disabled until somebody resumes them, longest: gone-4, gone-3, gone-2", "5 webhooks fail, longest: down-4, down-3, down-2",
+	want := []string{"5 webhooks are disabled until they are resumed, longest: gone-4, gone-3, gone-2", "5 webhooks fail, longest: down-4, down-3, down-2",
 		"5 webhooks have dropped 15 notices, the last within the hour; most: full-4, full-3, full-2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("many: got %q\nwant %q", got, want)

@@ -24,7 +24,7 @@ func (g clusterService) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingSe
 	g.log.Info("backup begun", "by", by)
 	began, out := time.Now(), &backupStream{to: s, sum: sha256.New()}
 	if err := operator.Backup(s.Context(), by, out, out.progress); err != nil {
-		g.log.Warn("backup ended before its end", "bytes", out.bytes, "error", err)
+		g.log.Warn("backup broken off", "bytes", out.bytes, "error", err)
 		return err
 	}
 	g.log.Info("backup", "bytes", out.bytes, "took", time.Since(began))

@@ -64,7 +64,7 @@ func breakerOf(field string, p *pawlv1.Breaker) (b task.Breaker, err error) {
 	}
 	if p.GetOff() {
 		if b != (task.Breaker{}) {
-			return b, task.Invalid(field+".off", "is given beside a rule: only one of them is allowed")
+			return b, task.Invalid(field+".off", "is given together with a rule: only one of them is allowed")
 		}
 		return b, nil
 	}

@@ -27,7 +27,7 @@ func thenOf(path string, then []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, e
 	for i, p := range then {
 		at := contract.Item(path, i)
 		if p == nil {
-			return nil, task.Invalid(at, "is needed")
+			return nil, task.Invalid(at, "is required")
 		}
 		var err error
 		if specs[i], err = decodeSpec(p, l); err != nil {

@@ -126,7 +126,7 @@ func (g *Gateway) giveBack(claimed []broker.Claimed) {
 		for shard, calls := range byShard {
 			err := safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
 			if err != nil {
-				g.log.Info("claims that nobody received wait for the end of their leases", "shard", shard, "tasks", len(calls), "error", err)
+				g.log.Info("undelivered claims stay in place until their leases end", "shard", shard, "tasks", len(calls), "error", err)
 			}
 		}
 	})

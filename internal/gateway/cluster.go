@@ -19,7 +19,7 @@ type clusterService struct {
 }
 
 // errNoAdmin is the answer of a gateway without Config.Admin.
-var errNoAdmin = &task.Error{Code: task.CodeWrongState, Message: "this server was made without the calls for a cluster"}
+var errNoAdmin = &task.Error{Code: task.CodeWrongState, Message: "this server does not offer the calls for a cluster"}
 
 // admin returns Config.Admin, or an error if there is none.
 func (g clusterService) admin() (Admin, error) {
@@ -50,7 +50,7 @@ func (g clusterService) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*p
 	}
 	m := operator.Map(ctx)
 	if m == nil || len(m.Nodes) == 0 {
-		return nil, task.Unavailable(time.Second, "this node has not heard of the other nodes yet")
+		return nil, task.Unavailable(time.Second, "this node has not heard from the other nodes yet")
 	}
 	out := &pawlv1.GetMapResponse{Version: m.Version, Node: g.cfg.Node, ClusterId: g.cfg.ClusterID}
 	for _, n := range m.Nodes {
@@ -92,7 +92,7 @@ func (g clusterService) change(ctx context.Context, what string, args []any, do 
 // checkNode rejects an invalid name of a node. It is sent to another node, so it must not be long.
 func checkNode(field, name string) error {
 	if name == "" {
-		return task.Invalid(field, "is needed: the name of a node")
+		return task.Invalid(field, "is required: the name of a node")
 	}
 	e, bad := task.AsError(cluster.CheckName(name))
 	if !bad {
@@ -177,7 +177,7 @@ func (g clusterService) SetReplication(ctx context.Context, r *pawlv1.SetReplica
 func (g clusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
 	d, err := spanOf("retention", r.GetRetention())
 	if err == nil && r.GetRetention() == nil {
-		err = task.Invalid("retention", "is needed")
+		err = task.Invalid("retention", "is required")
 	}
 	if err == nil {
 		err = cluster.CheckAuditRetention("retention", d)
@@ -214,7 +214,7 @@ func (g clusterService) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRe
 		return nil, err
 	}
 	if !v.Equal || len(v.Problems) > 0 {
-		g.log.Error("a shard is not sound", "shard", v.Shard, "index", v.Index, "replicas", v.Replicas, "equal", v.Equal, "problems", v.Problems)
+		g.log.Error("a shard failed its check", "shard", v.Shard, "index", v.Index, "replicas", v.Replicas, "equal", v.Equal, "problems", v.Problems)
 	}
 	return verificationProto(v), nil
 }

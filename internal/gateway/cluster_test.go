@@ -291,7 +291,7 @@ func TestClusterRefusalsInBothFaces(t *testing.T) {
 		}
 		alone := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.DiscardHandler)})
 		for _, c := range clusterCalls {
-			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "without the calls for a cluster") {
+			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "does not offer the calls for a cluster") {
 				t.Errorf("%s without an admin: %d %s", c.rest, w.Code, w.Body)
 			}
 		}
@@ -386,7 +386,7 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 		}
 		f.admin.found = sound
 	}
-	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil || !strings.Contains(err.Error(), "is needed") {
+	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil || !strings.Contains(err.Error(), "is required") {
 		t.Errorf("no retention: %v", err)
 	}
 	f.admin.found.Equal = false

@@ -143,7 +143,7 @@ func checkData(field string, data []byte, contentType string, l task.Limits) err
 // idOf parses the id of a task, a group or an operation. A malformed id in a path means not found; in a body it is invalid.
 func idOf(field, s string) (task.ID, error) {
 	if s == "" {
-		return task.ID{}, task.Invalid(field, "is needed")
+		return task.ID{}, task.Invalid(field, "is required")
 	}
 	return optionalID(field, s)
 }

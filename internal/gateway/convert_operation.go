@@ -18,9 +18,9 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 	}
 	switch {
 	case s.Action == "":
-		return s, task.Invalid("action", "is needed: one of %s", task.Listed(task.BulkActions))
+		return s, task.Invalid("action", "is required: one of %s", task.Listed(task.BulkActions))
 	case p.GetFilter() == nil:
-		return s, task.Invalid("filter", "is needed: an empty one means every task that the action is for")
+		return s, task.Invalid("filter", "is required: an empty one selects every task that the action applies to")
 	case s.Max < 0:
 		return s, task.Invalid("max", "%d is negative", s.Max)
 	case s.Canary < 0:
@@ -28,7 +28,7 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 	case s.Max > 0 && s.Canary >= s.Max:
 		return s, task.Invalid("canary", "%d is not less than max, %d", s.Canary, s.Max)
 	case s.Rate != 0 && !(s.Rate >= minRate && s.Rate <= contract.MaxRate):
-		return s, task.Invalid("rate", "%v a second is not between one in a day and %v", s.Rate, float64(contract.MaxRate))
+		return s, task.Invalid("rate", "%v a second is not between one a day and %v", s.Rate, float64(contract.MaxRate))
 	}
 	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
 		return s, err
@@ -55,11 +55,11 @@ func checkTargets(s *broker.OperationSpec, l task.Limits) error {
 			return err
 		}
 	case s.ToQueue != "":
-		return task.Invalid("to_queue", "%q is given, but %s takes tasks to no other queue", task.Cut(s.ToQueue, 64), s.Action)
+		return task.Invalid("to_queue", "%q is given, but %s does not move tasks", task.Cut(s.ToQueue, 64), s.Action)
 	}
 	switch {
 	case s.Action == task.SetPriority && s.Priority == 0:
-		return task.Invalid("priority", "is needed: high, normal or low")
+		return task.Invalid("priority", "is required: high, normal or low")
 	case s.Action != task.SetPriority && s.Priority != 0:
 		return task.Invalid("priority", "%s is given, but %s does not change it", s.Priority, s.Action)
 	}

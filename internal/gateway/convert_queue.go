@@ -88,7 +88,7 @@ func rulesOf(field string, running int32, p *pawlv1.Rate) (r task.Rules, err err
 	}
 	r.Rate = task.Rate{Limit: int(p.GetLimit()), Burst: int(p.GetBurst())}
 	if p.GetPeriod() == nil {
-		return r, task.Invalid(field+"rate.period", "is needed")
+		return r, task.Invalid(field+"rate.period", "is required")
 	}
 	r.Rate.Period, err = spanOf(field+"rate.period", p.GetPeriod())
 	return r, err

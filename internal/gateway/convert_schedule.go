@@ -14,7 +14,7 @@ import (
 // scheduleOf decodes and validates the spec of a schedule, and fills in defaults.
 func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err error) {
 	if p == nil {
-		return s, task.Invalid("spec", "is needed")
+		return s, task.Invalid("spec", "is required")
 	}
 	s = task.Schedule{Name: p.GetName(), Cron: p.GetCron(), TimeZone: p.GetTimeZone(), Owner: p.GetOwner()}
 	if s.Every, err = spanOf("every", p.GetEvery()); err != nil {

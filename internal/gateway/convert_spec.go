@@ -12,10 +12,10 @@ import (
 // specOf decodes and validates the spec of a task, and fills in defaults. Payload, tags and headers are shared with p.
 func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	if p == nil {
-		return s, task.Invalid("task", "is needed")
+		return s, task.Invalid("task", "is required")
 	}
 	if countThen(p.GetThen(), 0) > task.MaxChain { // before allocating anything for them
-		return s, task.Invalid("then", "more than %d tasks follow in all", task.MaxChain)
+		return s, task.Invalid("then", "more than %d tasks follow in total", task.MaxChain)
 	}
 	if s, err = decodeSpec(p, l); err != nil {
 		return s, err
@@ -78,7 +78,7 @@ func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
 			return err
 		}
 		if f.from != nil && *f.to == 0 { // 0 internally stands for "not set"
-			return task.Invalid(f.name, "0s is not positive: leave it out to have the default")
+			return task.Invalid(f.name, "0s is not positive: leave it out to use the default")
 		}
 	}
 	if p.GetRetention() != nil {

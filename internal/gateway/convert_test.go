@@ -1023,7 +1023,7 @@ func TestConversionsOfParts(t *testing.T) {
 			t.Errorf("order %v: read as %s, %v, want %s", order, text, err, want)
 		}
 	}
-	if _, err := settingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is needed") {
+	if _, err := settingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is required") {
 		t.Errorf("a rate without a period: %v", err)
 	}
 	if _, err := operationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {

@@ -106,7 +106,7 @@ func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Sele
 	case len(ids) > contract.MaxSelected:
 		return s, task.Invalid("task_ids", "%d ids, at most %d are allowed", len(ids), contract.MaxSelected)
 	case len(ids) > 0 && r.GetFilter() != nil:
-		return s, task.Invalid("filter", "is given beside task_ids: only one of them is allowed")
+		return s, task.Invalid("filter", "is given together with task_ids: only one of them is allowed")
 	case len(ids) == 0 && r.GetFilter() == nil:
 		return s, task.Invalid("filter", "name tasks by task_ids or by filter; an empty filter means all")
 	case len(ids) > 0:

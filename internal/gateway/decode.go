@@ -46,7 +46,7 @@ func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
 	if packed {
 		var err error
 		if unpacked, err = encoding.GetCompressor(how).Decompress(from); err != nil {
-			return task.Invalid("message", "can't be unpacked: %v", err)
+			return task.Invalid("message", "can't be decompressed: %v", err)
 		}
 	}
 	first := firstRooms.Get().(*[firstRoom]byte)
@@ -60,7 +60,7 @@ func (d *decoder) readFrom(from io.Reader, packed bool, how string) error {
 		case d.came > d.most:
 			return tooLong(d.most)
 		case err != nil && !ended:
-			return task.Invalid("message", "can't be unpacked: %v", err)
+			return task.Invalid("message", "can't be decompressed: %v", err)
 		case ended || len(d.buf) == cap(d.buf):
 			if err := d.decode(); err != nil {
 				return err

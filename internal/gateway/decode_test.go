@@ -132,7 +132,7 @@ func TestUndecodable(t *testing.T) {
 	packed := pack(t, bytes.Repeat([]byte{10, 0}, 1000))
 	for name, raw := range map[string][]byte{"nothing": nil, "no gzip": []byte("no gzip at all"), "cut off": packed[:len(packed)-9], "more behind it": append(packed, 1)} {
 		err := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked).readFrom(bytes.NewReader(raw), true, "gzip")
-		if err == nil || !strings.Contains(err.Error(), "can't be unpacked") {
+		if err == nil || !strings.Contains(err.Error(), "can't be decompressed") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

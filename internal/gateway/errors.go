@@ -26,10 +26,10 @@ func (g *Gateway) refusal(err error) *task.Error {
 		return e
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return task.Unavailable(retryAfterDefault, "the call ended before its answer: whether it ran is not known")
+		return task.Unavailable(retryAfterDefault, "the call ended before its answer: whether it took effect is not known")
 	}
-	g.log.Error("a call failed within", "error", err)
-	return &task.Error{Code: contract.CodeInternal, Message: "an error within the server; its log says more"}
+	g.log.Error("a call failed with an internal error", "error", err)
+	return &task.Error{Code: contract.CodeInternal, Message: "internal error; see the server's log"}
 }
 
 // statusOf converts an error to a gRPC status.

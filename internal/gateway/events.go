@@ -63,7 +63,7 @@ func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest,
 	if err := w.run(send); err != nil {
 		return err
 	}
-	return task.Unavailable(0, "the server shuts down")
+	return task.Unavailable(0, "the server is shutting down")
 }
 
 // watcher is one stream of events: one goroutine per shard reads, the stream's own sends.
@@ -100,9 +100,9 @@ func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	}
 	switch ok, own := g.watchers.TryAcquire(f.Namespace); {
 	case own:
-		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, and can have no more", f.Namespace, g.watchers.PerNamespace())
+		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, the maximum", f.Namespace, g.watchers.PerNamespace())
 	case !ok:
-		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, and no more can be", maxWatchers)
+		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, the maximum", maxWatchers)
 	}
 	w := &watcher{g: g, filter: f, digest: digest, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
 	if digest > 0 {
@@ -124,7 +124,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	case d < minDigest || d > maxDigest:
 		return 0, task.Invalid("digest", "%s is not between %s and %s", contract.SpanText(d), contract.SpanText(minDigest), contract.SpanText(maxDigest))
 	case r.GetCursor() != "":
-		return 0, task.Invalid("cursor", "a digest has none: it tells of what happens from now on")
+		return 0, task.Invalid("cursor", "a digest has none: it covers what happens from now on")
 	}
 	return d, nil
 }
@@ -270,7 +270,7 @@ func (w *watcher) read(shard uint32, from events.Place) {
 	w.cursor.reads[shard] = true
 	w.reads.Go(func() {
 		if err := safely(func() error { w.follow(shard, from); return nil }); err != nil {
-			w.g.log.Error("a stream of events failed within", "shard", shard, "error", err)
+			w.g.log.Error("a stream of events failed with an internal error", "shard", shard, "error", err)
 			w.stop()
 		}
 	})
@@ -315,7 +315,7 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	if p.page.Reset {
 		w.cursor.set(p.shard, p.page.Next)
 		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindReset, Shard: p.shard, Cursor: w.text(),
-			Reason: "what happened in the shard before is not all known: look at the state afresh"})
+			Reason: "earlier events of the shard may be missing: read the current state"})
 	}
 	if p.page.Changed {
 		frame.Events = append(frame.Events, &pawlv1.Event{Kind: kindChanged, Shard: p.shard})

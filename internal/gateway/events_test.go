@@ -637,7 +637,7 @@ func TestEventStreamsThatPanic(t *testing.T) {
 		ctx, _ := begin(t.Context(), "grpc", "test")
 		began := time.Now()
 		err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
-		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed within") != 1 {
+		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed with an internal error") != 1 {
 			t.Errorf("it ended with %v after %v, and the log says %s", err, time.Since(began), lines)
 		}
 	})

@@ -133,7 +133,7 @@ func (g groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasks
 		return nil, err
 	}
 	if len(r.GetTasks()) == 0 {
-		return nil, task.Invalid("tasks", "is needed, with 1 to %d tasks", g.limits.Batch)
+		return nil, task.Invalid("tasks", "is required, with 1 to %d tasks", g.limits.Batch)
 	}
 	tasks, err := membersOf(r.GetTasks(), g.limits)
 	if err == nil {

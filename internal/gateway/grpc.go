@@ -143,7 +143,7 @@ func (g *Gateway) enter(ctx context.Context, c *call, n need) (_ context.Context
 	}
 	leave = func() { strangers.Add(-1) }
 	if strangers.Add(1) > maxPublicCalls {
-		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that want no token run on this connection, and no more can", maxPublicCalls)
+		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that need no token are in progress on this connection, the maximum", maxPublicCalls)
 	}
 	return ctx, leave, nil
 }

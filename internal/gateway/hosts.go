@@ -34,7 +34,7 @@ func ParseHosts(texts []string) (h Hosts, err error) {
 		name := tidyHost(text)
 		_, notAddress := netip.ParseAddr(name)
 		if notAddress != nil && (len(name) > maxHostName || !hostName.MatchString(name)) {
-			return Hosts{}, fmt.Errorf("%q is no name such as pawl.example.com, or .example.com for all below it: it has letters, digits, - and _ between its dots, "+
+			return Hosts{}, fmt.Errorf("%q is not a name such as pawl.example.com, or .example.com for all below it: it has letters, digits, - and _ between its dots, "+
 				"others as browsers send them (xn--…), no scheme, no port and no path", task.Cut(text, 300))
 		}
 		h.names = append(h.names, name)
@@ -81,10 +81,10 @@ func (g *Gateway) misdirected(r *http.Request) error {
 	if g.auth.TokensRequired() || g.cfg.Hosts.have(r.Host) {
 		return nil
 	}
-	err := task.Invalid("host", "%q is no name of this server. While calls need no token it answers to IP addresses, to localhost, and to the hosts of --listen, --advertise and --allowed-hosts",
+	err := task.Invalid("host", "%q is not a name of this server. While calls need no token it answers to IP addresses, to localhost, and to the hosts of --listen, --advertise and --allowed-hosts",
 		task.Cut(r.Host, 300))
 	if others, ok := g.misdirectedLog.turn(); ok {
-		g.log.Warn("a request was refused that named another host", "host", task.Cut(r.Host, 300), "address", r.RemoteAddr, "others", others,
+		g.log.Warn("a request for another host was refused", "host", task.Cut(r.Host, 300), "address", r.RemoteAddr, "others", others,
 			"cure", "if it is a name of this server: --allowed-hosts")
 	}
 	return err
@@ -95,7 +95,7 @@ func OnlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !(Hosts{}).have(r.Host) {
-			http.Error(w, fmt.Sprintf("host %q: this address is called by an IP address or by localhost, and by no other name", task.Cut(r.Host, 300)), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("host %q: use an IP address or localhost here, and no other name", task.Cut(r.Host, 300)), http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

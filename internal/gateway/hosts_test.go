@@ -53,7 +53,7 @@ func TestHosts(t *testing.T) {
 
 func TestBadHosts(t *testing.T) {
 	for _, bad := range []string{"", " ", ".", "*", "*.example.com", "http://pawl", "pawl:7295", "pawl/x", "a..b", "a b", "-a", "pöwl", "..example.com", "[::1]", strings.Repeat("a.", 127) + "com"} {
-		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q is no name such as", bad)) {
+		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q is not a name such as", bad)) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -96,7 +96,7 @@ func nextCursor(kind cursorKind, name string) string {
 }
 
 func badCursor(s string) error {
-	return task.Invalid("cursor", "%q is not one that this list gave", task.Cut(s, 64))
+	return task.Invalid("cursor", "%q was not returned by this list", task.Cut(s, 64))
 }
 
 // maxPageBytes ends a page early, so that the answer fits into a message.

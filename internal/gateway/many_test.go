@@ -313,7 +313,7 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 		g.log = slog.New(slog.NewTextHandler(lines, nil))
 		f.down[1] = down
 		g.giveBack([]broker.Claimed{{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1)}}})
-		if g.Shutdown(context.Background()); strings.Contains(lines.String(), "wait for the end of their leases") != down {
+		if g.Shutdown(context.Background()); strings.Contains(lines.String(), "stay in place until their leases end") != down {
 			t.Errorf("a shard that is down (%t) could not be given something back: %s", down, lines)
 		}
 	}

@@ -72,8 +72,8 @@ func TestMarkersOverREST(t *testing.T) {
 			`201 {"id":"` + id + `","kind":"deploy","title":"web 1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
 				`"created_by":"ci","created_at":"1970-01-01T00:00:03Z"}`},
 		{"eye", "POST", "", `{"kind":"note","title":"x"}`, `403 token \"eye\" has the role observe, and this call needs produce or operate`},
-		{"ops", "POST", "", `{"title":"x"}`, `400 kind: is needed: one of deploy, incident, note`},
-		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`, `400 url: it has a user or password before its host`},
+		{"ops", "POST", "", `{"title":"x"}`, `400 kind: is required: one of deploy, incident, note`},
+		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`, `400 url: it has a user or password, which`},
 		{"ops", "POST", "", `{"kind":"note","title":"x","colour":"red"}`, `400 colour: `},
 		{"ops", "POST", "", `{"kind":"note","title":"x","at":"yesterday"}`, `400 at: `},
 		{"ci", "GET", "", "", `403 `},
@@ -81,7 +81,7 @@ func TestMarkersOverREST(t *testing.T) {
 		{"eye", "GET", "?cursor=" + cursor, "", `200 {"items":[{"id":"` + id + `"`},
 		{"eye", "GET", "?cursor=AXlvbmNhbGw", "", `400 cursor: `},
 		{"eye", "GET", "?cursor=AWQAAA", "", `400 cursor: `}, // a marker's, but too short
-		{"eye", "GET", "?state=open", "", `400 state: there is no such parameter`},
+		{"eye", "GET", "?state=open", "", `400 state: unknown parameter`},
 		{"eye", "POST", "/" + id + "/end", ``, `403 `},
 		{"ci", "POST", "/" + id + "/end", `{"ended_at":"1970-01-01T00:00:04Z"}`, `"ended_at":"1970-01-01T00:00:04Z"`},
 		{"ci", "POST", "/" + id + "/end", ``, `200 {"id":`},

@@ -73,7 +73,7 @@ func (g *Gateway) onceOf(ctx context.Context, verb broker.OnceVerb, r interface 
 		return c, err
 	}
 	if c.Key == "" {
-		return c, task.Invalid("key", "is needed")
+		return c, task.Invalid("key", "is required")
 	}
 	return c, task.CheckName("key", c.Key, g.limits)
 }

@@ -51,7 +51,7 @@ func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits
 	}
 	switch q.most = order == contract.QueueOrderMost; {
 	case q.most && q.after != "":
-		return q, task.Invalid("cursor", "a list of those with the most has one page")
+		return q, task.Invalid("cursor", "a list of the largest has only one page")
 	case q.most && q.having == contract.QueuePaused:
 		return q, task.Invalid("order", "paused queues are listed by name")
 	}

@@ -165,7 +165,7 @@ func (g operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueReq
 func (g operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
 	switch n := r.GetParts(); {
 	case len(r.GetShards()) > 0 && n != 0:
-		return nil, task.Invalid("parts", "%d is given beside shards: only one of them is allowed", n)
+		return nil, task.Invalid("parts", "%d is given together with shards: only one of them is allowed", n)
 	case len(r.GetShards()) == 0 && (n < 1 || n > contract.MaxParts):
 		return nil, task.Invalid("parts", "%d is not a number of parts, and no shards are named", n)
 	case len(r.GetShards()) > task.SlotCount:

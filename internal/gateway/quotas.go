@@ -41,7 +41,7 @@ func (g accessService) namespaceInfo(ctx context.Context, name string) (*pawlv1.
 func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest) (*pawlv1.SetQuotasResponse, error) {
 	to, err := quotasOf(r.GetQuotas())
 	if err == nil && len(to) == 0 {
-		err = task.Invalid("quotas", "none is given: what is to change?")
+		err = task.Invalid("quotas", "none is given: nothing would change")
 	}
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (b *receiver) end() error {
 	case err != nil:
 		return b.failed(err)
 	}
-	return task.Invalid("message", "a second one came, and this call has one")
+	return task.Invalid("message", "a second one arrived, and this call takes one")
 }
 
 // next receives the next message of a call that may have many; io.EOF: there are no more. The first must arrive soon. The others
@@ -165,7 +165,7 @@ func (b *receiver) take(into any) error {
 	case int64(size) > int64(b.largest):
 		return tooLong(b.largest)
 	case head[0] > 1 || packed && encoding.GetCompressor(b.wire.RecvCompress()) == nil:
-		return task.Invalid("message", "says of itself that it is packed, and not how")
+		return task.Invalid("message", "is marked as compressed, but does not say how")
 	case first || size <= contract.SmallMessage:
 		return b.read(int(size), packed, into)
 	}
@@ -280,7 +280,7 @@ func (b *receiver) within(d time.Duration) (came func(error) error) {
 		if over {
 			return
 		}
-		b.cut = task.Invalid("message", "did not arrive whole within %s", contract.SpanText(d))
+		b.cut = task.Invalid("message", "did not arrive in full within %s", contract.SpanText(d))
 		if b.waiting {
 			b.cut = contract.NoRoom()
 		}
@@ -311,7 +311,7 @@ func (b *receiver) failed(err error) error {
 	case errors.Is(err, io.EOF):
 		return io.EOF
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return task.Invalid("message", "did not arrive whole")
+		return task.Invalid("message", "did not arrive in full")
 	case b.ctx.Err() != nil:
 		return b.ctx.Err()
 	}

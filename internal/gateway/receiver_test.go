@@ -200,7 +200,7 @@ func TestHeadersAreEnoughToRefuse(t *testing.T) {
 // A message has as long to arrive as a REST body, whatever is missing: all of it, its length, its rest, its end. What arrives later
 // is not executed.
 func TestSlowMessagesAreRefused(t *testing.T) {
-	const late = "did not arrive whole within 30s"
+	const late = "did not arrive in full within 30s"
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		_, l := serve(t, f)
@@ -233,7 +233,7 @@ func TestStreamsOfOneMessage(t *testing.T) {
 		s := c.call(rpcWatch, "")
 		c.send(s, &pawlv1.WatchEventsRequest{}, false)
 		c.send(s, &pawlv1.WatchEventsRequest{}, true)
-		c.wants("two messages", s, codes.InvalidArgument, "a second one came", 0, began)
+		c.wants("two messages", s, codes.InvalidArgument, "a second one arrived", 0, began)
 		c.close()
 	})
 }
@@ -254,7 +254,7 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 		c.goesOn("a piece of a small frame, which takes no room", small)
 		began := time.Now()
 		c.announce(s, 0, 1<<20, make([]byte, 1000))
-		c.wants("a piece of a frame", s, codes.InvalidArgument, "did not arrive whole", rest.BodyTimeout, began)
+		c.wants("a piece of a frame", s, codes.InvalidArgument, "did not arrive in full", rest.BodyTimeout, began)
 		c.close()
 	})
 }
@@ -321,7 +321,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		c.goesOn("a message without room", waits)
 		<-c.ended[hog]
 		k.auth.Refreshed(time.Now())
-		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", 2*rest.BodyTimeout-time.Second, began)
+		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive in full", 2*rest.BodyTimeout-time.Second, began)
 		c.close()
 		synctest.Wait()
 		for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
@@ -499,7 +499,7 @@ func TestCallsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls under way") {
+	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls in progress") {
 		t.Errorf("one too many: %v", err)
 	}
 	leave()
@@ -598,19 +598,19 @@ func TestTheOneMessageOfACall(t *testing.T) {
 		{"a message", &scriptedWire{b: framed(0, good)}, contract.MaxMessage, ""},
 		{"none", &scriptedWire{}, contract.MaxMessage, "message: none came"},
 		{"a broken stream", &scriptedWire{fails: broken}, contract.MaxMessage, "reset by peer"},
-		{"half a head", &scriptedWire{b: []byte{0, 0}}, contract.MaxMessage, "did not arrive whole"},
-		{"half a message", &scriptedWire{b: framed(0, good)[:7]}, contract.MaxMessage, "did not arrive whole"},
-		{"half a large one", &scriptedWire{b: framed(0, ofSize(100_000))[:50_000]}, contract.MaxMessage, "did not arrive whole"},
-		{"two", &scriptedWire{b: append(framed(0, good), framed(0, good)...)}, contract.MaxMessage, "a second one came"},
+		{"half a head", &scriptedWire{b: []byte{0, 0}}, contract.MaxMessage, "did not arrive in full"},
+		{"half a message", &scriptedWire{b: framed(0, good)[:7]}, contract.MaxMessage, "did not arrive in full"},
+		{"half a large one", &scriptedWire{b: framed(0, ofSize(100_000))[:50_000]}, contract.MaxMessage, "did not arrive in full"},
+		{"two", &scriptedWire{b: append(framed(0, good), framed(0, good)...)}, contract.MaxMessage, "a second one arrived"},
 		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
 		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
 		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
 		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage, "UTF-8"},
 		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
-		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "says of itself that it is packed"},
-		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "says of itself that it is packed"},
+		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "is marked as compressed"},
+		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "is marked as compressed"},
 		{"one that could be packed", &scriptedWire{b: framed(0, good), packed: "zip"}, contract.MaxMessage, ""},
-		{"another flag", &scriptedWire{b: framed(2, good), packed: "gzip"}, contract.MaxMessage, "says of itself that it is packed"},
+		{"another flag", &scriptedWire{b: framed(2, good), packed: "gzip"}, contract.MaxMessage, "is marked as compressed"},
 		{"a small one, as large as may be", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage))}, contract.SmallMessage, ""},
 		{"a larger one", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage+1))}, contract.SmallMessage, "more than 16384 bytes"},
 		{"a packed one that is larger", &scriptedWire{b: framed(1, pack(t, ofSize(contract.SmallMessage+1))), packed: "gzip"}, contract.SmallMessage, "more than 16384 bytes"},
@@ -718,7 +718,7 @@ func TestMessagesInTime(t *testing.T) {
 		if wire.ended != nil {
 			t.Errorf("one that came in time was ended with %v", wire.ended)
 		}
-		for what, want := range map[string]string{"": "did not arrive whole within 1s", "for room": "too many large requests"} {
+		for what, want := range map[string]string{"": "did not arrive in full within 1s", "for room": "too many large requests"} {
 			in.cut = nil
 			came = in.within(time.Second)
 			in.setWaiting(what != "")

@@ -33,7 +33,7 @@ const (
 func (g scaler) scaleOf(ctx context.Context, ref *keda.ScaledObjectRef) (*pawlv1.GetQueueScaleResponse, int64, error) {
 	req := &pawlv1.GetQueueScaleRequest{Queue: ref.GetScalerMetadata()["queue"], Slots: defaultScaleSlots}
 	if req.Queue == "" {
-		return nil, 0, task.Invalid("queue", "is needed in the metadata of the trigger")
+		return nil, 0, task.Invalid("queue", "is required in the metadata of the trigger")
 	}
 	slots, err := triggerNumber(ref, "slotsPerWorker", contract.MaxScaleSlots)
 	if err != nil {
@@ -95,7 +95,7 @@ func (g scaler) StreamIsActive(ref *keda.ScaledObjectRef, out grpc.ServerStreami
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-g.broker.Draining():
-			return task.Unavailable(time.Second, "this node is about to stop")
+			return task.Unavailable(time.Second, "this node is shutting down")
 		case <-tick.C:
 		}
 	}

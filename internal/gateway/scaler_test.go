@@ -41,7 +41,7 @@ func TestKEDA(t *testing.T) {
 			{trigger{"queue": "mail", "slotsPerWorker": "100000", "targetSeconds": "86400"}, "pawl-slots-mail", "true, 100000 of pawl-slots-mail, 6 5.8"},
 			{trigger{"queue": "idle", "slotsPerWorker": "1", "threshold": "5"}, "pawl-slots-idle", "false, 1 of pawl-slots-idle, 0 0.0"},
 			{trigger{"queue": "mail"}, "pawl-slots-sms", `metricName: "pawl-slots-sms" is not the metric of the queue, which is "pawl-slots-mail"`},
-			{trigger{}, "", "queue: is needed in the metadata of the trigger"},
+			{trigger{}, "", "queue: is required in the metadata of the trigger"},
 			{trigger{"queue": "mail", "slotsPerWorker": "0"}, "", `slotsPerWorker: "0" is not between 1 and 100000`},
 			{trigger{"queue": "mail", "slotsPerWorker": "100001"}, "", `slotsPerWorker: "100001" is not between 1 and 100000`},
 			{trigger{"queue": "mail", "slotsPerWorker": "many"}, "", `slotsPerWorker: "many" is not between 1 and 100000`},
@@ -89,7 +89,7 @@ func TestKEDA(t *testing.T) {
 		}
 		told(false, activeLook)
 		close(f.draining)
-		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is about to stop" {
+		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is shutting down" {
 			t.Errorf("the stream of a node that stops ends with %v", err)
 		}
 		for _, of := range []trigger{{}, {"queue": "later"}} {

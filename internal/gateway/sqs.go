@@ -61,7 +61,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 		}
 		err := g.misdirected(r)
 		if err == nil && guard.Check(r) != nil {
-			err = denied("a page of another origin may not call this server")
+			err = denied("pages of other origins can't call this server")
 		}
 		door.Serve(w, r, err)
 	})

@@ -27,7 +27,7 @@ func (g producerService) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) 
 	case pawlv1.Consistency_CONSISTENCY_UNSPECIFIED, pawlv1.Consistency_CONSISTENCY_LINEARIZABLE:
 	case pawlv1.Consistency_CONSISTENCY_STALE:
 		if wait > 0 {
-			return nil, task.Invalid("wait", "%s can't be given with a stale read, which waits for nothing", wait)
+			return nil, task.Invalid("wait", "%s can't be given with a stale read, which never waits", wait)
 		}
 		return g.peek(ctx, id)
 	default:
@@ -142,7 +142,7 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 		e.Payload = &payload
 	}
 	if e == (broker.Edit{}) {
-		return e, task.Invalid("run_at", "is needed, or priority, payload or max_attempts: nothing would change")
+		return e, task.Invalid("run_at", "is required unless priority, payload or max_attempts is given: nothing would change")
 	}
 	e.IfETag = r.GetIfEtag()
 	return e, nil

@@ -103,7 +103,7 @@ const (
 
 // plainRefusal answers a plaintext request. A gRPC client sees it as invalid HTTP/2, which the SDK explains (pawl.plain).
 var plainRefusal = func() []byte {
-	body := fmt.Sprintf(`{"type":"urn:pawl:error:%[1]s","title":%[2]q,"status":400,"detail":"this port wants TLS: use https://, or the client's option for TLS","code":"%[1]s"}`,
+	body := fmt.Sprintf(`{"type":"urn:pawl:error:%[1]s","title":%[2]q,"status":400,"detail":"this port requires TLS: use https://, or the client's option for TLS","code":"%[1]s"}`,
 		task.CodeInvalidArgument, contract.StatusOf(task.CodeInvalidArgument).Title)
 	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }()

@@ -266,7 +266,7 @@ func TestPlaintextAtTLS(t *testing.T) {
 			if err := <-wrote; err != nil { // TCP would discard the answer
 				t.Errorf("%.20q was not read to its end: %v", request, err)
 			}
-			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), "this port wants TLS: use https://") {
+			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), "this port requires TLS: use https://") {
 				t.Errorf("%.20q: %s: %s, %v", request, resp.Status, body, err)
 			}
 			c.Close()

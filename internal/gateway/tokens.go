@@ -150,7 +150,7 @@ func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case never && in != nil:
-		return 0, task.Invalid("never_expires", "is given beside expires_in: only one of them is allowed")
+		return 0, task.Invalid("never_expires", "is given together with expires_in: only one of them is allowed")
 	case never:
 		return 0, nil
 	case in == nil:
@@ -187,7 +187,7 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 		return nil, checkWithin(callOf(ctx).principal, t.Rights)
 	}
 	if t.SQS = r.GetSqs(); t.SQS && r.GetCertificate() != "" {
-		return nil, task.Invalid("sqs", "is given beside certificate: an access key belongs to a token with a secret")
+		return nil, task.Invalid("sqs", "is given together with certificate: an access key belongs to a token with a secret")
 	}
 	secret, err := g.proofOf(ctx, t, r.GetCertificate())
 	if err != nil {
@@ -215,7 +215,7 @@ func (g accessService) proofOf(ctx context.Context, t *auth.Token, certificate s
 		return "", err
 	}
 	if v := callOf(ctx).principal; !v.InAll() || !v.Scope().All() {
-		return "", denied("token %q is limited to a namespace or to queues, and a token for a certificate is made with one that is not", v.Name)
+		return "", denied("token %q is limited to a namespace or to queues, and can't make a token for a certificate", v.Name)
 	}
 	t.Certificate, t.Hash = certificate, auth.HashOfCertificate(certificate)
 	return "", nil

@@ -163,7 +163,7 @@ func ratesProto(r stats.Rates, span time.Duration) *pawlv1.QueueRates {
 // GetTypeStats returns the statistics of one type.
 func (g statsService) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsRequest) (*pawlv1.GetTypeStatsResponse, error) {
 	if r.GetType() == "" {
-		return nil, task.Invalid("type", "is needed")
+		return nil, task.Invalid("type", "is required")
 	}
 	if err := task.CheckName("type", r.GetType(), g.limits); err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func (g workerService) tellNode(stream pawlv1.WorkerService_WorkServer) {
 // helloOf decodes what a worker wants to claim.
 func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, error) {
 	if h == nil {
-		return broker.ClaimCall{}, task.Invalid("hello", "is needed in the first frame")
+		return broker.ClaimCall{}, task.Invalid("hello", "is required in the first frame")
 	}
 	for _, f := range []struct{ field, value string }{{"hello.host", h.GetHost()}, {"hello.version", h.GetVersion()}} {
 		if err := task.CheckName(f.field, f.value, l); err != nil {

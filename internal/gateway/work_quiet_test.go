@@ -382,7 +382,7 @@ func TestLostWorkersAreListed(t *testing.T) {
 		if _, err := (workerRegistryService{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
 			t.Errorf("one that was lost is made quiet: %v", err)
 		}
-		if _, err := (workerRegistryService{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" gave none`) {
+		if _, err := (workerRegistryService{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
 			t.Errorf("one that may be on a node without an answer: %v", err)
 		}
 		var lines strings.Builder

@@ -89,7 +89,7 @@ func (g workerRegistryService) GetWorker(ctx context.Context, r *pawlv1.GetWorke
 // worker finds a worker on any node.
 func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error) {
 	if id == "" {
-		return nil, task.Invalid("worker_id", "is needed")
+		return nil, task.Invalid("worker_id", "is required")
 	}
 	if err := checkInstance("worker_id", id); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error)
 	case len(list.Workers) > 0:
 		return &list.Workers[0], nil
 	case len(list.Silent) > 0:
-		return nil, task.Unavailable(0, "worker %q is on none of the nodes that gave an answer: node %q gave none", id, list.Silent[0].Node)
+		return nil, task.Unavailable(0, "worker %q is on none of the nodes that answered: node %q did not", id, list.Silent[0].Node)
 	}
 	return nil, task.NotFound("worker", id)
 }
@@ -131,7 +131,7 @@ func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietW
 		return nil, takesMore(info)
 	}
 	if info.Lost != nil {
-		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s, so that there is nobody to make quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
+		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
 	}
 	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
@@ -177,7 +177,7 @@ func (g workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.Resum
 
 // takesMore refuses to control a worker that also serves queues outside the caller's scope.
 func takesMore(info *registry.Info) error {
-	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q takes tasks of queues, too, that the caller's token is not good for", info.ID).Message}
+	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q also takes tasks of queues that the caller's token does not cover", info.ID).Message}
 }
 
 func workerProto(i *registry.Info) *pawlv1.Worker {

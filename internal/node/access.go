@@ -38,7 +38,7 @@ func (n *Node) requireTokens(ctx context.Context) {
 			return
 		}
 		if !said {
-			n.cfg.Logger.Warn("the other nodes are not told whether calls need a token: those without --auth go on as before", "needed_here", on, "error", err)
+			n.cfg.Logger.Warn("the other nodes could not be told whether calls need a token: those without --auth are unchanged", "needed_here", on, "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -364,7 +364,7 @@ func TestForeignThingsAreNotThere(t *testing.T) {
 		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 || !strings.Contains(s.web(within, "GET", "/api/v1/groups", "").Body.String(), id) {
 			t.Errorf("a group of its own is not there: %s", made.Body)
 		}
-		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(w.Body.String(), "is none that group") {
+		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(w.Body.String(), "is not one of the queues that group") {
 			t.Errorf("a member beyond what the group's maker could see: %d %s", w.Code, w.Body)
 		}
 		if w := s.web(within, "POST", "/api/v1/operations", `{"action":"cancel","filter":{}}`); w.Code != 202 {

@@ -28,7 +28,7 @@ const (
 // Backup implements gateway.Admin.
 func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
 	if !a.n.images.backup.TryLock() {
-		return task.Unavailable(backupRetryAfter, "this node is making another backup: wait for its end, or ask another node")
+		return task.Unavailable(backupRetryAfter, "this node is making another backup: wait until it ends, or ask another node")
 	}
 	defer a.n.images.backup.Unlock()
 	o, err := cluster.GetOverview.Call(ctx, a.n.router, cluster.Nothing{})
@@ -74,7 +74,7 @@ func unfinished(ctx context.Context, id uint32, err error) error {
 	if _, refused := task.AsError(err); refused || ctx.Err() != nil {
 		return err
 	}
-	return task.Unavailable(backupRetryAfter, "the backup of shard %d was broken off, begin it anew: %v", id, err)
+	return task.Unavailable(backupRetryAfter, "the backup of shard %d was broken off, start again: %v", id, err)
 }
 
 // stoppableWriter writes until its node stops, so that a backup doesn't delay the stop.
@@ -85,7 +85,7 @@ type stoppableWriter struct {
 
 func (s stoppableWriter) Write(p []byte) (int, error) {
 	if s.n.leaving.Load() {
-		return 0, task.Unavailable(backupRetryAfter, "the backup was broken off: this node stops")
+		return 0, task.Unavailable(backupRetryAfter, "the backup was broken off: this node is stopping")
 	}
 	return s.w.Write(p)
 }
@@ -103,7 +103,7 @@ func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at sh
 			return at, err
 		}
 	}
-	return at, task.Unavailable(backupRetryAfter, "shard %d: its leader changes all the time", id)
+	return at, task.Unavailable(backupRetryAfter, "shard %d: its leader keeps changing", id)
 }
 
 // imageFrom writes the state of a shard from a node, perhaps this one. After *shard.NotLeader nothing was written.

@@ -329,11 +329,11 @@ func TestRestoreRefuses(t *testing.T) {
 	for what, c := range map[string]struct {
 		file, dir, name, says string
 	}{
-		"cut":       {spoilt(whole[:len(whole)-20]), untouched, "", "it was cut"},
-		"no backup": {spoilt([]byte("#!/bin/sh")), untouched, "", "it is no backup"},
+		"cut":       {spoilt(whole[:len(whole)-20]), untouched, "", "it is truncated"},
+		"no backup": {spoilt([]byte("#!/bin/sh")), untouched, "", "not a backup"},
 		"newer":     {spoilt(slices.Concat(whole[:5], []byte{9}, whole[6:])), untouched, "", "has format 9"},
 		"absent":    {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
-		"a pipe":    {os.DevNull, untouched, "", "it is no file"},
+		"a pipe":    {os.DevNull, untouched, "", "it is not a file"},
 		"the name":  {file, untouched, "N 1", "is not 1 to 63"},
 		"used":      {file, used, "", "is not empty"},
 		"no place":  {file, filepath.Join(file, "data"), "", "not a directory"},
@@ -477,7 +477,7 @@ func TestBackupLimits(t *testing.T) {
 		}
 		s.leaving.Store(true)
 		close(hold)
-		if err := <-first; !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "this node stops") {
+		if err := <-first; !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "this node is stopping") {
 			t.Errorf("a backup of a node that stops: %v", err)
 		}
 		s.leaving.Store(false)

@@ -149,7 +149,7 @@ func (n *Node) probe(ctx context.Context) (f probeResult, err error) {
 			f.member = address
 			return f, nil
 		case g.Name == me.Name:
-			return f, fmt.Errorf("the node at %s is called %q, as this one is: each needs a name of its own (--node)", address, g.Name)
+			return f, fmt.Errorf("the node at %s is named %q like this one: each needs its own name (--node)", address, g.Name)
 		default:
 			f.fresh = append(f.fresh, g)
 		}
@@ -201,7 +201,7 @@ func (n *Node) joinInTime(ctx context.Context, address string, began time.Time) 
 	case time.Since(began) > joinTime:
 		return fmt.Errorf("%w: %s", errRefused, refused)
 	}
-	n.cfg.Logger.Info("not let in yet", "address", address, "reason", refused)
+	n.cfg.Logger.Info("not admitted yet", "address", address, "reason", refused)
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (n *Node) join(ctx context.Context, address string) (refused string, err er
 	a, of, err := n.askToJoin(ctx, address, request)
 	switch {
 	case err != nil:
-		n.cfg.Logger.Warn("no answer to a join", "address", address, "error", err)
+		n.cfg.Logger.Warn("no answer to a join request", "address", address, "error", err)
 		return "", nil
 	case a.Refused == "":
 		n.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)

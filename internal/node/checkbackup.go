@@ -51,7 +51,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		return out, err
 	}
 	if !info.Mode().IsRegular() {
-		return out, errors.New("it is no file: a backup is read more than once")
+		return out, errors.New("it is not a file, and a backup is read more than once")
 	}
 	out.Bytes = info.Size()
 	b, err := backup.NewReader(&progressReader{ctx: ctx, r: f, told: func(read int64) { progress(read, out.Bytes) }})
@@ -100,7 +100,7 @@ func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err err
 		return p, err
 	}
 	if of := hex.EncodeToString(head.Cluster[:]); of != h.Cluster || head.Shard != id {
-		return p, fmt.Errorf("%w: there is the state of shard %d of cluster %s", backup.ErrDamaged, head.Shard, of)
+		return p, fmt.Errorf("%w: found the state of shard %d of cluster %s", backup.ErrDamaged, head.Shard, of)
 	}
 	return BackupPart{Index: head.Position.Index, Term: head.Position.Term, Rows: rows}, nil
 }

@@ -37,9 +37,9 @@ func (n *Node) watchClock(ctx context.Context) {
 		if wrong != wasWrong {
 			wasWrong = wrong
 			if wrong {
-				n.cfg.Logger.Error("the wall clock is not that of most nodes: this node leads no shard until it is", "offset", offset)
+				n.cfg.Logger.Error("the wall clock differs from those of most nodes: this node leads no shard until it agrees", "offset", offset)
 			} else {
-				n.cfg.Logger.Info("the wall clock is that of most nodes again", "offset", offset)
+				n.cfg.Logger.Info("the wall clock agrees with those of most nodes again", "offset", offset)
 			}
 		}
 		slow, bar := false, ""

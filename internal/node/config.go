@@ -217,7 +217,7 @@ func checkBasePath(p string) error {
 	if p == "" || len(p) <= maxBasePath && basePath.MatchString(p) && !strings.HasPrefix(p+"/", "/api/") {
 		return nil
 	}
-	return fmt.Errorf("base path: %q is not one such as /pawl or /tools/pawl: it has segments of letters, digits and . _ ~ -, no slash at its end, "+
+	return fmt.Errorf("base path: %q is not a path such as /pawl or /tools/pawl: it has segments of letters, digits and . _ ~ -, no slash at its end, "+
 		"at most %d bytes, and does not begin with /api", p, maxBasePath)
 }
 

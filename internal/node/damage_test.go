@@ -163,7 +163,7 @@ func TestDamageIsNoted(t *testing.T) {
 		pass(time.Second) // tables are compacted, and then stay
 		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20)
 		_, _ = newClusterAdmin(s.Node).Verify(t.Context(), 1)
-		if err := soon(t, ended); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "start it again to be told") {
+		if err := soon(t, ended); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "start it again to see") {
 			t.Errorf("it ended with %v", err)
 		}
 		s.end()

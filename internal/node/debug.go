@@ -31,7 +31,7 @@ func (n *Node) serveDebug() {
 	server := &http.Server{Handler: gateway.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
 	n.serving.Go(func() {
 		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
-			n.cfg.Logger.Error("profiles and metrics are not served any more", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))
+			n.cfg.Logger.Error("profiles and metrics are no longer served", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))
 		}
 	})
 	context.AfterFunc(n.debugging, func() { _ = server.Close() })

@@ -60,7 +60,7 @@ func (r *spaceGuard) check() error {
 		r.short.Store(err == nil && free < r.min)
 	}
 	if r.short.Load() {
-		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are taken, those that are there go on", r.node, r.min>>20)
+		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are accepted, existing ones continue", r.node, r.min>>20)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (n *Node) diskFull() bool {
 	full, changed := n.disk.isFull(time.Now())
 	switch {
 	case full && changed:
-		n.cfg.Logger.Error("the disk is full up to its bound: no new tasks are taken here, and other nodes are to lead the shards of this one, if they have room",
+		n.cfg.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
 			"dir", n.disk.dir, "min_free_bytes", n.disk.min)
 	case changed:
 		n.cfg.Logger.Info("the disk has room again", "dir", n.disk.dir, "min_free_bytes", n.disk.min)

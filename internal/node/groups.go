@@ -117,7 +117,7 @@ func changeVoters(ctx context.Context, s *shard.Shard, c cluster.VoterChange) er
 		}
 		for _, id := range c.Promote {
 			if !slices.Contains(st.Learners, id) {
-				return refuseChange("%s is no learner", s.ReplicaText(id))
+				return refuseChange("%s is not a learner", s.ReplicaText(id))
 			}
 		}
 		return mustAnswer(st, c)
@@ -147,7 +147,7 @@ func mustAnswer(st shard.Status, c cluster.VoterChange) error {
 		}
 	}
 	if 2*answer <= voters {
-		return refuseChange("of the %d voters after it only %d answer", voters, answer)
+		return refuseChange("of the %d voters after the change only %d answer", voters, answer)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func openIdentity(dir, name string, log *slog.Logger) (*identityStore, error) {
 		id = id.fromFormat1(name)
 	}
 	if id.Recovering {
-		return nil, fmt.Errorf("%s is being recovered, and that did not end: repeat `pawl recover`", dir)
+		return nil, fmt.Errorf("the recovery of %s did not finish: repeat `pawl recover`", dir)
 	}
 	if id.Name != name {
 		return nil, fmt.Errorf("--node (Name) is %q, but %s is of node %q: a directory stays with its node", name, dir, id.Name)
@@ -126,7 +126,7 @@ func loadIdentity(dir string, log *slog.Logger) (identity, error) {
 	case err == nil: // written by an older release, which keeps no copy
 		return id, replaceFile(filepath.Join(dir, identityCopy), text)
 	case copyErr == nil:
-		log.Warn("the identity of the data directory was lost or damaged, and is taken from its copy", "error", err)
+		log.Warn("the identity of the data directory was lost or damaged, its copy is used", "error", err)
 		return fromCopy, replaceFile(filepath.Join(dir, identityFile), copied)
 	case lost && errors.Is(copyErr, ErrDamaged):
 		return id, copyErr

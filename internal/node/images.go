@@ -34,7 +34,7 @@ const (
 	maxImages = 4
 )
 
-var errStalled = fmt.Errorf("what was read of the state was not taken for %v", imageStall)
+var errStalled = fmt.Errorf("the reader of the state took nothing for %v", imageStall)
 
 // images limits a node's work for backups.
 type images struct {

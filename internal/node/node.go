@@ -280,7 +280,7 @@ func (n *Node) checkLogs() error {
 	}
 	for id, h := range n.identity.read().Replicas {
 		if _, err := os.Stat(n.path(stateDir(id, h.Replica))); err == nil {
-			return &DamageError{What: "log", File: n.path(logDir), Reason: "it is missing, and states of shards are there"}
+			return &DamageError{What: "log", File: n.path(logDir), Reason: "it is missing, but there are states of shards"}
 		}
 	}
 	return nil
@@ -442,7 +442,7 @@ func (n *Node) announce(ctx context.Context) {
 			n.fail(err)
 			return
 		}
-		n.cfg.Logger.Warn("the cluster doesn't know yet where this node is", "error", err)
+		n.cfg.Logger.Warn("the cluster doesn't know this node's address yet", "error", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -64,7 +64,7 @@ func (n *Node) admitPeer(p transport.Peer) error {
 		return nil
 	}
 	if node, ok := n.copy.Node(p.Number); ok && node.Name != p.Name {
-		return fmt.Errorf("node %d is called %q, not %q", p.Number, node.Name, p.Name)
+		return fmt.Errorf("node %d is named %q, not %q", p.Number, node.Name, p.Name)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (n *Node) recallMap(ctx context.Context) (err error) {
 		n.known, err = n.storedMap(h)
 		return err
 	case len(n.cfg.Join) == 0:
-		return fmt.Errorf("%s is lost or damaged, so that this node knows no other: give it the address of one that runs with --join (Join)", n.path(mapFile))
+		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", n.path(mapFile))
 	}
 	return n.askForMap(ctx)
 }
@@ -70,7 +70,7 @@ func (n *Node) mapOf(ctx context.Context, address string) *cluster.Map {
 	defer cancel()
 	_, answer, err := n.transport.CallAddress(ctx, address, methodMap, nil)
 	if err != nil {
-		n.cfg.Logger.Warn("a node gave no map of the cluster", "address", address, "error", err)
+		n.cfg.Logger.Warn("a node did not return a map of the cluster", "address", address, "error", err)
 		return nil
 	}
 	m, err := cluster.DecodeMap(answer)

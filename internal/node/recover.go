@@ -70,7 +70,7 @@ func readMemberIdentity(dir string) (identity, error) {
 		return id, fmt.Errorf("%s belongs to no cluster: there is nothing to recover", dir)
 	}
 	if id.Aside != "" {
-		return id, fmt.Errorf("what %s held was damaged, and is being set aside to %s: recover from another node", dir, id.Aside)
+		return id, fmt.Errorf("the data in %s was damaged, and is being moved to %s: recover from another node", dir, id.Aside)
 	}
 	if id.Format == 1 {
 		id = id.fromFormat1(DefaultName)

@@ -44,8 +44,8 @@ func (n *Node) mayAcceptLoss() error {
 	if !n.cfg.AcceptDataLoss || n.alone() {
 		return nil
 	}
-	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a node that is alone, and %s is one of %d: without it the others fill the "+
-		"node anew; if they are lost for ever, see `pawl recover`", n.cfg.Dir, len(n.known.Members()))
+	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the others fill the "+
+		"node again; if they are lost for good, see `pawl recover`", n.cfg.Dir, len(n.known.Members()))
 }
 
 // others returns the addresses of the other nodes, as known before the start.
@@ -61,7 +61,7 @@ func (n *Node) others() (join []string) {
 // replace joins the others in place of the member that this node was. They may have to notice its absence first, and don't admit it
 // while they depend on it. Until they do nothing is moved, so that everything can still be undone.
 func (n *Node) replace(ctx context.Context, damage error) error {
-	n.cfg.Logger.Error("damaged: this node joins anew, to be filled by the others", "error", damage)
+	n.cfg.Logger.Error("damaged: this node rejoins and is filled by the others", "error", damage)
 	former := n.identity.read().Cluster
 	n.identity.reset(n.cfg.Name)
 	n.damaged.Store(true)
@@ -75,12 +75,12 @@ func (n *Node) replace(ctx context.Context, damage error) error {
 			}
 			if refused != "" && time.Since(said) > formLog {
 				said = time.Now()
-				n.cfg.Logger.Info("not let in yet, which takes the others some seconds", "address", address, "reason", refused)
+				n.cfg.Logger.Info("not admitted yet, this takes a few seconds", "address", address, "reason", refused)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no node has let this one in anew: %w; %w", ctx.Err(), damage)
+			return fmt.Errorf("no node has readmitted this one: %w; %w", ctx.Err(), damage)
 		case <-time.After(joinPause):
 		}
 	}
@@ -97,7 +97,7 @@ func (n *Node) rejoin(ctx context.Context, address, former string) (refused stri
 	case err != nil:
 		return "", nil // it may be down
 	case former != "" && of != former:
-		return fmt.Sprintf("node %q is there, of cluster %s, and this one was of %s", who.Name, of, former), nil
+		return fmt.Sprintf("there is node %q of cluster %s, and this one was of %s", who.Name, of, former), nil
 	}
 	return n.join(ctx, address)
 }
@@ -157,7 +157,7 @@ func (n *Node) finishAside() error {
 	if err = errors.Join(err, syncDir(to), syncDir(n.cfg.Dir)); err != nil {
 		return err
 	}
-	n.cfg.Logger.Info("the damaged data was set aside: delete it when you have looked at it", "aside", to)
+	n.cfg.Logger.Info("the damaged data was set aside: delete it once you have examined it", "aside", to)
 	return n.identity.asideCleared()
 }
 
@@ -178,9 +178,9 @@ func (n *Node) noteDamage(err error) error {
 		}
 	}
 	if n.cfg.PeerListener != nil && n.member.Load() && len(n.copy.Map().Members()) > 1 {
-		return fmt.Errorf("%w: start it again, and the other nodes fill it anew", err)
+		return fmt.Errorf("%w: start it again, and the other nodes will fill it", err)
 	}
-	return fmt.Errorf("%w: start it again to be told what can be done", err)
+	return fmt.Errorf("%w: start it again to see what can be done", err)
 }
 
 // foundDamage returns the damage recorded by an earlier run on this directory; nil: none.
@@ -233,6 +233,6 @@ func (n *Node) removed(number uint32) bool {
 // leaveIfRemoved ends the node if the cluster says that it is no longer a member.
 func (n *Node) leaveIfRemoved(err error) {
 	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState {
-		n.fail(fmt.Errorf("this node is no member any more: %w; its data directory %s is of no use to the cluster", err, n.cfg.Dir))
+		n.fail(fmt.Errorf("this node is no longer a member: %w; the cluster has no use for its data directory %s", err, n.cfg.Dir))
 	}
 }

@@ -59,7 +59,7 @@ const callBytes = 24 << 20
 func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard, error) {
 	have, known := r.identity.read().Replicas[id]
 	if known && have.Replica != h.Replica {
-		return nil, fmt.Errorf("replica %s is to run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
+		return nil, fmt.Errorf("replica %s should run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
 	}
 	if !known {
 		if err := r.make(id, h); err != nil {

@@ -51,7 +51,7 @@ func mustNotBeRestoring(dir string) error {
 	} else if err != nil {
 		return err
 	}
-	return fmt.Errorf("a restore into %s did not end: repeat `pawl restore`, which begins it anew", dir)
+	return fmt.Errorf("a restore into %s did not finish: repeat `pawl restore`, which starts over", dir)
 }
 
 // Restore creates a data directory from a backup: that of the only node of a cluster, with a new id and a new epoch, so that no

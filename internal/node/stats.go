@@ -26,7 +26,7 @@ func (n *Node) openStats() error {
 		return nil
 	}
 	if err := n.loadStats(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.cfg.Logger.Warn("the statistics of before the last stop can't be read, and begin anew", "file", n.path(statsFile), "error", err)
+		n.cfg.Logger.Warn("the saved statistics can't be read, starting with empty ones", "file", n.path(statsFile), "error", err)
 	}
 	n.closers = append(n.closers, func() error { n.writeStats(); return nil })
 	return nil
@@ -74,6 +74,6 @@ func (n *Node) writeStats() {
 		err = os.Rename(n.path(statsFile+".new"), n.path(statsFile))
 	}
 	if err != nil {
-		n.cfg.Logger.Warn("the statistics are not written", "file", n.path(statsFile), "error", err)
+		n.cfg.Logger.Warn("the statistics can't be saved", "file", n.path(statsFile), "error", err)
 	}
 }

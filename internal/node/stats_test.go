@@ -36,7 +36,7 @@ func TestStatsSurvive(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, statsFile), []byte("pawl stats 1\nnonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n = open(); enqueued(n) != 0 || !strings.Contains(log.String(), "begin anew") {
+	if n = open(); enqueued(n) != 0 || !strings.Contains(log.String(), "starting with empty ones") {
 		t.Errorf("with a damaged file it has counted %d, and said %q; want 0 and a word", enqueued(n), log)
 	}
 }

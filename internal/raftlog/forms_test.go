@@ -196,7 +196,7 @@ func TestMarksAreBounded(t *testing.T) {
 	}
 	b := make([]byte, slotHead+4)
 	copy(b, "pawlmarc")
-	if _, _, _, err := decodeSlot(b); err == nil || !strings.Contains(err.Error(), "unknown form") {
+	if _, _, _, err := decodeSlot(b); err == nil || !strings.Contains(err.Error(), "unknown format") {
 		t.Errorf("of another form: %v", err)
 	}
 }

@@ -244,7 +244,7 @@ func (id Identity) encode() []byte {
 
 func (id Identity) check(b []byte) error {
 	if len(b) != identityLen || b[0] != recordVersion {
-		return fmt.Errorf("identity of %d bytes: unknown form", len(b))
+		return fmt.Errorf("identity of %d bytes: unknown format", len(b))
 	}
 	if want := id.encode(); string(b) != string(want) {
 		return fmt.Errorf("%w: they are of cluster %x, node %d; expected cluster %x, node %d", ErrIdentity,

@@ -258,7 +258,7 @@ func (m *marks) encodeSlot(b []byte) {
 // decodeSlot decodes the marks and their owner from b.
 func decodeSlot(b []byte) (owner []byte, seq uint64, of map[uint32]mark, err error) {
 	if len(b) < slotHead+4 || string(b[:len(slotMagic)]) != slotMagic {
-		return nil, 0, nil, fmt.Errorf("slot of %d bytes: unknown form", len(b))
+		return nil, 0, nil, fmt.Errorf("slot of %d bytes: unknown format", len(b))
 	}
 	p := b[len(slotMagic):]
 	owner, p = p[:identityLen], p[identityLen:]

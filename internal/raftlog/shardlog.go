@@ -118,7 +118,7 @@ func (s *ShardLog) checkMark(applied position) error {
 	case !known && (s.last != position{} || s.hard.GetTerm() > 0):
 		lost = damaged(s.log.marks.path, "it has no mark of shard %d", s.shard)
 	case known && k.term > reached.term:
-		lost = damaged(s.log.path(), "shard %d had reached entry %d in term %d, and comes back with entry %d in term %d", s.shard, k.index, k.term, end, reached.term)
+		lost = damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, reached.term)
 	case known && k.term == reached.term && k.index > end:
 		lost = damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard)
 	}
@@ -413,7 +413,7 @@ func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
 		r := &reader{rest: content[p.offset:]}
 		e := r.entry()
 		if r.err != nil || e.GetIndex() != index+uint64(i) || e.GetTerm() != p.term {
-			return nil, damaged(s.log.path(), "entry %d of shard %d lies where entry %d of term %d should: %v", e.GetIndex(), s.shard, index+uint64(i), p.term, r.err)
+			return nil, damaged(s.log.path(), "entry %d of shard %d is stored where entry %d of term %d should be: %v", e.GetIndex(), s.shard, index+uint64(i), p.term, r.err)
 		}
 		out = append(out, e)
 	}

@@ -28,7 +28,7 @@ func (b *batch[T]) read(x *exchange) error {
 		return b.items(r)
 	})
 	if err == nil && len(b.all) == 0 {
-		err = task.Invalid(b.field, "is needed, with 1 to %d items", b.most)
+		err = task.Invalid(b.field, "is required, with 1 to %d items", b.most)
 	}
 	return err
 }

@@ -16,8 +16,8 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	}
 	const good = `{"type":"a","queue":"q"}`
 	for bad, says := range map[string]string{
-		`{"type":"a","nothing":{"a":[1,{"b":[]}]},"queue":"q"}`: "nothing: there is no such field",
-		`{"nothing":1}`: "nothing: there is no such field",
+		`{"type":"a","nothing":{"a":[1,{"b":[]}]},"queue":"q"}`: "nothing: unknown field",
+		`{"nothing":1}`: "nothing: unknown field",
 		`{"type":"a","type":"b","queue":[[1],2]}`:                            "type: is given twice",
 		`{"type":"a","retry":{"max_attempts":{"x":[1,2]}},"tags":["a","b"]}`: "retry.max_attempts: ",
 		`{"type":"a","tags":["a",{"b":[1]},"c"],"queue":"q"}`:                "tags: ",

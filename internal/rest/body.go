@@ -30,7 +30,7 @@ func withBodyDeadline(next http.Handler) http.Handler {
 // sent.
 func (x *exchange) body() ([]byte, error) {
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, task.Invalid("Content-Encoding", "%q is not known here: send the body as it is", task.Cut(e, 64))
+		return nil, task.Invalid("Content-Encoding", "%q is not supported: send the body without encoding", task.Cut(e, 64))
 	}
 	size := x.r.ContentLength
 	if size > contract.MaxMessage {
@@ -45,7 +45,7 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, x.closeAfter(err)
 	case err != nil:
 		x.stalled = true
-		return nil, x.closeAfter(task.Invalid("body", "did not arrive whole"))
+		return nil, x.closeAfter(task.Invalid("body", "did not arrive in full"))
 	}
 	_ = x.conn.SetReadDeadline(time.Time{}) // or it would cancel the call's context later
 	return body, nil

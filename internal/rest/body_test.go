@@ -159,9 +159,9 @@ func TestRoomForBodies(t *testing.T) {
 		say(conns[1], head+"{")
 		time.Sleep(15 * time.Second)
 		say(conns[2], "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4000\r\n"+strings.Repeat(" ", 0x4000)+"\r\n")
-		wants("a body that does not come", conns[0], 400, "did not arrive whole", BodyTimeout)
+		wants("a body that does not come", conns[0], 400, "did not arrive in full", BodyTimeout)
 		wants("one behind that with a longer one in room for it", conns[2], 503, "too many large requests", 25*time.Second+BodyTimeout)
-		wants("the one that got its room", conns[1], 400, "did not arrive whole", 2*BodyTimeout)
+		wants("the one that got its room", conns[1], 400, "did not arrive in full", 2*BodyTimeout)
 		if now, _ := room.InUse(); now != 0 {
 			t.Errorf("%d bytes are taken in the end", now)
 		}

@@ -32,7 +32,7 @@ func groupAllDead(x *exchange) error {
 		return err
 	}
 	if by := q.Get("group_by"); by != "error" {
-		return task.Invalid("group_by", "%q is not error, by which alone dead letters of all queues are counted", task.Cut(by, 64))
+		return task.Invalid("group_by", "%q is not error, the only grouping for dead letters of all queues", task.Cut(by, 64))
 	}
 	return groupDead(x)
 }

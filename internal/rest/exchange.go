@@ -63,7 +63,7 @@ func (f *server) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	}()
 	came := f.Call(r, on, func(ctx context.Context) error {
 		if err := f.guard.Check(r); err != nil {
-			return &task.Error{Code: task.CodePermissionDenied, Message: "a page of another origin may not call this server"}
+			return &task.Error{Code: task.CodePermissionDenied, Message: "pages of other origins can't call this server"}
 		}
 		x.ctx = ctx
 		return on.handle(x)
@@ -158,7 +158,7 @@ func (x *exchange) query(names ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(names, name) {
-			return nil, task.Invalid(task.Cut(name, 64), "there is no such parameter")
+			return nil, task.Invalid(task.Cut(name, 64), "unknown parameter")
 		}
 		if len(values) > 1 && !x.on.repeats(name) {
 			return nil, task.Invalid(name, "is given twice")

@@ -180,7 +180,7 @@ var forms = map[string]form{
 	"TaskSpec.queue":                    {full: "leave it out for " + strconv.Quote(task.DefaultQueue)},
 	"TaskSpec.then":                     {nonzero: true, items: task.MaxThen},
 	"Token.namespace":                   {always: true},
-	"Unique.key":                        {always: true, full: "leave it out for one that stands for type and payload"},
+	"Unique.key":                        {always: true, full: "leave it out for one made from type and payload"},
 	"Unique.states":                     {full: "leave it out for " + task.Unfinished.String()},
 	"UpdateTaskRequest.max_attempts":    {least: 1, most: contract.MaxAttempts},
 	"UpdateTaskRequest.payload":         {json: true}, // its meaning depends on the task's content type

@@ -66,7 +66,7 @@ func TestSpecialRoutes(t *testing.T) {
 	routes := map[string]bool{}
 	for _, r := range Routes() {
 		if routes[r.String()] {
-			t.Errorf("%s is there twice", r)
+			t.Errorf("%s is given twice", r)
 		}
 		routes[r.String()] = true
 	}

@@ -104,7 +104,7 @@ func readBody(body []byte, made *budget, most int, field func(r *jsonReader, nam
 // end refuses anything after the body's value.
 func (r *jsonReader) end(at int64) error {
 	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
-		return task.Invalid("body", "not JSON: something follows the object, which ends at byte %d", at)
+		return task.Invalid("body", "not JSON: there is data after the object, which ends at byte %d", at)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (r *jsonReader) name(path string, seen []string, most int) (string, error) 
 
 // unknown refuses an unknown field.
 func unknown(path, name string) error {
-	return task.Invalid(join(path, task.Cut(name, 64)), "there is no such field")
+	return task.Invalid(join(path, task.Cut(name, 64)), "unknown field")
 }
 
 func join(path, name string) string {
@@ -406,7 +406,7 @@ func dataOf(path string, value []byte, contentType string) ([]byte, error) {
 		return value, nil
 	}
 	if len(value) < 2 || value[0] != '"' {
-		return nil, task.Invalid(path, "is not a string of base64, as content_type %q needs", task.Cut(contentType, 64))
+		return nil, task.Invalid(path, "is not a base64 string, which content_type %q requires", task.Cut(contentType, 64))
 	}
 	text, err := unquote(value)
 	if err != nil {

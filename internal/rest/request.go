@@ -95,7 +95,7 @@ func (x *exchange) fromBody(to protoreflect.Message) error {
 	}
 	for _, f := range m.fields {
 		if err == nil && f.needed != "" && !to.Has(f.d) {
-			err = task.Invalid(f.name, "is needed; %s", f.needed)
+			err = task.Invalid(f.name, "is required; %s", f.needed)
 		}
 	}
 	return err

@@ -179,5 +179,5 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (allowed []string) {
 
 func wrongMethod(x *exchange) error {
 	x.status = http.StatusMethodNotAllowed
-	return task.Invalid("method", "%s is not one that this path knows", x.r.Method)
+	return task.Invalid("method", "%s is not allowed for this path", x.r.Method)
 }

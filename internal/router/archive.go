@@ -179,7 +179,7 @@ func (r *Router) parts(cursor string) (parts []*part, err error) {
 		switch {
 		case cursor == "":
 		case !ok:
-			return nil, task.Invalid("cursor", "is not one that this list gave")
+			return nil, task.Invalid("cursor", "was not returned by this list")
 		case i >= 0: // the archive of a removed node is gone too
 			parts[i].from = from
 		}

@@ -150,7 +150,7 @@ func serveClaim(ctx context.Context, r *Router, a claimArgs) (claimAnswer, error
 	back, stop := context.WithTimeout(r.ctx, giveBackTime)
 	defer stop()
 	if _, _, bad := r.cfg.Broker.Settle(back, a.Shard, calls); bad != nil {
-		r.log.Info("claims that nobody received wait for the end of their leases", "shard", a.Shard, "tasks", len(calls), "error", bad)
+		r.log.Info("undelivered claims stay in place until their leases end", "shard", a.Shard, "tasks", len(calls), "error", bad)
 	}
 	return claimAnswer{}, err
 }

@@ -46,7 +46,7 @@ func (l *loop) whyLeads() string {
 	case l.previous.id == l.cfg.Replica:
 		return "elected again"
 	default:
-		return fmt.Sprintf("elected: the leader was last heard of %v before", silent)
+		return fmt.Sprintf("elected: the previous leader had been silent for %v", silent)
 	}
 }
 

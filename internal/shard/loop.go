@@ -368,7 +368,7 @@ func (l *loop) observe(rd raft.Ready) {
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
 		if l.term == l.leading.Term { // no vote was requested: Raft stepped down by itself
-			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
+			l.cfg.Logger.Warn("this replica stepped down: it lost contact with most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 		}
 		l.stepDown(&NotLeader{l.soft.Lead})
 	}
@@ -419,7 +419,7 @@ func (l *loop) apply(e *pb.Entry) error {
 	holds := false
 	switch {
 	case e.GetType() == pb.EntryConfChange:
-		return fmt.Errorf("entry %d: a change of membership in Raft's first form, which no version of Pawl writes", e.GetIndex())
+		return fmt.Errorf("entry %d: a membership change in Raft's v1 format, which no version of Pawl writes", e.GetIndex())
 	case e.GetType() == pb.EntryConfChangeV2:
 		if err := l.changeConf(e); err != nil {
 			return err
@@ -471,7 +471,7 @@ func (l *loop) changeConf(e *pb.Entry) error {
 		return err
 	}
 	if !voted && slices.Contains(l.members.Voters, l.cfg.Replica) {
-		l.cfg.Logger.Info("this replica votes now", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
+		l.cfg.Logger.Info("this replica is now a voter", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 	}
 	return nil
 }

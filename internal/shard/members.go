@@ -30,7 +30,7 @@ type Change struct {
 }
 
 // ErrChangeRefused: another change of membership is in progress. Nothing was changed.
-var ErrChangeRefused = errors.New("another change of membership is under way")
+var ErrChangeRefused = errors.New("another membership change is in progress")
 
 // Change changes the membership of the group atomically, and returns when the change is in force. A group that gains or
 // loses several voters automatically passes through a joint membership, which needs a majority of both the old and the new

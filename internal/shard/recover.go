@@ -20,7 +20,7 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 		return at, err
 	}
 	if at = state.Applied(); at.Index == 0 {
-		return at, fmt.Errorf("replica %s never got the state of its shard", ReplicaName(id, replica))
+		return at, fmt.Errorf("replica %s never received the state of its shard", ReplicaName(id, replica))
 	}
 	if at.Conf, err = encodeConf(&pb.ConfState{Voters: []uint64{replica}}); err != nil {
 		return at, err

@@ -137,7 +137,7 @@ func TestRecover(t *testing.T) {
 func TestRecoverRefuses(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	log, state, stop := atRest(t, mem)
-	if _, err := Recover(log, state, 1, 5<<32|1, nil); err == nil || err.Error() != "replica 1.5 never got the state of its shard" {
+	if _, err := Recover(log, state, 1, 5<<32|1, nil); err == nil || err.Error() != "replica 1.5 never received the state of its shard" {
 		t.Errorf("without a state: %v", err)
 	}
 	stop()

@@ -231,7 +231,7 @@ func TestFirstFormOfMembershipChange(t *testing.T) {
 	}
 	b.Stop()
 	b.mu.Lock()
-	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "entry 3: a change of membership in Raft's first form") {
+	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "entry 3: a membership change in Raft's v1 format") {
 		t.Errorf("the replica ended with %v", b.fatals)
 	}
 	b.fatals = nil

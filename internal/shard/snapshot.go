@@ -22,7 +22,7 @@ import (
 // disk, just as after a crash in between.
 
 // errInstall ends the loop of a replica that has to continue from its staged snapshot.
-var errInstall = errors.New("a snapshot is to be installed")
+var errInstall = errors.New("a snapshot must be installed")
 
 // storage is Raft's view of the log, with the state as the snapshot.
 type storage struct {
@@ -114,10 +114,10 @@ type staged struct {
 // it, which is not an error. body is read to its end. After an error the replica is unchanged, or fails.
 func (s *Shard) Receive(ctx context.Context, m *pb.Message, body io.Reader) error {
 	if m.GetType() != pb.MsgSnap || m.GetTo() != s.cfg.Replica {
-		return fmt.Errorf("%v to %s is no snapshot for %s", m.GetType(), s.ReplicaText(m.GetTo()), s.ReplicaText(s.cfg.Replica))
+		return fmt.Errorf("%v to %s is not a snapshot for %s", m.GetType(), s.ReplicaText(m.GetTo()), s.ReplicaText(s.cfg.Replica))
 	}
 	if !s.receiving.TryLock() {
-		return fmt.Errorf("shard %d: another snapshot is coming in", s.cfg.ID)
+		return fmt.Errorf("shard %d: another snapshot is being received", s.cfg.ID)
 	}
 	defer s.receiving.Unlock()
 	if at := s.cfg.State.Applied(); m.GetSnapshot().GetMetadata().GetIndex() <= at.Index {

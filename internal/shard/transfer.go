@@ -194,7 +194,7 @@ func (l *loop) checkTransfer() {
 	case t.begun:
 		l.failTransfer("it did not take over in an election timeout")
 	case t.ticks > probeTicks:
-		l.failTransfer(fmt.Sprintf("it gave no answer in %v", probeTicks*l.cfg.TickInterval))
+		l.failTransfer(fmt.Sprintf("it did not answer within %v", probeTicks*l.cfg.TickInterval))
 	}
 }
 

@@ -427,10 +427,10 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 		time.Sleep(time.Second)
 		second.end(false)
 		third := w.leader()
-		is("died", third, fmt.Sprintf("from=%d ", second.num), `why="elected: the leader was last heard of 1`)
+		is("died", third, fmt.Sprintf("from=%d ", second.num), `why="elected: the previous leader had been silent for 1`)
 		w.isolate(third.num, true, true)
 		time.Sleep(5 * time.Second)
-		if lost := lines.about("leads no more"); len(lost) != 1 || !strings.Contains(lost[0], "level=WARN") {
+		if lost := lines.about("stepped down"); len(lost) != 1 || !strings.Contains(lost[0], "level=WARN") {
 			t.Errorf("a leader that is cut off: %q", lost)
 		}
 		w.heal()

@@ -220,7 +220,7 @@ func (x *exchange) body(most int64) ([]byte, error) {
 		return nil, wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must be shorter than %d bytes.", most)
 	}
 	if err != nil {
-		return nil, wire.ErrSerialization.With("The request body did not arrive whole.")
+		return nil, wire.ErrSerialization.With("The request body did not arrive in full.")
 	}
 	return body, nil
 }

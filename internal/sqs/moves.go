@@ -233,7 +233,7 @@ func cancelMove(x *exchange) error {
 	}
 	id, ok := parseMoveHandle(x.in.TaskHandle)
 	if !ok {
-		return wire.BadValue(task.Cut(x.in.TaskHandle, 100), "TaskHandle", "It is no handle of a message move task.")
+		return wire.BadValue(task.Cut(x.in.TaskHandle, 100), "TaskHandle", "It is not the handle of a message move task.")
 	}
 	moves, err := x.movesOf("")
 	if err != nil {

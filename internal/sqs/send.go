@@ -76,7 +76,7 @@ func sendBatch(x *exchange) error {
 func (x *exchange) failed(id string, err error) {
 	refusal, ok := task.AsError(err)
 	if !ok {
-		refusal = task.Unavailable(0, "an error within the server; its log says more")
+		refusal = task.Unavailable(0, "internal error; see the server's log")
 	}
 	x.out.Failed = append(x.out.Failed, wire.Failed{ID: id, Err: errorOf(err, refusal)})
 }

@@ -72,7 +72,7 @@ func tagQueue(x *exchange) error {
 // untagQueue implements UntagQueue.
 func untagQueue(x *exchange) error {
 	if len(x.in.TagKeys) == 0 {
-		return wire.ErrInvalidParameterValue.With("Tag keys are needed.")
+		return wire.ErrInvalidParameterValue.With("Tag keys are required.")
 	}
 	return x.retag(func(c *task.QueueConfig) error {
 		notes := maps.Clone(c.Annotations)

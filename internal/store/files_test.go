@@ -193,7 +193,7 @@ func TestImagesByHand(t *testing.T) {
 			t.Errorf("%s: %d rows, %v", what, rows, err)
 		}
 	}
-	for n, want := range map[uint32]string{maxBlock: "it was cut", maxBlock + 1: "at most"} {
+	for n, want := range map[uint32]string{maxBlock: "it is truncated", maxBlock + 1: "at most"} {
 		frame := []byte{blockRows, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 		if _, _, err := (&imageReader{r: bytes.NewReader(frame)}).block(); !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("a block of %d bytes: %v", n, err)
@@ -214,7 +214,7 @@ func TestFormsOfOwnRows(t *testing.T) {
 		}
 	}
 	const latest = "\xff\xff\xff\xff\xff\xff\xff\xff\x7f" // math.MaxInt64
-	for row, want := range map[string]string{"": "unknown form", "\x01": "cut short", "\x02\x01\x01\x01": "unknown form", "\x01\x01\x01": "cut short", "\x01\x01\x01\xff": "cut short",
+	for row, want := range map[string]string{"": "unknown format", "\x01": "cut short", "\x02\x01\x01\x01": "unknown format", "\x01\x01\x01": "cut short", "\x01\x01\x01\xff": "cut short",
 		"\x01\x01\x01\x01": "", "\x01\x01\x01" + latest: "", "\x01\x01\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01": "out of range"} {
 		if _, err := decodePosition([]byte(row)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("position %q: %v, want %q", row, err, want)
@@ -375,7 +375,7 @@ func TestWhatOpenSays(t *testing.T) {
 	if err := errors.Join(s.db.Set(identityKey, []byte("\x02..."), pebble.NoSync), s.db.Flush(), s.db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "unknown form") {
+	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "unknown format") {
 		t.Errorf("an unknown form: %v", err)
 	}
 	mem = vfs.NewMem()

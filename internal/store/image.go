@@ -169,7 +169,7 @@ func (r *imageReader) head() (h ImageHead, err error) {
 		return h, fmt.Errorf("%w: %w", ErrImage, err)
 	}
 	if string(magic[:len(imageMagic)]) != imageMagic {
-		return h, fmt.Errorf("%w: it does not begin as one", ErrImage)
+		return h, fmt.Errorf("%w: it does not start with an image's magic bytes", ErrImage)
 	}
 	if v := magic[len(imageMagic)]; v != imageVersion {
 		return h, fmt.Errorf("image has version %d, this release knows %d", v, imageVersion)
@@ -179,7 +179,7 @@ func (r *imageReader) head() (h ImageHead, err error) {
 		return h, err
 	}
 	if kind != blockHead {
-		return h, fmt.Errorf("%w: no head", ErrImage)
+		return h, fmt.Errorf("%w: no header", ErrImage)
 	}
 	r.sum.Reset()
 	return decodeHead(body)
@@ -188,7 +188,7 @@ func (r *imageReader) head() (h ImageHead, err error) {
 func (r *imageReader) block() (kind byte, body []byte, err error) {
 	var frame [5]byte
 	if _, err := io.ReadFull(r.r, frame[:]); err != nil {
-		return 0, nil, fmt.Errorf("%w: it was cut: %w", ErrImage, err)
+		return 0, nil, fmt.Errorf("%w: it is truncated: %w", ErrImage, err)
 	}
 	n := binary.BigEndian.Uint32(frame[1:])
 	if n > maxBlock {
@@ -198,7 +198,7 @@ func (r *imageReader) block() (kind byte, body []byte, err error) {
 	var b bytes.Buffer
 	b.Write(frame[:])
 	if _, err := io.CopyN(&b, r.r, int64(n)+4); err != nil {
-		return 0, nil, fmt.Errorf("%w: it was cut: %w", ErrImage, err)
+		return 0, nil, fmt.Errorf("%w: it is truncated: %w", ErrImage, err)
 	}
 	all := b.Bytes()
 	end := len(all) - 4
@@ -249,7 +249,7 @@ func (r *imageReader) parseRows(b []byte) (rows [][2][]byte, err error) {
 
 func (r *imageReader) checkEnd(body []byte) error {
 	if len(body) != 16 || binary.BigEndian.Uint64(body) != r.rows || binary.BigEndian.Uint64(body[8:]) != r.sum.Sum64() {
-		return fmt.Errorf("%w: it is not whole", ErrImage)
+		return fmt.Errorf("%w: it is incomplete", ErrImage)
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ func encodeHead(h ImageHead) []byte {
 
 func decodeHead(b []byte) (h ImageHead, err error) {
 	if len(b) < 16+4+8 {
-		return h, fmt.Errorf("%w: head of %d bytes", ErrImage, len(b))
+		return h, fmt.Errorf("%w: header of %d bytes", ErrImage, len(b))
 	}
 	copy(h.Cluster[:], b)
 	h.Shard, h.Epoch = binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint64(b[20:])
@@ -286,7 +286,7 @@ func decodeHead(b []byte) (h ImageHead, err error) {
 func (s *Store) Stage(r io.Reader) (Position, error) {
 	pos, err := s.stage(r)
 	if err != nil {
-		return Position{}, errors.Join(fmt.Errorf("stage a state beside %q: %w", s.cfg.Dir, err), s.Unstage())
+		return Position{}, errors.Join(fmt.Errorf("stage a state next to %q: %w", s.cfg.Dir, err), s.Unstage())
 	}
 	return pos, nil
 }

@@ -289,7 +289,7 @@ func epochIn(r Reader) (uint64, error) {
 		e, n = binary.Uvarint(b[1:])
 	}
 	if n <= 0 {
-		return 0, fmt.Errorf("epoch row of %d bytes: unknown form", len(b))
+		return 0, fmt.Errorf("epoch row of %d bytes: unknown format", len(b))
 	}
 	return e, nil
 }
@@ -383,7 +383,7 @@ func checkEntry(entry []byte) error {
 		rest = rest2
 	}
 	if rows != want {
-		return fmt.Errorf("entry has %d rows, its head says %d", rows, want)
+		return fmt.Errorf("entry has %d rows, its header says %d", rows, want)
 	}
 	return nil
 }
@@ -489,7 +489,7 @@ func encodeIdentity(id Identity) []byte {
 func decodeIdentity(b []byte) (Identity, error) {
 	var id Identity
 	if len(b) != 1+16+8+4 || b[0] != rowVersion {
-		return id, fmt.Errorf("identity row of %d bytes: unknown form", len(b))
+		return id, fmt.Errorf("identity row of %d bytes: unknown format", len(b))
 	}
 	copy(id.Cluster[:], b[1:])
 	id.Replica = binary.BigEndian.Uint64(b[17:])
@@ -508,7 +508,7 @@ func encodePosition(p Position) []byte {
 
 func decodePosition(b []byte) (Position, error) {
 	if len(b) == 0 || b[0] != rowVersion {
-		return Position{}, fmt.Errorf("position row of %d bytes: unknown form", len(b))
+		return Position{}, fmt.Errorf("position row of %d bytes: unknown format", len(b))
 	}
 	b = b[1:]
 	var f [3]uint64

@@ -127,7 +127,7 @@ func CheckActions(words string) error {
 			return nil
 		}
 	}
-	return Invalid("action", "%q is no action: see the table in docs/audit.md, or all of a kind, as queue.*", clip(words))
+	return Invalid("action", "%q is not an action: see the table in docs/audit.md, or use a kind, such as queue.*", clip(words))
 }
 
 // CheckTargetKind refuses an unknown kind of target; "" matches all.

@@ -53,11 +53,11 @@ func (e Edited) Check(etag string) error {
 	now := e.digest()
 	switch {
 	case len(etag) > maxETag || err != nil || len(asked)%etagPart != 0:
-		return Invalid(FieldIfETag, "%q is no tag: one comes as etag with what is read", clip(etag))
+		return Invalid(FieldIfETag, "%q is not an etag: use the etag of a read", clip(etag))
 	case slices.Equal(asked, now):
 		return nil
 	case len(asked) != len(now): // of another release
-		return Changed("all of it may be" + byNow)
+		return Changed("any field may have" + byNow)
 	}
 	var fields []string
 	for i, p := range e {
@@ -66,16 +66,16 @@ func (e Edited) Check(etag string) error {
 		}
 	}
 	if len(fields) == 1 {
-		return Changed(fields[0] + " is" + byNow)
+		return Changed(fields[0] + " has" + byNow)
 	}
 	last := len(fields) - 1
-	return Changed(strings.Join(fields[:last], ", ") + " and " + fields[last] + " are" + byNow)
+	return Changed(strings.Join(fields[:last], ", ") + " and " + fields[last] + " have" + byNow)
 }
 
 // FieldIfETag is the field in which a change states the tag that it is based on.
 const FieldIfETag = "if_etag"
 
-const byNow = " different by now: read it again, and decide anew"
+const byNow = " changed in the meantime: read it again before you retry"
 
 // Changed refuses a change that is based on another version.
 func Changed(what string) error {

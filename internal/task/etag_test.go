@@ -19,14 +19,14 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 		{was, etag, ""},
 		{was, "", ""},
 		{task.Edited{{"run_at", int64(5)}, {"priority", task.Normal}, {"payload", []byte(`{"a":1}`)}}, etag, ""},
-		{task.Edited{{"run_at", int64(5)}, {"priority", task.High}, {"payload", []byte(`{"a":1}`)}}, etag, "if_etag: priority is different by now"},
-		{task.Edited{{"run_at", int64(6)}, {"priority", task.High}, {"payload", []byte(`{"a":2}`)}}, etag, "if_etag: run_at, priority and payload are different by now"},
-		{was[:2], etag, "if_etag: all of it may be different by now"},
+		{task.Edited{{"run_at", int64(5)}, {"priority", task.High}, {"payload", []byte(`{"a":1}`)}}, etag, "if_etag: priority has changed in the meantime"},
+		{task.Edited{{"run_at", int64(6)}, {"priority", task.High}, {"payload", []byte(`{"a":2}`)}}, etag, "if_etag: run_at, priority and payload have changed in the meantime"},
+		{was[:2], etag, "if_etag: any field may have changed in the meantime"},
 		{was, "a b", `if_etag: "a b" is no tag`},
-		{was, etag[:5], "is no tag"},
-		{was, strings.Repeat("A", 10), "is no tag"}, // 7 bytes
-		{was, strings.Repeat("A", 256), "if_etag: all of it may be different by now"},
-		{was, strings.Repeat("A", 320), "is no tag"},
+		{was, etag[:5], "is not an etag"},
+		{was, strings.Repeat("A", 10), "is not an etag"}, // 7 bytes
+		{was, strings.Repeat("A", 256), "if_etag: any field may have changed in the meantime"},
+		{was, strings.Repeat("A", 320), "is not an etag"},
 	} {
 		err := c.now.Check(c.etag)
 		if c.want == "" {

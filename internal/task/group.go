@@ -49,7 +49,7 @@ func (g *Group) Check(l Limits) error {
 		return err
 	}
 	if len(g.Tasks) == 0 && !g.Open {
-		return Invalid("tasks", "is needed, unless the group is open")
+		return Invalid("tasks", "is required, unless the group is open")
 	}
 	if g.Retention != nil {
 		if err := checkRetention("retention", *g.Retention); err != nil {
@@ -86,7 +86,7 @@ func checkMembers(tasks []Spec, bytes int, l Limits) error {
 		}
 		if bytes += tasks[i].sizeInAll(); bytes > MaxGroupBytes {
 			return &Error{Code: CodePayloadTooLarge, Field: "tasks",
-				Message: Invalid("tasks", "more than %d bytes in one call: add the others to the group by further ones", MaxGroupBytes).Message}
+				Message: Invalid("tasks", "more than %d bytes in one call: add the rest to the group in further calls", MaxGroupBytes).Message}
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func checkMembers(tasks []Spec, bytes int, l Limits) error {
 
 func checkMember(path string, s *Spec, l Limits) error {
 	if s.Member != nil {
-		return Invalid(path+".group_id", "%s is given, but the call says of which group the task is", s.Member.Group)
+		return Invalid(path+".group_id", "%s is given, but the call already names the group", s.Member.Group)
 	}
 	return prefixField(path, s.Check(l))
 }

@@ -39,7 +39,7 @@ type Hold struct {
 // Check refuses a pause of both a type and a key.
 func (h Hold) Check(l Limits) error {
 	if h.Type != "" && h.Key != "" {
-		return Invalid("key", "%q is given beside type: only one of them is allowed", h.Key)
+		return Invalid("key", "%q is given together with type: only one of them is allowed", h.Key)
 	}
 	if err := CheckName("type", h.Type, l); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *QueueConfig) Pause(h Hold) error {
 			holds[i].Reason, holds[i].By = h.Reason, h.By
 		}
 	} else if holds = append(holds, h); len(holds) > MaxHolds {
-		return Invalid("queue", "%d types and keys are paused: no more than %d can be", MaxHolds, MaxHolds)
+		return Invalid("queue", "%d types and keys are paused already, at most %d are allowed", MaxHolds, MaxHolds)
 	}
 	c.Holds = holds
 	return nil

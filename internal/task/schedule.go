@@ -65,11 +65,11 @@ func (s *Schedule) Check(l Limits) error {
 	}
 	switch {
 	case s.Cron == "" && s.Every == 0:
-		return Invalid("cron", "is needed, or every")
+		return Invalid("cron", "is required, unless every is given")
 	case s.Cron != "" && s.Every != 0:
-		return Invalid("every", "%v is given beside cron: only one of them is allowed", s.Every)
+		return Invalid("every", "%v is given together with cron: only one of them is allowed", s.Every)
 	case s.Every != 0 && s.TimeZone != "":
-		return Invalid("time_zone", "%q is given beside every, which looks at no clock on a wall", clip(s.TimeZone))
+		return Invalid("time_zone", "%q is given together with every, which has no time zone", clip(s.TimeZone))
 	case s.Jitter < 0 || s.Jitter > MaxJitter:
 		return Invalid("jitter", "%v is not between 0 and %v", s.Jitter, MaxJitter)
 	case s.Missed != MissedOnce && s.Missed != MissedSkip && s.Missed != MissedAll:
@@ -103,18 +103,18 @@ func (s *Schedule) checkTask(l Limits) error {
 	t := &s.Task
 	switch {
 	case t.Delay != 0:
-		return Invalid("task.delay", "%v is given, but the schedule says when", t.Delay)
+		return Invalid("task.delay", "%v is given, but the schedule determines when tasks run", t.Delay)
 	case !t.RunAt.IsZero():
-		return Invalid("task.run_at", "%s is given, but the schedule says when", t.RunAt.Format(time.RFC3339))
+		return Invalid("task.run_at", "%s is given, but the schedule determines when tasks run", t.RunAt.Format(time.RFC3339))
 	case t.IdempotencyKey != "":
-		return Invalid("task.idempotency_key", "%q would let only the first tick make a task", clip(t.IdempotencyKey))
+		return Invalid("task.idempotency_key", "%q would let only the first tick create a task", clip(t.IdempotencyKey))
 	case t.RequestID != (ID{}):
-		return Invalid("task.request_id", "%s would let only the first tick make a task", t.RequestID)
+		return Invalid("task.request_id", "%s would let only the first tick create a task", t.RequestID)
 	case t.Member != nil:
-		return Invalid("task.group_id", "%s would be complete at some tick", t.Member.Group)
+		return Invalid("task.group_id", "%s is given, but once the group is complete every tick would be refused", t.Member.Group)
 	}
 	if t.Unique != nil && s.Overlap == OverlapSkip {
-		return Invalid("task.unique", "%q is given beside overlap skip, which uses a unique key of its own", clip(t.Unique.Key))
+		return Invalid("task.unique", "%q is given together with overlap skip, which uses its own unique key", clip(t.Unique.Key))
 	}
 	if s.Overlap == OverlapSkip && len(overlapKey)+len(s.Name) > l.Name {
 		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name), l.Name-len(overlapKey))
@@ -162,7 +162,7 @@ func (s Spec) normalized() Spec {
 // DecodeSchedule is the inverse of Encode.
 func DecodeSchedule(b []byte) (s Schedule, err error) {
 	if len(b) == 0 || b[0] != scheduleVersion {
-		return s, fmt.Errorf("schedule of %d bytes: unknown form", len(b))
+		return s, fmt.Errorf("schedule of %d bytes: unknown format", len(b))
 	}
 	if err := json.Unmarshal(b[1:], &s); err != nil {
 		return s, fmt.Errorf("schedule: %w", err)

@@ -177,7 +177,7 @@ func (c QueueConfig) Encode() []byte {
 func DecodeQueueConfig(b []byte) (QueueConfig, error) {
 	c := QueueConfig{Settings: DefaultSettings()}
 	if len(b) == 0 || b[0] != queueConfigVersion {
-		return c, fmt.Errorf("queue configuration of %d bytes: unknown form", len(b))
+		return c, fmt.Errorf("queue configuration of %d bytes: unknown format", len(b))
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {
 		return c, fmt.Errorf("queue configuration: %w", err)

@@ -151,7 +151,7 @@ func (s *Spec) checkOwn(l Limits) error {
 
 func (s *Spec) checkNames(l Limits) error {
 	if s.Type == "" {
-		return Invalid("type", "is needed")
+		return Invalid("type", "is required")
 	}
 	for _, f := range []struct{ field, value string }{
 		{"type", s.Type}, {"idempotency_key", s.IdempotencyKey}, {"key", s.Key}, {"content_type", s.ContentType},
@@ -180,7 +180,7 @@ func (s *Spec) checkNames(l Limits) error {
 func (s *Spec) checkTimes() error {
 	switch {
 	case s.Delay != 0 && !s.RunAt.IsZero():
-		return Invalid("delay", "%v is given beside run_at: only one of them is allowed", s.Delay)
+		return Invalid("delay", "%v is given together with run_at: only one of them is allowed", s.Delay)
 	case s.Delay < 0 || s.Delay > MaxDelay:
 		return Invalid("delay", "%v is not between 0 and %v", s.Delay, MaxDelay)
 	case !s.RunAt.IsZero() && (s.RunAt.Year() < 1970 || s.RunAt.Year() > 9999):
@@ -225,7 +225,7 @@ func CheckName(field, value string, l Limits) error {
 // CheckQueue refuses a queue name that is unsuitable for a URL, a file or a metric's label.
 func CheckQueue(field, name string, l Limits) error {
 	if name == "" {
-		return Invalid(field, "is needed")
+		return Invalid(field, "is required")
 	}
 	if len(name) > l.Name {
 		return Invalid(field, "%q has %d bytes, at most %d are allowed", clip(name), len(name), l.Name)
@@ -303,7 +303,7 @@ func EncodeSpec(s *Spec) []byte {
 // DecodeSpec is the inverse of EncodeSpec.
 func DecodeSpec(b []byte) (s Spec, err error) {
 	if len(b) == 0 || b[0] != specVersion {
-		return s, fmt.Errorf("spec of %d bytes: unknown form", len(b))
+		return s, fmt.Errorf("spec of %d bytes: unknown format", len(b))
 	}
 	if err := json.Unmarshal(b[1:], &s); err != nil {
 		return s, fmt.Errorf("spec: %w", err)

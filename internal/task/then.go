@@ -41,28 +41,28 @@ type chainCheck struct {
 
 func (c *chainCheck) check(path string, then []Spec, depth int) error {
 	if len(then) > MaxThen {
-		return Invalid(path, "%d tasks, at most %d may follow one", len(then), MaxThen)
+		return Invalid(path, "%d tasks, at most %d may follow a task", len(then), MaxThen)
 	}
 	if depth > MaxChainDepth && len(then) > 0 {
-		return Invalid(path, "more than %d tasks follow one behind the other", MaxChainDepth)
+		return Invalid(path, "more than %d tasks follow one after another", MaxChainDepth)
 	}
 	for i := range then {
 		s, at := &then[i], fmt.Sprintf("%s[%d]", path, i)
 		if c.tasks++; c.tasks > MaxChain {
-			return Invalid(path, "more than %d tasks follow in all", MaxChain)
+			return Invalid(path, "more than %d tasks follow in total", MaxChain)
 		}
 		switch {
 		case s.RequestID != (ID{}):
 			return Invalid(at+".request_id", "%s is given, but the task is enqueued by the broker", s.RequestID)
 		case s.Member != nil:
-			return Invalid(at+".group_id", "%s is given, but what follows a member is in its group by itself", s.Member.Group)
+			return Invalid(at+".group_id", "%s is given, but a task that follows a member joins its group automatically", s.Member.Group)
 		}
 		if err := prefixField(at, s.checkOwn(c.limits)); err != nil {
 			return err
 		}
 		if c.bytes += s.size(); c.bytes > c.limits.Payload {
 			return &Error{Code: CodePayloadTooLarge, Field: "then",
-				Message: Invalid("then", "more than %d bytes follow in all", c.limits.Payload).Message}
+				Message: Invalid("then", "the tasks that follow have more than %d bytes in total", c.limits.Payload).Message}
 		}
 		if err := c.check(at+".then", s.Then, depth+1); err != nil {
 			return err

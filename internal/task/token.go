@@ -30,7 +30,7 @@ func (t Token) String() string {
 func ParseToken(s string) (Token, error) {
 	bad := Invalid("claim_token", "%q is not a claim token", clip(s))
 	if s == "" {
-		return Token{}, Invalid("claim_token", "is needed")
+		return Token{}, Invalid("claim_token", "is required")
 	}
 	b, err := base64.RawURLEncoding.DecodeString(clip(s))
 	if err != nil || len(b) == 0 || b[0] != tokenVersion {

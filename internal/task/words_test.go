@@ -267,7 +267,7 @@ func TestTokenIsRead(t *testing.T) {
 	}
 	raw := func(b ...byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 	many := slices.Repeat([]byte{0xff}, 11)
-	if _, err := ParseToken(""); err == nil || !strings.Contains(err.Error(), "is needed") {
+	if _, err := ParseToken(""); err == nil || !strings.Contains(err.Error(), "is required") {
 		t.Errorf("no token: %v", err)
 	}
 	for _, bad := range []string{"\n", raw(tokenVersion), raw(tokenVersion+1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 3), raw(append([]byte{tokenVersion}, many...)...),

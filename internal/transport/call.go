@@ -45,7 +45,7 @@ func (t *Transport) CallAddress(ctx context.Context, address, method string, req
 	}
 	who, err := readPeer(header)
 	if err != nil {
-		return Peer{}, nil, fmt.Errorf("call %q to %q: who answered: %w", method, address, err)
+		return Peer{}, nil, fmt.Errorf("call %q to %q: identify the peer: %w", method, address, err)
 	}
 	if name, ok := nameOf(&other); ok && name != who.Name {
 		return Peer{}, nil, fmt.Errorf("call %q to %q: %v answered with the certificate of node %q", method, address, who, name)

@@ -79,7 +79,7 @@ func (p *peer) pingLoop() {
 		case p.ctx.Err() != nil:
 			return
 		case err == nil && down:
-			p.t.cfg.Logger.Info("a peer is reached again", "peer", p.at.Name, "number", p.number, "address", p.at.Address)
+			p.t.cfg.Logger.Info("a peer can be reached again", "peer", p.at.Name, "number", p.number, "address", p.at.Address)
 			down = false
 		case err != nil && !p.t.noteRefusal(err, p.number, p.at) && p.t.logLimit.allow("down "+p.at.Name+" "+p.at.Address):
 			p.t.cfg.Logger.Warn("a peer can't be reached", "peer", p.at.Name, "number", p.number, "address", p.at.Address, "error", err)

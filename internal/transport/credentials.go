@@ -35,7 +35,7 @@ func (d *tlsCredentials) ClientHandshake(ctx context.Context, authority string, 
 	who := newUnprovenConn(raw)
 	conn, info, err := credentials.NewTLS(d.t.keyring.now().client(d.want)).ClientHandshake(ctx, authority, who)
 	if err != nil {
-		d.t.logHandshake("a peer is not who it should be", d.want, raw, err)
+		d.t.logHandshake("the TLS handshake with a peer failed", d.want, raw, err)
 		return nil, nil, err
 	}
 	who.proven = true
@@ -47,7 +47,7 @@ func (d *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 	who := newUnprovenConn(raw)
 	conn, info, err := credentials.NewTLS(d.t.keyring.now().server()).ServerHandshake(who)
 	if err != nil {
-		d.t.logHandshake("a connection to the port for peers was refused", "", raw, err)
+		d.t.logHandshake("a connection to the peer port was refused", "", raw, err)
 		return nil, nil, err
 	}
 	who.proven = true

@@ -123,7 +123,7 @@ func describe(self Peer) string {
 	return fmt.Sprintf("node %d (%s)", self.Number, self.Name)
 }
 
-var errStranger = errors.New("this is the port for the nodes of a Pawl cluster; clients have another")
+var errStranger = errors.New("this port is for the nodes of a Pawl cluster; clients use another one")
 
 func readIncoming(md metadata.MD) (incoming, error) {
 	from, err := readPeer(md)

@@ -52,7 +52,7 @@ func (k *keyring) read() (_ *keys, until time.Time, err error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authority) {
-		return nil, until, fmt.Errorf("certificate of the authority %q: no certificate in it", k.CAFile)
+		return nil, until, fmt.Errorf("certificate of the authority %q: no certificate found", k.CAFile)
 	}
 	cert, err := tls.LoadX509KeyPair(k.CertFile, k.KeyFile)
 	if err != nil {

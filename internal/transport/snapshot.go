@@ -35,7 +35,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var errSnapshot = errors.New("damaged snapshot")
 
 // errReceiverDone ends body when the receiver wants no more of it; the receiver's answer has the reason.
-var errReceiverDone = errors.New("the receiver of the snapshot has ended it")
+var errReceiverDone = errors.New("the receiver ended the snapshot")
 
 // SendSnapshot sends a head and what body writes to a member, and returns when its handler returns. body runs on the calling
 // goroutine, and must return the errors of its writer. Errors are as for Call.
@@ -178,7 +178,7 @@ func (t *Transport) serveSnapshot(v incoming, s grpc.ServerStream) error {
 	r := &snapshotReader{stream: s}
 	err := t.cfg.Handler.Snapshot(s.Context(), v.from, head.body, r)
 	if err == nil && !errors.Is(r.err, io.EOF) {
-		err = fmt.Errorf("snapshot was taken after %d bytes, before its end", r.bytes)
+		err = fmt.Errorf("snapshot was accepted after %d bytes, before its end", r.bytes)
 	}
 	return s.SendMsg(resultFrame(nil, err))
 }
@@ -234,7 +234,7 @@ func (r *snapshotReader) chunk(want uint32, data []byte) ([]byte, error) {
 func (r *snapshotReader) finish(end []byte) error {
 	chunks, bytes, sum := binary.BigEndian.Uint64(end), binary.BigEndian.Uint64(end[8:]), binary.BigEndian.Uint32(end[16:])
 	if chunks != r.chunks || bytes != r.bytes || sum != r.sum {
-		return fmt.Errorf("%w: %d chunks with %d bytes and checksum %08x came, %d with %d and %08x were sent",
+		return fmt.Errorf("%w: %d chunks with %d bytes and checksum %08x arrived, %d with %d and %08x were sent",
 			errSnapshot, r.chunks, r.bytes, r.sum, chunks, bytes, sum)
 	}
 	return io.EOF

@@ -33,7 +33,7 @@ type stream struct {
 	}
 }
 
-var errStreamOver = errors.New("the stream is over; Recv tells why")
+var errStreamOver = errors.New("the stream has ended; Recv returns the reason")
 
 // Context implements Stream.
 func (s *stream) Context() context.Context { return s.rpc.Context() }

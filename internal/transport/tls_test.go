@@ -133,7 +133,7 @@ func TestTalkativeStrangers(t *testing.T) {
 			t.Error("a talkative client is let in")
 		}
 		settle()
-		n.says("a connection to the port for peers was refused", "more than 32768 bytes without saying who it is")
+		n.says("a connection to the peer port was refused", "more than 32768 bytes before it proved its identity")
 
 		l := net.listen("n3")
 		go func() {
@@ -149,7 +149,7 @@ func TestTalkativeStrangers(t *testing.T) {
 		if _, err := n.Call(within(t, time.Minute), 3, "claim", nil); err == nil {
 			t.Error("a talkative server is believed")
 		}
-		n.says("a peer is not who it should be", "more than 32768 bytes without saying who it is")
+		n.says("the TLS handshake with a peer failed", "more than 32768 bytes before it proved its identity")
 		_ = l.Close()
 	})
 }
@@ -168,7 +168,7 @@ func TestTLSRefusals(t *testing.T) {
 				files := newAuthority(t).node("n1", month)
 				return files
 			},
-			call: "unknown authority", n1Log: "a peer is not who it should be", n2Log: "a connection to the port for peers was refused",
+			call: "unknown authority", n1Log: "the TLS handshake with a peer failed", n2Log: "a connection to the peer port was refused",
 		},
 		"a foreign authority that trusts ours": {
 			peer: func(t *testing.T, ca *authority) *TLS {
@@ -225,7 +225,7 @@ func TestTLSWrongServer(t *testing.T) {
 			t.Errorf("call = %v, want ErrNotSent", err)
 		}
 		settle()
-		a.says("a peer is not who it should be", "n5")
+		a.says("the TLS handshake with a peer failed", "n5")
 	})
 }
 
@@ -343,14 +343,14 @@ func TestReload(t *testing.T) {
 		if err := fails(); err == nil {
 			t.Error("a call with an expired certificate went through")
 		}
-		a.says("changed certificate files are not used", "n1.crt")
+		a.says("changed certificate files can't be used", "n1.crt")
 		ca.node("n1", month)
 		pass(2 * time.Second)
 		if err := fails(); err != nil {
 			t.Errorf("call with new certificates: %v", err)
 		}
-		a.says("certificate files were read again")
-		b.says("certificate files were read again")
+		a.says("certificate files reloaded")
+		b.says("certificate files reloaded")
 		write(path, []byte("half a file"))
 		pass(2 * time.Minute)
 		if err := fails(); err != nil {
@@ -394,7 +394,7 @@ func TestNewTLS(t *testing.T) {
 		"no file":          {change(func(f *TLS) { f.CertFile += "x" }), []string{"n1.crtx", "no such file"}},
 		"foreign":          {change(func(f *TLS) { f.CAFile = other.node("n1", month).CAFile }), []string{"n1.crt", "unknown authority"}},
 		"another's key":    {change(func(f *TLS) { f.KeyFile = other.node("n1", month).KeyFile }), []string{"n1.key", "does not match"}},
-		"key as authority": {change(func(f *TLS) { f.CAFile = f.KeyFile }), []string{"n1.key", "no certificate in it"}},
+		"key as authority": {change(func(f *TLS) { f.CAFile = f.KeyFile }), []string{"n1.key", "no certificate found"}},
 	} {
 		_, err := New(Config{Self: func() Peer { return Peer{Name: "n1"} }, TLS: c.files})
 		for _, w := range c.words {

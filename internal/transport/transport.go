@@ -231,7 +231,7 @@ func (t *Transport) peer(number uint32) (*peer, error) {
 	case t.closed:
 		return nil, errClosed
 	default:
-		return nil, fmt.Errorf("%w: it is not a member that we know", ErrNotSent)
+		return nil, fmt.Errorf("%w: not a member that this node knows", ErrNotSent)
 	}
 }
 

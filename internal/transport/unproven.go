@@ -9,7 +9,7 @@ import (
 // library accepts up to 256 KiB of them, in a buffer that doubles. With 32 KiB here, no allocation exceeds the 64 KiB that a stranger may cost us.
 const maxUnproven = 64 << 10 / 2
 
-var errUnproven = fmt.Errorf("it sent more than %d bytes without saying who it is", maxUnproven)
+var errUnproven = fmt.Errorf("it sent more than %d bytes before it proved its identity", maxUnproven)
 
 // unprovenConn is a connection whose other side is not known yet. Only one goroutine reads it, before and after the handshake.
 type unprovenConn struct {

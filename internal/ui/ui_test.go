@@ -164,7 +164,7 @@ func TestLongListsFitTheBudget(t *testing.T) {
 			t.Errorf("%s lists %d, want %d", path, got, want)
 		}
 	}
-	if _, body := w.get(t, "/tokens?like=a+b"); !strings.Contains(body, "is no pattern of token names") {
+	if _, body := w.get(t, "/tokens?like=a+b"); !strings.Contains(body, "is not a pattern of token names") {
 		t.Error("a search that can't be made does not say why")
 	}
 	if _, body := w.get(t, "/namespaces/choose"); strings.Contains(body, "<select") || strings.Count(body, "<option>") != 61 {

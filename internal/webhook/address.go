@@ -22,11 +22,11 @@ func ParseNetworks(texts []string) (n Networks, err error) {
 		p, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%q is no network such as 10.1.0.0/16", text)
+			return nil, fmt.Errorf("%q is not a network such as 10.1.0.0/16", text)
 		case p.Addr().Is4In6():
 			return nil, fmt.Errorf("%q is an IPv4 network in the form of IPv6: write it as IPv4", text)
 		case p != p.Masked():
-			return nil, fmt.Errorf("%q has bits set behind its mask: the network is %s", text, p.Masked())
+			return nil, fmt.Errorf("%q has bits set outside its mask: the network is %s", text, p.Masked())
 		}
 		n = append(n, p)
 	}
@@ -64,24 +64,24 @@ func CheckURL(field, text string, allow Networks) error {
 func parseURL(field, text string) (*url.URL, error) {
 	switch {
 	case text == "":
-		return nil, task.Invalid(field, "is needed")
+		return nil, task.Invalid(field, "is required")
 	case len(text) > maxURL:
 		return nil, task.Invalid(field, "%d bytes, at most %d are allowed", len(text), maxURL)
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return nil, task.Invalid(field, "it has spaces, control characters or others than ASCII: those of a path are written as %%20, those of a host as xn--")
+		return nil, task.Invalid(field, "it has spaces, control characters or non-ASCII characters: write them as %%20 in a path, as xn-- in a host")
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, task.Invalid(field, "it is no URL such as https://example.com/hook")
+		return nil, task.Invalid(field, "it is not a URL such as https://example.com/hook")
 	}
 	host := u.Hostname()
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, task.Invalid(field, "it begins with %q, and must begin with https, or with http to go to a network of --webhook-allow-network", task.Cut(u.Scheme, 16))
 	case u.User != nil:
-		return nil, task.Invalid(field, "it has a user or password before its host, which is not allowed: the signature says who sends")
+		return nil, task.Invalid(field, "it has a user or password, which is not allowed: the signature proves who sent it")
 	case u.Fragment != "" || strings.Contains(text, "#"):
-		return nil, task.Invalid(field, "it has a fragment behind #, which is never sent")
+		return nil, task.Invalid(field, "it has a fragment after #, which is never sent")
 	case host == "" || u.Opaque != "":
 		return nil, task.Invalid(field, "it has no host")
 	}
@@ -97,14 +97,14 @@ func parseURL(field, text string) (*url.URL, error) {
 func checkHost(field, host string) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
-			return task.Invalid(field, "host %q has a zone, which means something on one machine only", task.Cut(host, 64))
+			return task.Invalid(field, "host %q has a zone, which is valid on one machine only", task.Cut(host, 64))
 		}
 		return nil
 	}
 	if len(host) > 253 || strings.ContainsFunc(host, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 	}) {
-		return task.Invalid(field, "host %q has other characters than letters, digits, . - and _, or over 253", task.Cut(host, 64))
+		return task.Invalid(field, "host %q has characters other than letters, digits, . - and _, or more than 253", task.Cut(host, 64))
 	}
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	last := strings.ToLower(labels[len(labels)-1])
@@ -153,7 +153,7 @@ func checkAddress(a netip.Addr, secure bool, allow Networks) error {
 	a = a.Unmap().WithZone("")
 	switch {
 	case !a.IsValid():
-		return fmt.Errorf("it is no address")
+		return fmt.Errorf("it is not an address")
 	case allow.contains(a):
 		return nil
 	case special.contains(a) || a.Is6() && !public.contains(a):

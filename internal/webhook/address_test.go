@@ -24,7 +24,7 @@ func TestCheckURL(t *testing.T) {
 		"https://xn--bcher-kva.example/a%20b":              "",
 		"https://8.8.8.8/x":                                "",
 		"https://[2606:4700::1111]/x":                      "",
-		"":                                                 "is needed",
+		"":                                                 "is required",
 		"example.com":                                      "must begin with https, or with http to go to a network of --webhook-allow-network",
 		"http://example.com/x":                             "only https is allowed",
 		"ftp://example.com/x":                              "it begins with \"ftp\", and must begin with https, or with http",
@@ -45,7 +45,7 @@ func TestCheckURL(t *testing.T) {
 		"https://example.com/\r\nHost:x":                   "spaces",
 		"https://exämple.com/":                             "spaces",
 		"https://exa%6dple.com/":                           "no URL",
-		"https://exa$mple.com/":                            "other characters",
+		"https://exa$mple.com/":                            "characters other",
 		"https://2130706433/":                              "neither a name nor an address",
 		"https://127.1/":                                   "neither a name nor an address",
 		"https://0x7f.0.0.1/":                              "neither a name nor an address",
@@ -110,8 +110,8 @@ func TestPermitted(t *testing.T) {
 }
 
 func TestParseNetworks(t *testing.T) {
-	for text, want := range map[string]string{"10.0.0.0/8": "", "fd00::/8": "", "127.0.0.1/32": "", "10.0.0.1/8": "the network is 10.0.0.0/8", "10.0.0.0": "no network", "": "no network",
-		"10.0.0.0/33": "no network", "::ffff:10.0.0.0/104": "write it as IPv4", "internal": "no network"} {
+	for text, want := range map[string]string{"10.0.0.0/8": "", "fd00::/8": "", "127.0.0.1/32": "", "10.0.0.1/8": "the network is 10.0.0.0/8", "10.0.0.0": "not a network", "": "not a network",
+		"10.0.0.0/33": "not a network", "::ffff:10.0.0.0/104": "write it as IPv4", "internal": "not a network"} {
 		_, err := ParseNetworks([]string{text})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", text, err, want)

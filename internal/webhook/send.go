@@ -105,7 +105,7 @@ func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, e
 	d := net.Dialer{Resolver: s.cfg.Resolver, ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(at)
 		if err != nil {
-			return forbiddenError{fmt.Errorf("%q is no address", at)}
+			return forbiddenError{fmt.Errorf("%q is not an address", at)}
 		}
 		if err := checkAddress(to.Addr(), secure, s.cfg.Allow); err != nil {
 			return forbiddenError{err}

@@ -38,7 +38,7 @@ func CheckSecret(field, s string) error {
 	b, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	switch {
 	case err != nil:
-		return task.Invalid(field, "what follows %s is not base64 with its padding", secretPrefix)
+		return task.Invalid(field, "the part after %s is not padded base64", secretPrefix)
 	case len(b) < minSecret || len(b) > maxSecret:
 		return task.Invalid(field, "it has %d bytes, %d to %d are allowed", len(b), minSecret, maxSecret)
 	}

@@ -24,7 +24,7 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			mine := edit{Payload: []byte(`{"cents":150}`), IfETag: seen}
 			ok[view](w)(w.door.Update(w.ctx(), id, edit{Payload: []byte(`{"cents":200}`), Priority: "high", IfETag: seen}))
 			_, err := w.door.Update(w.ctx(), id, mine)
-			w.refusedFor(err, "conflict", "if_etag: priority and payload are different by now: read it again, and decide anew")
+			w.refusedFor(err, "conflict", "if_etag: priority and payload have changed in the meantime: read it again before you retry")
 			is(w, "the payload", w.get(id).Payload, `{"cents":200}`)
 			mine.IfETag = w.get(id).ETag
 			v := ok[view](w)(w.door.Update(w.ctx(), id, mine))
@@ -47,7 +47,7 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 		{name: "a tag that is none is refused", tell: func(w *world) {
 			id := w.id(spec{Delay: hour})
 			_, err := w.door.Update(w.ctx(), id, edit{Priority: "high", IfETag: "no tag"})
-			w.refusedFor(err, "invalid_argument", `if_etag: "no tag" is no tag: one comes as etag with what is read`)
+			w.refusedFor(err, "invalid_argument", `if_etag: "no tag" is not an etag: use the etag of a read`)
 		}},
 		{name: "a schedule that others have edited is not overwritten", tell: func(w *world) {
 			s := schedule{Name: "s", Cron: "0 3 * * *", Task: spec{Type: "job", Payload: "1"}}
@@ -57,7 +57,7 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			theirs.Cron, mine.Task.Payload, mine.IfETag = "30 4 * * *", "2", seen
 			w.schedule(theirs)
 			_, err := w.door.PutSchedule(w.ctx(), mine)
-			w.refusedFor(err, "conflict", "if_etag: cron is different by now: read it again, and decide anew")
+			w.refusedFor(err, "conflict", "if_etag: cron has changed in the meantime: read it again before you retry")
 			is(w, "the times", w.shown("s").Cron, "30 4 * * *")
 			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "")) // which is not an edit
 			mine.Cron, mine.IfETag = "30 4 * * *", w.shown("s").ETag
@@ -66,7 +66,7 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			must(w.T, w.door.DeleteSchedule(w.ctx(), "s"))
 			mine.Owner = "me"
 			_, err = w.door.PutSchedule(w.ctx(), mine)
-			w.refusedFor(err, "conflict", "if_etag: there is no such schedule any more")
+			w.refusedFor(err, "conflict", "if_etag: the schedule no longer exists")
 		}},
 	})
 }

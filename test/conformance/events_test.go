@@ -87,7 +87,7 @@ func (s *stream) hears(what string, want ...string) {
 	is(s.w, what, got, want)
 }
 
-const resetReason = "what happened in the shard before is not all known: look at the state afresh"
+const resetReason = "earlier events of the shard may be missing: read the current state"
 
 func TestEvents(t *testing.T) {
 	tellAll(t, []story{

@@ -310,7 +310,7 @@ func hooking(field, says string, h hookSpec) badCall {
 	if h.Name == "" && field != "name" {
 		h.Name = "a"
 	}
-	if h.URL == "" && says != "is needed" {
+	if h.URL == "" && says != "is required" {
 		h.URL = hookURL("/x")
 	}
 	return bad("add: "+field, says, func(w *world) (newHook, error) { return w.hooks().AddHook(w.ctx(), h) }).of(field)
@@ -331,14 +331,14 @@ func TestBadWebhooks(t *testing.T) {
 		return bad("list: "+field, says, func(w *world) (any, error) { _, _, err := w.hooks().Hooks(w.ctx(), p); return nil, err }).of(field)
 	}
 	calls := []badCall{
-		hooking("name", "is needed", hookSpec{}),
+		hooking("name", "is required", hookSpec{}),
 		hooking("name", `"a b" has a character other than`, hookSpec{Name: "a b"}),
 		hooking("name", "129 bytes, at most 128", hookSpec{Name: strings.Repeat("x", 129)}),
-		hooking("url", "is needed", hookSpec{}),
+		hooking("url", "is required", hookSpec{}),
 		hooking("url", "at most 2048 are allowed", hookSpec{URL: "https://example.com/" + strings.Repeat("x", 2048)}),
 		hooking("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`, hookSpec{URL: "ftp://example.com/x"}),
 		hooking("url", "a user or password", hookSpec{URL: "https://lena:hidden@example.com/x"}),
-		hooking("url", "a fragment behind #", hookSpec{URL: "https://example.com/x#y"}),
+		hooking("url", "a fragment after #", hookSpec{URL: "https://example.com/x#y"}),
 		hooking("url", "it has no host", hookSpec{URL: "https:///x"}),
 		hooking("url", `port "0" is not between 1 and 65535`, hookSpec{URL: "https://example.com:0/"}),
 		hooking("url", "127.0.0.1 is not an address of the public internet", hookSpec{URL: "https://127.0.0.1/x"}),
@@ -348,7 +348,7 @@ func TestBadWebhooks(t *testing.T) {
 		hooking("events", "8 kinds, at most 7", hookSpec{Events: slices.Repeat([]string{"task.*"}, 8)}),
 		hooking("events", "need a threshold: give depth_over or wait_over", hookSpec{Events: []string{"queue.over"}}),
 		hooking("queues", "32", hookSpec{Queues: slices.Repeat([]string{"x"}, 33)}),
-		hooking("queues", `"a b" is no pattern of queue names`, hookSpec{Queues: []string{"a b"}}),
+		hooking("queues", `"a b" is not a pattern of queue names`, hookSpec{Queues: []string{"a b"}}),
 		hooking("depth_over", "-1 is not between 0 and 1000000000", hookSpec{DepthOver: -1}),
 		hooking("depth_over", "1000000001 is not between 0 and 1000000000", hookSpec{DepthOver: much}),
 		hooking("depth_over", "5 is given, and events has neither queue.over nor queue.under", hookSpec{DepthOver: 5, Events: []string{"task.*"}}),
@@ -360,7 +360,7 @@ func TestBadWebhooks(t *testing.T) {
 		setting("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`, hookChange{URL: "ftp://example.com/x"}),
 		setting("events", `"task.born" is not one of`, hookChange{Events: []string{"task.born"}}),
 		setting("events", "need a threshold", hookChange{Events: []string{"queue.under"}}),
-		setting("queues", `"a b" is no pattern of queue names`, hookChange{Queues: []string{"a b"}}),
+		setting("queues", `"a b" is not a pattern of queue names`, hookChange{Queues: []string{"a b"}}),
 		setting("depth_over", "-1 is not between 0 and 1000000000", hookChange{DepthOver: &negative}),
 		setting("depth_over", "1000000001 is not between 0 and 1000000000", hookChange{DepthOver: &much}),
 		setting("wait_over", "999ms is not between 1s and", hookChange{WaitOver: &short}),

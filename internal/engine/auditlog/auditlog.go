@@ -68,7 +68,7 @@ func Check(from store.Reader) []string {
 		return problems // which include the error
 	}
 	if _, ok := from.Get(schema.DeadlineKey(due, schema.OnAudit, "", nil)); !ok {
-		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries are to be removed", due.Time().Format(time.RFC3339)))
+		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries must be removed", due.Time().Format(time.RFC3339)))
 	}
 	return problems
 }

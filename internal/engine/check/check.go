@@ -137,7 +137,7 @@ func (c *checker) compareTables() {
 		switch {
 		case !ok && k[0] == schema.TableReady && c.isStale(k):
 		case !ok:
-			c.Find("row %q stands for nothing", k)
+			c.Find("row %q refers to nothing", k)
 		case !bytes.Equal(want, v):
 			c.Find("row %q is %x, expected %x", k, v, want)
 		}
@@ -164,7 +164,7 @@ func (c *checker) compareTables() {
 			case !ok:
 				c.Find("deadline %x can't be read", k)
 			case schema.TimelineOf(d.Kind) != line:
-				c.Find("deadline %x lies in the table of others", k)
+				c.Find("deadline %x is in the wrong table", k)
 			case d.Namespace != c.ns:
 			case d.Kind.Shared():
 				for _, id := range d.Shared {

@@ -49,12 +49,12 @@ func (c *checker) checkParts() {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
 		x := c.tasks[id]
 		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
-			c.Find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
+			c.Find("attempt %d of task %s is orphaned (%v)", fence, id, err)
 		}
 	})
 	c.Scan(schema.TableResult, func(k, _ []byte) {
 		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded || !x.HasResult {
-			c.Find("result of task %s belongs to nothing", schema.IDAt(k))
+			c.Find("result of task %s is orphaned", schema.IDAt(k))
 		}
 	})
 }

@@ -14,7 +14,7 @@ func (c *checker) checkUses() {
 	c.Scan(schema.TableClaimed, func(k, _ []byte) {
 		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])
 		if !c.counted[at][schema.IDAt(k)] {
-			c.Find("row %q stands for nothing", k)
+			c.Find("row %q refers to nothing", k)
 		}
 		delete(c.counted[at], schema.IDAt(k))
 	})
@@ -38,7 +38,7 @@ func (c *checker) checkUses() {
 			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
 			c.swept[queue] = true
 		} else if live == 0 {
-			c.Find("row %q stands for nothing", k)
+			c.Find("row %q refers to nothing", k)
 		}
 	})
 	for at, ids := range c.counted {

@@ -75,7 +75,7 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 // checkZone checks that the zone of a task records its type and its end state.
 func (c *checker) checkZone(id task.ID, x *schema.Exec) {
 	if !c.zones.Tells(id, x) {
-		c.Find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
+		c.Find("task %s: its zone does not include %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
 	}
 }
 

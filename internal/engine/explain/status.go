@@ -48,7 +48,7 @@ func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, rea
 		names := strings.Split(string(k[1:]), "\x00")
 		c, err := schema.DecodeCounts(v)
 		if err != nil || len(names) != 3 {
-			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown form", k))
+			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown format", k))
 			return false
 		}
 		s := &QueueStatus{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed,

@@ -88,7 +88,7 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(s, name)
 	if l == nil {
-		schema.Must(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, s.queue))
+		schema.Must(fmt.Errorf("ready task at %d is in no lane of queue %q", x.Seq, s.queue))
 	}
 	first := l.first()
 	l.remove(x.Seq)

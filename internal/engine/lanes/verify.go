@@ -50,7 +50,7 @@ func (s *Set) VerifyTypes(again *Set, watched bool) error {
 	for typ, of := range s.ofType {
 		for i, l := range of {
 			if n++; l.Type != typ || l.among != i || s.byName[l.LaneName] != l {
-				return fmt.Errorf("lane %v lies at place %d of type %q, not at %d", l.LaneName, i, typ, l.among)
+				return fmt.Errorf("lane %v is at place %d of type %q, not at %d", l.LaneName, i, typ, l.among)
 			}
 		}
 	}
@@ -228,17 +228,17 @@ func (c comparison) flows() error {
 		}
 		for p := range s.order {
 			if in := f.place[p] >= 0; in != (f.Held == 0 && f.ready[p].Len() > 0) || in && s.order[p].items[f.place[p]].of != f {
-				return fmt.Errorf("flow %q lies at place %d of priority %d", key, f.place[p], p)
+				return fmt.Errorf("flow %q is at place %d of priority %d", key, f.place[p], p)
 			}
 		}
 	}
 	for _, l := range s.byName {
 		runs, p := !s.held[l.Type] || s.trials[l.Type] == l, l.Priority-task.High
 		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its flow", l.LaneName, l.own)
+			return fmt.Errorf("lane %v is at place %d of its flow", l.LaneName, l.own)
 		}
 		if in := l.sameType >= 0; in != (runs && l.flow.Held == 0) || in && s.byType[p][l.Type].items[l.sameType].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its type", l.LaneName, l.sameType)
+			return fmt.Errorf("lane %v is at place %d of its type", l.LaneName, l.sameType)
 		}
 	}
 	for p := range s.order {

@@ -58,14 +58,14 @@ func TestVerifyFinds(t *testing.T) {
 				of.Flow("f", 0)
 			}
 		}, false, `flow "f": memory`},
-		"a flow out of place":       {func(s, _ *Set) { s.flows["a"].place[1] = -1 }, false, `flow "a" lies at place -1`},
-		"a held flow in place":      {func(s, again *Set) { s.flows["a"].Held, again.flows["a"].Held = HeldByRate, HeldByRate }, false, `flow "a" lies at place`},
-		"a flow without lanes":      {func(s, _ *Set) { s.flows["a"].place[2] = 0 }, false, `flow "a" lies at place 0`},
-		"a flow at another's place": {func(s, _ *Set) { s.flows["a"].place[1] = s.flows["d"].place[1] }, false, `lies at place`},
-		"a lane not in its flow":    {func(s, _ *Set) { lane(s, "a", "x").own = -1 }, false, "lies at place -1 of its flow"},
+		"a flow out of place":       {func(s, _ *Set) { s.flows["a"].place[1] = -1 }, false, `flow "a" is at place -1`},
+		"a held flow in place":      {func(s, again *Set) { s.flows["a"].Held, again.flows["a"].Held = HeldByRate, HeldByRate }, false, `flow "a" is at place`},
+		"a flow without lanes":      {func(s, _ *Set) { s.flows["a"].place[2] = 0 }, false, `flow "a" is at place 0`},
+		"a flow at another's place": {func(s, _ *Set) { s.flows["a"].place[1] = s.flows["d"].place[1] }, false, `is at place`},
+		"a lane not in its flow":    {func(s, _ *Set) { lane(s, "a", "x").own = -1 }, false, "is at place -1 of its flow"},
 		"a lane at another's place": {func(s, _ *Set) { lane(s, "a", "x").own = lane(s, "a", "z").own }, false, "of its flow"},
-		"a held lane in its flow":   {func(s, _ *Set) { lane(s, "a", "y").own = 0 }, false, "lies at place 0 of its flow"},
-		"a lane not of its type":    {func(s, _ *Set) { lane(s, "a", "x").sameType = -1 }, false, "lies at place -1 of its type"},
+		"a held lane in its flow":   {func(s, _ *Set) { lane(s, "a", "y").own = 0 }, false, "is at place 0 of its flow"},
+		"a lane not of its type":    {func(s, _ *Set) { lane(s, "a", "x").sameType = -1 }, false, "is at place -1 of its type"},
 		"a lane at the place of another of its type": {func(s, _ *Set) {
 			lane(s, "a", "x").sameType = lane(s, "d", "x").sameType
 		}, false, "of its type"},
@@ -102,7 +102,7 @@ func TestVerifyFinds(t *testing.T) {
 		"a released lane with a flow":   {func(s, again *Set) { release(s, "x"); s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] }, true, "released lane"},
 		"a type held":                   {func(s, _ *Set) { s.held["w"] = true }, false, "memory holds"},
 		"no types watched":              {func(s, _ *Set) { s.ofType = nil }, false, "memory holds"},
-		"a trial less":                  {func(s, _ *Set) { delete(s.trials, "z") }, false, "lies at place"},
+		"a trial less":                  {func(s, _ *Set) { delete(s.trials, "z") }, false, "is at place"},
 		"a trial more":                  {func(s, again *Set) { delete(again.trials, "z") }, false, `trial of type "z"`},
 		"a trial that shows nothing":    {func(_, again *Set) { again.trials["z"] = nil }, false, `trial of type "z"`},
 		"a trial of nothing":            {func(s, again *Set) { again.trials["w"] = nil }, false, "1 trials, by the rows 2"},

@@ -176,7 +176,7 @@ func watchOf(r *engine.Round, ns string) *watch {
 
 func decodeWatch(row []byte, w *task.Watch) error {
 	if len(row) == 0 || row[0] != schema.RowVersion {
-		return fmt.Errorf("watch of %d bytes: unknown form", len(row))
+		return fmt.Errorf("watch of %d bytes: unknown format", len(row))
 	}
 	return json.Unmarshal(row[1:], w)
 }

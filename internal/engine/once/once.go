@@ -194,7 +194,7 @@ func (k *lookup) absent() (Answer, error) {
 	case Begin:
 		return k.take()
 	case Finish:
-		return Answer{}, k.notHeld("nobody holds it: begin it first")
+		return Answer{}, k.notHeld("no task holds it: begin it first")
 	}
 	return Answer{State: Free}, nil
 }

@@ -46,6 +46,6 @@ func check(c engine.Checker) {
 		c.ExpectRow(schema.DeadlineKey(s.until, schema.OnStep, c.Namespace(), k[len(k)-16:]), nil)
 	})
 	for id, n := range away {
-		c.Find("%d tasks are on their way for operation %s, of which the shard did no step", n, id)
+		c.Find("%d tasks are on their way for operation %s, but the shard did no step of it", n, id)
 	}
 }

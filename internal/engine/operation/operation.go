@@ -207,7 +207,7 @@ func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error
 			return o, nil
 		case o.Spec.Request == spec.Request:
 			return nil, &task.Error{Code: task.CodeConflict, Field: "request_id",
-				Message: fmt.Sprintf("request_id %q stands for operation %s, which says something else", spec.Request, o.ID)}
+				Message: fmt.Sprintf("request_id %q was used for operation %s, which differs from this one", spec.Request, o.ID)}
 		case o.State.Ended():
 			ended = append(ended, o)
 		default:
@@ -216,7 +216,7 @@ func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error
 	}
 	if unfinished >= maxOperations {
 		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"%d operations have not ended, and no more can be: wait for one, or abort one", unfinished)}
+			"%d operations have not ended, the maximum: wait for one to end, or abort one", unfinished)}
 	}
 	for ; len(ended) >= keptOperations; ended = ended[1:] { // the oldest
 		forgetOperation(r, ns, ended[0])
@@ -359,7 +359,7 @@ func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, er
 	o.add(&a.Answer.Tally)
 	o.Cursor, o.Swept = a.Answer.Next, a.Answer.Swept
 	if o.Spec.Canary > 0 && !o.Probed && o.Matched >= o.Spec.Canary && o.Stopping == 0 {
-		o.Probed, o.Stopping, o.Why = true, Paused, fmt.Sprintf("the canary of %d is over", o.Spec.Canary)
+		o.Probed, o.Stopping, o.Why = true, Paused, fmt.Sprintf("the canary of %d is done", o.Spec.Canary)
 	}
 	settled := a.Answer.Away == 0
 	through := settled && o.Swept

@@ -39,7 +39,7 @@ type StepAnswer struct {
 }
 
 // ErrStepPassed means that a later step was done already: the call was delayed, and another caller has continued the operation.
-var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation was done before"}
+var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation has already been done"}
 
 // Selected is a task selected for a step.
 type Selected struct {

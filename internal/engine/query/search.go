@@ -78,7 +78,7 @@ func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, 
 		size = schema.DeadTail
 	}
 	if cursor != nil && len(cursor) != size {
-		return Reach{}, task.Invalid("cursor", "is not one that a list gave")
+		return Reach{}, task.Invalid("cursor", "was not returned by a list")
 	}
 	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver, price: 1 + payloadPrice*len(f.Payload)}
 	s.run()

@@ -111,10 +111,10 @@ func (s *Space) Admit(tasks, replaced, size int64) error {
 	switch {
 	case tasks > 0 && s.use.Backlog+tasks-replaced > s.share.Backlog:
 		s.refused[0]++
-		return s.overQuota(task.QuotaBacklog, s.share.Backlog, fmt.Sprintf("it has %d tasks that have not ended", s.use.Backlog))
+		return s.overQuota(task.QuotaBacklog, s.share.Backlog, fmt.Sprintf("it has %d unfinished tasks", s.use.Backlog))
 	case size > 0 && s.use.Bytes+size > s.share.Bytes:
 		s.refused[1]++
-		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes, fmt.Sprintf("its tasks that have not ended have %d bytes, and %d more are asked for", s.use.Bytes, size))
+		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes, fmt.Sprintf("its unfinished tasks have %d bytes, and this call would add %d", s.use.Bytes, size))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func (s *Space) Verify(from store.Reader, waiterOf func(queue string) *Waiter) e
 	}
 	for _, w := range s.blocked {
 		if !w.blocked || waiterOf(w.Queue) != w {
-			return fmt.Errorf("queue %q waits for room in its namespace, and does not know it", w.Queue)
+			return fmt.Errorf("queue %q waits for room in its namespace, but is not marked so", w.Queue)
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func check(c engine.Checker) {
 		p := plans[name]
 		switch {
 		case err != nil || p == nil || p.id != at.id:
-			c.Find("course of schedule %q belongs to no plan (%v)", name, err)
+			c.Find("course of schedule %q has no plan (%v)", name, err)
 			delete(plans, name) // so that it is not reported again
 			return
 		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
@@ -62,7 +62,7 @@ func checkHistories(c engine.Checker, courses map[string]*progress) {
 		name, seq := string(k[len(c.Namespace())+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
 		at := courses[name]
 		if _, err := decodeTick(seq, v); err != nil || at == nil || seq > at.seq || seq < oldestTick(at.seq) {
-			c.Find("entry %d in the history of schedule %q belongs to nothing (%v)", seq, name, err)
+			c.Find("entry %d in the history of schedule %q is orphaned (%v)", seq, name, err)
 		}
 		entries[name]++
 	})

@@ -104,7 +104,7 @@ func (w *checked) drop(name string) {
 	}
 }
 
-// A history has the last thousand entries: an older one, or one newer than its schedule, belongs to nothing.
+// A history has the last thousand entries: an older one, or one newer than its schedule, is orphaned.
 func TestCheckHistories(t *testing.T) {
 	for shift, want := range map[uint64]string{1: "", 0: "entry 1 in", 2: fmt.Sprintf("entry %d in", HistoryLength+2)} {
 		w := newChecked()

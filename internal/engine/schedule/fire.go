@@ -216,7 +216,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 
 // Overlaps returns the error of a trigger while another task holds the unique key of the schedule's task.
 func Overlaps(name string, id task.ID) error {
-	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
+	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s, which holds the unique key of its tasks, has not ended", name, id)}
 }
 
 // triggered returns the history entry of an earlier call with the same request id.

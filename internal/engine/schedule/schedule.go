@@ -77,7 +77,7 @@ func (put *PutCall) checkETag(old *plan) error {
 	case put.IfETag == "", old != nil && old.Equal(&put.Schedule):
 		return nil
 	case old == nil:
-		return task.Changed("there is no such schedule any more")
+		return task.Changed("the schedule no longer exists")
 	}
 	return old.Edited().Check(put.IfETag)
 }
@@ -102,7 +102,7 @@ type PutDone struct {
 // ErrRaced means that a later call has overtaken this one and changed or deleted the schedule. The router tries again with a newer version; no caller
 // sees this error.
 var ErrRaced error = &task.Error{Code: task.CodeUnavailable, Reason: "schedule_raced", RetryAfter: 100 * time.Millisecond,
-	Message: "the schedule was changed by another call at this moment"}
+	Message: "the schedule was changed by another call at the same time"}
 
 // CheckSpec returns an error that names field, value and rule if a schedule with defaults filled in is invalid.
 func CheckSpec(s *task.Schedule, l task.Limits) error {

@@ -176,7 +176,7 @@ func decodeRetry(b []byte) (r task.Retry, err error) {
 	}
 	most, m := protowire.ConsumeVarint(b[n:])
 	if m < 0 || len(b[n+m:]) != 16 {
-		return r, fmt.Errorf("retry policy of %d bytes: unknown form", len(b))
+		return r, fmt.Errorf("retry policy of %d bytes: unknown format", len(b))
 	}
 	b = b[n+m:]
 	r.Initial, r.Max = time.Duration(initial), time.Duration(most)

@@ -72,7 +72,7 @@ func Flag(b bool) uint64 {
 // Decode calls num or bytes for each field of a row.
 func Decode(row []byte, num func(tag protowire.Number, v uint64), bytes func(tag protowire.Number, b []byte)) error {
 	if len(row) == 0 || row[0] != RowVersion {
-		return fmt.Errorf("row of %d bytes: unknown form", len(row))
+		return fmt.Errorf("row of %d bytes: unknown format", len(row))
 	}
 	return DecodeFields(row[1:], num, bytes)
 }

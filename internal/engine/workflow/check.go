@@ -32,22 +32,22 @@ func check(c engine.Checker) {
 		}
 		x := c.Tasks()[id]
 		if err != nil || x == nil || x.Links == nil || !x.Links.Followed {
-			c.Find("what follows %s follows nothing (%v)", id, err)
+			c.Find("followers of %s are orphaned (%v)", id, err)
 			return
 		}
 		for i := range all {
 			f := &all[i]
 			if waits := f.State == schema.FollowerWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
-				c.Find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.State)
+				c.Find("task %s is %s, and its follower %d is %s", id, x.State, i, f.State)
 			}
 			if way := (outbox.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
-				c.Find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.State, sent[way])
+				c.Find("follower %d of task %s is %s, and its message exists: %t", i, id, f.State, sent[way])
 			}
 		}
 	})
 	for id, x := range c.Tasks() {
 		if x.Links != nil && x.Links.Followed && !rows[id] {
-			c.Find("nobody knows what follows task %s", id)
+			c.Find("task %s has lost its followers", id)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.State, waits)
 		}
 		if way := (outbox.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
-			c.Find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.State, sent[way])
+			c.Find("%s of group %s is %s, and its message exists: %t", f.On, g.id, f.State, sent[way])
 		}
 	}
 }
@@ -123,7 +123,7 @@ func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[
 		id, ref := task.ID(k[len(k)-32:len(k)-16]), schema.IDAt(k)
 		m, err := decodeMember(v)
 		if err != nil || groups[id] == nil {
-			c.Find("member %s of group %s belongs to nothing (%v)", ref, id, err)
+			c.Find("member %s of group %s is orphaned (%v)", ref, id, err)
 			return
 		}
 		members[[2]task.ID{id, ref}] = m

@@ -107,14 +107,14 @@ func TestCheck(t *testing.T) {
 		"nothing": {func(*checked) {}, ""},
 
 		"a message that can't be read":      {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, idOf(93)), broken) }, "message"},
-		"a row that follows nothing":        {func(w *checked) { w.followers[idOf(77)] = nil }, "follows nothing"},
-		"a row behind a task without links": {func(w *checked) { w.followers[idOf(13)] = nil }, "follows nothing"},
-		"a row behind a task that says no":  {func(w *checked) { w.followers[first] = nil }, "follows nothing"},
+		"a row that are orphaned":           {func(w *checked) { w.followers[idOf(77)] = nil }, "are orphaned"},
+		"a row behind a task without links": {func(w *checked) { w.followers[idOf(13)] = nil }, "are orphaned"},
+		"a row behind a task that says no":  {func(w *checked) { w.followers[first] = nil }, "are orphaned"},
 		"a row that can't be read": {func(w *checked) {
 			delete(w.followers, waiting)
 			w.Set(schema.IDKey(checktest.NS, schema.TableFollow, waiting), broken)
-		}, "follows nothing"},
-		"no row":                        {func(w *checked) { delete(w.followers, waiting) }, "nobody knows what follows"},
+		}, "are orphaned"},
+		"no row":                        {func(w *checked) { delete(w.followers, waiting) }, "has lost its followers"},
 		"waits for a success that came": {func(w *checked) { w.Known[waiting].State = task.Succeeded }, "is succeeded, and number 0"},
 		"born before the success": {func(w *checked) {
 			w.Known[parent].State, w.followers[parent] = task.Dead, w.followers[parent][1:]
@@ -122,8 +122,8 @@ func TestCheck(t *testing.T) {
 		}, "is dead, and number 0"},
 		"waits without a task":              {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and number 0"},
 		"born, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and number 1"},
-		"sent, and no message is there":     {func(w *checked) { w.messages = w.messages[1:] }, "number 0 of what follows"},
-		"born, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "number 1 of what follows"},
+		"sent, and no message is there":     {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
+		"born, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "follower 1 of"},
 		"too few points":                    {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
 		"a point waits, by the group":       {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
 		"a point waits, by its row":         {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},
@@ -140,8 +140,8 @@ func TestCheck(t *testing.T) {
 		"running, and nothing is pending":    {func(w *checked) { w.idle(groupRuns) }, "nothing is pending"},
 		"open, and nothing is pending":       {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].open = true }, ""},
 		"cancelled, and nothing is pending":  {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].state = Cancelled }, ""},
-		"a member of nothing":                {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} }, "belongs to nothing"},
-		"a member that can't be read":        {func(w *checked) { w.Set(schema.MemberKey(checktest.NS, groupGone, numberedRef(8)), broken) }, "belongs to nothing"},
+		"a member of nothing":                {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} }, "is orphaned"},
+		"a member that can't be read":        {func(w *checked) { w.Set(schema.MemberKey(checktest.NS, groupGone, numberedRef(8)), broken) }, "is orphaned"},
 		"a pending member without a task": {func(w *checked) {
 			w.members[ref(7)] = &member{id: idOf(78)}
 			w.groups[groupRuns].counts.Members++

@@ -245,7 +245,7 @@ func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joi
 		}
 	}
 	if m.refused != "" {
-		return Joined{Err: &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("the task was refused before: %s", m.refused)}}
+		return Joined{Err: &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("the task was refused earlier: %s", m.refused)}}
 	}
 	j := Joined{Accepted: engine.Accepted{ID: m.id, State: m.state, CreatedAt: r.Now(), Duplicate: true}}
 	if m.state == 0 {
@@ -300,10 +300,10 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 // mayJoin returns an error if the group takes no further members.
 func (g *taskGroup) mayJoin() error {
 	if g.state != Running {
-		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and takes no members any more", g.id, g.state)}
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and accepts no more members", g.id, g.state)}
 	}
 	if g.added >= task.MaxGroupMembers {
-		return task.Invalid("tasks", "group %s has had %d members added: no more can be", g.id, g.added)
+		return task.Invalid("tasks", "group %s has had %d members added, the maximum", g.id, g.added)
 	}
 	return nil
 }
@@ -352,7 +352,7 @@ func (g *taskGroup) remembered(now store.Time) bool {
 }
 
 var ErrBeingDeleted error = &task.Error{Code: task.CodeUnavailable, RetryAfter: 100 * time.Millisecond,
-	Message: "the group that this request made before is being deleted"}
+	Message: "the group that this request created earlier is being deleted"}
 
 // anyGroup is group, but also returns groups that are leaving.
 func anyGroup(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
@@ -462,7 +462,7 @@ func (g *taskGroup) inGroup(s *task.Spec) error {
 		return nil
 	}
 	if !scope.Sees(s.Queue) {
-		return task.Invalid("queue", "%q is none that group %s is limited to, by who made it", s.Queue, g.id)
+		return task.Invalid("queue", "%q is not one of the queues that group %s was limited to when it was created", s.Queue, g.id)
 	}
 	for i := range s.Then {
 		if err := g.inGroup(&s.Then[i]); err != nil {

@@ -104,7 +104,7 @@ func parseHeader(r *http.Request) (*Signature, error) {
 	return signatureOf(fields["Credential"], date, fields["SignedHeaders"], fields["Signature"])
 }
 
-var errSession = &Error{"InvalidClientTokenId", "The security token included in the request is invalid: there are no temporary credentials here."}
+var errSession = &Error{"InvalidClientTokenId", "The security token included in the request is invalid: temporary credentials are not supported."}
 
 func parseQuery(r *http.Request) (*Signature, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)

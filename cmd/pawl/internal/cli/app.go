@@ -43,7 +43,7 @@ func (a *App) explain(err error) string {
 // plight returns what is wrong with the server and how to fix it, as far as either is known.
 func (a *App) plight(err error, msg string) (what, cure string) {
 	has := func(part string) bool { return strings.Contains(msg, part) }
-	if errors.Is(err, pawltype.ErrUnauthenticated) && has("a token is needed") {
+	if errors.Is(err, pawltype.ErrUnauthenticated) && has("a token is required") {
 		return "the server at " + a.Server + " requires a token", "give one with --token-file or in PAWL_TOKEN"
 	}
 	if !errors.Is(err, pawltype.ErrUnavailable) {

@@ -19,7 +19,7 @@ func TestTrouble(t *testing.T) {
 		{fmt.Errorf("stats: %w", errNobody), "no server at n1:7295"},
 		{&pawltype.Error{Code: "unavailable", Message: "shard 1 has no leader"}, "unavailable: shard 1 has no leader"},
 		{context.DeadlineExceeded, "the server at n1:7295 takes too long"},
-		{&pawltype.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 requires a token"},
+		{&pawltype.Error{Code: "unauthenticated", Message: "a token is required"}, "the server at n1:7295 requires a token"},
 		{&pawltype.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
 	} {
 		if got := a.Describe(c.err); got != c.want {
