@@ -53,11 +53,11 @@ func newFakeCluster() *fakeCluster {
 		Shards: []*pawlv1.ClusterShard{
 			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true},
 				{Node: "n3", Voter: true, Answers: true, Lag: 12, Leaving: true}}},
-			{Shard: 1, Leader: "n1", Preferred: "n2", Term: 2, Applied: 50, Problem: "waits for a voter", LastStep: "node n1 is to lead",
+			{Shard: 1, Leader: "n1", Preferred: "n2", Term: 2, Applied: 50, Problem: "waits for a voter", LastStep: "node n1 should lead",
 				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Answers: true, Snapshotting: true}}},
 			{Shard: 2, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n3"}}},
 		},
-		Problems: []string{"node n3 was last heard of 3m0s ago", "shard 2: no leader answers"},
+		Problems: []string{"node n3 was last seen 3m0s ago", "shard 2: no leader answers"},
 	}}
 	for shard := range uint32(3) {
 		o.verified[shard] = &pawlv1.VerifyShardResponse{Shard: shard, Index: 100, Rows: 7, Equal: true,
@@ -244,8 +244,8 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 		t.Errorf("got\n%s\nwant it to begin with\n%s", out, want)
 	}
 	for _, says := range []string{
-		"n1 (should be n2)", "n2(learns, gets a snapshot)", "n3(not known)", "node n1 is to lead",
-		"problems:\n  node n3 was last heard of 3m0s ago\n  shard 2: no leader answers\n",
+		"n1 (should be n2)", "n2(learns, gets a snapshot)", "n3(not known)", "node n1 should lead",
+		"problems:\n  node n3 was last seen 3m0s ago\n  shard 2: no leader answers\n",
 	} {
 		if !strings.Contains(out, says) {
 			t.Errorf("status lacks %q:\n%s", says, out)

@@ -99,7 +99,7 @@ func readAccess(r store.Reader) (*auth.Access, error) {
 func mayHaveTokens(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("for tokens and namespaces the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		err = wrongState("tokens and namespaces need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 			PoliciesLevel, settings.Level)
 	}
 	return err
@@ -128,7 +128,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		case exists:
 			again, err := a.isRepeat(tx.Now(), task.TokenAdded, &old)
 			if err == nil && !again {
-				err = conflict("token %q: there is one of that name: rotate it, or revoke it first", t.Name)
+				err = conflict("token %q already exists: rotate it, or revoke it first", t.Name)
 			}
 			if err != nil {
 				return TokenDone{}, err
@@ -166,7 +166,7 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	for i := range all {
 		t := &all[i]
 		if t.Hash == made.Hash {
-			return nil, conflict("certificate %q: it is that of token %q of namespace %q: revoke that first", made.Certificate, t.Name, t.Namespace)
+			return nil, conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate, t.Name, t.Namespace)
 		}
 		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
@@ -185,13 +185,13 @@ func mayHaveToken(made *auth.Token, has map[string]int, all int) error {
 	}
 	switch {
 	case all >= maxTokens:
-		return task.Invalid("name", "it would be one token more than the %d that are allowed: revoke some that are not used", maxTokens)
+		return task.Invalid("name", "the limit of %d tokens is reached: revoke unused ones", maxTokens)
 	case made.InAll():
 		return nil
 	case has[ns] >= most:
-		return task.Invalid("name", "it would be one token more than the %d that namespace %q may have: revoke some that are not used", most, ns)
+		return task.Invalid("name", "the limit of %d tokens in namespace %q is reached: revoke unused ones", most, ns)
 	case all-has[auth.AllNamespaces] >= maxTokens-keptTokens:
-		return task.Invalid("name", "it would be one token more than the %d that are allowed for single namespaces: revoke some that are not used", maxTokens-keptTokens)
+		return task.Invalid("name", "the limit of %d tokens for single namespaces is reached: revoke unused ones", maxTokens-keptTokens)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 			return TokenDone{t, tx.Index()}, err
 		}
 		if t.Certificate != "" {
-			return TokenDone{}, wrongState("token %q has no secret: it is for who shows the certificate %q", t.Name, t.Certificate)
+			return TokenDone{}, wrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)
 		}
 		if again, err := a.isRepeat(tx.Now(), task.TokenRotated, &t); err != nil {
 			return TokenDone{}, err
@@ -307,7 +307,7 @@ func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, er
 		case err != nil:
 			return 0, err
 		case there && old.RemovedBy != nil:
-			return 0, wrongState("namespace %q: one of that name is being removed: `pawl ns rm %s` ends that", a.Name, a.Name)
+			return 0, wrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
 		case there || a.Name == auth.DefaultNamespace:
 			old.Name = a.Name
 			return tx.Index(), sameQuotas(old, a.Quotas)
@@ -317,7 +317,7 @@ func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, er
 			return 0, err
 		}
 		if len(all) >= maxNamespaces {
-			return 0, task.Invalid("namespace", "%q would be one more than the %d that are allowed", a.Name, maxNamespaces)
+			return 0, task.Invalid("namespace", "%q would exceed the limit of %d namespaces", a.Name, maxNamespaces)
 		}
 		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
 		if err := n.Quotas.Check(); err != nil {
@@ -382,7 +382,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 // markRemoved hides a namespace from callers, and returns the shards that may have something of it.
 func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
 	if name == auth.DefaultNamespace {
-		return nil, wrongState("namespace %q can't be removed: calls that name none go there", name)
+		return nil, wrongState("namespace %q can't be removed: it serves the calls that name none", name)
 	}
 	n, there, err := getRow[Namespace](tx, namespaceKey(name))
 	if err == nil && !there {
@@ -433,7 +433,7 @@ func (c *Control) erase(ctx context.Context, name string, shards []uint32) error
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return task.Unavailable(time.Second, "namespace %q: not all shards have removed what they have of it; it is not there any more, and the call may be repeated: %v", name, err)
+		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", name, err)
 	}
 	return nil
 }

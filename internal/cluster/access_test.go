@@ -151,7 +151,7 @@ func TestTokensForCertificates(t *testing.T) {
 		}
 		other := add
 		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
-		if _, err := c.AddToken(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `it is that of token "billing" of namespace "default"`) {
+		if _, err := c.AddToken(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `already belongs to token "billing" of namespace "default"`) {
 			t.Errorf("another token for it: %v", err)
 		}
 		rotate := newToken("default", "billing")
@@ -343,7 +343,7 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 			_, err = c.AddToken(bg, newToken(ns, "last"))
 			must(t, err)
 			_, err = c.AddToken(bg, newToken(ns, "more"))
-			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("more than the %d that namespace %q may have", tokens+1, ns))
+			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("the limit of %d tokens in namespace %q", tokens+1, ns))
 		}
 		fill("default", 2499)
 		for n := range 4 {
@@ -352,7 +352,7 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 		_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "late"})
 		must(t, err)
 		_, err = c.AddToken(bg, newToken("late", "ci"))
-		is(t, err, task.ErrInvalidArgument, "more than the 4500 that are allowed for single namespaces")
+		is(t, err, task.ErrInvalidArgument, "the limit of 4500 tokens for single namespaces")
 		_, err = c.AddToken(bg, newToken(auth.AllNamespaces, "oncall"))
 		must(t, err)
 		_, err = c.RevokeToken(bg, newToken("team-0", "last"))
@@ -369,11 +369,11 @@ func TestMayHaveToken(t *testing.T) {
 		has, all, any int // in the namespace, in all, and those for all namespaces
 		want          string
 	}{
-		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf, 600, 0, `the 500 that namespace "team" may have`},
-		{"default", maxTokensOf, 600, 0, ""}, {"default", maxTokensOfDefault - 1, 3000, 0, ""}, {"default", maxTokensOfDefault, 3000, 0, `the 2500 that namespace "default" may have`},
-		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0, "the 4500 that are allowed for single namespaces"},
-		{"team", 0, maxTokens - keptTokens, 1, ""}, {auth.AllNamespaces, 0, maxTokens - 1, 0, ""}, {auth.AllNamespaces, 0, maxTokens, 0, "the 5000 that are allowed"},
-		{"team", 0, maxTokens, keptTokens + 1, "the 5000 that are allowed"},
+		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf, 600, 0, `the limit of 500 tokens in namespace "team"`},
+		{"default", maxTokensOf, 600, 0, ""}, {"default", maxTokensOfDefault - 1, 3000, 0, ""}, {"default", maxTokensOfDefault, 3000, 0, `the limit of 2500 tokens in namespace "default"`},
+		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0, "the limit of 4500 tokens for single namespaces"},
+		{"team", 0, maxTokens - keptTokens, 1, ""}, {auth.AllNamespaces, 0, maxTokens - 1, 0, ""}, {auth.AllNamespaces, 0, maxTokens, 0, "the limit of 5000 tokens is reached"},
+		{"team", 0, maxTokens, keptTokens + 1, "the limit of 5000 tokens is reached"},
 	} {
 		made := newToken(c.ns, "new").Token
 		err := mayHaveToken(&made, map[string]int{c.ns: c.has, auth.AllNamespaces: c.any}, c.all)

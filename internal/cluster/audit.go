@@ -166,7 +166,7 @@ func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.
 	}
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		if m.Settings.Level < PoliciesLevel {
-			return wrongState("to say how long the audit is kept the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			return wrongState("setting the audit retention needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 				PoliciesLevel, m.Settings.Level)
 		}
 		if m.Settings.AuditKeep() == d {

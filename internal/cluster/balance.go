@@ -69,7 +69,7 @@ func shareLeaders(members []Member, shards []shardState) Step {
 			if id == s.Leader {
 				leads[to]++
 			} else if s.Preferred == 0 || s.Preferred != from {
-				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id, Why: "nodes are to lead about as many shards each"})
+				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id, Why: "to balance leaders across nodes"})
 			}
 		}
 	}

@@ -169,7 +169,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 		return Delta{}, err
 	}
 	if !what.leads || !what.known {
-		return Delta{}, task.Unavailable(followPause, "system shard: its leader is new")
+		return Delta{}, task.Unavailable(followPause, "system shard: its leader has just changed")
 	}
 	c.noteTokenUses(report.Uses)
 	c.noteReport(report)
@@ -311,7 +311,7 @@ func removedError(n Node) error {
 	if n.ReplacedBy != 0 {
 		return wrongState("node %q (number %d) was removed: it joined again as number %d", n.Name, n.Number, n.ReplacedBy)
 	}
-	return wrongState("node %q (number %d) was removed: to come back it has to join anew, with an empty directory", n.Name, n.Number)
+	return wrongState("node %q (number %d) was removed: to come back, it must join again with an empty directory", n.Name, n.Number)
 }
 
 // noteReport stores the report of a node of the cluster.

@@ -278,7 +278,7 @@ func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task
 		return dropped, nil
 	})
 	if err == nil {
-		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
+		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices are waiting for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
 	}
 	c.pokeDispatcher() // even after an error: if the outcome is unknown, there may be something to send
 	return err
@@ -377,7 +377,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 		}
 		removePending(tx, h, k, &n)
 		_, id := dueOf(k)
-		if err := remember(tx, h, deliveryOf(id, &n, tx.Now(), Dropped, webhook.Outcome{Error: "it waited for too long"})); err != nil {
+		if err := remember(tx, h, deliveryOf(id, &n, tx.Now(), Dropped, webhook.Outcome{Error: "it waited too long"})); err != nil {
 			return 0, err
 		}
 	}
@@ -473,7 +473,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		c.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
 	}
 	if err == nil && of.disabled {
-		c.log.Warn("a webhook is disabled: nothing is sent until somebody resumes it", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
+		c.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
 	}
 	return err
 }

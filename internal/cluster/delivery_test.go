@@ -336,7 +336,7 @@ func TestWebhookRules(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the 100 that a namespace may have") {
+		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the limit of 100 webhooks per namespace") {
 			t.Errorf("one too many: %v", err)
 		}
 		if err := c.RemoveWebhook(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {

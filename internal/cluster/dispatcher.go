@@ -116,7 +116,7 @@ func (p *Dispatcher) checkDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Control.dueHooks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.log.Debug("what is to be sent to webhooks can't be read", "error", err)
+			p.log.Debug("pending notices for webhooks could not be read", "error", err)
 		}
 		return p.cfg.Period
 	}

@@ -363,7 +363,7 @@ func (c *Control) divideAll(ctx context.Context) {
 				continue
 			}
 			if err := c.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
-				c.log.Info("a namespace's quotas are not shared out anew", "namespace", d.ns, "error", err)
+				c.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func (c *Control) Events(ctx context.Context, q events.Query) (events.Page, erro
 	if _, err := view(ctx, c, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return page, err
 	}
-	return page, task.Unavailable(followPause, "system shard: its leader is new")
+	return page, task.Unavailable(followPause, "system shard: its leader has just changed")
 }
 
 // addEvent records an event of a queue in the round in flight, for those who read events.

@@ -18,7 +18,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
 		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", limited)
-		is(t, err, task.ErrWrongState, `queue "a"`, "at feature level 3, and it is at 2")
+		is(t, err, task.ErrWrongState, `queue "a"`, "feature level 3, and the cluster is at 2")
 		_, err = c.Queue(bg, "default", "a")
 		is(t, err, task.ErrNotFound)
 		_, err = c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)

@@ -177,7 +177,7 @@ func (r *Reconciler) decide(m *Map, passes []shardPass) {
 	for i := range passes {
 		l := &passes[i]
 		if l.err != nil {
-			l.decision.Busy = "nobody answers for it"
+			l.decision.Busy = "none of its replicas answers"
 			r.cfg.Logger.Debug("a shard can't be asked", "shard", l.row.ID, "error", l.err)
 		} else {
 			l.decision = Next(PlanInput{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status, ReplaceAfter: r.cfg.ReplaceAfter})
@@ -218,7 +218,7 @@ func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 			r.logStep(step, s.step, errs[i])
 		}
 		if err := errs[i]; err != nil && !errors.Is(err, errStale) {
-			s.problem = s.step + ": not done yet, it is tried again" // the log has the error
+			s.problem = s.step + ": not done yet, will be retried" // the log has the error
 		}
 		r.cfg.Control.observed(l.row.ID, s)
 	}

@@ -97,7 +97,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 			t.Errorf("the dead node is %+v", n)
 		}
 		for _, v := range o.Shards {
-			if !v.Under || !strings.Contains(v.Problem, `node n3 is silent for`) {
+			if !v.Under || !strings.Contains(v.Problem, `node n3 has been silent for`) {
 				t.Errorf("shard %+v", v)
 			}
 		}
@@ -108,7 +108,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		o, err = s.replica.control.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
-			if v.Known || !v.Under || !strings.Contains(v.Problem, "nobody answers for it") {
+			if v.Known || !v.Under || !strings.Contains(v.Problem, "none of its replicas answers") {
 				t.Errorf("shard %+v", v)
 			}
 		}

@@ -52,7 +52,7 @@ type MarkerPage struct {
 func mayHaveMarkers(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("for markers the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", PoliciesLevel, settings.Level)
+		err = wrongState("markers need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", PoliciesLevel, settings.Level)
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 		}
 	}
 	if n == 0 && getNumber(r, markersKey) >= maxAllMarkers {
-		return nil, wrongState("marker %q: it would be one more than the %d that all namespaces may have together: remove some", m.Title, maxAllMarkers)
+		return nil, wrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, maxAllMarkers)
 	}
 	return kept[:n], nil
 }
@@ -195,7 +195,7 @@ func paceMarkers(tx *store.Tx, ns string) error {
 		pace = markerPace{Since: tx.Now()}
 	case pace.Changes >= markersHourly:
 		return &task.Error{Code: task.CodeRateLimited, RetryAfter: ends.Sub(tx.Now()),
-			Message: fmt.Sprintf("namespace %q: %d markers were set or ended within an hour, which is the most there can be", ns, markersHourly)}
+			Message: fmt.Sprintf("namespace %q: %d markers were set or ended within an hour, the maximum", ns, markersHourly)}
 	}
 	pace.Changes++
 	tx.Set(markerPaceKey(ns), encodeRow(pace))

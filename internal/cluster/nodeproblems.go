@@ -33,14 +33,14 @@ func (n *NodeOverview) away() Problem {
 	silent := n.Silent.Truncate(time.Second)
 	switch p := (Problem{Kind: NodeAway, Node: n.Name, For: n.Silent}); {
 	case n.Heard:
-		p.Text = fmt.Sprintf("node %s was last heard of %s ago", n.Name, silent)
+		p.Text = fmt.Sprintf("node %s was last seen %s ago", n.Name, silent)
 		return p
 	case n.Silent >= aliveFor:
-		p.Text = fmt.Sprintf("node %s gives no answer, for %s at least", n.Name, silent)
+		p.Text = fmt.Sprintf("node %s has not responded for at least %s", n.Name, silent)
 		return p
 	default:
 		p.Kind = NodeUnheard
-		p.Text = fmt.Sprintf("node %s was not heard of yet: the cluster has had its leader for %s", n.Name, silent)
+		p.Text = fmt.Sprintf("node %s has not been seen yet: the current leader took over %s ago", n.Name, silent)
 		return p
 	}
 }
@@ -68,7 +68,7 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 		if n == other {
 			other = &o.Nodes[1]
 		}
-		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and of two nobody knows which is wrong", n.Name, apart, side, other.Name)
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and with only two nodes there is no telling which is wrong", n.Name, apart, side, other.Name)
 	}
 	return p, true
 }
@@ -79,10 +79,10 @@ func disk(n *NodeOverview) (p Problem, amiss bool) {
 	free := humanize.Bytes(r.DiskFree)
 	switch {
 	case r.DiskShort && r.DiskFree >= r.MinFree:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead until it has had a quarter more for a while",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead its shards until it has had a quarter more free for a while",
 			n.Name, free, humanize.Bytes(r.MinFree))
 	case r.DiskShort && len(n.Leads) > 0:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in what it leads, %s, until a node with room does",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in the shards that it leads (%s) until a node with room leads them",
 			n.Name, free, humanize.Bytes(r.MinFree), shardsText(n.Leads))
 	case r.DiskShort:
 		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name, free,
@@ -97,11 +97,11 @@ func disk(n *NodeOverview) (p Problem, amiss bool) {
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it is given no shard to lead", n.Name)}, n.Report.SlowDisk
+	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no shards to lead", n.Name)}, n.Report.SlowDisk
 }
 
 func restarts(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: NodeRestart, Value: float64(n.Starts), Text: fmt.Sprintf("node %s has started %d times within %s: it is given no shard to lead until it has run for %s",
+	return Problem{Kind: NodeRestart, Value: float64(n.Starts), Text: fmt.Sprintf("node %s has started %d times within %s: it gets no shards to lead until it has run for %s",
 		n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
 }
 

@@ -140,7 +140,7 @@ func checkProgram(version string, minLevel, maxLevel int) error {
 		return task.Invalid("version", "it has %d characters, at most %d", len(version), maxVersion)
 	}
 	if minLevel < 1 || maxLevel < minLevel {
-		return task.Invalid("min_level", "levels %d to %d are no range from 1 up", minLevel, maxLevel)
+		return task.Invalid("min_level", "levels %d to %d are not a range from 1 up", minLevel, maxLevel)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 		return 0, err
 	}
 	if n := len(m.Nodes) - countRemoved(m.Nodes); n >= MaxNodes && !replaces {
-		return 0, wrongState("join of %q: the cluster has %d nodes, the most that are allowed", r.Name, n)
+		return 0, wrongState("join of %q: the cluster has %d nodes, the most allowed", r.Name, n)
 	}
 	number := m.Settings.NextNode
 	if replaces {
@@ -208,7 +208,7 @@ func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 // checkReplace returns an error if a node's name must not pass to another one because the node may be needed. The call may be repeated.
 func (c *Control) checkReplace(m *Map, old Node) error {
 	if d := c.silent(old.Number); d < aliveFor {
-		return conflict("node %q is running as number %d at %s, heard of %v ago: choose another name, or stop that one and wait %v",
+		return conflict("node %q is running as number %d at %s, last seen %v ago: choose another name, or stop that one and wait %v",
 			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
 	}
 	err := c.checkLoss(m, old)
@@ -441,11 +441,11 @@ func (c *Control) checkLoss(m *Map, n Node) error {
 			return id == r.ID || !known || at.State == Removed
 		})
 		if live := status.live(rest); 2*live <= len(status.Voters) {
-			return wrongState("node %q can't go: of the %d voters of %s only %d others answer, and it would lose its majority",
-				n.Name, len(status.Voters), shardText(s.ID), live)
+			return wrongState("node %q can't be removed: only %d others of the %d voters of %s answer, and the shard would lose its majority",
+				n.Name, live, len(status.Voters), shardText(s.ID))
 		}
 		if len(status.VotersOutgoing) > 0 {
-			return task.Unavailable(time.Second, "node %q: the voters of %s are being changed at this moment", n.Name, shardText(s.ID))
+			return task.Unavailable(time.Second, "node %q: the voters of %s are being changed right now", n.Name, shardText(s.ID))
 		}
 	}
 	return nil

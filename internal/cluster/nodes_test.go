@@ -296,7 +296,7 @@ func TestRemoveByForce(t *testing.T) {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		// n5 still answers, but no node talks to it any more: with n2 dead there is no majority without n4.
-		is(t, c.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
+		is(t, c.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others of the 5 voters")
 		must(t, c.Remove(bg, nobody, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
 		pass(freshStatus)
@@ -349,7 +349,7 @@ func TestAddShards(t *testing.T) {
 		if m.Settings.DataShards != 4 || w.state.Applied().Index != at {
 			t.Errorf("%+v, or a repeat wrote", m.Settings)
 		}
-		is(t, c.AddShards(bg, nobody, 3), task.ErrWrongState, "only grows")
+		is(t, c.AddShards(bg, nobody, 3), task.ErrWrongState, "can only grow")
 		is(t, c.AddShards(bg, nobody, 65), task.ErrInvalidArgument, "between 1 and 64")
 		pass(aliveFor)
 		is(t, c.AddShards(bg, nobody, 5), task.ErrUnavailable, "shard 5")
@@ -385,7 +385,7 @@ func TestMoveAndTransfer(t *testing.T) {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		pass(aliveFor)
-		is(t, c.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not heard of")
+		is(t, c.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not seen in the last")
 	})
 }
 

@@ -37,13 +37,13 @@ func TestOwnView(t *testing.T) {
 		want    string
 	}{
 		{"alone", []Report{report(1, false, false, false)}, time.Minute, "[] [] []",
-			"node n2 gives no answer, for 1m0s at least | node n3 gives no answer, for 1m0s at least | shards 0-2: no leader answers"},
+			"node n2 has not responded for at least 1m0s | node n3 has not responded for at least 1m0s | shards 0-2: no leader answers"},
 		{"alone, and thinks to lead", []Report{report(1, true, false, false)}, time.Minute, "[] [] []",
-			"node n2 gives no answer, for 1m0s at least | node n3 gives no answer, for 1m0s at least | shards 0-2: no leader answers"},
+			"node n2 has not responded for at least 1m0s | node n3 has not responded for at least 1m0s | shards 0-2: no leader answers"},
 		{"a moment ago", []Report{report(1, false, false, false)}, 0, "[] [] []",
-			"node n2 gives no answer, for 10s at least | node n3 gives no answer, for 10s at least | shards 0-2: no leader answers"},
+			"node n2 has not responded for at least 10s | node n3 has not responded for at least 10s | shards 0-2: no leader answers"},
 		{"two of three, one shard has a leader", []Report{report(1, false, false, false), report(3, false, true, false)}, time.Minute, "[] [] [1]",
-			"node n2 gives no answer, for 1m0s at least | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas answer, not that of node n2"},
+			"node n2 has not responded for at least 1m0s | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas answer; no answer from node n2"},
 	} {
 		reports := map[uint32]Report{}
 		for _, r := range c.reports {
@@ -57,7 +57,7 @@ func TestOwnView(t *testing.T) {
 		for _, n := range o.Nodes {
 			leads = append(leads, fmt.Sprint(n.Leads))
 		}
-		if !strings.Contains(got[0], "node n1 finds out by itself") || strings.Join(got[1:], " | ") != c.want || strings.Join(leads, " ") != c.leads {
+		if !strings.Contains(got[0], "node n1 can see by itself") || strings.Join(got[1:], " | ") != c.want || strings.Join(leads, " ") != c.leads {
 			t.Errorf("%s: got %q, nodes lead %q, want %q and %q", c.name, got, leads, c.want, c.leads)
 		}
 		if s := o.Shards[1]; s.Leader != 0 && (s.Members[0].Lag != 200 || s.Members[2].Lag != 0 || s.Term != 7) {

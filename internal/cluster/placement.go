@@ -56,13 +56,13 @@ func (c *Control) AddShards(ctx context.Context, by task.Author, total int) erro
 		case total == have:
 			return nil
 		case total < have:
-			return wrongState("the cluster has %d data shards, and their number only grows: %d are fewer", have, total)
+			return wrongState("the cluster has %d data shards, and their number can only grow: %d is fewer", have, total)
 		}
 		members := c.members(m)
 		for id := have + 1; id <= total; id++ {
 			i := place(members, Shard{})
 			if i < 0 {
-				return task.Unavailable(time.Second, "shard %d: no active node was heard of in the last %v", id, aliveFor)
+				return task.Unavailable(time.Second, "shard %d: no active node was seen in the last %v", id, aliveFor)
 			}
 			members[i].Replicas++
 			m.Shards = append(m.Shards, newShard(uint32(id), members[i].Number)) // #nosec G115 -- at most MaxDataShards
@@ -104,9 +104,9 @@ func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, 
 		case dst.State != Active:
 			return wrongState("move %s: node %q is %s", shardText(shard), to, dst.State)
 		case c.silent(dst.Number) >= aliveFor:
-			return wrongState("move %s: node %q was not heard of in the last %v", shardText(shard), to, aliveFor)
+			return wrongState("move %s: node %q was not seen in the last %v", shardText(shard), to, aliveFor)
 		case len(s.Replicas) >= maxReplicas:
-			return wrongState("move %s: it has %d replicas, the most that are allowed", shardText(shard), len(s.Replicas))
+			return wrongState("move %s: it has %d replicas, the most allowed", shardText(shard), len(s.Replicas))
 		}
 		s = s.clone()
 		s.add(dst.Number)

@@ -186,7 +186,7 @@ func Next(s PlanInput) Decision {
 	case len(st.VotersOutgoing) > 0:
 		return Decision{Busy: "its voters are being changed"}
 	case !st.commits(st.Voters):
-		return Decision{Busy: fmt.Sprintf("of its %d voters only %d answer", len(st.Voters), st.live(st.Voters))}
+		return Decision{Busy: fmt.Sprintf("only %d of its %d voters answer", st.live(st.Voters), len(st.Voters))}
 	}
 	p := newPlanner(s)
 	for _, rule := range []func() Decision{p.tidy, p.dropSilent, p.keepLeaving, p.add, p.addLearner, p.lead, p.vote} {
@@ -333,7 +333,7 @@ func (p *planner) add() Decision {
 	case len(p.good) >= p.Settings.Replication || p.addTarget < 0:
 		return Decision{}
 	case len(p.Shard.Replicas) >= maxReplicas:
-		return Decision{Blocked: fmt.Sprintf("it has %d replicas that come or go, the most that are allowed", len(p.Shard.Replicas))}
+		return Decision{Blocked: fmt.Sprintf("it has %d replicas, counting those being added or removed: the most allowed", len(p.Shard.Replicas))}
 	}
 	return Decision{Step: Step{Kind: AddReplica, Node: p.Members[p.addTarget].Number}}
 }
@@ -396,14 +396,14 @@ func (p *planner) rest() Decision {
 	}
 	for _, id := range p.unwanted {
 		if m := p.memberOf(id); m.State == Draining {
-			return Decision{Blocked: fmt.Sprintf("its replica on node %s, which drains, has no other node to go to", m.Name)}
+			return Decision{Blocked: fmt.Sprintf("no other node can take its replica on node %s, which is draining", m.Name)}
 		} else if p.Status.votes(id) {
-			return Decision{Blocked: fmt.Sprintf("node %s is silent for over %v, and there is no other node for its replica",
+			return Decision{Blocked: fmt.Sprintf("node %s has been silent for over %v, and no other node can take its replica",
 				m.Name, p.ReplaceAfter)}
 		}
 	}
 	if p.voting(p.forced) > 0 {
-		return Decision{Blocked: "a node that was removed still votes, and no other node can take its place yet"}
+		return Decision{Blocked: "a removed node still votes, and no other node can replace it yet"}
 	}
 	return Decision{}
 }

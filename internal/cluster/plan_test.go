@@ -146,7 +146,7 @@ func TestNext(t *testing.T) {
 		// What keeps the plan from doing anything.
 		{"no leader", "1 2 3", 3, "1 2 3", "1? 2? 3?", "busy: it has no leader"},
 		{"a joint configuration is left over", "1 2 3", 3, "1", "1* o2", "busy: its voters are being changed"},
-		{"no majority", "1 2 3", 3, "1 2 3", "1* 2? 3?", "busy: of its 3 voters only 1 answer"},
+		{"no majority", "1 2 3", 3, "1 2 3", "1* 2? 3?", "busy: only 1 of its 3 voters answer"},
 
 		// Growth.
 		{"one node", "1", 3, "1", "1*", "rest"},
@@ -171,7 +171,7 @@ func TestNext(t *testing.T) {
 		{"it is ready: the dead one is to leave", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3", "replica leaves 3.2"},
 		{"in one change", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
 		{"and is forgotten", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 4.3", "drop replica 3.2"},
-		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node n3 is silent for over 5m0s, and there is no other node for its replica"},
+		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node n3 has been silent for over 5m0s, and no other node can take its replica"},
 		{"a learner's node is silent, and there is another", "1 2:quiet 3", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
 		{"and there is no other", "1 2:quiet", 3, "1 2.1", "1* l2.1?", "rest"},
 		{"a learner of a dead node", "1 2:dead", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
@@ -186,7 +186,7 @@ func TestNext(t *testing.T) {
 
 		// Drains.
 		{"a draining node, and another", "1 2 3:draining 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "add replica on node 4"},
-		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
+		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
 		{"the leader moves first", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
 		{"also where the replica can't", "1:draining 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
 		{"then the replica leaves", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1 2.1* 3.2 l4.3", "replica leaves 1.0"},
@@ -194,16 +194,16 @@ func TestNext(t *testing.T) {
 		{"of two nodes the voter's: the learner comes in", "1:draining 2", 3, "1 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"leads", "1:draining 2", 3, "1 2.1", "1* 2.1", "transfer leader 2.1"},
 		{"and the old one becomes the learner", "1:draining 2", 3, "1 2.1", "1 2.1*", voters("", "1.0", "")},
-		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: its replica on node n1, which drains, has no other node to go to"},
+		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: no other node can take its replica on node n1, which is draining"},
 
 		// Removals.
 		{"the voter of a removed node: another replica first", "1 2 3:removed 4", 3, "1 2.1 3.2-", "1* 2.1 3.2?", "add replica on node 4"},
 		{"its vote stays while that catches up", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
 		{"also if it seems to answer", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
 		{"or while the node that could have one is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
-			"blocked: a node that was removed still votes, and no other node can take its place yet"},
+			"blocked: a removed node still votes, and no other node can replace it yet"},
 		{"as long as it may be", "1 2 3:removed 4:dead", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
-			"blocked: a node that was removed still votes, and no other node can take its place yet"},
+			"blocked: a removed node still votes, and no other node can replace it yet"},
 		{"or has one and is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
 		{"not if there is no such node", "1 2 3:removed", 3, "1 2.1 3.2-", "1* 2.1 3.2?", voters("", "2.1", "3.2")},
 		{"nor for one that drains", "1 2 3:removed 4:draining", 3, "1 2.1 3.2-", "1* 2.1 3.2?", voters("", "2.1", "3.2")},
@@ -251,7 +251,7 @@ func TestNext(t *testing.T) {
 		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
 		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
 		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
-		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: its replica on node n3, which drains, has no other node to go to"},
+		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
 	} {
 		s := PlanInput{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
 		if got := Next(s).told(); got != c.want {
@@ -268,7 +268,7 @@ func TestReplicasAreBounded(t *testing.T) {
 		conf += fmt.Sprintf(" 50.%d", n)
 	}
 	s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
-	if got := Next(s).told(); !strings.Contains(got, "16 replicas that come or go") {
+	if got := Next(s).told(); !strings.Contains(got, "16 replicas, counting those being added or removed") {
 		t.Error(got)
 	}
 }
@@ -312,10 +312,10 @@ func TestBalance(t *testing.T) {
 func TestWhyLeadershipMoves(t *testing.T) {
 	for want, c := range map[string][3]string{
 		"node n1 drains": {"1:draining 2 3 4", "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<"},
-		"the disk of node n1 has no room for new tasks":       {"1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2"},
-		"an operator wants node n3 to lead it":                {"1 2 3", "1 2.1 3.2!", "1* 2.1 3.2"},
-		"its replica on node n1 is to stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
-		"its replica on node n1 is to stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
+		"the disk of node n1 has no room for new tasks":      {"1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2"},
+		"an operator wants node n3 to lead it":               {"1 2 3", "1 2.1 3.2!", "1* 2.1 3.2"},
+		"its replica on node n1 will stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
+		"its replica on node n1 will stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 	} {
 		s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
@@ -325,7 +325,7 @@ func TestWhyLeadershipMoves(t *testing.T) {
 	s := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
 	other := s
 	other.ID = 8
-	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader || step.Why != "nodes are to lead about as many shards each" {
+	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader || step.Why != "to balance leaders across nodes" {
 		t.Errorf("to share leaders: %v, because %q", step, step.Why)
 	}
 }

@@ -40,7 +40,7 @@ type Problem struct {
 // Problems returns what is wrong: first with the nodes, then with the shards, one problem for all shards with the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
-		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster can't be asked how it stands: this is what node %s finds out by itself, and nothing of the cluster can be changed now", o.By)})
+		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what node %s can see by itself, and the cluster can't be changed now", o.By)})
 	}
 	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
 }
@@ -102,7 +102,7 @@ func silentReplicas(s *ShardOverview, names map[uint32]string) string {
 		return ""
 	}
 	slices.Sort(silent)
-	return fmt.Sprintf("%d of %d replicas answer, not that of %s", len(s.Members)-len(silent), len(s.Members), strings.Join(silent, ", "))
+	return fmt.Sprintf("%d of %d replicas answer; no answer from %s", len(s.Members)-len(silent), len(s.Members), strings.Join(silent, ", "))
 }
 
 // farBehind is how many entries a replica may lack before that is a problem.
@@ -126,7 +126,7 @@ func nodeText(number uint32, names map[uint32]string) string {
 	if name := names[number]; name != "" {
 		return "node " + name
 	}
-	return "a node that was removed"
+	return "a removed node"
 }
 
 // fewReplicas explains why a shard has too few replicas that answer. A node that is away for a short while is expected back: its replicas
@@ -154,13 +154,13 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 	slices.Sort(filled)
 	switch {
 	case removed && len(filled) > 0:
-		return fmt.Sprintf("%d of %d replicas answer; that of %s is made anew on %s", answer, voters, strings.Join(silent, ", "), strings.Join(filled, ", "))
+		return fmt.Sprintf("%d of %d replicas answer; the one on %s is being rebuilt on %s", answer, voters, strings.Join(silent, ", "), strings.Join(filled, ", "))
 	case len(silent) > 0:
-		return fmt.Sprintf("%d of %d replicas answer, not that of %s", answer, voters, strings.Join(silent, ", "))
+		return fmt.Sprintf("%d of %d replicas answer; no answer from %s", answer, voters, strings.Join(silent, ", "))
 	case s.Problem != "":
 		return fmt.Sprintf("%d of %d replicas: %s", answer, o.wanted(), s.Problem)
 	}
-	return fmt.Sprintf("%d of %d replicas, and more are being made", answer, o.wanted())
+	return fmt.Sprintf("%d of %d replicas; more are being created", answer, o.wanted())
 }
 
 func (o *Overview) wanted() int {
@@ -192,19 +192,19 @@ func (s Step) told(m *Map) string {
 	on := name(NodeOf(s.Replica))
 	switch s.Kind {
 	case AddReplica:
-		return "node " + name(s.Node) + " is given a replica"
+		return "node " + name(s.Node) + " gets a replica"
 	case LeaveReplica:
-		return "the replica on node " + on + " is to leave"
+		return "the replica on node " + on + " will leave"
 	case KeepReplica:
 		return "the replica on node " + on + " stays after all"
 	case DropReplica:
 		return "the replica on node " + on + " is forgotten"
 	case AddLearner:
-		return "the replica on node " + on + " begins to learn"
+		return "the replica on node " + on + " becomes a learner"
 	case RemoveLearner:
-		return "the replica on node " + on + " is taken out"
+		return "the replica on node " + on + " is removed"
 	case TransferLeader:
-		return "node " + on + " is to lead"
+		return "node " + on + " should lead"
 	case ChangeVoters:
 		return s.Change.told(name)
 	}
@@ -216,7 +216,7 @@ func (c *VoterChange) told(name func(uint32) string) string {
 	for _, p := range []struct {
 		ids  []uint64
 		verb string
-	}{{c.Promote, "votes now"}, {c.Demote, "votes no longer"}, {c.Remove, "leaves"}} {
+	}{{c.Promote, "votes now"}, {c.Demote, "no longer votes"}, {c.Remove, "leaves"}} {
 		for _, id := range p.ids {
 			parts = append(parts, "the replica on node "+name(NodeOf(id))+" "+p.verb)
 		}

@@ -165,7 +165,7 @@ func mayLimit(tx *store.Tx, q Queue) error {
 	}
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("queue %q: for limits, breakers, a strict order of keys, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		err = wrongState("queue %q: limits, breakers, a strict order of keys, and pauses of types or keys need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 			q.Name, PoliciesLevel, settings.Level)
 	}
 	return err
@@ -198,7 +198,7 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 		return Queue{}, err
 	}
 	if known.queues >= c.cfg.MaxQueues {
-		return Queue{}, task.Invalid("queue", "%q would be one queue more than the %d that are allowed", name, c.cfg.MaxQueues)
+		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, c.cfg.MaxQueues)
 	}
 	if err := of.mayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
 		return Queue{}, err

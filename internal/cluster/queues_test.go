@@ -254,7 +254,7 @@ func TestDropAndLimit(t *testing.T) {
 			must(t, err)
 		}
 		_, err := c.Place(bg, "default", "d")
-		is(t, err, task.ErrInvalidArgument, "3 that are allowed")
+		is(t, err, task.ErrInvalidArgument, "limit of 3 queues")
 		w.full["a"] = true
 		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
 		if _, dropping, _, err := getQueue(w.state, "default", "a"); dropping || err != nil {

@@ -62,7 +62,7 @@ func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 	return update(ctx, c, func(tx *store.Tx) (QuietWorker, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err == nil && settings.Level < PoliciesLevel {
-			err = wrongState("worker %q: to make workers quiet the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			err = wrongState("worker %q: making workers quiet needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 				name.ID, PoliciesLevel, settings.Level)
 		}
 		if err != nil {
@@ -127,7 +127,7 @@ func (c *Control) roomForQuiet(tx *store.Tx, name WorkerName) error {
 		}
 	}
 	if gone == 0 {
-		return wrongState("worker %q: %d workers are quiet, which is the most there can be: have some resume", name.ID, len(rows))
+		return wrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
 	}
 	c.countQuiet(tx, 1-gone)
 	return nil

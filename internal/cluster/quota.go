@@ -63,7 +63,7 @@ func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) e
 	if most == 0 || int64(has) < most {
 		return nil
 	}
-	e := task.Invalid(field, "%q would be one more than the %d that namespace %q may have (%s): `pawl ns set %s --%s N` raises that",
+	e := task.Invalid(field, "%q would exceed the %d that namespace %q may have (%s): raise the quota with `pawl ns set %s --%s N`",
 		name, most, n.Name, of, n.Name, strings.ReplaceAll(string(of), "_", "-"))
 	e.Reason = string(of)
 	return e
@@ -120,5 +120,5 @@ func sameQuotas(n Namespace, asked task.QuotaChange) error {
 	if n.Quotas.Change(asked) == n.Quotas {
 		return nil
 	}
-	return conflict("namespace %q: it is there, with other quotas: `pawl ns set %s` changes them", n.Name, n.Name)
+	return conflict("namespace %q already exists with other quotas: change them with `pawl ns set %s`", n.Name, n.Name)
 }

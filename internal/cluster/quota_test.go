@@ -29,7 +29,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		}
 		fill("greedy", 0, 1000)
 		_, err := c.Place(bg, "greedy", "more")
-		is(t, err, task.ErrInvalidArgument, `"more" would be one more than the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
+		is(t, err, task.ErrInvalidArgument, `"more" would exceed the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
 		if e, _ := task.AsError(err); e == nil || e.Reason != "max_queues" || e.Field != "queue" {
 			t.Errorf("refused by %+v", e)
 		}
@@ -44,7 +44,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 			return nil
 		}))
 		_, err = c.NameSchedule(bg, "greedy", "more", 1)
-		is(t, err, task.ErrInvalidArgument, "one more than the 100000", "--max-schedules N")
+		is(t, err, task.ErrInvalidArgument, "would exceed the 100000", "--max-schedules N")
 		_, err = c.NameSchedule(bg, "modest", "nightly", 1)
 		must(t, err)
 	})

@@ -33,7 +33,7 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Que
 		return err
 	}
 	if _, ok := m.Node(number); !ok {
-		return fmt.Errorf("the system shard knows no node %d", number)
+		return fmt.Errorf("the system shard has no node %d", number)
 	}
 	for _, n := range m.Nodes {
 		if n.Number != number {

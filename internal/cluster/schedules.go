@@ -29,7 +29,7 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 	return update(ctx, c, func(tx *store.Tx) (ScheduleHome, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err == nil && settings.Level < PoliciesLevel {
-			err = wrongState("schedule %q: for schedules the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+			err = wrongState("schedule %q: schedules need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 				name, PoliciesLevel, settings.Level)
 		}
 		if err != nil {
@@ -88,7 +88,7 @@ func (c *Control) ForgetSchedule(ctx context.Context, ns, name string, version u
 func (c *Control) countSchedules(tx *store.Tx, ns, name string, n int) error {
 	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
 	if count > maxSchedules {
-		return task.Invalid("name", "%q would be one schedule more than the %d that are allowed", name, maxSchedules)
+		return task.Invalid("name", "%q would exceed the limit of %d schedules", name, maxSchedules)
 	}
 	tx.Set(schedulesKey, encodeNumber(uint64(max(count, 0))))    // #nosec G115 -- not negative
 	of := int(getNumber(tx, schedulesOfKey(ns))) + n             // #nosec G115 -- at most maxSchedules

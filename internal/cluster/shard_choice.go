@@ -63,7 +63,7 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 // chooseShards returns the shards that a queue will be spread over.
 func chooseShards(r store.Reader, q Queue, settings Settings, target SpreadTarget) ([]uint32, error) {
 	if settings.Level < spreadLevel {
-		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		return nil, wrongState("queue %q: spreading a queue needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 			q.Name, spreadLevel, settings.Level)
 	}
 	if err := target.check(settings.DataShards); err != nil {
@@ -97,7 +97,7 @@ func (o SpreadTarget) check(dataShards int) error {
 	}
 	for i, id := range o.Shards {
 		if id < 1 || int(id) > dataShards {
-			return task.Invalid("shards", "%d is no data shard: they are numbered 1 to %d", id, dataShards)
+			return task.Invalid("shards", "%d is not a data shard: they are numbered 1 to %d", id, dataShards)
 		}
 		if slices.Contains(o.Shards[:i], id) {
 			return task.Invalid("shards", "%d is named twice", id)
@@ -127,7 +127,7 @@ func (t otherQueues) fewest(q Queue, dataShards int, target SpreadTarget) ([]uin
 		shards = slices.DeleteFunc(shards, func(id uint32) bool { _, shared := t.others[id]; return shared })
 	}
 	if len(shards) < target.Parts {
-		return nil, wrongState("queue %q: %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
+		return nil, wrongState("queue %q: only %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
 	}
 	slices.SortStableFunc(shards, func(a, b uint32) int {
 		_, hasA := q.SlotsIn(a)

@@ -114,7 +114,7 @@ func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 }
 
 // errRevised means that the queue's row is no longer the one that a step was planned for.
-var errRevised = errors.New("the queue was changed at this moment")
+var errRevised = errors.New("the queue was changed concurrently")
 
 // revise changes the parts of a queue if its row is unchanged.
 func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {

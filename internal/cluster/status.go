@@ -109,7 +109,7 @@ func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {
 	c.mu.Unlock()
 	v := ShardOverview{Shard: s, Known: fresh && status.Leader != 0, Problem: seen.problem, LastStep: seen.step}
 	if !known {
-		v.Problem = "it was not looked at yet"
+		v.Problem = "not checked yet"
 	}
 	if !v.Known {
 		v.Under = true

@@ -87,13 +87,13 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 			continue
 		}
 		if unconfirmed, err := p.cfg.Control.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
-			p.log.Warn("not all shards know what webhooks want to hear of", "shards", unconfirmed, "error", err)
+			p.log.Warn("not all shards have the current subscriptions of webhooks", "shards", unconfirmed, "error", err)
 		}
 		if err := p.checkThresholds(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("thresholds of webhooks can't be looked at", "error", err)
+			p.log.Warn("thresholds of webhooks could not be checked", "error", err)
 		}
 		if err := p.cfg.Control.forgetSeen(ctx); err != nil && ctx.Err() == nil {
-			p.log.Debug("what shards told is not forgotten yet", "error", err)
+			p.log.Debug("old reports of shards could not be removed yet", "error", err)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 		if err != nil {
 			return err
 		}
-		c.droppedFor(ns, dropped, "too many wait for it already")
+		c.droppedFor(ns, dropped, "too many are waiting for it already")
 	}
 	if len(all) > 0 {
 		c.pokeDispatcher()

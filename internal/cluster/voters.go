@@ -27,7 +27,7 @@ func (p *planner) vote() Decision {
 		}
 	}
 	if !p.Status.commits(want) {
-		return Decision{Blocked: fmt.Sprintf("of the %d replicas that should vote only %d answer", len(want), p.Status.live(want))}
+		return Decision{Blocked: fmt.Sprintf("only %d of the %d replicas that should vote answer", p.Status.live(want), len(want))}
 	}
 	return Decision{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
 }
@@ -35,7 +35,7 @@ func (p *planner) vote() Decision {
 // handOver transfers leadership to another voter before the leader itself stops voting. It is not settled if none of the wanted voters
 // votes yet: they have to join first, while the leader still votes.
 func (p *planner) handOver(want []uint64) (v Decision, settled bool) {
-	why := "its replica on node " + p.memberOf(p.Status.Leader).Name + " is to stop voting"
+	why := "its replica on node " + p.memberOf(p.Status.Leader).Name + " will stop voting"
 	if to := p.bestLeader(want); to != 0 {
 		return Decision{Step: Step{Kind: TransferLeader, Replica: to, Why: why}}, true
 	}

@@ -196,7 +196,7 @@ func (h *Webhook) check() error {
 func mayHaveWebhooks(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("for webhooks the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		err = wrongState("webhooks need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 			PoliciesLevel, settings.Level)
 	}
 	return err
@@ -229,7 +229,7 @@ func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 		case exists && len(old.Secrets) > 0 && old.Secrets[0].Value == a.Secret:
 			return viewHook(tx, old)
 		case exists:
-			return WebhookView{}, conflict("webhook %q: there is one of that name: change it, or remove it first", h.Name)
+			return WebhookView{}, conflict("webhook %q already exists: change it, or remove it first", h.Name)
 		}
 		if err := h.check(); err != nil {
 			return WebhookView{}, err
@@ -260,9 +260,9 @@ func roomForHook(r store.Reader, h Webhook) error {
 	}
 	switch {
 	case here >= MaxWebhooks:
-		return task.Invalid("name", "%q would be one webhook more than the %d that a namespace may have", h.Name, MaxWebhooks)
+		return task.Invalid("name", "%q would exceed the limit of %d webhooks per namespace", h.Name, MaxWebhooks)
 	case len(all) >= maxAllWebhooks:
-		return task.Invalid("name", "%q would be one webhook more than the %d that all namespaces may have together", h.Name, maxAllWebhooks)
+		return task.Invalid("name", "%q would exceed the limit of %d webhooks in all namespaces together", h.Name, maxAllWebhooks)
 	}
 	return nil
 }

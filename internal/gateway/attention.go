@@ -278,7 +278,7 @@ func (s *situation) ofNodes(f findings) {
 	}
 	for _, name := range s.away {
 		if !told[name] {
-			f.add(&nodeAway, name, 0, "node %s does not answer", name)
+			f.add(&nodeAway, name, 0, "node %s is not responding", name)
 		}
 	}
 }

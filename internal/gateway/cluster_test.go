@@ -71,7 +71,7 @@ func newFakeAdmin() *fakeAdmin {
 				{Shard: shards[0], Known: true, Leader: 1, Term: 3, Applied: 1000, Members: members, Under: true},
 				{Shard: shards[1], Known: true, Leader: 1, Term: 4, Applied: 2000, Members: members[:2], Under: true, Problem: "waits for \"n2\"",
 					LastStep: "shard 1: add learner 2.0"},
-				{Shard: shards[2], Under: true, Problem: "nobody answers for it"},
+				{Shard: shards[2], Under: true, Problem: "none of its replicas answers"},
 			}},
 		m: &cluster.Map{Version: 77, Settings: settings, Nodes: nodes, Shards: shards},
 		found: Verification{Shard: 1, Index: 2001, Rows: 1234, Equal: true,

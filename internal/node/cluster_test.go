@@ -856,7 +856,7 @@ func TestVerifyWithoutAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := n.Verify(ctx, 1)
-		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answers") || took > markTime {
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answered") || took > markTime {
 			t.Errorf("after %s: %v", took, err)
 		}
 	})

@@ -147,7 +147,7 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawltype.ErrUnavailable) {
 			t.Errorf("nobody has room: %v", err)
 		}
-		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in what it leads, shard") || strings.Count(p, "the disk of node") != 3 {
+		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in the shards that it leads (shard") || strings.Count(p, "the disk of node") != 3 {
 			t.Errorf("nobody has room: problems %q", p)
 		}
 

@@ -411,7 +411,7 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 	case n.cfg.DataShards == 0 || n.cfg.DataShards == has:
 		return nil
 	case n.cfg.DataShards < has: // tasks would become unreachable
-		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number only grows: give %d or more, or leave it out",
+		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give %d or more, or leave it out",
 			n.cfg.DataShards, has, has)
 	}
 	by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Reason: "--shards"}

@@ -57,7 +57,7 @@ func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node
 	c := m.call(systemShard, a)
 	err := r.ask(ctx, c, systemShard, node.Number)
 	if retryElsewhere(&m.Rule, err) {
-		err = task.Unavailable(noLeaderRetry, "node %q gives no answer: %v", node.Name, err)
+		err = task.Unavailable(noLeaderRetry, "node %q did not answer: %v", node.Name, err)
 	}
 	return c.Resp, err
 }

@@ -18,7 +18,7 @@ func (r *Router) auditAuthor(by task.Author) (task.Author, error) {
 	}
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return by, task.Unavailable(noLeaderRetry, "this node does not know yet at which feature level the cluster works")
+		return by, task.Unavailable(noLeaderRetry, "this node does not know the cluster's feature level yet")
 	case level < cluster.PoliciesLevel:
 		return task.Author{}, nil
 	}

@@ -70,7 +70,7 @@ var (
 )
 
 // errChanged means that the configuration is no longer the one that a change was based on.
-var errChanged = &task.Error{Code: task.CodeConflict, Reason: "changed", Message: "the queue's configuration was changed at this moment"}
+var errChanged = &task.Error{Code: task.CodeConflict, Reason: "changed", Message: "the queue's configuration was changed concurrently"}
 
 // change replaces the configuration, if it is still the version that the new one is based on.
 func (a queueArgs) change(c *task.QueueConfig) error {
@@ -142,7 +142,7 @@ func (d Directory) PutQueue(ctx context.Context, action cluster.AuditedAction, n
 			return cluster.Queue{}, err
 		}
 	}
-	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: others change it all the time", name)
+	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: too many concurrent changes", name)
 }
 
 // Spread spreads a queue over shards: see cluster.Control.

@@ -25,7 +25,7 @@ func (r *Router) Explain(ctx context.Context, ns string, id task.ID) (*broker.Ex
 	v, at, age, err := r.Peek(ctx, ns, id)
 	switch {
 	case errors.Is(err, task.ErrUnavailable):
-		why.Detail += "; none of its replicas could be asked for the task, so nothing is known of it"
+		why.Detail += "; none of its replicas could be asked about the task, so its state is unknown"
 		return &broker.Explanation{ID: id, Reasons: []broker.Reason{why}}, at, nil
 	case errors.Is(err, task.ErrNotFound): // it may have been accepted since
 		why.Detail += fmt.Sprintf("; the replica that was asked did not have the task at most %s ago", age.Round(time.Second))

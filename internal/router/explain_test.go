@@ -79,7 +79,7 @@ func TestExplainWithoutLeader(t *testing.T) {
 				t.Fatalf("node %d: %+v, %v", n+1, e, err)
 			}
 			why := e.Reasons[0]
-			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node n1 knows of none") ||
+			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node n1 knows no leader") ||
 				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
 				t.Errorf("node %d: %+v", n+1, why)
 			}
@@ -150,7 +150,7 @@ func TestExplainWithoutReplicas(t *testing.T) {
 			}
 		})
 		e, _, err := f.nodes[4].Explain(ctx, ns, ids[0])
-		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || !strings.Contains(e.Reasons[0].Detail, "nothing is known of it") {
+		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || !strings.Contains(e.Reasons[0].Detail, "so its state is unknown") {
 			t.Errorf("cut off: %+v, %v", e, err)
 		}
 		f.with(func() { f.network = nil })

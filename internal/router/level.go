@@ -28,7 +28,7 @@ func hasNewField(s task.Spec) bool { return newField(&s) != "" }
 func (r *Router) requireLevel(field string) error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return task.Unavailable(noLeaderRetry, "%s: this node does not know yet at which feature level the cluster works", field)
+		return task.Unavailable(noLeaderRetry, "%s: this node does not know the cluster's feature level yet", field)
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Field: field, Message: task.Invalid(field,
 			"the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level).Message}

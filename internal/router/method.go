@@ -185,7 +185,7 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	case r.cfg.NotSent(err):
 		return &notRun{err}
 	default:
-		return broker.Unknown("shard %d: node %d gave no answer: %v", shard, node, err)
+		return broker.Unknown("shard %d: node %d did not answer: %v", shard, node, err)
 	}
 	raw, err := c.DecodeReply(answer)
 	var f *fault

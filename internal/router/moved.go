@@ -28,7 +28,7 @@ func (e *moved) queue() cluster.Queue {
 }
 
 func (e *moved) Error() string {
-	return fmt.Sprintf("queue %q lies in shards %v by now", e.Name, e.queue().Shards())
+	return fmt.Sprintf("queue %q is now in shards %v", e.Name, e.queue().Shards())
 }
 
 // learnMoved updates the map with where a queue is now, if that is what an error says.

@@ -39,7 +39,7 @@ var (
 func (r *Router) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error) {
 	if level := r.cfg.Map.Level(); level < cluster.PoliciesLevel {
 		return broker.OnceAnswer{}, broker.Stamp{}, &task.Error{Code: task.CodeWrongState,
-			Message: c.Verb.String() + ": all nodes must work at feature level 3 for that: see `pawl cluster raise-level`"}
+			Message: c.Verb.String() + ": this needs feature level 3 on all nodes: see `pawl cluster raise-level`"}
 	}
 	if err := r.check(ctx, c.Hold.ID); err != nil {
 		return broker.OnceAnswer{}, broker.Stamp{}, err

@@ -18,7 +18,7 @@ import (
 func (r *Router) mayOperate() error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
-		return task.Unavailable(noLeaderRetry, "operations: this node does not know yet at which feature level the cluster works")
+		return task.Unavailable(noLeaderRetry, "operations: this node does not know the cluster's feature level yet")
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
 			"operations: the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}

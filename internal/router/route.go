@@ -267,12 +267,12 @@ func (s *search) heard(node uint32, err error, after time.Duration) {
 	var text string
 	switch {
 	case !errors.As(err, &notLeader):
-		text = "gives no answer (" + cause(err) + ")"
+		text = "does not answer (" + cause(err) + ")"
 	case notLeader.Node == 0:
-		text = "knows of none"
+		text = "knows no leader"
 	default:
 		s.hint = notLeader.Node
-		text = "says that " + s.r.nodeName(notLeader.Node) + " leads"
+		text = "says " + s.r.nodeName(notLeader.Node) + " leads"
 	}
 	if s.r.leaders.of(s.shard) == node {
 		s.r.leaders.heard(s.shard, s.hint)
@@ -299,13 +299,13 @@ func (s *search) refusal(ctx context.Context) *task.Error {
 		shard = "the system shard"
 	}
 	if len(s.answers) == 0 {
-		return task.Unavailable(noLeaderRetry, "%s has no leader that is known, and nobody could be asked%s", shard, s.whyEnded(ctx))
+		return task.Unavailable(noLeaderRetry, "%s has no known leader, and no node could be asked%s", shard, s.whyEnded(ctx))
 	}
 	words := make([]string, len(s.answers))
 	for i, w := range s.answers {
 		words[i] = s.r.nodeName(w.node) + " " + w.text
 	}
-	return task.Unavailable(noLeaderRetry, "%s has no leader that answers%s: %s", shard, s.whyEnded(ctx), strings.Join(words, "; "))
+	return task.Unavailable(noLeaderRetry, "%s has no leader that answered%s: %s", shard, s.whyEnded(ctx), strings.Join(words, "; "))
 }
 
 // nodeName names a node in a message.
@@ -333,9 +333,9 @@ func timeLeft(ctx context.Context) bool {
 func (s *search) whyEnded(ctx context.Context) string {
 	switch {
 	case s.r.ctx.Err() != nil:
-		return ", and this node stops"
+		return ", and this node is stopping"
 	case ctx.Err() != nil || !timeLeft(ctx):
-		return " in the time that the caller gave"
+		return " within the caller's deadline"
 	}
 	return ""
 }

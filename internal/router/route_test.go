@@ -187,7 +187,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		if !ok || e.Code != task.CodeUnavailable || errors.Is(err, broker.ErrUnknown) || e.RetryAfter == 0 {
 			t.Fatalf("got %v", err)
 		}
-		for _, want := range []string{"shard 1", "no leader", "node n1 knows of none", "node n2 knows of none", "node n3 gives no answer (not sent)"} {
+		for _, want := range []string{"shard 1", "no leader", "node n1 knows no leader", "node n2 knows no leader", "node n3 does not answer (not sent)"} {
 			if !strings.Contains(e.Message, want) {
 				t.Errorf("%q lacks %q", e.Message, want)
 			}
@@ -442,7 +442,7 @@ func TestCloseEndsSearches(t *testing.T) {
 		select {
 		case err := <-errs:
 			asked := strings.Contains(err.Error(), "the outcome is not known") // one was
-			if !errors.Is(err, task.ErrUnavailable) || !asked && !strings.Contains(err.Error(), "this node stops") {
+			if !errors.Is(err, task.ErrUnavailable) || !asked && !strings.Contains(err.Error(), "this node is stopping") {
 				t.Errorf("got %v", err)
 			}
 		default:

@@ -114,7 +114,7 @@ func withScheduleVersion[T any](ctx context.Context, r *Router, ns, name string,
 			return out, err
 		}
 	}
-	return out, task.Unavailable(time.Second, "schedule %q: others change it all the time", name)
+	return out, task.Unavailable(time.Second, "schedule %q: too many concurrent changes", name)
 }
 
 // DeleteSchedule removes a schedule.
