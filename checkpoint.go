@@ -15,23 +15,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// saved is the state that a claim keeps for later attempts, and the steps and once keys that this one is working on.
-type saved struct {
+// checkpointState is the state that a claim keeps for later attempts, and the steps and once keys that this one is working on.
+type checkpointState struct {
 	mu      sync.Mutex
-	kept    kept
+	data    checkpointData
 	sending sync.Mutex               // held while a new version is sent: one at a time
 	busy    map[string]chan struct{} // steps and once keys that a goroutine is working on; closed when it is done
 	unclear map[string]bool          // once keys that the claim may or may not hold
-	alone   alone
+	local   localOnceKeys
 }
 
-// kept is the content of the task's checkpoint: the handler's own bytes, and the results of steps. It is never changed in place.
+// checkpointData is the content of the task's checkpoint: the handler's own bytes, and the results of steps. It is never changed in place.
 //
 // Without steps the checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which
 // programs without this package can read too:
 //
 //	{"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
-type kept struct {
+type checkpointData struct {
 	own   []byte
 	steps map[string]json.RawMessage
 }
@@ -42,21 +42,21 @@ type container struct {
 	Own   json.RawMessage            `json:"checkpoint,omitempty"`
 }
 
-// keptOf reads a checkpoint. One that is not a container is the handler's own.
-func keptOf(checkpoint []byte) kept {
+// parseCheckpoint reads a checkpoint. One that is not a container is the handler's own.
+func parseCheckpoint(checkpoint []byte) checkpointData {
 	if !bytes.Contains(checkpoint, []byte(`"pawl_steps"`)) {
-		return kept{own: checkpoint}
+		return checkpointData{own: checkpoint}
 	}
 	var c container
 	if err := strictly(checkpoint, &c); err != nil || c.Steps == nil {
-		return kept{own: checkpoint}
+		return checkpointData{own: checkpoint}
 	}
-	return kept{own: c.Own, steps: c.Steps}
+	return checkpointData{own: c.Own, steps: c.Steps}
 }
 
-// encode is the inverse of keptOf. A checkpoint of the handler's own that looks like a container is wrapped in one.
-func (k kept) encode() ([]byte, error) {
-	if len(k.steps) == 0 && keptOf(k.own).steps == nil {
+// encode is the inverse of parseCheckpoint. A checkpoint of the handler's own that looks like a container is wrapped in one.
+func (k checkpointData) encode() ([]byte, error) {
+	if len(k.steps) == 0 && parseCheckpoint(k.own).steps == nil {
 		return k.own, nil
 	}
 	steps := k.steps
@@ -67,7 +67,7 @@ func (k kept) encode() ([]byte, error) {
 }
 
 // room returns an error if no result can be kept.
-func (k kept) room() error {
+func (k checkpointData) room() error {
 	if len(k.own) > 0 && !json.Valid(k.own) {
 		return convert.Invalid("checkpoint", "is not JSON, so no step result can be stored with it")
 	}
@@ -87,21 +87,21 @@ func strictly(data []byte, v any) error {
 	return nil
 }
 
-func (s *saved) current() kept {
+func (s *checkpointState) current() checkpointData {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept
+	return s.data
 }
 
-func (s *saved) checkpoint() []byte { return s.current().own }
+func (s *checkpointState) checkpoint() []byte { return s.current().own }
 
-func (s *saved) step(name string) (json.RawMessage, bool) {
+func (s *checkpointState) step(name string) (json.RawMessage, bool) {
 	result, ok := s.current().steps[name]
 	return result, ok
 }
 
-// save makes a new version of kept, and returns once the broker has it on stable storage.
-func (c *Claim) save(ctx context.Context, change func(k *kept)) error {
+// save makes a new version of the checkpoint, and returns once the broker has it on stable storage.
+func (c *Claim) save(ctx context.Context, change func(k *checkpointData)) error {
 	c.saved.sending.Lock()
 	defer c.saved.sending.Unlock()
 	next := c.saved.current()
@@ -121,11 +121,11 @@ func (c *Claim) save(ctx context.Context, change func(k *kept)) error {
 	}
 	c.saved.mu.Lock()
 	defer c.saved.mu.Unlock()
-	c.saved.kept = next
+	c.saved.data = next
 	return nil
 }
 
-func (k kept) tooLarge(size int) error {
+func (k checkpointData) tooLarge(size int) error {
 	if len(k.steps) == 0 {
 		return convert.Invalid("checkpoint", "%d bytes, at most %d", size, maxCheckpoint)
 	}
@@ -133,7 +133,7 @@ func (k kept) tooLarge(size int) error {
 }
 
 // enter waits until no other goroutine of the handler is working on name, and claims it.
-func (s *saved) enter(ctx context.Context, name string) (leave func(), err error) {
+func (s *checkpointState) enter(ctx context.Context, name string) (leave func(), err error) {
 	for {
 		s.mu.Lock()
 		other := s.busy[name]
@@ -160,13 +160,13 @@ func (s *saved) enter(ctx context.Context, name string) (leave func(), err error
 	}
 }
 
-func (s *saved) isUnclear(key string) bool {
+func (s *checkpointState) isUnclear(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unclear[key]
 }
 
-func (s *saved) noteUnclear(key string) {
+func (s *checkpointState) noteUnclear(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unclear == nil {
@@ -175,14 +175,14 @@ func (s *saved) noteUnclear(key string) {
 	s.unclear[key] = true
 }
 
-// alone stands in for the broker's once keys for a claim that was made by hand, as in tests of handlers: there is no other claim.
-type alone struct {
+// localOnceKeys stands in for the broker's once keys for a claim that was made by hand, as in tests of handlers: there is no other claim.
+type localOnceKeys struct {
 	mu   sync.Mutex
 	done map[string][]byte
 }
 
 // BeginOnce implements lease.OnceKeys.
-func (a *alone) BeginOnce(_ context.Context, _ lease.Claim, key string) (pawltype.OnceAnswer, error) {
+func (a *localOnceKeys) BeginOnce(_ context.Context, _ lease.Claim, key string) (pawltype.OnceAnswer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if result, ok := a.done[key]; ok {
@@ -192,7 +192,7 @@ func (a *alone) BeginOnce(_ context.Context, _ lease.Claim, key string) (pawltyp
 }
 
 // FinishOnce implements lease.OnceKeys.
-func (a *alone) FinishOnce(_ context.Context, _ lease.Claim, key string, result []byte, _ time.Duration) error {
+func (a *localOnceKeys) FinishOnce(_ context.Context, _ lease.Claim, key string, result []byte, _ time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done == nil {
@@ -203,4 +203,4 @@ func (a *alone) FinishOnce(_ context.Context, _ lease.Claim, key string, result 
 }
 
 // AbandonOnce implements lease.OnceKeys.
-func (a *alone) AbandonOnce(context.Context, lease.Claim, string) error { return nil }
+func (a *localOnceKeys) AbandonOnce(context.Context, lease.Claim, string) error { return nil }

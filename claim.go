@@ -40,8 +40,8 @@ type Claim struct {
 	Parent         *pawltype.Parent // the task or group that it follows, with the result; nil: none
 	GroupID        string           // of the group that it belongs to; "": none
 
-	locked     error // why its contents could not be decrypted; nil: they could, or were not encrypted
-	saved      saved // by earlier attempts, or by this one
+	unreadable error           // why its contents could not be decrypted; nil: they could, or were not encrypted
+	saved      checkpointState // by earlier attempts, or by this one
 	result     []byte
 	resultType string
 	holder     lease.Holder // nil for a claim made by hand, as in tests of handlers
@@ -59,7 +59,7 @@ func (c *Claim) ref() lease.Claim { return lease.Claim{TaskID: c.ID, Type: c.Typ
 func NewClaim(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) *Claim {
 	c := new(Claim)
 	c.set(task, holder)
-	c.locked = unreadable
+	c.unreadable = unreadable
 	return c
 }
 
@@ -114,7 +114,7 @@ func (c *Claim) Checkpoint(ctx context.Context, v any) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := c.save(ctx, func(k *kept) { k.own = data }); err != nil {
+	if err := c.save(ctx, func(k *checkpointData) { k.own = data }); err != nil {
 		return fmt.Errorf("checkpoint of task %q: %w", c.ID, err)
 	}
 	return nil
@@ -123,8 +123,8 @@ func (c *Claim) Checkpoint(ctx context.Context, v any) error {
 // LastCheckpoint decodes the newest checkpoint, of this or an earlier attempt, into v and reports whether there is one.
 func (c *Claim) LastCheckpoint(v any) (bool, error) {
 	own := c.saved.checkpoint()
-	if c.locked != nil {
-		return false, c.locked
+	if c.unreadable != nil {
+		return false, c.unreadable
 	}
 	if len(own) == 0 {
 		return false, nil
@@ -137,8 +137,8 @@ func (c *Claim) LastCheckpoint(v any) (bool, error) {
 
 // Decode decodes the payload from JSON into v. A handler that returns its error poisons the task.
 func (c *Claim) Decode(v any) error {
-	if c.locked != nil {
-		return c.locked
+	if c.unreadable != nil {
+		return c.unreadable
 	}
 	if len(c.Payload) == 0 {
 		return nil
@@ -161,6 +161,6 @@ func (c *Claim) set(p *pawlv1.ClaimedTask, h lease.Holder) {
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
 		CreatedAt: convert.Time(p.GetCreatedAt()), ReadyAt: convert.Time(p.GetReadyAt()),
 		Parent: convert.Parent(p.GetParent()), GroupID: p.GetGroupId(),
-		saved: saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
+		saved: checkpointState{data: parseCheckpoint(p.GetCheckpoint())}, holder: h,
 	}
 }

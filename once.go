@@ -87,7 +87,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 	if c.saved.isUnclear(key) {
 		return nil, fmt.Errorf("%w: it is unknown whether this run still holds the key", pawltype.ErrUnavailable)
 	}
-	var h lease.OnceKeys = &c.saved.alone
+	var h lease.OnceKeys = &c.saved.local
 	if c.holder != nil {
 		h = c.holder
 	}

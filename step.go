@@ -66,7 +66,7 @@ func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Conte
 	}
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
-	err = c.save(record, func(k *kept) {
+	err = c.save(record, func(k *checkpointData) {
 		if k.steps == nil {
 			k.steps = map[string]json.RawMessage{}
 		}

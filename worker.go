@@ -177,7 +177,7 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 		NewJob: func(p *pawlv1.ClaimedTask, of *work.Run) work.Job {
 			j := &job{worker: w, handle: handle}
 			j.claim.set(p, of)
-			j.claim.locked = outcome.Unreadable(c.core.Conn, p)
+			j.claim.unreadable = outcome.Unreadable(c.core.Conn, p)
 			return j
 		}})
 }
@@ -191,8 +191,8 @@ type job struct {
 
 // Run implements work.Job.
 func (j *job) Run(ctx context.Context) error {
-	if j.claim.locked != nil {
-		return j.claim.locked
+	if j.claim.unreadable != nil {
+		return j.claim.unreadable
 	}
 	return j.handle(ctx, &j.claim)
 }

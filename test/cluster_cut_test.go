@@ -16,7 +16,7 @@ const (
 // must not be stale. PAWL_CLUSTER_CUTS sets how often each way is tried.
 func TestClusterCut(t *testing.T) {
 	t.Parallel()
-	v := newWires(t)
+	v := newNetwork(t)
 	c := v.newCluster()
 	w := c.work()
 	cuts := outages{w: w}
@@ -58,7 +58,7 @@ type way struct {
 }
 
 // oneWay lets the leader send but not receive, or the other way round.
-func (v *wires) oneWay() way {
+func (v *network) oneWay() way {
 	if rand.IntN(2) == 0 {
 		return way{"deaf", func(l, o, th int) { v.mute(o, l); v.mute(th, l) }, func(l, o, th int) { v.unmute(o, l); v.unmute(th, l) }}
 	}

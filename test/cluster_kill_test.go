@@ -53,13 +53,13 @@ func TestClusterPause(t *testing.T) {
 		n := c.victim()
 		pauses.begin()
 		n.signal(syscall.SIGSTOP)
-		pause := crowdTime + rand.N(time.Second) // about an election timeout
+		pause := burstTime + rand.N(time.Second) // about an election timeout
 		if i%2 == 0 {
 			pause = time.Second + rand.N(5*time.Second)
 		}
-		time.Sleep(pause - crowdTime)
-		w.crowd(w.clients[slices.Index(c.all, n)])
-		time.Sleep(crowdTime)
+		time.Sleep(pause - burstTime)
+		w.burst(w.clients[slices.Index(c.all, n)])
+		time.Sleep(burstTime)
 		n.signal(syscall.SIGCONT)
 		n.ready()
 		w.flow(&w.accepted)
@@ -71,22 +71,22 @@ func TestClusterPause(t *testing.T) {
 }
 
 const (
-	// crowdSize is how many calls wait for a paused server, and crowdTime for how long: it answers them first.
-	crowdSize = 60
-	crowdTime = 100 * time.Millisecond
+	// burstSize is how many calls wait for a paused server, and burstTime for how long: it answers them first.
+	burstSize = 60
+	burstTime = 100 * time.Millisecond
 )
 
-// crowd asks for tasks, some of which have been added or moved while the server was paused, and ends claims.
-func (w *workload) crowd(c *pawl.Client) {
-	for n := range crowdSize {
+// burst asks for tasks, some of which have been added or moved while the server was paused, and ends claims.
+func (w *workload) burst(c *pawl.Client) {
+	for n := range burstSize {
 		task, claim := w.pick()
 		w.running.Go(func() {
 			if claim != nil && n%4 == 0 {
-				r, do := verbOf(crowdID, c, history.Ack, claim)
-				_, _ = w.call(r, meddleTime, do)
+				r, do := verbOf(burstID, c, history.Ack, claim)
+				_, _ = w.call(r, disruptTime, do)
 				return
 			}
-			r, _ := w.get(crowdID, c, task)
+			r, _ := w.get(burstID, c, task)
 			w.rec.Add(r)
 		})
 	}

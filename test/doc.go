@@ -4,7 +4,7 @@
 // Everything here is real: processes, disks, sockets and clocks. What can be tested with less is tested next to the code.
 //
 //	process_test.go   a server's process: started, killed, its log read
-//	workload_test.go  producers, workers and meddlers; record_test.go: their calls become records of package history
+//	workload_test.go  producers, workers and disrupters; record_test.go: their calls become records of package history
 //	check_test.go     the end of a load: all tasks are finished and read, and the history is checked
 //	strace_test.go    disk failures; netns_test.go: networks that can be cut
 //	disk_test.go      full disks; backup_test.go: also during a backup or a restore

@@ -282,22 +282,22 @@ func startProvider(t *testing.T) (*provider, string) {
 }
 
 // staff is a set of worker processes, one of which is killed now and then and replaced.
-type staff struct {
+type workerPool struct {
 	t     *testing.T
 	env   []string
 	at    [payWorkers]*exec.Cmd
 	kills int
 }
 
-func newStaff(t *testing.T, env ...string) *staff {
-	s := &staff{t: t, env: env}
+func newWorkerPool(t *testing.T, env ...string) *workerPool {
+	s := &workerPool{t: t, env: env}
 	for i := range s.at {
-		s.hire(i)
+		s.startWorker(i)
 	}
 	return s
 }
 
-func (s *staff) hire(i int) {
+func (s *workerPool) startWorker(i int) {
 	s.t.Helper()
 	cmd := process(s.t, "worker", s.env...)
 	if err := cmd.Start(); err != nil {
@@ -308,21 +308,21 @@ func (s *staff) hire(i int) {
 }
 
 // kill kills one with -9 at a random time, and replaces it.
-func (s *staff) kill() {
+func (s *workerPool) kill() {
 	s.t.Helper()
 	time.Sleep(20*time.Millisecond + rand.N(80*time.Millisecond))
 	i := rand.IntN(payWorkers)
 	s.end(i)
 	s.kills++
-	s.hire(i)
+	s.startWorker(i)
 }
 
-func (s *staff) end(i int) {
+func (s *workerPool) end(i int) {
 	_ = s.at[i].Process.Kill()
 	_ = s.at[i].Wait()
 }
 
-func (s *staff) endAll() {
+func (s *workerPool) endAll() {
 	for i := range s.at {
 		s.end(i)
 	}
@@ -403,7 +403,7 @@ type experiment struct {
 // replayed. If the layer also covers effects of different tasks, every tenth payment is requested by two tasks.
 func (x *experiment) run() {
 	hard := x.layer != noLayer
-	workers := newStaff(x.t, append(x.env, dieEnv+"=1")...)
+	workers := newWorkerPool(x.t, append(x.env, dieEnv+"=1")...)
 	var items []pawl.Item
 	for i := range x.n {
 		item := pawl.Item{Args: payment{ID: paymentID(i), Dies: hard && i%20 == 0}, Options: []pawl.Option{pawl.Queue(queueOf(x.layer)),
@@ -431,7 +431,7 @@ func (x *experiment) run() {
 	if !hard {
 		return
 	}
-	workers = newStaff(x.t, x.env...)
+	workers = newWorkerPool(x.t, x.env...)
 	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer), Filter: &admin.Filter{}, Reason: "the printer works again"})
 	if err != nil {
 		x.t.Fatal(err)

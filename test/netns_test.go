@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// wires is a network of its own for the servers of a cluster: each has a network namespace with one address, on a bridge on which this machine has
+// network is a separate network for the servers of a cluster: each has a network namespace with one address, on a bridge on which this machine has
 // an address for clients.
-type wires struct {
+type network struct {
 	t      *testing.T
 	subnet string // "10.77.3"
 	bridge string
@@ -22,12 +22,12 @@ const (
 	clientsAt = 254
 )
 
-// newWires creates the network, or skips the test if that is not permitted.
-func newWires(t *testing.T) *wires {
+// newNetwork creates the network, or skips the test if that is not permitted.
+func newNetwork(t *testing.T) *network {
 	t.Helper()
 	skipIfShort(t)
 	pid := os.Getpid()
-	v := &wires{t: t, subnet: fmt.Sprintf("10.77.%d", pid%250), bridge: fmt.Sprintf("pawl%d", pid)}
+	v := &network{t: t, subnet: fmt.Sprintf("10.77.%d", pid%250), bridge: fmt.Sprintf("pawl%d", pid)}
 	t.Cleanup(v.remove)
 	commands := []string{
 		fmt.Sprintf("link add %s type bridge", v.bridge),
@@ -51,8 +51,8 @@ func newWires(t *testing.T) *wires {
 	return v
 }
 
-// remove undoes what newWires has done, however far it got.
-func (v *wires) remove() {
+// remove undoes what newNetwork has done, however far it got.
+func (v *network) remove() {
 	for n := 1; n <= clusterSize; n++ {
 		_ = ip("link del " + v.plug(n)) // otherwise it lives as long as anything of the namespace
 		_ = ip("netns del " + v.space(n))
@@ -68,12 +68,12 @@ func ip(args string) error {
 	return nil
 }
 
-func (v *wires) space(n int) string { return fmt.Sprintf("%s-%d", v.bridge, n) }
-func (v *wires) plug(n int) string  { return fmt.Sprintf("%sp%d", v.bridge, n) }
-func (v *wires) ip(n int) string    { return fmt.Sprintf("%s.%d", v.subnet, n) }
+func (v *network) space(n int) string { return fmt.Sprintf("%s-%d", v.bridge, n) }
+func (v *network) plug(n int) string  { return fmt.Sprintf("%sp%d", v.bridge, n) }
+func (v *network) ip(n int) string    { return fmt.Sprintf("%s.%d", v.subnet, n) }
 
 // do runs an ip command that must succeed.
-func (v *wires) do(format string, args ...any) {
+func (v *network) do(format string, args ...any) {
 	v.t.Helper()
 	if err := ip(fmt.Sprintf(format, args...)); err != nil {
 		v.t.Fatal(err)
@@ -81,17 +81,19 @@ func (v *wires) do(format string, args ...any) {
 }
 
 // unplug disconnects a server from the network, and plug reconnects it.
-func (v *wires) unplug(n int) { v.do("link set %s down", v.plug(n)) }
-func (v *wires) replug(n int) { v.do("link set %s up", v.plug(n)) }
+func (v *network) unplug(n int) { v.do("link set %s down", v.plug(n)) }
+func (v *network) replug(n int) { v.do("link set %s up", v.plug(n)) }
 
 // mute drops everything that a server sends to another, and unmute ends that.
-func (v *wires) mute(from, to int) { v.do("-n %s route add blackhole %s/32", v.space(from), v.ip(to)) }
-func (v *wires) unmute(from, to int) {
+func (v *network) mute(from, to int) {
+	v.do("-n %s route add blackhole %s/32", v.space(from), v.ip(to))
+}
+func (v *network) unmute(from, to int) {
 	v.do("-n %s route del blackhole %s/32", v.space(from), v.ip(to))
 }
 
 // newCluster is newCluster on the network.
-func (v *wires) newCluster() *nodes {
+func (v *network) newCluster() *nodes {
 	v.t.Helper()
 	var peers []string
 	for n := 1; n <= clusterSize; n++ {

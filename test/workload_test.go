@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// workload is a set of producers, workers and meddlers whose calls are all recorded.
+// workload is a set of producers, workers and disrupters whose calls are all recorded.
 type workload struct {
 	t       *testing.T
 	cfg     load
@@ -54,14 +54,14 @@ type load struct {
 }
 
 const (
-	producers = 4
-	workers   = 4
-	meddlers  = 3
-	testLease = 2 * time.Second
-	// callTime is how long a call may take. A meddler's call gets more, so that it is answered even though the server was paused: such answers must
+	producers  = 4
+	workers    = 4
+	disrupters = 3
+	testLease  = 2 * time.Second
+	// callTime is how long a call may take. A disrupter's call gets more, so that it is answered even though the server was paused: such answers must
 	// not be stale.
-	callTime   = 3 * time.Second
-	meddleTime = 8 * time.Second
+	callTime    = 3 * time.Second
+	disruptTime = 8 * time.Second
 	// repeatTime is for how long an unanswered call is repeated, and repeatPause the pause before.
 	repeatTime  = 2 * time.Second
 	repeatPause = 50 * time.Millisecond
@@ -89,7 +89,7 @@ func (cfg load) start(t *testing.T) *workload {
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.run(0, producers, w.produce)
 	w.run(producers, workers, w.work)
-	w.run(producers+workers, meddlers, w.meddle)
+	w.run(producers+workers, disrupters, w.disrupt)
 	if cfg.probe > 0 {
 		w.running.Go(w.probe)
 	}
@@ -178,10 +178,10 @@ func (w *workload) produce(id int, c *pawl.Client) {
 	}
 }
 
-// The numbers in records of clients that are neither producers, workers nor meddlers.
+// The numbers in records of clients that are neither producers, workers nor disrupters.
 const (
-	prober = producers + workers + meddlers + 1 + iota
-	crowdID
+	prober = producers + workers + disrupters + 1 + iota
+	burstID
 )
 
 // probe enqueues at a steady rate, whatever the outcomes, at each server in turn.
@@ -236,7 +236,7 @@ func requestID() string {
 	return uuid.Must(uuid.NewV7()).String()
 }
 
-// maxRecent is how many tasks and claims are remembered for meddlers.
+// maxRecent is how many tasks and claims are remembered for disrupters.
 const maxRecent = 100
 
 func (w *workload) note(task string) {
@@ -324,7 +324,7 @@ func (w *workload) order() pawl.Strict {
 	return queues
 }
 
-// settle ends a claim in one way or another, or forgets it: then a meddler may find it.
+// settle ends a claim in one way or another, or forgets it: then a disrupter may find it.
 func (w *workload) settle(id int, c *pawl.Client, claim *pawl.Claim) {
 	switch n := rand.IntN(100); {
 	case n < 75:
@@ -386,12 +386,12 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 	}
 }
 
-// meddlePause is the maximum pause of a meddler between two calls.
-const meddlePause = 30 * time.Millisecond
+// disruptPause is the maximum pause of a disrupter between two calls.
+const disruptPause = 30 * time.Millisecond
 
-// meddle does what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by now.
-func (w *workload) meddle(id int, c *pawl.Client) {
-	for w.rest(rand.N(meddlePause)) {
+// disrupt does what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by now.
+func (w *workload) disrupt(id int, c *pawl.Client) {
+	for w.rest(rand.N(disruptPause)) {
 		task, claim := w.pick()
 		switch n := rand.IntN(10); {
 		case task == "":
@@ -403,7 +403,7 @@ func (w *workload) meddle(id int, c *pawl.Client) {
 			}
 		case n < 3 && claim != nil:
 			r, do := verbOf(id, c, []history.Op{history.Ack, history.Fail, history.Release, history.Extend}[rand.IntN(4)], claim)
-			r, err := w.call(r, w.limit(meddleTime), do)
+			r, err := w.call(r, w.limit(disruptTime), do)
 			w.troubled(r, err)
 		default:
 			r, err := w.get(id, c, task)
@@ -435,7 +435,7 @@ func (w *workload) forget(task string) {
 }
 
 func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, error) {
-	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(meddleTime), func(ctx context.Context, r *history.Record) error {
+	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(disruptTime), func(ctx context.Context, r *history.Record) error {
 		info, err := c.Cancel(ctx, task, "by the test")
 		if err == nil {
 			see(r, info)
@@ -446,7 +446,7 @@ func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, 
 
 // get reads a task. The record is not recorded yet.
 func (w *workload) get(id int, c *pawl.Client, task string) (history.Record, error) {
-	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(meddleTime), func(ctx context.Context, r *history.Record) error {
+	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(disruptTime), func(ctx context.Context, r *history.Record) error {
 		info, err := c.Task(ctx, task)
 		if err == nil {
 			see(r, info)

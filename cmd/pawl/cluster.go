@@ -36,8 +36,8 @@ func yesFlag(flags *pflag.FlagSet) *bool {
 	return flags.BoolP("yes", "y", false, "don't ask for confirmation")
 }
 
-// surely asks for confirmation of an irreversible command.
-func (a *app) surely(ctx context.Context, yes bool, format string, args ...any) error {
+// confirmIrreversible asks for confirmation of an irreversible command.
+func (a *app) confirmIrreversible(ctx context.Context, yes bool, format string, args ...any) error {
 	if yes {
 		return nil
 	}
@@ -72,7 +72,7 @@ automatically.`,
 			}
 		}
 		if wait {
-			if err := a.untilDrained(ctx, operator, args[0]); err != nil {
+			if err := a.waitDrained(ctx, operator, args[0]); err != nil {
 				return err
 			}
 			shown.State = drained
@@ -92,14 +92,14 @@ func (a *app) printNodeState(v view.NodeState) error {
 const (
 	// drainEvery is the polling interval of --wait.
 	drainEvery = time.Second
-	// drainPatience is how long --wait goes without an answer: the replica being moved may be the leader of the system shard.
-	drainPatience = 30 * time.Second
+	// drainAnswerTimeout is how long --wait goes without an answer: the replica being moved may be the leader of the system shard.
+	drainAnswerTimeout = 30 * time.Second
 	// stuckAfter is how long --wait sees no change before it prints the reason.
 	stuckAfter = 10 * time.Second
 )
 
-// untilDrained waits until a node holds no replicas, and shows how many it still holds.
-func (a *app) untilDrained(ctx context.Context, operator admin.Client, node string) error {
+// waitDrained waits until a node holds no replicas, and shows how many it still holds.
+func (a *app) waitDrained(ctx context.Context, operator admin.Client, node string) error {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	answered, total := time.Now(), 0
@@ -112,7 +112,7 @@ func (a *app) untilDrained(ctx context.Context, operator admin.Client, node stri
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("stopped waiting: node %q still holds %s", node, shardNames(held))
-		case err != nil && (!errors.Is(err, pawltype.ErrUnavailable) || time.Since(answered) > drainPatience):
+		case err != nil && (!errors.Is(err, pawltype.ErrUnavailable) || time.Since(answered) > drainAnswerTimeout):
 			return err
 		case err == nil:
 			answered, held = time.Now(), heldBy(info, node)
@@ -226,7 +226,7 @@ that every shard can continue without them; use that for a dead node.`,
 			if held := heldBy(info, args[0]); len(held) > 0 {
 				holds = ", and holds replicas of " + shardNames(held)
 			}
-			if err := a.surely(ctx, false, "node %q will be removed permanently%s", args[0], holds); err != nil {
+			if err := a.confirmIrreversible(ctx, false, "node %q will be removed permanently%s", args[0], holds); err != nil {
 				return err
 			}
 		}
@@ -339,7 +339,7 @@ new ones go to the shards with the fewest queues.`,
 		}
 		if have := info.Settings.DataShards; total > have {
 			what := text.Count(int64(total), "data shard")
-			if err := a.surely(ctx, *yes, "there will be %s instead of %d, and the number can't be reduced", what, have); err != nil {
+			if err := a.confirmIrreversible(ctx, *yes, "there will be %s instead of %d, and the number can't be reduced", what, have); err != nil {
 				return err
 			}
 		}
@@ -388,7 +388,7 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		d, err := humanize.Span(args[0])
+		d, err := humanize.Duration(args[0])
 		if err != nil {
 			return cli.Usage("PERIOD %v", err)
 		}
@@ -397,7 +397,7 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 			return err
 		}
 		if was := info.Settings.AuditRetention; d < was && d >= leastAudit {
-			if err := a.surely(cmd.Context(), *yes, "audit entries older than %s will be removed; so far they are kept for %s", text.Days(d), text.Days(was)); err != nil {
+			if err := a.confirmIrreversible(cmd.Context(), *yes, "audit entries older than %s will be removed; so far they are kept for %s", text.Days(d), text.Days(was)); err != nil {
 				return err
 			}
 		}
@@ -427,7 +427,7 @@ version. It can't be undone: nodes of an older version can no longer join.`,
 			if err != nil {
 				return err
 			}
-			if err := a.surely(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be lowered again",
+			if err := a.confirmIrreversible(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be lowered again",
 				info.Settings.FeatureLevel, text.Count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}

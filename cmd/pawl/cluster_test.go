@@ -323,7 +323,7 @@ func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	start := time.Now()
-	err = a.untilDrained(ctx, a.Admin(client), "n1")
+	err = a.waitDrained(ctx, a.Admin(client), "n1")
 	return time.Since(start), errs.String(), err
 }
 
@@ -357,7 +357,7 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newFakeCluster()
 		o.each = func() error { return grpcstatus.Error(codes.Unavailable, "no leader") }
-		if took, _, err := waiting(t, o); err == nil || took < drainPatience || took > drainPatience+10*time.Second {
+		if took, _, err := waiting(t, o); err == nil || took < drainAnswerTimeout || took > drainAnswerTimeout+10*time.Second {
 			t.Errorf("took %v, %v", took, err)
 		}
 	})

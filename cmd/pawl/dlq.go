@@ -84,7 +84,7 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 		if rest.Limit < 1 {
 			break
 		}
-		tasks, cursor, err := cli.Collect(rest, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
+		tasks, cursor, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
 		if err != nil {
 			return nil, "", err
 		}
@@ -145,7 +145,7 @@ func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
 		if g.Queues > 1 {
 			queue = fmt.Sprintf("%s and %d more", g.Queue, g.Queues-1)
 		}
-		hour, day := lately(g.Trend)
+		hour, day := lastHourAndDay(g.Trend)
 		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type, text.Ago(g.FirstAt, now), text.Ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, text.Short(g.Message, 80)}
 	}
 	text.Columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
@@ -154,8 +154,8 @@ func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
 	}
 }
 
-// lately returns how many dead letters of a trend came in the last hour, and in all of its hours.
-func lately(trend []int64) (hour, day int64) {
+// lastHourAndDay returns how many dead letters of a trend came in the last hour, and in all of its hours.
+func lastHourAndDay(trend []int64) (hour, day int64) {
 	for _, n := range trend {
 		hour, day = n, day+n
 	}

@@ -37,7 +37,7 @@ type groupFile struct {
 func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 	g = pawl.GroupSpec{Name: f.Name, Open: f.Open, RequestID: f.RequestID}
 	if f.Retention != "" {
-		if g.Retention, err = humanize.Span(f.Retention); err != nil {
+		if g.Retention, err = humanize.Duration(f.Retention); err != nil {
 			return g, fmt.Errorf("retention: %w", err)
 		}
 	}

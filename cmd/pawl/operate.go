@@ -45,7 +45,7 @@ func (o *operateFlags) given() bool {
 func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
 	if o.rate != "" {
-		to.Rate, err = cli.ReadPace("--rate", o.rate)
+		to.Rate, err = cli.ReadPerSecond("--rate", o.rate)
 	}
 	return err
 }

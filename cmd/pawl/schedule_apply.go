@@ -114,8 +114,8 @@ type appliedView struct {
 	etag   string             // of the existing schedule; "": none
 }
 
-// putAsTried puts a schedule that was tried, unless it has been changed since.
-func putAsTried(ctx context.Context, operator admin.Client, s admin.ScheduleSpec, tried *appliedView) (*admin.ScheduleChange, error) {
+// putIfUnchanged puts a schedule that was tried, unless it has been changed since.
+func putIfUnchanged(ctx context.Context, operator admin.Client, s admin.ScheduleSpec, tried *appliedView) (*admin.ScheduleChange, error) {
 	if tried.etag == "" {
 		return operator.Schedules().Create(ctx, s)
 	}
@@ -133,7 +133,7 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 	}
 	if !flags.dryRun {
 		for i, s := range schedules {
-			done, err := putAsTried(ctx, operator, s, &views[i])
+			done, err := putIfUnchanged(ctx, operator, s, &views[i])
 			if err != nil {
 				return fmt.Errorf("%w; %d of %d schedules were applied: repeat the command", err, i, len(schedules))
 			}

@@ -84,18 +84,18 @@ fresh attempts, the same checkpoint and unique key; the idempotency key stays wi
 		}))
 }
 
-// searchTold is how often a long search reports its progress.
-const searchTold = 2 * time.Second
+// searchReported is how often a long search reports its progress.
+const searchReported = 2 * time.Second
 
-// telling reads pages of tasks, and reports the progress of a long search on standard error.
-func (a *app) telling(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+// withSearchProgress reads pages of tasks, and reports the progress of a long search on standard error.
+func (a *app) withSearchProgress(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	told, rows, found := time.Now(), int64(0), 0
 	return func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 		page, err := read(p)
 		found += len(page.Items)
 		if s := page.Searched; s != nil {
 			rows += s.Rows
-			if now := time.Now(); now.Sub(told) >= searchTold {
+			if now := time.Now(); now.Sub(told) >= searchReported {
 				told = now
 				fmt.Fprintf(a.Err, "searched %s, back to %s: found %s\n", text.Count(rows, "row"), text.Clock(s.Until, now), text.Count(int64(found), "task"))
 			}
@@ -127,7 +127,7 @@ func newTaskLs(a *app) *cobra.Command {
 		if err = errors.Join(err, list.Check()); err != nil {
 			return err
 		}
-		tasks, next, err := cli.Collect(list, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+		tasks, next, err := cli.Collect(list, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 			p.WithPayload = payload
 			return a.Admin(client).Tasks().ListPage(ctx, f, p)
 		}))

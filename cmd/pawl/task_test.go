@@ -24,7 +24,7 @@ func TestLongSearchesTell(t *testing.T) {
 			var notes bytes.Buffer
 			a := &app{&cli.App{Err: &notes}}
 			pages := 0
-			read := a.telling(func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+			read := a.withSearchProgress(func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 				time.Sleep(c.page)
 				if pages++; pages == 5 {
 					return pawltype.Page[*pawltype.Task]{Items: []*pawltype.Task{{}}}, nil

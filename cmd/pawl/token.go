@@ -57,9 +57,9 @@ func requestVar(flags *pflag.FlagSet, id *string) {
 	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost, within 10m and with the same flags: its secret is revoked and a new one is shown")
 }
 
-// askingFor runs a call for a secret with a request id, which it generates unless one is given. If no answer arrives, the secret may have been
+// withRequestID runs a call for a secret with a request id, which it generates unless one is given. If no answer arrives, the secret may have been
 // created: the error then says how to replace it.
-func askingFor(id *string, call func() (*admin.NewToken, error)) (*admin.NewToken, error) {
+func withRequestID(id *string, call func() (*admin.NewToken, error)) (*admin.NewToken, error) {
 	if *id == "" {
 		made, err := uuid.NewV7()
 		if err != nil {
@@ -130,7 +130,7 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 		for _, r := range roles {
 			t.Roles = append(t.Roles, admin.Role(r))
 		}
-		made, err := askingFor(&t.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().CreateToken(cmd.Context(), t) })
+		made, err := withRequestID(&t.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().CreateToken(cmd.Context(), t) })
 		if err != nil {
 			return err
 		}
@@ -267,7 +267,7 @@ gives you time to replace it everywhere, but never beyond its own expiry.`,
 			return err
 		}
 		of.Name = args[0]
-		t, err := askingFor(&r.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().RotateToken(cmd.Context(), of, r) })
+		t, err := withRequestID(&r.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().RotateToken(cmd.Context(), of, r) })
 		if err != nil {
 			return err
 		}

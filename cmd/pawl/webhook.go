@@ -29,21 +29,21 @@ They go only to the public internet over https, unless the servers run with --we
 		newWebhookAdd(a), newWebhookLs(a), newWebhookShow(a), newWebhookSet(a), newWebhookRm(a), newWebhookTest(a), newWebhookPause(a), newWebhookResume(a), newWebhookRotate(a))
 }
 
-// hookFlags are a webhook's settings.
-type hookFlags struct {
+// webhookFlags are a webhook's settings.
+type webhookFlags struct {
 	events, queues []string
 	depth          int64
 	wait           time.Duration
 }
 
-func (h *hookFlags) add(flags *pflag.FlagSet) {
+func (h *webhookFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&h.events, "event", nil, "only these events: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or a kind such as 'task.*' (default all)")
 	flags.StringSliceVar(&h.queues, "queue", nil, "only events of queues whose names match, where * stands for any characters; repeatable (default all)")
 	flags.Int64Var(&h.depth, "depth-over", 0, "notify when a queue has more ready tasks than this (0: never)")
 	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "notify when a task has been ready for longer than this (0s: never)")
 }
 
-func (h *hookFlags) chosen() (events []admin.WebhookEvent) {
+func (h *webhookFlags) chosen() (events []admin.WebhookEvent) {
 	for _, e := range h.events {
 		events = append(events, admin.WebhookEvent(e))
 	}
@@ -77,7 +77,7 @@ func secretFlag(flags *pflag.FlagSet, path *string) {
 }
 
 func newWebhookAdd(a *app) *cobra.Command {
-	var h hookFlags
+	var h webhookFlags
 	var file string
 	cmd := &cobra.Command{
 		Use: "add NAME URL", Short: "Create a webhook, and show its secret once", Args: cobra.ExactArgs(2),
@@ -169,7 +169,7 @@ func newWebhookShow(a *app) *cobra.Command {
 }
 
 func newWebhookSet(a *app) *cobra.Command {
-	var h hookFlags
+	var h webhookFlags
 	var url string
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change a webhook", Args: cobra.ExactArgs(1),
 		Long:    "Change the given settings of a webhook. Pending notices go to the new URL.",

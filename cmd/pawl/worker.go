@@ -28,13 +28,13 @@ func newWorker(a *app) *cobra.Command {
 last 5 minutes. Workers that have disappeared without signing off are listed as lost for an hour.
 Give a worker by its ID, or by its name if it is the only one of that name that is not lost.`,
 		newWorkerLs(a), newWorkerShow(a),
-		newWorkerSteer(a, "quiet", "Stop workers from taking new tasks", `Stop workers from taking new tasks, for 24 hours from now (--for) or until "pawl worker resume". Running tasks continue, and
+		newWorkerQuietVerb(a, "quiet", "Stop workers from taking new tasks", `Stop workers from taking new tasks, for 24 hours from now (--for) or until "pawl worker resume". Running tasks continue, and
 workers stay connected; a worker that is restarted takes tasks again.`,
-			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
+			func(operator admin.Client, ctx context.Context, id string, f *quietFlags) (*admin.Worker, error) {
 				return operator.Workers().Quiet(ctx, id, f.reason, f.span)
 			}),
-		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
-			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
+		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
+			func(operator admin.Client, ctx context.Context, id string, f *quietFlags) (*admin.Worker, error) {
 				if f.reason != "" {
 					operator = operator.WithReason(f.reason)
 				}
@@ -119,14 +119,14 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// steerFlags are the flags of quiet and resume.
-type steerFlags struct {
+// quietFlags are the flags of quiet and resume.
+type quietFlags struct {
 	reason string
 	span   time.Duration // 0: 24 hours
 }
 
-func newWorkerSteer(a *app, verb, what, long string, do func(admin.Client, context.Context, string, *steerFlags) (*admin.Worker, error)) *cobra.Command {
-	var f steerFlags
+func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, *quietFlags) (*admin.Worker, error)) *cobra.Command {
+	var f quietFlags
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "reason, for the audit log")
 	if verb == "quiet" {

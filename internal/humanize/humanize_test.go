@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-func TestSpan(t *testing.T) {
+func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{"30s": 30 * time.Second, "1h30m": 90 * time.Minute, "1h 30m": 90 * time.Minute, "14d": 14 * day, "0.5d": 12 * time.Hour,
 		"-5s": -5 * time.Second, "-1d": -day, "0s": 0, "36500d": 36500 * day} {
-		if d, err := Span(text); err != nil || d != want {
+		if d, err := Duration(text); err != nil || d != want {
 			t.Errorf("%q is %v, %v; want %v", text, d, err, want)
 		}
 	}
 	for _, text := range []string{"", "5", "d", "soon", "1w", "NaNd", "Infd", "36501d", "-36501d", "1d2h", "9999999h"} {
-		if d, err := Span(text); err == nil {
+		if d, err := Duration(text); err == nil {
 			t.Errorf("%q reads as %v", text, d)
 		}
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestRate(t *testing.T) {
 	for text, want := range map[string]float64{"50/s": 50, "50": 50, "100/1m": 100.0 / 60, "0.5/s": 0.5, "1,000/h": 1000.0 / 3600, "5 / 10s": 0.5, "24/d": 24.0 / 86400} {
-		if n, per, err := Pace(text); err != nil || n/per.Seconds() != want {
+		if n, per, err := Rate(text); err != nil || n/per.Seconds() != want {
 			t.Errorf("%q is %v in %v, %v; want %v a second", text, n, per, err, want)
 		}
 	}
 	for _, text := range []string{"", "abc", "0/s", "0", "/s", "5/", "5/0s", "5/-1s", "5/x", "-1/s", "NaN/s", "Inf/s", "1e16/s", "5/s/s"} {
-		if n, per, err := Pace(text); err == nil {
+		if n, per, err := Rate(text); err == nil {
 			t.Errorf("%q reads as %v in %v", text, n, per)
 		}
 	}

@@ -25,7 +25,7 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5
-		c.want.Label += " in " + spanText(5*time.Minute)
+		c.want.Label += " in " + durationText(5*time.Minute)
 		if got := *sparkOf(&c.s); got != c.want {
 			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
 		}

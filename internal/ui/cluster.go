@@ -40,9 +40,9 @@ type nodeRow struct {
 	Heads    string // number of shards that it leads, and which
 }
 
-// patience is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
+// silenceLimit is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
 // the node asks. The time is the same as for a node that has been heard of.
-const patience = 10 * time.Second
+const silenceLimit = 10 * time.Second
 
 func nodeRowOf(n admin.Node) nodeRow {
 	row := nodeRow{Node: n, State: n.State, Word: n.State, Has: humanize.Counted(n.Replicas), Heads: humanize.Counted(n.Leads)}
@@ -50,10 +50,10 @@ func nodeRowOf(n admin.Node) nodeRow {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
 	case n.Alive:
-	case !n.Heard && n.Silent < patience:
+	case !n.Heard && n.Silent < silenceLimit:
 		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
-		row.State, row.Word, row.For = "silent", "no answer", "for "+spanText(n.Silent.Round(time.Second))
+		row.State, row.Word, row.For = "silent", "no answer", "for "+durationText(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal

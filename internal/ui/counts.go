@@ -23,8 +23,8 @@ const (
 	countsHeader = "Pawl-Menu"
 )
 
-// countsOfWhom identifies visitors with the same counts.
-type countsOfWhom struct{ token, namespace string }
+// countsKey identifies visitors with the same counts.
+type countsKey struct{ token, namespace string }
 
 // menuCounts holds a visitor's counts, by the paths of the menu's entries.
 type menuCounts struct {
@@ -37,21 +37,21 @@ type menuCounts struct {
 // counts caches the counts of all visitors.
 type counts struct {
 	mu  sync.Mutex
-	all map[countsOfWhom]*menuCounts
+	all map[countsKey]*menuCounts
 }
 
-func (c *counts) of(who countsOfWhom) *menuCounts {
+func (c *counts) of(who countsKey) *menuCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.all[who]
-	if kept == nil {
+	cached := c.all[who]
+	if cached == nil {
 		if c.all == nil || len(c.all) >= maxCounts {
-			c.all = map[countsOfWhom]*menuCounts{}
+			c.all = map[countsKey]*menuCounts{}
 		}
-		kept = &menuCounts{}
-		c.all[who] = kept
+		cached = &menuCounts{}
+		c.all[who] = cached
 	}
-	return kept
+	return cached
 }
 
 // menuCounts returns the counts, which may be some seconds old. A visitor who may not see what is counted has none.
@@ -59,29 +59,29 @@ func (v *visit) menuCounts() (n map[string]int64, urgent bool) {
 	if v.client == nil || v.left {
 		return nil, false
 	}
-	kept := v.counts.of(countsOfWhom{tokenOf(v.r), spaceOf(v.r)})
-	kept.mu.Lock()
-	defer kept.mu.Unlock()
-	if v.now.Sub(kept.at) >= countsFor {
-		v.count(kept)
+	cached := v.counts.of(countsKey{tokenOf(v.r), spaceOf(v.r)})
+	cached.mu.Lock()
+	defer cached.mu.Unlock()
+	if v.now.Sub(cached.at) >= countsFor {
+		v.count(cached)
 	}
-	return kept.n, kept.urgent
+	return cached.n, cached.urgent
 }
 
 // count reads the counts. A count whose call fails keeps its last value.
-func (v *visit) count(kept *menuCounts) {
+func (v *visit) count(cached *menuCounts) {
 	ctx, cancel := context.WithTimeout(v.ctx, countsTime)
 	defer cancel()
 	n := map[string]int64{}
-	for path, of := range kept.n {
+	for path, of := range cached.n {
 		n[path] = of
 	}
 	if stats, err := v.admin().Stats(ctx, windows[0].span); err == nil {
-		kept.urgent = false
+		cached.urgent = false
 		n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
 		for _, a := range stats.Attention {
 			n["/"] += 1 + a.More
-			kept.urgent = kept.urgent || a.Severity == "critical"
+			cached.urgent = cached.urgent || a.Severity == "critical"
 		}
 	}
 	if page, err := v.admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: operationsLimit}); err == nil {
@@ -92,7 +92,7 @@ func (v *visit) count(kept *menuCounts) {
 			}
 		}
 	}
-	kept.n, kept.at = n, v.now
+	cached.n, cached.at = n, v.now
 }
 
 // counted names what each count is of.
@@ -109,8 +109,8 @@ func (v *visit) addCounts(items []navItem) []navItem {
 	return items
 }
 
-// tellCounts sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
-func (v *visit) tellCounts() {
+// setCountsHeader sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
+func (v *visit) setCountsHeader() {
 	n, urgent := v.menuCounts()
 	var all []string
 	for path, of := range n {

@@ -66,7 +66,7 @@ const (
 
 func showDead(state pawltype.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(nil, admin.ActionReplay, admin.ActionDiscard)}
+		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: bulkActionLinks(nil, admin.ActionReplay, admin.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawltype.StatePoisoned {
 			title = "Poison"

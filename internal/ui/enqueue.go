@@ -31,7 +31,7 @@ func enqueueForm(v *visit) (*form, error) {
 func doEnqueue(v *visit) (done, error) {
 	r := &reader{v: v}
 	args, opts := r.template("")
-	if at := r.moment("run_at"); !at.IsZero() {
+	if at := r.time("run_at"); !at.IsZero() {
 		opts = append(opts, pawl.At(at))
 	}
 	if key := r.text("idempotency_key"); key != "" {

@@ -46,11 +46,11 @@ func TestSettingsLinesReadBack(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawltype.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
-		got := fieldSpan(d)
+		got := fieldDuration(d)
 		if got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
-		if back, err := humanize.Span(got); got != "" && d > 0 && (err != nil || back != d) {
+		if back, err := humanize.Duration(got); got != "" && d > 0 && (err != nil || back != d) {
 			t.Errorf("%q is read as %v, %v", got, back, err)
 		}
 	}

@@ -40,8 +40,8 @@ type form struct {
 	Action  string   // where it is submitted
 }
 
-// Patience is how long browsers wait for a response, in milliseconds: longer than an action may take.
-func (f *form) Patience() int64 { return (actTime + 10*time.Second).Milliseconds() }
+// TimeoutMillis is how long browsers wait for a response, in milliseconds: longer than an action may take.
+func (f *form) TimeoutMillis() int64 { return (actTime + 10*time.Second).Milliseconds() }
 
 // fact is a name with a value.
 type fact struct{ Name, Value string }
@@ -69,7 +69,7 @@ type field struct {
 	Name, Label, Hint, Value, Placeholder string
 	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "note" (a remark instead of an input)
 	Options                               []option // of a choice; of a text: suggestions while typing
-	Ticks                                 []tick
+	Ticks                                 []checkbox
 	Required                              bool
 	Heading                               string // starts a new section
 	Fold                                  string // starts a section that is collapsed under this title
@@ -93,8 +93,8 @@ func (f field) Described() string {
 // option is a value of a choice.
 type option struct{ Value, Label string }
 
-// tick is one of several checkboxes.
-type tick struct {
+// checkbox is one of several checkboxes.
+type checkbox struct {
 	Value, Hint string
 	On          bool
 }
@@ -119,14 +119,14 @@ func reasonField() field {
 const (
 	// maxForm is larger than a form with a payload of 1 MiB.
 	maxForm = 4 << 20
-	// maxStranger is larger than a login, and most other forms.
-	maxStranger = 4 << 10
+	// maxAnonymousForm is larger than a login, and most other forms.
+	maxAnonymousForm = 4 << 10
 )
 
 // formLimit is the maximum size of a form: little is read from an unknown visitor.
 func (v *visit) formLimit() int64 {
 	if v.me == nil {
-		return maxStranger
+		return maxAnonymousForm
 	}
 	return maxForm
 }
@@ -374,13 +374,13 @@ func (r *reader) share(name string) float64 {
 	return f
 }
 
-// span parses a duration; "" is 0.
-func (r *reader) span(name string) time.Duration {
+// duration parses a duration; "" is 0.
+func (r *reader) duration(name string) time.Duration {
 	s := r.text(name)
 	if s == "" {
 		return 0
 	}
-	d, err := humanize.Span(s)
+	d, err := humanize.Duration(s)
 	if err == nil && d < 0 {
 		err = fmt.Errorf("%q is negative", clip(s, 40))
 	}
@@ -407,8 +407,8 @@ func notJSON(text []byte) string {
 	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
 }
 
-// moment parses a time, or a duration from now.
-func (r *reader) moment(name string) time.Time {
+// time parses a time, or a duration from now.
+func (r *reader) time(name string) time.Time {
 	s := r.text(name)
 	if s == "" {
 		return time.Time{}
@@ -416,7 +416,7 @@ func (r *reader) moment(name string) time.Time {
 	if t, err := humanize.Time(s); err == nil {
 		return t
 	}
-	if d, err := humanize.Span(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
+	if d, err := humanize.Duration(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.v.now.Add(d)
 	}
 	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", clip(s, 40)))

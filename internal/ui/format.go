@@ -34,14 +34,14 @@ func (u *UI) funcs() template.FuncMap {
 		"ago":    func(t time.Time) moment { return momentOf(t, time.Now()) },
 		"day":    dayText,
 		"now":    time.Now,
-		"span":   spanText,
+		"span":   durationText,
 		"offset": offsetText,
 		"median": medianText,
 		// Numbers.
 		"num":    number,      // 1,204
 		"short":  shortNumber, // 12.3k
 		"bytes":  sizeText,
-		"rate":   paceText,
+		"rate":   perSecondText,
 		"host":   hostText, // of a URL
 		"failed": failedText,
 		"plural": plural, // 1 task, 1,204 tasks
@@ -159,11 +159,11 @@ func coarse(d time.Duration) string {
 
 const day = 24 * time.Hour
 
-// spanText formats a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
-func spanText(d time.Duration) string {
+// durationText formats a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
+func durationText(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "−" + spanText(-d)
+		return "−" + durationText(-d)
 	case d == 0:
 		return "0 s"
 	case d < time.Millisecond:
@@ -202,7 +202,7 @@ func offsetText(d time.Duration) string {
 	if d < time.Second {
 		return sign + strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
 	}
-	return sign + spanText(d)
+	return sign + durationText(d)
 }
 
 // dayText formats a time of day, with the date if it is not today.
@@ -223,8 +223,8 @@ func clockText(t, now time.Time) string {
 	return t.UTC().Format("2 Jan 15:04:05 MST")
 }
 
-// fieldSpan formats a duration for a form field, so that humanize.Span can parse it; "" for none.
-func fieldSpan(d time.Duration) string {
+// fieldDuration formats a duration for a form field, so that humanize.Duration can parse it; "" for none.
+func fieldDuration(d time.Duration) string {
 	switch {
 	case d == 0:
 		return ""
@@ -308,8 +308,8 @@ func plural(n any, noun string) string {
 	return s + " " + noun + "s"
 }
 
-// paceText formats a rate in the unit that reads best: per second, or per minute for rare events.
-func paceText(perSecond float64) string {
+// perSecondText formats a rate in the unit that reads best: per second, or per minute for rare events.
+func perSecondText(perSecond float64) string {
 	switch {
 	case perSecond == 0:
 		return "0"
@@ -324,7 +324,7 @@ func medianText(l admin.Latency) string {
 	if l.Count == 0 {
 		return "–"
 	}
-	return spanText(l.P50) + " · " + spanText(l.P95)
+	return durationText(l.P50) + " · " + durationText(l.P95)
 }
 
 // failedText formats the share of attempts that failed; a dash if none ended.
@@ -360,7 +360,7 @@ func tidy(s string) string {
 		if err != nil {
 			return found
 		}
-		return m[1] + spanText(d) + m[3]
+		return m[1] + durationText(d) + m[3]
 	})
 }
 

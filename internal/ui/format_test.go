@@ -14,7 +14,7 @@ func TestDurationsReadAlike(t *testing.T) {
 		0: "0 s", 40 * time.Microsecond: "40 µs", 1500 * time.Microsecond: "2 ms", 48_700 * time.Millisecond: "48.7 s", 69 * time.Second: "1 min 9 s", 5 * time.Minute: "5 min",
 		90 * time.Minute: "1 h 30 min", 24 * time.Hour: "1 day", 27 * time.Hour: "1 day 3 h", 14 * 24 * time.Hour: "14 days", -3 * time.Second: "−3 s",
 	} {
-		if got := spanText(d); got != want {
+		if got := durationText(d); got != want {
 			t.Errorf("%v reads %q, want %q", d, got, want)
 		}
 	}
@@ -56,12 +56,12 @@ func TestWhatWasNotMeasuredIsADash(t *testing.T) {
 // TestFieldsReadWhatTheyHold: a form that nobody changes submits the values it was filled with.
 func TestFieldsReadWhatTheyHold(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
-		if got, err := humanize.Span(fieldSpan(d)); err != nil || got != d {
-			t.Errorf("%v is held as %q, which reads as %v %v", d, fieldSpan(d), got, err)
+		if got, err := humanize.Duration(fieldDuration(d)); err != nil || got != d {
+			t.Errorf("%v is held as %q, which reads as %v %v", d, fieldDuration(d), got, err)
 		}
 	}
-	if fieldSpan(0) != "" || fieldSpan(pawltype.NoWait) != "0s" {
-		t.Errorf("none is held as %q, no wait as %q", fieldSpan(0), fieldSpan(pawltype.NoWait))
+	if fieldDuration(0) != "" || fieldDuration(pawltype.NoWait) != "0s" {
+		t.Errorf("none is held as %q, no wait as %q", fieldDuration(0), fieldDuration(pawltype.NoWait))
 	}
 }
 

@@ -20,7 +20,7 @@ func guard(next http.Handler) http.Handler {
 		// distinguish our forms from those of others.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		if err := origin.Check(r); err != nil || unsigned(r) {
+		if err := origin.Check(r); err != nil || lacksOrigin(r) {
 			http.Error(w, "only pages of this server may make changes here", http.StatusForbidden)
 			return
 		}
@@ -28,8 +28,8 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// unsigned reports whether a request may change something but has no browser's statement of its origin. Programs use the API.
-func unsigned(r *http.Request) bool {
+// lacksOrigin reports whether a request may change something but has no browser's statement of its origin. Programs use the API.
+func lacksOrigin(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false
 	}

@@ -78,7 +78,7 @@ func histogramOf(label string, buckets []admin.HistogramBucket, l admin.Latency)
 		d    time.Duration
 	}{{"p50", l.P50}, {"p95", l.P95}, {"p99", l.P99}} {
 		place := min(histogramPlace(q.d), float64(ends[len(ends)-1]))
-		h.Marks = append(h.Marks, histogramMark{X: at(place), Label: q.word + " " + spanText(q.d), Class: q.word, Y: (i + 1) * markLine,
+		h.Marks = append(h.Marks, histogramMark{X: at(place), Label: q.word + " " + durationText(q.d), Class: q.word, Y: (i + 1) * markLine,
 			After: (place-float64(first)+1)/float64(bars) < 0.72})
 	}
 	h.Ticks = axisTicks(first, bars, at)
@@ -123,7 +123,7 @@ func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick)
 		case part > 0.94:
 			anchor = "end"
 		}
-		ticks = append(ticks, histogramTick{X: at(place), Label: spanText(shown[i]), Anchor: anchor})
+		ticks = append(ticks, histogramTick{X: at(place), Label: durationText(shown[i]), Anchor: anchor})
 	}
 	return ticks
 }
@@ -131,7 +131,7 @@ func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick)
 // bucketText returns the range of a bucket.
 func bucketText(end int, open bool) string {
 	bound := func(place int) string {
-		return spanText(time.Duration(math.Exp2(float64(place)/2) * float64(time.Millisecond)))
+		return durationText(time.Duration(math.Exp2(float64(place)/2) * float64(time.Millisecond)))
 	}
 	switch {
 	case open:

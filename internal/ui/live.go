@@ -30,28 +30,28 @@ var (
 )
 
 const (
-	// slowBeat is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
-	slowBeat = 10 * time.Second
-	// quickBeat is slowBeat for pages that no event announces changes of.
-	quickBeat = 4 * time.Second
+	// slowRefresh is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
+	slowRefresh = 10 * time.Second
+	// quickRefresh is slowRefresh for pages that no event announces changes of.
+	quickRefresh = 4 * time.Second
 
 	// maxLive is the maximum number of streams of a node. One namespace gets at most half of them.
 	maxLive = 500
-	// fullBeat is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.
-	fullBeat = 30 * time.Second
-	// livePace is the maximum number of change notices per second of all streams of a node together. A refresh costs about 5 ms, and a hundred open
-	// pages must cost the broker no more than ten.
-	livePace = 10
-	// liveGap is the minimum time between two change notices of a stream.
-	liveGap = time.Second
-	// liveBreath is the interval of keep-alives. liveWrite is how long a browser may take to receive a message.
-	liveBreath = 15 * time.Second
-	liveWrite  = 30 * time.Second
+	// fullRefresh is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.
+	fullRefresh = 30 * time.Second
+	// maxNoticesPerSecond is the maximum number of change notices per second of all streams of a node together. A refresh costs about 5 ms, and a
+	// hundred open pages must cost the broker no more than ten.
+	maxNoticesPerSecond = 10
+	// noticeGap is the minimum time between two change notices of a stream.
+	noticeGap = time.Second
+	// keepAliveEvery is the interval of keep-alives. liveWrite is how long a browser may take to receive a message.
+	keepAliveEvery = 15 * time.Second
+	liveWrite      = 30 * time.Second
 )
 
 // gapOf returns the time between two change notices of each of n streams.
 func gapOf(n int) time.Duration {
-	return max(liveGap, time.Duration(n)*time.Second/livePace)
+	return max(noticeGap, time.Duration(n)*time.Second/maxNoticesPerSecond)
 }
 
 // address returns the path of a watch's stream, below the base.
@@ -71,7 +71,7 @@ func (w *watch) address() string {
 
 // liveFilter is the inverse of address.
 func liveFilter(q url.Values) admin.EventFilter {
-	f := admin.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: liveGap}
+	f := admin.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: noticeGap}
 	if kinds := q.Get("kind"); kinds != "" {
 		for _, k := range strings.Split(kinds, ",") {
 			f.Kinds = append(f.Kinds, admin.EventKind(k))
@@ -94,7 +94,7 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only pages of this server can follow its events", http.StatusForbidden)
 		return
 	}
-	client, leave, err := u.visitors.client(of(r))
+	client, leave, err := u.visitors.client(visitorOf(r))
 	if err != nil {
 		http.Error(w, "this server is stopping", http.StatusServiceUnavailable)
 		return
@@ -111,7 +111,7 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if ok, _ := u.live.slots.TryAcquire(namespace); !ok {
-		_ = s.say(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullBeat.Seconds())))
+		_ = s.sendEvent(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullRefresh.Seconds())))
 		return
 	}
 	defer u.live.slots.Release(namespace)
@@ -154,8 +154,8 @@ func (s *liveStream) read(client *pawl.Client, f admin.EventFilter) {
 }
 
 func (s *liveStream) write() {
-	said := s.say("event: hello\ndata: 1\n\n")
-	breath := time.NewTicker(liveBreath)
+	said := s.sendEvent("event: hello\ndata: 1\n\n")
+	breath := time.NewTicker(keepAliveEvery)
 	defer breath.Stop()
 	var rest <-chan time.Time // set while the stream must not send
 	for said == nil {
@@ -165,12 +165,12 @@ func (s *liveStream) write() {
 		}
 		select {
 		case <-changed:
-			said = s.say("event: changed\ndata: 1\n\n")
+			said = s.sendEvent("event: changed\ndata: 1\n\n")
 			rest = time.After(gapOf(s.live.slots.InUse()))
 		case <-rest:
 			rest = nil
 		case <-breath.C:
-			said = s.say(": nothing\n\n")
+			said = s.sendEvent(": nothing\n\n")
 		case err := <-s.ended:
 			if s.r.Context().Err() == nil && !errors.Is(err, pawltype.ErrClosed) {
 				_ = s.gone()
@@ -185,9 +185,9 @@ func (s *liveStream) write() {
 }
 
 // gone ends a stream permanently. The page finds out the reason when it refreshes.
-func (s *liveStream) gone() error { return s.say("event: gone\ndata: 1\n\n") }
+func (s *liveStream) gone() error { return s.sendEvent("event: gone\ndata: 1\n\n") }
 
-func (s *liveStream) say(text string) error {
+func (s *liveStream) sendEvent(text string) error {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not supported by in-memory connections
 	if _, err := io.WriteString(s.w, text); err != nil {
 		return err

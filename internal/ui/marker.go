@@ -32,18 +32,18 @@ type chartFlag struct {
 }
 
 const (
-	// mostFlags is the maximum number of markers drawn on a chart, mostListed that of markers listed: the newest. More would be indistinguishable.
-	mostFlags  = 24
-	mostListed = 6
-	// mostTold is the maximum number of markers named in a step's title.
-	mostTold = 3
+	// maxFlags is the maximum number of markers drawn on a chart, maxListedMarkers that of markers listed: the newest. More would be indistinguishable.
+	maxFlags         = 24
+	maxListedMarkers = 6
+	// maxMarkersInTitle is the maximum number of markers named in a step's title.
+	maxMarkersInTitle = 3
 )
 
 // mark adds the markers within the chart's time span. A chart without them is still useful.
 func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
 	c.Marks = &chartMarks{New: v.newMarkerURL(queue, typ), All: v.url("markers")}
 	end := c.Start.Add(time.Duration(len(c.Steps)) * c.step)
-	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Since: c.Start, Until: end, Queue: queue, Type: typ}, pawltype.PageRequest{Limit: mostFlags})
+	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Since: c.Start, Until: end, Queue: queue, Type: typ}, pawltype.PageRequest{Limit: maxFlags})
 	if err != nil {
 		c.Marks.Problem = problemOf(err).Message
 	}
@@ -54,7 +54,7 @@ func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
 	for _, m := range page.Items {
 		c.Marks.add(c, m, end, false)
 	}
-	c.Marks.list(mostListed)
+	c.Marks.list(maxListedMarkers)
 	c.Marks.Cut = page.NextCursor != ""
 }
 
@@ -108,9 +108,9 @@ func (m *chartMarks) add(c *chart, of *admin.Marker, end time.Time, own bool) {
 			continue
 		}
 		switch s.marks++; {
-		case s.marks <= mostTold:
+		case s.marks <= maxMarkersInTitle:
 			s.Title += "\n" + string(of.Kind) + ": " + clip(of.Title, 60)
-		case s.marks == mostTold+1:
+		case s.marks == maxMarkersInTitle+1:
 			s.Title += "\nand more markers"
 		}
 	}

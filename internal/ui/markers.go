@@ -138,7 +138,7 @@ func doEndMarker(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Ended: " + markerLabel(m) + ", after " + spanText(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
+	return done{Said: "Ended: " + markerLabel(m) + ", after " + durationText(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
 }
 
 func removeMarkerForm(v *visit) (*form, error) {

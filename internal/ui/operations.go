@@ -62,8 +62,8 @@ func wordOf(a admin.Action) (actionWord, error) {
 	return actionWord{}, badField("action", "%q is not an action", clip(string(a), 40))
 }
 
-// progressBeat is the refresh interval of a running operation's page: no event announces its progress.
-const progressBeat = 2 * time.Second
+// progressRefresh is the refresh interval of a running operation's page: no event announces its progress.
+const progressRefresh = 2 * time.Second
 
 // operationsLimit is the page size of the list.
 const operationsLimit = 50
@@ -102,7 +102,7 @@ func showOperations(v *visit) (*screen, error) {
 	for _, o := range page.Items {
 		view.Rows = append(view.Rows, operationRowOf(o))
 	}
-	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}, Beat: quickBeat}, nil
+	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}, Beat: quickRefresh}, nil
 }
 
 type operationView struct {
@@ -192,7 +192,7 @@ func showOperation(v *visit) (*screen, error) {
 	}
 	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}}
 	if !o.State.Ended() {
-		s.Beat = progressBeat
+		s.Beat = progressRefresh
 	}
 	return s, nil
 }
@@ -208,7 +208,7 @@ func operationFacts(o *admin.Operation) []fact {
 	add(o.ToQueue != "", "To queue", o.ToQueue)
 	add(o.Priority != "", "Priority", string(o.Priority))
 	add(o.Max > 0, "At most", plural(o.Max, "task"))
-	add(o.Rate > 0, "Rate", paceText(o.Rate))
+	add(o.Rate > 0, "Rate", perSecondText(o.Rate))
 	add(o.Canary > 0, "Canary", "pauses after "+plural(o.Canary, "task"))
 	add(o.StoppedBy != nil, "Stopped by", byWhom(o.StoppedBy))
 	add(o.ResumedBy != nil, "Resumed by", byWhom(o.ResumedBy))
@@ -245,7 +245,7 @@ func (v *visit) operationOf() (admin.OperationSpec, error) {
 	}
 	o.Filter = &filter
 	if v.r.PostForm != nil {
-		o.Max, o.Rate, o.Canary = r.whole("max"), r.pace("rate"), r.whole("canary")
+		o.Max, o.Rate, o.Canary = r.whole("max"), r.perSecond("rate"), r.whole("canary")
 	}
 	return o, r.err
 }

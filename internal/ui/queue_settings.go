@@ -29,12 +29,12 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
 	return []factGroup{
-		{"Runs", []fact{{"Max attempts", number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, spanText(s.Timeout))}, {"Lease", spanText(s.Lease)}}},
+		{"Runs", []fact{{"Max attempts", number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, durationText(s.Timeout))}, {"Lease", durationText(s.Lease)}}},
 		{"Limits", []fact{{"Max running", orNone(s.MaxRunning > 0, number(s.MaxRunning))}, {"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
 			{"Max length", orNone(s.MaxLength > 0, number(s.MaxLength))}, {"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
 		{"Order", []fact{{"Priorities", order}, {"Tasks of a key", keyOrderText(s.KeyOrder)}}},
-		{"Alerts", []fact{{"Max wait", spanText(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
-		{"Retention", []fact{{"Succeeded", spanText(s.Retention.Succeeded)}, {"Dead letters", spanText(s.Retention.Dead)}}},
+		{"Alerts", []fact{{"Max wait", durationText(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
+		{"Retention", []fact{{"Succeeded", durationText(s.Retention.Succeeded)}, {"Dead letters", durationText(s.Retention.Dead)}}},
 	}
 }
 
@@ -44,7 +44,7 @@ func retryText(r pawltype.RetryPolicy) string {
 	if r.Jitter > 0 {
 		jitter = fmt.Sprintf(", %.0f%% jitter", r.Jitter*100)
 	}
-	return fmt.Sprintf("%s × %g, up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)
+	return fmt.Sprintf("%s × %g, up to %s%s", durationText(max(r.Initial, 0)), r.Factor, durationText(max(r.Max, 0)), jitter)
 }
 
 // keyOrderText describes the order in which the tasks of a key run.
@@ -77,7 +77,7 @@ func breakerText(b *admin.Breaker) string {
 	if b == nil || b.Off {
 		return "off"
 	}
-	return fmt.Sprintf("opens at %d%% failures of %d in %s", b.FailureRate, b.MinAttempts, spanText(b.Window))
+	return fmt.Sprintf("opens at %d%% failures of %d in %s", b.FailureRate, b.MinAttempts, durationText(b.Window))
 }
 
 func keyRows(s *admin.QueueSettings) (rows []keyRow) {
@@ -140,20 +140,20 @@ func commonFields(s *admin.QueueSettings) []field {
 		{Name: "max_running", Label: "Max running", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at the same time, over all workers."},
 		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
-		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldSpan(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
+		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldDuration(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
 		{Name: "max_length", Label: "Max length", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit", Hint: "Waiting tasks; more are refused."},
-		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
+		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: fieldDuration(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
 	}
 }
 
 func retryFields(s *admin.QueueSettings) []field {
 	factor, jitter := retryTexts(s.Retry)
 	return []field{
-		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + spanText(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldSpan(s.Retry.Initial), Placeholder: "30s"},
+		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + durationText(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldDuration(s.Retry.Initial), Placeholder: "30s"},
 		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2", Hint: "Each delay is this many times the one before."},
-		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: fieldSpan(s.Retry.Max), Placeholder: "30m"},
+		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: fieldDuration(s.Retry.Max), Placeholder: "30m"},
 		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "From 0 to 1: the share of a delay that is random."},
-		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldSpan(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
+		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldDuration(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
 	}
 }
 
@@ -189,11 +189,11 @@ func keyFields(s *admin.QueueSettings) []field {
 
 func keepFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Fold: "Retention", FoldSays: "succeeded " + spanText(s.Retention.Succeeded) + ", dead " + spanText(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldSpan(s.Retention.Succeeded), Placeholder: "24h"},
-		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldSpan(s.Retention.Discarded), Placeholder: "24h"},
-		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldSpan(s.Retention.Cancelled), Placeholder: "24h"},
-		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldSpan(s.Retention.Dead), Placeholder: "14d"},
-		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: fieldSpan(s.Retention.Poisoned), Placeholder: "14d"},
+		{Fold: "Retention", FoldSays: "succeeded " + durationText(s.Retention.Succeeded) + ", dead " + durationText(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldDuration(s.Retention.Succeeded), Placeholder: "24h"},
+		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldDuration(s.Retention.Discarded), Placeholder: "24h"},
+		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldDuration(s.Retention.Cancelled), Placeholder: "24h"},
+		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldDuration(s.Retention.Dead), Placeholder: "14d"},
+		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: fieldDuration(s.Retention.Poisoned), Placeholder: "14d"},
 	}
 }
 
@@ -206,9 +206,9 @@ func breakerFields(s *admin.QueueSettings) []field {
 		{Fold: "Circuit breaker", FoldSays: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type", Kind: "tick", Value: on},
 		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: numberText(int64(b.FailureRate)), Placeholder: "50"},
 		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: numberText(int64(b.MinAttempts)), Placeholder: "20"},
-		{Name: "breaker.window", Label: "Window", Kind: "text", Value: fieldSpan(b.Window), Placeholder: "1m"},
-		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: fieldSpan(b.Hold), Placeholder: "30s"},
-		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: fieldSpan(b.MaxHold), Placeholder: "10m"},
+		{Name: "breaker.window", Label: "Window", Kind: "text", Value: fieldDuration(b.Window), Placeholder: "1m"},
+		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: fieldDuration(b.Hold), Placeholder: "30s"},
+		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: fieldDuration(b.MaxHold), Placeholder: "10m"},
 		{Name: "breaker.probes", Label: "Probes to close", Kind: "number", Value: numberText(int64(b.Probes)), Placeholder: "3"},
 	}
 }
@@ -240,10 +240,10 @@ func doSettings(v *visit) (done, error) {
 func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettings, err error) {
 	r := &reader{v: v}
 	s = admin.QueueSettings{
-		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.span("max_wait"),
+		MaxAttempts: r.count("max_attempts"), Lease: r.duration("lease"), Timeout: r.duration("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.duration("max_wait"),
 		Retry: r.retry("retry."),
-		Retention: admin.Retention{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
-			Dead: r.span("retention.dead"), Poisoned: r.span("retention.poisoned")},
+		Retention: admin.Retention{Succeeded: r.duration("retention.succeeded"), Discarded: r.duration("retention.discarded"), Cancelled: r.duration("retention.cancelled"),
+			Dead: r.duration("retention.dead"), Poisoned: r.duration("retention.poisoned")},
 		QueueLimits: admin.QueueLimits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
 		PerKey:      admin.QueueLimits{MaxRunning: r.count("per_key.max_running"), Rate: r.rate("per_key.rate")},
 		Keys:        r.keys("keys"),
@@ -252,8 +252,8 @@ func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettin
 		Breakers:    breakers,
 	}
 	if r.text("breaker") != "" {
-		s.Breaker = &admin.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.span("breaker.window"),
-			Hold: r.span("breaker.hold"), MaxHold: r.span("breaker.max_hold"), Probes: r.count("breaker.probes")}
+		s.Breaker = &admin.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.duration("breaker.window"),
+			Hold: r.duration("breaker.hold"), MaxHold: r.duration("breaker.max_hold"), Probes: r.count("breaker.probes")}
 	}
 	return s, r.err
 }

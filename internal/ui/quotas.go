@@ -71,7 +71,7 @@ func quotasForm(v *visit) (*form, error) {
 		f.Fields = append(f.Fields, field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
 	}
 	f.Fields = append(f.Fields, reasonField())
-	f.Version = f.asShown()
+	f.Version = f.contentVersion()
 	return f, nil
 }
 

@@ -12,13 +12,13 @@ import (
 // rateHint explains how to write rates, in all forms.
 const rateHint = "For example 50/s or 100/10s."
 
-// pace parses a maximum rate per second, also from a plain number; "" is 0, which means no limit.
-func (r *reader) pace(name string) float64 {
+// perSecond parses a maximum rate per second, also from a plain number; "" is 0, which means no limit.
+func (r *reader) perSecond(name string) float64 {
 	s := r.text(name)
 	if s == "" {
 		return 0
 	}
-	n, period, err := humanize.Pace(s)
+	n, period, err := humanize.Rate(s)
 	if err != nil {
 		r.fail(badField(name, "%v", err))
 		return 0
@@ -41,9 +41,9 @@ func (r *reader) rate(name string) admin.RateLimit {
 
 func parseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
-	n, period, err := humanize.Pace(pace)
+	n, period, err := humanize.Rate(pace)
 	if err == nil && !strings.Contains(pace, "/") {
-		err = fmt.Errorf("%q has no period: %s", clip(s, 60), humanize.PaceForms)
+		err = fmt.Errorf("%q has no period: %s", clip(s, 60), humanize.RateForms)
 	}
 	if err != nil {
 		return rate, err
@@ -64,7 +64,7 @@ func rateText(r admin.RateLimit) string {
 	if r.Limit == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d/%s", r.Limit, fieldSpan(r.Period))
+	text := fmt.Sprintf("%d/%s", r.Limit, fieldDuration(r.Period))
 	if r.Burst > 0 && r.Burst != r.Limit {
 		text += fmt.Sprintf(" burst %d", r.Burst)
 	}

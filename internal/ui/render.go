@@ -64,15 +64,15 @@ type frame struct {
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.addCounts(v.menu()), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.addCounts(v.menu()), Here: v.base + v.here(), Said: v.takeFlash(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}
-	f.Beat = slowBeat.Milliseconds()
+	f.Beat = slowRefresh.Milliseconds()
 	if s.Watch != nil {
 		f.Watch = v.base + s.Watch.address()
 	} else {
-		f.Beat = quickBeat.Milliseconds()
+		f.Beat = quickRefresh.Milliseconds()
 	}
 	if s.Beat > 0 {
 		f.Beat = s.Beat.Milliseconds()
@@ -93,7 +93,7 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "HX-Request, Accept-Encoding")
-	page := showTurns(bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base)))
+	page := showBidiControls(bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base)))
 	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
 		tag := tagOf(page)
 		h.Set("ETag", tag)

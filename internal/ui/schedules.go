@@ -48,7 +48,7 @@ func (s scheduleRow) Words() string {
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
-		rule = "every " + spanText(s.Every)
+		rule = "every " + durationText(s.Every)
 	}
 	if s.TimeZone != "" {
 		rule += " " + s.TimeZone
@@ -70,7 +70,7 @@ func showSchedules(v *visit) (*screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []admin.EventKind{"schedule.*"}}, Beat: quickBeat}, nil
+	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []admin.EventKind{"schedule.*"}}, Beat: quickRefresh}, nil
 }
 
 type scheduleView struct {
@@ -107,14 +107,14 @@ func scheduleFacts(s *admin.Schedule) []fact {
 			facts = append(facts, fact{name, value})
 		}
 	}
-	add(s.Jitter > 0, "Jitter", "up to "+spanText(s.Jitter))
+	add(s.Jitter > 0, "Jitter", "up to "+durationText(s.Jitter))
 	add(s.Owner != "", "Owner", s.Owner)
 	add(s.Task.Priority != "", "Priority", string(s.Task.Priority))
 	add(s.Task.Key != "", "Key", s.Task.Key)
 	add(len(s.Task.Tags) > 0, "Tags", strings.Join(s.Task.Tags, ", "))
 	add(s.Task.MaxAttempts > 0, "Attempts", number(s.Task.MaxAttempts))
-	add(s.Task.Timeout > 0, "Timeout", spanText(s.Task.Timeout))
-	add(s.Task.ExpiresIn > 0, "Expires in", spanText(s.Task.ExpiresIn))
+	add(s.Task.Timeout > 0, "Timeout", durationText(s.Task.Timeout))
+	add(s.Task.ExpiresIn > 0, "Expires in", durationText(s.Task.ExpiresIn))
 	add(len(s.Task.Then) > 0, "Then", plural(len(s.Task.Then), "follower"))
 	return facts
 }
@@ -123,7 +123,7 @@ func scheduleFacts(s *admin.Schedule) []fact {
 func scheduleFields(s *admin.Schedule) []field {
 	fields := []field{
 		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
-		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
+		{Name: "every", Label: "Every", Kind: "text", Value: fieldDuration(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
 		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "For example Europe/Vienna."},
 	}
 	task := templateFields("task.", &s.Task)
@@ -146,7 +146,7 @@ func tickFields(s *admin.Schedule) []field {
 	return []field{
 		{Fold: "Missed ticks and overlap", FoldSays: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap, string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
 		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: overlap, Value: string(s.Overlap)},
-		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldSpan(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
+		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldDuration(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
 		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 }
@@ -171,7 +171,7 @@ func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.Sc
 	r := &reader{v: v}
 	args, opts := r.template("task.")
 	unique := r.unique("task.")
-	s := admin.ScheduleSpec{Name: name, Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Jitter: r.span("jitter"),
+	s := admin.ScheduleSpec{Name: name, Cron: r.text("cron"), Every: r.duration("every"), TimeZone: r.text("time_zone"), Jitter: r.duration("jitter"),
 		Missed: admin.Missed(r.text("missed")), Overlap: admin.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
 	if before != nil {
 		args.ContentType = before.ContentType

@@ -53,8 +53,8 @@ var verbs = []verb{
 	}},
 }
 
-// tickLinks returns the buttons for ticked tasks in some states, or in any if none are given. Label is the button's text and URL its action.
-func tickLinks(states []pawltype.State, of ...admin.Action) (links []bulkLink) {
+// bulkActionLinks returns the buttons for ticked tasks in some states, or in any if none are given. Label is the button's text and URL its action.
+func bulkActionLinks(states []pawltype.State, of ...admin.Action) (links []bulkLink) {
 	for _, a := range actions {
 		if slices.Contains(of, a.action) && a.takes(states) {
 			links = append(links, bulkLink{Label: a.label, URL: string(a.action), Danger: a.danger})

@@ -36,8 +36,8 @@ func checkToken(token string) error {
 	return nil
 }
 
-// remember sets the session cookie; "" deletes it.
-func (v *visit) remember(token string) {
+// setSessionCookie sets the session cookie; "" deletes it.
+func (v *visit) setSessionCookie(token string) {
 	c := &http.Cookie{Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, Secure: true, SameSite: http.SameSiteStrictMode}
 	if token == "" {
 		c.MaxAge = -1
@@ -52,7 +52,7 @@ func (v *visit) toLogin() {
 		next = pathOf(v.r.Header.Get("HX-Current-URL"), v.base)
 	}
 	if v.r.Method != http.MethodGet {
-		v.say("Your session had ended. Nothing was changed.")
+		v.setFlash("Your session had ended. Nothing was changed.")
 	}
 	v.redirect("/login?next=" + url.QueryEscape(next))
 }
@@ -131,7 +131,7 @@ func (v *visit) takeToken() {
 		v.askToken(http.StatusUnprocessableEntity, err)
 		return
 	}
-	v.remember(token)
+	v.setSessionCookie(token)
 	v.redirect("/login?kept=yes&next=" + url.QueryEscape(ownPath(v.query("next"))))
 }
 
@@ -150,7 +150,7 @@ func (v *visit) try(token string) error {
 // logout ends a session.
 func (u *UI) logout(w http.ResponseWriter, r *http.Request) {
 	v := u.newVisit(w, r)
-	v.remember("")
+	v.setSessionCookie("")
 	v.redirect("/login")
 }
 

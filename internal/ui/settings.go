@@ -89,7 +89,7 @@ func limitFacts(limits []admin.Limit) (facts []fact) {
 		case "bytes":
 			f.Value = sizeText(l.Value)
 		case "seconds":
-			f.Value = spanText(time.Duration(l.Value) * time.Second)
+			f.Value = durationText(time.Duration(l.Value) * time.Second)
 		}
 		facts = append(facts, f)
 	}

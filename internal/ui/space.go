@@ -52,9 +52,9 @@ func (u *UI) baseOf(space string) string {
 	return u.base + spacePath + space
 }
 
-// settle redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's token, or to the URL without a
+// toCanonicalURL redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's token, or to the URL without a
 // namespace if none is needed. It reports whether it did.
-func (v *visit) settle() bool {
+func (v *visit) toCanonicalURL() bool {
 	if base := v.baseOf(v.me.Namespace); base != v.base || spaceOf(v.r) == "default" {
 		http.Redirect(v.w, v.r, base+v.here(), http.StatusSeeOther)
 		return true

@@ -81,7 +81,7 @@ func sparkLabel(s *admin.QueueSeries) string {
 	if n := total(s.Out) - total(s.Succeeded) - total(s.Poisoned); n > 0 {
 		said = append(said, shortNumber(n)+" ended another way")
 	}
-	return strings.Join(said, ", ") + " in " + spanText(s.Step*time.Duration(len(s.Out)))
+	return strings.Join(said, ", ") + " in " + durationText(s.Step*time.Duration(len(s.Out)))
 }
 
 // stepsOf returns the path of a step chart from the base line; top is the value at full height.

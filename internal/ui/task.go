@@ -239,7 +239,7 @@ func taskFacts(t *pawltype.Task) []fact {
 	add(len(t.Tags) > 0, "Tags", strings.Join(t.Tags, ", "))
 	add(t.IdempotencyKey != "", "Idempotency key", t.IdempotencyKey)
 	add(t.Unique != nil, "Unique key", uniqueText(t.Unique))
-	add(t.Timeout > 0, "Timeout", spanText(t.Timeout))
+	add(t.Timeout > 0, "Timeout", durationText(t.Timeout))
 	add(t.Cost > 1, "Cost", number(t.Cost))
 	add(t.Fence > 0, "Fence", number(t.Fence))
 	return facts
@@ -411,7 +411,7 @@ func doEditTask(v *visit) (done, error) {
 func (v *visit) taskChange(t *pawltype.Task) (change admin.TaskUpdate, err error) {
 	r := &reader{v: v}
 	if text := r.text("run_at"); text != dueText(t) {
-		if change.RunAt = r.moment("run_at"); text == "" {
+		if change.RunAt = r.time("run_at"); text == "" {
 			change.RunAt = v.now
 		}
 	}

@@ -24,8 +24,8 @@ func templateFields(in string, t *admin.ScheduledTask) []field {
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
 		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Separated by commas."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
-		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(t.Timeout)},
-		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldSpan(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
+		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: fieldDuration(t.Timeout)},
+		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldDuration(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
 	}, foldedFields(in, t)...)
 }
 
@@ -39,7 +39,7 @@ func foldedFields(in string, t *admin.ScheduledTask) []field {
 		retry = *t.Retry
 	}
 	if t.Retention != nil {
-		retention = fieldSpan(*t.Retention)
+		retention = fieldDuration(*t.Retention)
 		if *t.Retention == 0 {
 			retention = "0s"
 		}
@@ -54,9 +54,9 @@ func foldedFields(in string, t *admin.ScheduledTask) []field {
 	}
 	factor, jitter := retryTexts(retry)
 	return []field{
-		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
+		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldDuration(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
 		{Name: in + "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor},
-		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: fieldSpan(retry.Max)},
+		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: fieldDuration(retry.Max)},
 		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "From 0 to 1: the share of a delay that is random."},
 		{Name: in + "retention", Label: "Retention", Kind: "text", Placeholder: "the queue's", Value: retention},
 		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
@@ -104,7 +104,7 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 		}
 	}
 	queue, priority, key := r.text(in+"queue"), r.text(in+"priority"), r.text(in+"key")
-	attempts, timeout, expires := r.count(in+"max_attempts"), r.span(in+"timeout"), r.span(in+"expires_in")
+	attempts, timeout, expires := r.count(in+"max_attempts"), r.duration(in+"timeout"), r.duration(in+"expires_in")
 	set(queue != "", pawl.Queue(queue))
 	set(priority != "", pawl.Priority(pawltype.Priority(priority)))
 	set(key != "", pawl.Key(key))
@@ -118,7 +118,7 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 	if retry := r.retry(in + "retry."); retry != (pawltype.RetryPolicy{}) {
 		opts = append(opts, pawl.Retry(retry))
 	}
-	set(r.text(in+"retention") != "", pawl.Retention(r.span(in+"retention")))
+	set(r.text(in+"retention") != "", pawl.Retention(r.duration(in+"retention")))
 	for name, value := range r.headers(in + "headers") {
 		opts = append(opts, pawl.Header(name, value))
 	}
@@ -136,7 +136,7 @@ func (r *reader) retry(in string) pawltype.RetryPolicy {
 
 // retrySpan parses a duration for which 0 and "" differ.
 func (r *reader) retrySpan(name string) time.Duration {
-	d := r.span(name)
+	d := r.duration(name)
 	if d == 0 && r.text(name) != "" {
 		return pawltype.NoWait
 	}

@@ -67,7 +67,7 @@ func showTasks(v *visit) (*screen, error) {
 	filter, terms, err := parseFilter(text, v.now)
 	if err == nil {
 		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text, filter.States)
-		view.Ticked = tickLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel, admin.ActionDiscard)
+		view.Ticked = bulkActionLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel, admin.ActionDiscard)
 		err = v.findTasks(&view, filter)
 	}
 	if err == nil && len(view.Tasks) == 0 && view.Searched == nil {

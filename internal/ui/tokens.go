@@ -73,8 +73,8 @@ func (v *visit) tokenRow(t *admin.Token, me *admin.Identity) tokenRow {
 	return row
 }
 
-// roleTicks describe the roles.
-var roleTicks = []tick{
+// roleCheckboxes describe the roles.
+var roleCheckboxes = []checkbox{
 	{Value: string(admin.RoleObserve), Hint: "read"},
 	{Value: string(admin.RoleOperate), Hint: "observe, cancel, retry and pause; settings, schedules"},
 	{Value: string(admin.RoleProduce), Hint: "enqueue"},
@@ -94,7 +94,7 @@ func newTokenForm(v *visit) (*form, error) {
 	}
 	f := &form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []field{
 		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
-		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Ticks: slices.Clone(roleTicks)},
+		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Ticks: slices.Clone(roleCheckboxes)},
 		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		lifeField(),
 	}}
@@ -110,7 +110,7 @@ func (r *reader) life(name string) time.Duration {
 	if r.text(name) == "never" {
 		return admin.NeverExpires
 	}
-	return r.span(name)
+	return r.duration(name)
 }
 
 func doNewToken(v *visit) (done, error) {
@@ -200,7 +200,7 @@ func doRotate(v *visit) (done, error) {
 	r := &reader{v: v}
 	how := admin.Rotation{Life: r.life("expires_in")}
 	if r.text("overlap") != "" {
-		overlap := r.span("overlap")
+		overlap := r.duration("overlap")
 		how.Overlap = &overlap
 	}
 	if r.err != nil {

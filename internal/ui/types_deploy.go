@@ -32,8 +32,8 @@ func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
 	}
 	b, a := &c.Before, &c.After
 	d.Rows = []changeRow{
-		changeOf("Enqueued", b.Rates.In, a.Rates.In, paceText, false),
-		changeOf("Ended", b.Rates.Out, a.Rates.Out, paceText, false),
+		changeOf("Enqueued", b.Rates.In, a.Rates.In, perSecondText, false),
+		changeOf("Ended", b.Rates.Out, a.Rates.Out, perSecondText, false),
 		shareChange(b, a),
 		runChange("Run, median", b, a, func(l admin.Latency) float64 { return l.P50.Seconds() }),
 		runChange("Run, p95", b, a, func(l admin.Latency) float64 { return l.P95.Seconds() }),
@@ -54,8 +54,8 @@ func (v *visit) lastDeploy(typ, queue string) (*admin.Marker, error) {
 	return page.Items[0], nil
 }
 
-// clearly is the relative change from which a figure counts as better or worse: smaller ones may come from buckets and chance.
-const clearly = 0.25
+// significantChange is the relative change from which a figure counts as better or worse: smaller ones may come from buckets and chance.
+const significantChange = 0.25
 
 // changeOf returns the change of a figure.
 func changeOf(name string, before, after float64, text func(float64) string, moreIsWorse bool) changeRow {
@@ -68,7 +68,7 @@ func changeOf(name string, before, after float64, text func(float64) string, mor
 	default:
 		r.Change = signed(100*(after-before)/before) + " %"
 	}
-	if moreIsWorse && math.Abs(after-before) > clearly*before {
+	if moreIsWorse && math.Abs(after-before) > significantChange*before {
 		r.Class = "better"
 		if after > before {
 			r.Class = "worse"
@@ -113,7 +113,7 @@ func standardError(before, after *admin.TypePeriod) float64 {
 
 // runChange returns the change of a run time, if both periods have runs.
 func runChange(name string, before, after *admin.TypePeriod, of func(admin.Latency) float64) changeRow {
-	text := func(s float64) string { return spanText(time.Duration(s * float64(time.Second))) }
+	text := func(s float64) string { return durationText(time.Duration(s * float64(time.Second))) }
 	r := changeOf(name, of(before.Run), of(after.Run), text, true)
 	if before.Run.Count == 0 || after.Run.Count == 0 {
 		r.Change, r.Class = "–", ""

@@ -58,7 +58,7 @@ type screen struct {
 	Still bool // it is never refreshed
 	// Watch selects the events that change it; nil: none do.
 	Watch *watch
-	Beat  time.Duration // maximum refresh interval; 0: slowBeat, or quickBeat without a Watch
+	Beat  time.Duration // maximum refresh interval; 0: slowRefresh, or quickRefresh without a Watch
 }
 
 // action is a path that changes something: GET shows its form, POST performs it.
@@ -166,7 +166,7 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v.ctx = ctx
-	client, leave, err := u.visitors.client(of(r))
+	client, leave, err := u.visitors.client(visitorOf(r))
 	if err == nil {
 		defer leave()
 		v.client = client
@@ -192,12 +192,12 @@ func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
 // answer identifies the visitor if a whole page is requested or a form is submitted, and calls handle. It does not read the form of a visitor who is
 // refused.
 func (v *visit) answer(handle func(*visit) error) (err error) {
-	comes := v.r.Method == http.MethodPost
-	if !comes && (v.partial() || v.r.Method != http.MethodGet) {
+	isPost := v.r.Method == http.MethodPost
+	if !isPost && (v.partial() || v.r.Method != http.MethodGet) {
 		return handle(v)
 	}
 	v.me, err = v.admin().Access().WhoAmI(v.ctx)
-	if comes && unanswered(err) { // the input must be shown again
+	if isPost && unanswered(err) { // the input must be shown again
 		return handle(v)
 	}
 	if err != nil {
@@ -206,7 +206,7 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 		}
 		return err
 	}
-	if !comes && v.settle() {
+	if !isPost && v.toCanonicalURL() {
 		return nil
 	}
 	return handle(v)
@@ -244,7 +244,7 @@ func (v *visit) show(p page) error {
 		return err
 	}
 	if v.partial() {
-		v.tellCounts()
+		v.setCountsHeader()
 		return v.render(http.StatusOK, p.template, "live", s.Data)
 	}
 	return v.render(http.StatusOK, p.template, "layout", v.frame(s))
@@ -264,7 +264,7 @@ func (v *visit) ask(a action) error {
 func (v *visit) formOf(a action) (*form, error) {
 	f, err := a.form(v)
 	if err == nil {
-		err = f.remember()
+		err = f.addVersion()
 	}
 	return f, err
 }
@@ -288,7 +288,7 @@ func (v *visit) act(a action) error {
 		return v.showPart(http.StatusOK, "secret", &screen{Title: d.Once.Title, Data: d.Once, Still: true})
 	}
 	if err == nil {
-		v.say(d.Said)
+		v.setFlash(d.Said)
 		v.redirect(d.Next)
 		return nil
 	}
@@ -297,7 +297,7 @@ func (v *visit) act(a action) error {
 	}
 	f, formErr := v.formOf(a)
 	if formErr != nil {
-		return v.keepForm(a, err)
+		return v.showFallback(a, err)
 	}
 	f.again(v.r.PostForm)
 	f.refuse(err)
@@ -320,8 +320,8 @@ func (v *visit) redirect(to string) {
 // flash is the cookie that carries a message to the next page.
 const flash = "pawl-said"
 
-// say shows a message on the next page.
-func (v *visit) say(what string) {
+// setFlash shows a message on the next page.
+func (v *visit) setFlash(what string) {
 	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(clip(what, 300)), 60))
 }
 
@@ -330,8 +330,8 @@ func (v *visit) cookie(name, value string, age int) *http.Cookie {
 	return &http.Cookie{Name: name, Value: value, Path: v.UI.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil}
 }
 
-// said returns the message from the previous page.
-func (v *visit) said() string {
+// takeFlash returns and removes the message from the previous page.
+func (v *visit) takeFlash() string {
 	c, err := v.r.Cookie(flash)
 	if err != nil {
 		return ""

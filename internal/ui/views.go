@@ -54,7 +54,7 @@ func (w savedView) check() error {
 	switch {
 	case w.Name == "":
 		return badField("name", "is required")
-	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || isTurn(c) }):
+	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || isBidiControl(c) }):
 		return badField("name", "contains invisible characters")
 	case utf8.RuneCountInString(w.Name) > maxViewName:
 		return badField("name", "%d characters, at most %d are allowed", utf8.RuneCountInString(w.Name), maxViewName)

@@ -52,8 +52,8 @@ func newVisitors(dial func(context.Context, string) (net.Conn, error), log *slog
 	return &visitors{dial: dial, log: log, known: map[visitor]*visitorClient{}}
 }
 
-// of is the one place that decides as whom a request calls the API.
-func of(r *http.Request) visitor {
+// visitorOf is the one place that decides as whom a request calls the API.
+func visitorOf(r *http.Request) visitor {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = "local"
@@ -117,7 +117,7 @@ func (v *visit) as(who visitor, call func(admin.Client) error) error {
 
 // in returns the visitor in another namespace; "": that of the token.
 func (v *visit) in(namespace string) visitor {
-	who := of(v.r)
+	who := visitorOf(v.r)
 	who.namespace = namespace
 	return who
 }

@@ -104,14 +104,14 @@ func webhookFacts(w *admin.Webhook) []fact {
 		}
 	}
 	add(w.DepthOver > 0, "Ready tasks over", number(w.DepthOver))
-	add(w.WaitOver > 0, "Oldest wait over", spanText(w.WaitOver))
+	add(w.WaitOver > 0, "Oldest wait over", durationText(w.WaitOver))
 	add(w.CreatedBy != "", "Created by", w.CreatedBy)
 	add(w.LastStatus > 0, "Last error status", number(w.LastStatus))
 	return facts
 }
 
-// webhookTicks are the events that a webhook can receive.
-var webhookTicks = []tick{
+// webhookCheckboxes are the events that a webhook can receive.
+var webhookCheckboxes = []checkbox{
 	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
 	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
 	{Value: string(admin.WebhookScheduleMissed), Hint: "a schedule missed its time"},
@@ -119,7 +119,7 @@ var webhookTicks = []tick{
 }
 
 func webhookFields(w *admin.Webhook) []field {
-	ticks := slices.Clone(webhookTicks)
+	ticks := slices.Clone(webhookCheckboxes)
 	for i := range ticks {
 		ticks[i].On = slices.ContainsFunc(w.Events, func(e admin.WebhookEvent) bool {
 			sort, all := strings.CutSuffix(string(e), "*")
@@ -137,7 +137,7 @@ func webhookFields(w *admin.Webhook) []field {
 		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		reasonField(),
 		{Fold: "Queue thresholds", FoldSays: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
-		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
+		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldDuration(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
 	}
 }
 
@@ -148,7 +148,7 @@ func thresholdText(w *admin.Webhook) string {
 		all = append(all, "more than "+plural(w.DepthOver, "ready task"))
 	}
 	if w.WaitOver > 0 {
-		all = append(all, "a wait of more than "+spanText(w.WaitOver))
+		all = append(all, "a wait of more than "+durationText(w.WaitOver))
 	}
 	if len(all) == 0 {
 		return "none: queue.over and queue.under are not sent"
@@ -171,7 +171,7 @@ func (v *visit) webhookEvents() (events []admin.WebhookEvent) {
 
 func doNewWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
-	spec := admin.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
+	spec := admin.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.duration("wait_over")}
 	if r.err != nil {
 		return done{}, r.err
 	}
@@ -197,7 +197,7 @@ func editWebhookForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	f := &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
-	f.Version = f.asShown()
+	f.Version = f.contentVersion()
 	return f, nil
 }
 
@@ -219,7 +219,7 @@ func doEditWebhook(v *visit) (done, error) {
 // webhookChange returns the fields of the form that were changed.
 func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 	r := &reader{v: v}
-	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.span("wait_over")
+	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.duration("wait_over")
 	if f.touched(v.r.PostForm, "url") {
 		change.URL = url
 	}
@@ -230,7 +230,7 @@ func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 	}
 	if f.touched(v.r.PostForm, "events") {
 		change.Events = v.webhookEvents()
-		for _, t := range webhookTicks {
+		for _, t := range webhookCheckboxes {
 			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave the events unchanged
 				change.Events = append(change.Events, admin.WebhookEvent(t.Value))
 			}
@@ -266,7 +266,7 @@ func doTestWebhook(v *visit) (done, error) {
 		return done{}, err
 	}
 	if d.Outcome == admin.WebhookDelivered {
-		return v.webhookDone(fmt.Sprintf("Delivered: the receiver answered %d after %s.", d.Status, spanText(d.Took))), nil
+		return v.webhookDone(fmt.Sprintf("Delivered: the receiver answered %d after %s.", d.Status, durationText(d.Took))), nil
 	}
 	return v.webhookDone("Not delivered: " + d.Error), nil
 }
@@ -289,7 +289,7 @@ func doRotateWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
 	var how admin.WebhookRotation
 	if r.text("overlap") != "" {
-		overlap := r.span("overlap")
+		overlap := r.duration("overlap")
 		how.Overlap = &overlap
 	}
 	if r.err != nil {

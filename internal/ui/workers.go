@@ -187,7 +187,7 @@ func (v *visit) workerPath() string {
 
 func doQuiet(v *visit) (done, error) {
 	r := &reader{v: v}
-	span := r.span("for")
+	span := r.duration("for")
 	if r.err != nil {
 		return done{}, r.err
 	}
@@ -195,7 +195,7 @@ func doQuiet(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "The worker takes no new tasks for " + spanText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
+	return done{Said: "The worker takes no new tasks for " + durationText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
 }
 
 func doResumeWorker(v *visit) (done, error) {

@@ -58,7 +58,7 @@ type identity struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-type keepers interface {
+type accessAPI interface {
 	WhoAmI(ctx context.Context) (identity, error)
 	AddKey(ctx context.Context, k keySpec) (newKey, error)
 	RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error)
@@ -70,7 +70,7 @@ type keepers interface {
 	Spaces(ctx context.Context, pattern string) ([]string, error)
 }
 
-func (w *world) keys() keepers { return w.door.(keepers) }
+func (w *world) keys() accessAPI { return w.api.(accessAPI) }
 
 func (w *world) keyNames() string { return w.keysLike("") }
 
@@ -194,7 +194,7 @@ func TestAccess(t *testing.T) {
 // good reports which secrets are accepted.
 func (w *world) good(keys ...newKey) (good []bool) {
 	w.Helper()
-	all := ok[[]auth.Token](w)(w.house.control.Tokens(w.ctx(), auth.Everything))
+	all := ok[[]auth.Token](w)(w.testNode.control.Tokens(w.ctx(), auth.Everything))
 	for _, k := range keys {
 		hash := auth.HashOf(k.Secret)
 		good = append(good, slices.ContainsFunc(all, func(t auth.Token) bool {
@@ -383,28 +383,30 @@ func rolesText(roles []admin.Role) (names []string) {
 	return names
 }
 
-func (d *turns) WhoAmI(ctx context.Context) (identity, error) { return d.next().(keepers).WhoAmI(ctx) }
-func (d *turns) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	return d.next().(keepers).AddKey(ctx, k)
+func (d *roundRobin) WhoAmI(ctx context.Context) (identity, error) {
+	return d.next().(accessAPI).WhoAmI(ctx)
 }
-func (d *turns) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
-	return d.next().(keepers).RotateKey(ctx, name, overlap, request)
+func (d *roundRobin) AddKey(ctx context.Context, k keySpec) (newKey, error) {
+	return d.next().(accessAPI).AddKey(ctx, k)
 }
-func (d *turns) RevokeKey(ctx context.Context, name string) error {
-	return d.next().(keepers).RevokeKey(ctx, name)
+func (d *roundRobin) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
+	return d.next().(accessAPI).RotateKey(ctx, name, overlap, request)
 }
-func (d *turns) Key(ctx context.Context, name string) (keyInfo, error) {
-	return d.next().(keepers).Key(ctx, name)
+func (d *roundRobin) RevokeKey(ctx context.Context, name string) error {
+	return d.next().(accessAPI).RevokeKey(ctx, name)
 }
-func (d *turns) Keys(ctx context.Context, pattern string) ([]keyInfo, error) {
-	return d.next().(keepers).Keys(ctx, pattern)
+func (d *roundRobin) Key(ctx context.Context, name string) (keyInfo, error) {
+	return d.next().(accessAPI).Key(ctx, name)
 }
-func (d *turns) AddSpace(ctx context.Context, name string) error {
-	return d.next().(keepers).AddSpace(ctx, name)
+func (d *roundRobin) Keys(ctx context.Context, pattern string) ([]keyInfo, error) {
+	return d.next().(accessAPI).Keys(ctx, pattern)
 }
-func (d *turns) RemoveSpace(ctx context.Context, name string) error {
-	return d.next().(keepers).RemoveSpace(ctx, name)
+func (d *roundRobin) AddSpace(ctx context.Context, name string) error {
+	return d.next().(accessAPI).AddSpace(ctx, name)
 }
-func (d *turns) Spaces(ctx context.Context, pattern string) ([]string, error) {
-	return d.next().(keepers).Spaces(ctx, pattern)
+func (d *roundRobin) RemoveSpace(ctx context.Context, name string) error {
+	return d.next().(accessAPI).RemoveSpace(ctx, name)
+}
+func (d *roundRobin) Spaces(ctx context.Context, pattern string) ([]string, error) {
+	return d.next().(accessAPI).Spaces(ctx, pattern)
 }

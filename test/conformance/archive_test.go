@@ -49,7 +49,7 @@ func asSaid(t *pawlv1.Task) *pawlv1.Task {
 func TestArchive(t *testing.T) {
 	tellAll(t, []story{
 		ofTheGateway(story{name: "a task comes back with all that was said of it, once", tell: func(w *world) {
-			rpc := newRPC(w.T, w.house)
+			rpc := newRPC(w.T, w.testNode)
 			made, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: archivedSpec(w)})
 			must(w.T, err)
 			first, err := ask(w.ctx(), rpc.producer.GetTask, &pawlv1.GetTaskRequest{TaskId: made.GetTask().GetTaskId()})
@@ -84,7 +84,7 @@ func TestArchive(t *testing.T) {
 			is(w, "who repeats the enqueue gets", dup.GetTask().GetTaskId(), back.GetTaskId())
 		}}),
 		ofTheGateway(story{name: "a task that follows another comes back with its parent's result", tell: func(w *world) {
-			rpc := newRPC(w.T, w.house)
+			rpc := newRPC(w.T, w.testNode)
 			_, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "parent", Then: []*pawlv1.TaskSpec{{Type: "child"}}}})
 			must(w.T, err)
 			parent := w.claim()
@@ -97,7 +97,7 @@ func TestArchive(t *testing.T) {
 			is(w, "its result", string(again.GetTask().GetParent().GetResult()), `{"sum":42}`)
 		}}),
 		ofTheGateway(story{name: "a key that another task has taken is a conflict", tell: func(w *world) {
-			rpc := newRPC(w.T, w.house)
+			rpc := newRPC(w.T, w.testNode)
 			w.enqueue(spec{Payload: `1`, IdempotencyKey: "k", IdempotencyTTL: minute})
 			place, _ := w.buried(rpc)
 			w.pass(minute)
@@ -111,7 +111,7 @@ func TestArchive(t *testing.T) {
 			is(w, "once the key is free", w.restore(rpc, place).GetError(), (*pawlv1.Error)(nil))
 		}}),
 		ofTheGateway(story{name: "what is no place is refused", tell: func(w *world) {
-			rpc := newRPC(w.T, w.house)
+			rpc := newRPC(w.T, w.testNode)
 			w.enqueue(spec{})
 			place, _ := w.buried(rpc)
 			for _, bad := range []string{"", "x", "a:1", "dead-x.jsonl", "dead-\x00.jsonl:1", "\x00:" + place, place + "\x00", "\x00" + place, place + "\n", "dead-../../etc/passwd.jsonl:1",
@@ -137,7 +137,7 @@ func withoutThen(t *pawlv1.Task) *pawlv1.Task {
 func (w *world) buried(rpc *rpc) (place string, t *pawlv1.Task) {
 	w.Helper()
 	w.fail(w.claim(), failing{Outcome: "dead"})
-	ok[counted](w)(w.door.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
+	ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
 	list, err := rpc.operator.ListArchive(w.ctx(), &pawlv1.ListArchiveRequest{})
 	must(w.T, err)
 	if len(list.GetItems()) != 1 {

@@ -15,10 +15,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// actor is the actor's name through every door.
+// actor is the actor's name through every API.
 const actor = "lena@ops"
 
-// directly is the actor of the direct door.
+// directly is the actor of the direct API.
 var directly = task.Author{Name: actor, Face: "direct"}
 
 // read marks calls that change nothing, and work those of producers and workers: neither is audited.
@@ -100,11 +100,11 @@ func TestEachCallHasAnAction(t *testing.T) {
 // audited returns the audit entries since the last call, oldest first.
 func (w *world) audited() (all []string) {
 	w.Helper()
-	list, _, err := w.house.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace}, nil, 1000)
+	list, _, err := w.testNode.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace}, nil, 1000)
 	must(w.T, err)
 	for _, r := range slices.Backward(list.Records) {
-		if place := fmt.Sprint(r.Place()); !slices.Contains(w.house.audits, place) {
-			w.house.audits = append(w.house.audits, place)
+		if place := fmt.Sprint(r.Place()); !slices.Contains(w.testNode.audits, place) {
+			w.testNode.audits = append(w.testNode.audits, place)
 			is(w, "who", r.By.Name, actor)
 			all = append(all, string(r.Action))
 		}
@@ -122,23 +122,23 @@ func TestAudit(t *testing.T) {
 			noted("other settings", "queue.put")
 			w.put("mail", settings{MaxLength: 9})
 			noted("the same settings")
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
 			noted("a pause, twice", "queue.pause")
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Type: "job"}))
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Key: "acme"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Type: "job"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Key: "acme"}))
 			noted("of a type and a key", "queue.pause", "queue.pause")
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{Type: "job"}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{Type: "job"}))
 			noted("the ends of pauses", "queue.resume", "queue.resume")
 			w.fill(3, spec{Queue: "mail"})
-			is(w, "the purge", ok[int64](w)(w.door.Purge(w.ctx(), "mail")), 3)
-			is(w, "the purge", ok[int64](w)(w.door.Purge(w.ctx(), "mail")), 0)
+			is(w, "the purge", ok[int64](w)(w.api.Purge(w.ctx(), "mail")), 3)
+			is(w, "the purge", ok[int64](w)(w.api.Purge(w.ctx(), "mail")), 0)
 			noted("a purge, twice", "queue.purge")
-			must(w.T, w.door.DeleteQueue(w.ctx(), "mail"))
+			must(w.T, w.api.DeleteQueue(w.ctx(), "mail"))
 			noted("the end of the queue", "queue.delete")
-			_, err := w.door.Pause(w.ctx(), "mail", pause{})
+			_, err := w.api.Pause(w.ctx(), "mail", pause{})
 			is(w, "a refusal", err != nil, true)
 			noted("what is refused")
 		}},
@@ -146,22 +146,22 @@ func TestAudit(t *testing.T) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			id, late := w.id(spec{}), w.id(spec{Delay: hour})
 			noted("tasks")
-			ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high"}))
-			ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high"}))
+			ok[view](w)(w.api.Update(w.ctx(), id, edit{Priority: "high"}))
+			ok[view](w)(w.api.Update(w.ctx(), id, edit{Priority: "high"}))
 			noted("an edit, twice", "task.edit")
-			ok[view](w)(w.door.RunNow(w.ctx(), late))
-			ok[view](w)(w.door.RunNow(w.ctx(), late))
+			ok[view](w)(w.api.RunNow(w.ctx(), late))
+			ok[view](w)(w.api.RunNow(w.ctx(), late))
 			noted("a run, twice", "task.run_now")
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
 			noted("a cancel, twice", "task.cancel")
-			ok[view](w)(w.door.Retry(w.ctx(), id))
+			ok[view](w)(w.api.Retry(w.ctx(), id))
 			noted("a retry", "task.retry")
-			ok[view](w)(w.door.Discard(w.ctx(), late))
+			ok[view](w)(w.api.Discard(w.ctx(), late))
 			noted("a discard", "task.discard")
 			w.ack(w.claim())
 			noted("a worker")
-			_, err := w.door.Cancel(w.ctx(), id)
+			_, err := w.api.Cancel(w.ctx(), id)
 			is(w, "a refusal", err != nil, true)
 			noted("what is refused")
 		}},
@@ -173,15 +173,15 @@ func TestAudit(t *testing.T) {
 			}
 			w.audited()
 			all := selection{Queue: "default", Filter: &filter{}, DryRun: true}
-			ok[counted](w)(w.door.Replay(w.ctx(), all))
+			ok[counted](w)(w.api.Replay(w.ctx(), all))
 			noted("a dry run")
 			all.DryRun, all.Max = false, 2
-			is(w, "replayed", ok[counted](w)(w.door.Replay(w.ctx(), all)).Done, 2)
+			is(w, "replayed", ok[counted](w)(w.api.Replay(w.ctx(), all)).Done, 2)
 			noted("a replay", "dead.replay")
 			all.Max = 0
-			ok[counted](w)(w.door.DiscardDead(w.ctx(), all))
+			ok[counted](w)(w.api.DiscardDead(w.ctx(), all))
 			noted("a discard", "dead.discard")
-			ok[counted](w)(w.door.DiscardDead(w.ctx(), all))
+			ok[counted](w)(w.api.DiscardDead(w.ctx(), all))
 			noted("of nothing")
 		}},
 		{name: "every operator's call on schedules leaves an entry", tell: func(w *world) {
@@ -190,18 +190,18 @@ func TestAudit(t *testing.T) {
 			w.schedule(s)
 			w.schedule(s)
 			noted("a schedule, twice", "schedule.put")
-			ok[putAnswer](w)(w.door.TrySchedule(w.ctx(), schedule{Name: "nightly", Cron: "0 4 * * *", Task: spec{Type: "report"}}))
+			ok[putAnswer](w)(w.api.TrySchedule(w.ctx(), schedule{Name: "nightly", Cron: "0 4 * * *", Task: spec{Type: "report"}}))
 			noted("a try")
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "nightly", "holidays"))
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "nightly", "holidays"))
+			ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "nightly", "holidays"))
+			ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "nightly", "holidays"))
 			noted("a pause, twice", "schedule.pause")
-			_, _, err := w.door.Trigger(w.ctx(), "nightly")
+			_, _, err := w.api.Trigger(w.ctx(), "nightly")
 			must(w.T, err)
 			noted("a trigger", "schedule.trigger")
-			ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "nightly"))
-			ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "nightly"))
+			ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "nightly"))
+			ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "nightly"))
 			noted("a resume, twice", "schedule.resume")
-			must(w.T, w.door.DeleteSchedule(w.ctx(), "nightly"))
+			must(w.T, w.api.DeleteSchedule(w.ctx(), "nightly"))
 			noted("the end", "schedule.delete")
 		}},
 		ofTheGateway(story{name: "a worker that is made quiet leaves an entry", tell: func(w *world) {
@@ -220,8 +220,8 @@ func TestAudit(t *testing.T) {
 		{name: "a cancel of a group leaves one entry, and none for each member", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			g, _ := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b"}}})
-			ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID))
-			ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID))
+			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
+			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
 			w.pass(second)
 			noted("a cancel, twice", "group.cancel")
 		}},
@@ -242,11 +242,11 @@ func TestAudit(t *testing.T) {
 			w.put("mail", settings{})
 			w.pass(minute)
 			since := w.now()
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
 			id := w.id(spec{Queue: "mail"})
 			w.pass(second)
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
-			r := newREST(w.T, w.house)
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
+			r := newREST(w.T, w.testNode)
 			for _, c := range []struct{ query, want string }{
 				{"", "task.cancel queue.pause queue.create"},
 				{"action=queue.*", "queue.pause queue.create"},
@@ -276,16 +276,16 @@ func TestAudit(t *testing.T) {
 func TestAuditRetention(t *testing.T) {
 	tellAll(t, []story{{name: "entries go when they were kept as long as is said then", tell: func(w *world) {
 		keep := func(d span) {
-			must(w.T, w.house.control.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
+			must(w.T, w.testNode.control.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
 			w.pass(second)
 		}
 		noted := func() int {
-			list, _, err := w.house.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace, Action: "task.*"}, nil, 1000)
+			list, _, err := w.testNode.router.Audit(w.ctx(), broker.AuditQuery{Namespace: namespace, Action: "task.*"}, nil, 1000)
 			must(w.T, err)
 			return len(list.Records)
 		}
 		keep(3 * day)
-		ok[view](w)(w.door.Cancel(w.ctx(), w.id(spec{})))
+		ok[view](w)(w.api.Cancel(w.ctx(), w.id(spec{})))
 		for range 2 {
 			w.pass(day + hour)
 		}
@@ -308,13 +308,13 @@ type auditPage struct {
 // Queues and the cluster are in the system shard, tasks in theirs: a spread queue and an archive leave entries too.
 func TestAuditOfShardsAndArchive(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a queue is shared out, and a dead letter comes back", shards: 2, tell: func(w *world) {
-		rpc := newRPC(w.T, w.house)
+		rpc := newRPC(w.T, w.testNode)
 		w.put("default", settings{})
 		_, err := ask(w.ctx(), rpc.operator.SpreadQueue, &pawlv1.SpreadQueueRequest{Queue: "default", Parts: 2})
 		must(w.T, err)
 		w.fill(1, spec{})
 		w.fail(w.claim(), failing{Outcome: "dead"})
-		ok[counted](w)(w.door.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
+		ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
 		list, err := ask(w.ctx(), rpc.operator.ListArchive, &pawlv1.ListArchiveRequest{})
 		if len(list.GetItems()) != 1 {
 			w.Fatalf("the archive has %v (%v)", list, err)

@@ -114,11 +114,11 @@ func TestBreakers(t *testing.T) {
 				w.fail(c, failing{Outcome: "dead"})
 			}
 			w.nothing()
-			is(w, "another type", ok[queueInfo](w)(w.door.CloseBreaker(w.ctx(), "default", "sms", "")).BreakersOpen, 1)
-			is(w, "the type", ok[queueInfo](w)(w.door.CloseBreaker(w.ctx(), "default", "mail", "it is back")).BreakersOpen, 0)
-			is(w, "all, of which none is open", ok[queueInfo](w)(w.door.CloseBreaker(w.ctx(), "default", "", "")).BreakersOpen, 0)
+			is(w, "another type", ok[queueInfo](w)(w.api.CloseBreaker(w.ctx(), "default", "sms", "")).BreakersOpen, 1)
+			is(w, "the type", ok[queueInfo](w)(w.api.CloseBreaker(w.ctx(), "default", "mail", "it is back")).BreakersOpen, 0)
+			is(w, "all, of which none is open", ok[queueInfo](w)(w.api.CloseBreaker(w.ctx(), "default", "", "")).BreakersOpen, 0)
 			is(w, "the rest", len(w.claims(from("default").most(9))), 1)
-			_, err := w.door.CloseBreaker(w.ctx(), "nowhere", "", "")
+			_, err := w.api.CloseBreaker(w.ctx(), "nowhere", "", "")
 			w.refused("of a queue that is not there", err, refusal{Code: "not_found"})
 		}},
 	})
@@ -244,7 +244,7 @@ func (d *sdk) CloseBreaker(ctx context.Context, queue, typ, reason string) (queu
 	return d.queue(d.admin().Queues().CloseBreaker(ctx, queue, typ, reason))
 }
 
-func (d *turns) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
+func (d *roundRobin) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
 	return d.next().CloseBreaker(ctx, queue, typ, reason)
 }
 

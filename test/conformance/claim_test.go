@@ -133,7 +133,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 			got := make([][]claim, 10)
 			w.together(10, func(i int) error {
 				for {
-					c, err := w.door.Claim(w.ctx(), from("default").most(i+1))
+					c, err := w.api.Claim(w.ctx(), from("default").most(i+1))
 					if len(c) == 0 || err != nil {
 						return err
 					}
@@ -276,7 +276,7 @@ func (a *waiting[T]) answer(after span) T {
 }
 
 func (w *world) claimBeside(c claimCall) *waiting[[]claim] {
-	return meanwhile(w, func() ([]claim, error) { return w.door.Claim(w.ctx(), c) })
+	return meanwhile(w, func() ([]claim, error) { return w.api.Claim(w.ctx(), c) })
 }
 
 // caller starts a claim that waits and can be cancelled.
@@ -284,7 +284,7 @@ func (w *world) caller(c claimCall) (got <-chan []claim, hangUp func()) {
 	ctx, hangUp := context.WithCancel(w.ctx())
 	out := make(chan []claim, 1)
 	go func() {
-		got, _ := w.door.Claim(ctx, c)
+		got, _ := w.api.Claim(ctx, c)
 		out <- got
 	}()
 	synctest.Wait()
@@ -338,13 +338,13 @@ func TestWaitForATask(t *testing.T) {
 		}),
 		woken("so does the end of a pause", func(w *world) func() {
 			w.enqueue(spec{})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
-			return func() { ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{})) }
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
+			return func() { ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{})) }
 		}),
 		woken("so does the end of a pause of its type", func(w *world) func() {
 			w.enqueue(spec{Type: "report"})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Type: "report"}))
-			return func() { ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{Type: "report"})) }
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Type: "report"}))
+			return func() { ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{Type: "report"})) }
 		}),
 		woken("so does a slot that becomes free", func(w *world) func() {
 			w.put("default", settings{limits: limits{MaxRunning: 1}})
@@ -379,7 +379,7 @@ func TestWaitForATask(t *testing.T) {
 		woken("so does a replay", func(w *world) func() {
 			id := w.id(spec{})
 			w.kill("default", "broken")
-			return func() { ok[counted](w)(w.door.Replay(w.ctx(), selection{Queue: "default", IDs: []string{id}})) }
+			return func() { ok[counted](w)(w.api.Replay(w.ctx(), selection{Queue: "default", IDs: []string{id}})) }
 		}),
 		{name: "a claim that waited in vain is empty", tell: func(w *world) {
 			beside := w.claimBeside(long)
@@ -416,7 +416,7 @@ func TestWaitForATask(t *testing.T) {
 				id := w.id(spec{})
 				mine := <-got // if the task was faster
 				if i%2 == 0 {
-					synctest.Wait() // the house may or may not notice the hang-up before the repeat
+					synctest.Wait() // the node may or may not notice the hang-up before the repeat
 				}
 				if len(mine) == 0 {
 					call.Wait = 0

@@ -21,7 +21,7 @@ const maxNested = 3
 // A control character in any text of a request never causes an internal error: the request is refused, not found, or accepted.
 func TestControlCharacters(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "no text makes a call fail within", tell: func(w *world) {
-		rpc := newRPC(w.T, w.house)
+		rpc := newRPC(w.T, w.testNode)
 		id := w.enqueue(spec{}).ID
 		tried := 0
 		protoregistry.GlobalFiles.RangeFilesByPackage("pawl.v1", func(f protoreflect.FileDescriptor) bool {

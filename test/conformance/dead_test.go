@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// graveyard creates dead letters in the queue mail, a second apart, newest last.
-func (w *world) graveyard(messages ...string) (all []string) {
+// makeDead creates dead letters in the queue mail, a second apart, newest last.
+func (w *world) makeDead(messages ...string) (all []string) {
 	w.Helper()
 	for i, m := range messages {
 		all = append(all, w.id(spec{Type: "send", Queue: "mail", Payload: fmt.Sprintf(`{"n":%d}`, i)}))
@@ -25,12 +25,12 @@ func justNow(n int64) []int64 {
 
 func (w *world) dead(f filter) []string {
 	w.Helper()
-	return ids(ok[page](w)(w.door.Dead(w.ctx(), f, part{})).Items)
+	return ids(ok[page](w)(w.api.Dead(w.ctx(), f, part{})).Items)
 }
 
 func (w *world) replay(s selection) counted {
 	w.Helper()
-	return ok[counted](w)(w.door.Replay(w.ctx(), s))
+	return ok[counted](w)(w.api.Replay(w.ctx(), s))
 }
 
 func reversed(all []string) (out []string) {
@@ -52,7 +52,7 @@ func TestDeadLetters(t *testing.T) {
 			}
 			other := w.id(spec{Queue: "mail"})
 			w.kill("mail", "other")
-			got := ok[page](w)(w.door.Dead(w.ctx(), mail, part{}))
+			got := ok[page](w)(w.api.Dead(w.ctx(), mail, part{}))
 			is(w, "the list", ids(got.Items), []string{other, id})
 			v := got.Items[1]
 			is(w, "the letter", v, w.get(id))
@@ -62,26 +62,26 @@ func TestDeadLetters(t *testing.T) {
 				{Attempt: 2, Fence: 2, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.at(-second), Outcome: "failed", Error: failure{"second", failureType}}})
 		}},
 		{name: "the order is that of their deaths, in pages", tell: func(w *world) {
-			all := w.graveyard("a", "b", "c", "d", "e")
+			all := w.makeDead("a", "b", "c", "d", "e")
 			var got []string
 			p := part{Limit: 2}
 			for range 3 {
-				a := ok[page](w)(w.door.Dead(w.ctx(), mail, p))
+				a := ok[page](w)(w.api.Dead(w.ctx(), mail, p))
 				got, p.Cursor = append(got, ids(a.Items)...), a.Next
 			}
 			is(w, "the list", got, reversed(all))
 			is(w, "the last cursor", p.Cursor, "")
 		}},
 		{name: "a filter selects among them", tell: func(w *world) {
-			all := w.graveyard("user 1 not found", "timeout", "user 2 not found")
+			all := w.makeDead("user 1 not found", "timeout", "user 2 not found")
 			is(w, "by error", w.dead(filter{Queue: "mail", Error: "not found"}), []string{all[2], all[0]})
 			is(w, "by payload", w.dead(filter{Queue: "mail", Text: "1"}), []string{all[1]})
 			is(w, "by a field of the payload", w.dead(filter{Queue: "mail", Payload: []string{"n:1"}}), []string{all[1]})
 			is(w, "by type", len(w.dead(filter{Queue: "mail", Type: "other"})), 0)
 		}},
 		{name: "those that read alike are one group", tell: func(w *world) {
-			all := w.graveyard("user 17 not found", "timeout", "user 4711 not found")
-			got := ok[[]group](w)(w.door.DeadGroups(w.ctx(), "mail"))
+			all := w.makeDead("user 17 not found", "timeout", "user 4711 not found")
+			got := ok[[]group](w)(w.api.DeadGroups(w.ctx(), "mail"))
 			if len(got) != 2 || got[0].Fingerprint == "" || got[0].Fingerprint == got[1].Fingerprint {
 				w.Fatalf("the groups are %+v", got)
 			}
@@ -112,12 +112,12 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "its history", len(w.get(id).Log), 2)
 		}},
 		{name: "many are replayed by their ids", tell: func(w *world) {
-			all := w.graveyard("a", "b", "c")
+			all := w.makeDead("a", "b", "c")
 			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{all[0], all[2], requestV7}}), counted{2, 2})
 			is(w, "those left", w.dead(mail), []string{all[1]})
 		}},
 		{name: "many are replayed by a filter, the newest first", tell: func(w *world) {
-			all := w.graveyard("gone", "kept", "gone", "gone")
+			all := w.makeDead("gone", "kept", "gone", "gone")
 			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
 			two := gone
 			two.Max = 2
@@ -133,7 +133,7 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "those ready", w.queue("mail").Depth, depth{Ready: 4})
 		}},
 		{name: "a replay can be slow", tell: func(w *world) {
-			w.graveyard("a", "b", "c")
+			w.makeDead("a", "b", "c")
 			is(w, "the answer", w.replay(selection{Queue: "mail", Filter: &filter{}, Rate: 2}), counted{3, 3})
 			for n := int64(1); n <= 3; n++ {
 				is(w, "those ready", w.queue("mail").Depth, depth{Ready: n, Scheduled: 3 - n})
@@ -141,15 +141,15 @@ func TestDeadLetters(t *testing.T) {
 			}
 		}},
 		{name: "the discarded have an end of their own, and are not dead any more", tell: func(w *world) {
-			all := w.graveyard("gone", "kept", "gone")
+			all := w.makeDead("gone", "kept", "gone")
 			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
 			dry := gone
 			dry.DryRun = true
-			is(w, "a dry run", ok[counted](w)(w.door.DiscardDead(w.ctx(), dry)), counted{2, 0})
-			is(w, "the answer", ok[counted](w)(w.door.DiscardDead(w.ctx(), gone)), counted{2, 2})
+			is(w, "a dry run", ok[counted](w)(w.api.DiscardDead(w.ctx(), dry)), counted{2, 0})
+			is(w, "the answer", ok[counted](w)(w.api.DiscardDead(w.ctx(), gone)), counted{2, 2})
 			is(w, "those left", w.dead(mail), []string{all[1]})
 			is(w, "the discarded", w.state(all[0]), "discarded operator")
-			is(w, "by id", ok[counted](w)(w.door.DiscardDead(w.ctx(), selection{Queue: "mail", IDs: all})), counted{1, 1})
+			is(w, "by id", ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "mail", IDs: all})), counted{1, 1})
 			is(w, "what is counted", w.queue("mail").Depth, depth{})
 		}},
 		{name: "the poisoned are apart", tell: func(w *world) {
@@ -157,17 +157,17 @@ func TestDeadLetters(t *testing.T) {
 			c := w.one(from("mail"))
 			w.fail(c, failing{Message: "no JSON", Outcome: "poison"})
 			is(w, "the dead", len(w.dead(mail)), 0)
-			got := ok[page](w)(w.door.Poisoned(w.ctx(), mail, part{}))
+			got := ok[page](w)(w.api.Poisoned(w.ctx(), mail, part{}))
 			is(w, "the poisoned", got.Items, []view{w.get(c.ID)})
 			is(w, "a replay of the dead", w.replay(selection{Queue: "mail", Filter: &filter{}}), counted{})
 			is(w, "a replay of the poisoned", w.replay(selection{Queue: "mail", Filter: &filter{}, Poisoned: true}), counted{1, 1})
 			is(w, "the state", w.state(c.ID), "ready")
 		}},
 		{name: "one is retried or discarded by itself", tell: func(w *world) {
-			all := w.graveyard("a", "b")
-			is(w, "the retried", ok[view](w)(w.door.Retry(w.ctx(), all[0])), w.get(all[0]))
+			all := w.makeDead("a", "b")
+			is(w, "the retried", ok[view](w)(w.api.Retry(w.ctx(), all[0])), w.get(all[0]))
 			is(w, "its state", w.state(all[0]), "ready")
-			is(w, "the discarded", ok[view](w)(w.door.Discard(w.ctx(), all[1])), w.get(all[1]))
+			is(w, "the discarded", ok[view](w)(w.api.Discard(w.ctx(), all[1])), w.get(all[1]))
 			is(w, "its state", w.state(all[1]), "discarded operator")
 		}},
 	})

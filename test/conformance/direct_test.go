@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// direct calls the router as the gateway does. What the broker expects to be checked already, this door checks with package task; rules that only
+// direct calls the router as the gateway does. What the broker expects to be checked already, this API checks with package task; rules that only
 // the gateway has do not apply here.
 type direct struct {
 	broker *router.Router
@@ -21,7 +21,7 @@ type direct struct {
 	hooks  onlyHooks
 }
 
-func newDirect(h *house) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
+func newDirect(h *testNode) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
 
 // refused converts an error to the suite's terms.
 func refused(err error) error {

@@ -1,9 +1,9 @@
-// Package conformance holds stories about the life of a task. Each is written once and told through every door, that is, every API: direct calls of
-// the broker, REST, gRPC, and the Go SDK. A fifth telling makes each call through the next door in turn, so that what one door began another one
+// Package conformance holds stories about the life of a task. Each is written once and told through every API: direct calls of
+// the broker, REST, gRPC, and the Go SDK. A fifth telling makes each call through the next API in turn, so that what one API began another one
 // ends.
 //
-// Where to look: door_test.go defines what a door can do, in terms that belong to none of them; world_test.go assembles the house, a node in memory;
-// the stories are in files named for their subjects. A story is a function over a world; it must not ask which door it goes through.
+// Where to look: api_test.go defines what an API can do, in terms that belong to none of them; world_test.go assembles a node in memory;
+// the stories are in files named for their subjects. A story is a function over a world; it must not ask which API it goes through.
 //
 // Package outside, below, has stories that the SDKs of other languages tell as well, over the network.
 //

@@ -22,31 +22,31 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			id := w.id(spec{Delay: hour, Payload: `{"cents":100}`})
 			seen := w.get(id).ETag
 			mine := edit{Payload: []byte(`{"cents":150}`), IfETag: seen}
-			ok[view](w)(w.door.Update(w.ctx(), id, edit{Payload: []byte(`{"cents":200}`), Priority: "high", IfETag: seen}))
-			_, err := w.door.Update(w.ctx(), id, mine)
+			ok[view](w)(w.api.Update(w.ctx(), id, edit{Payload: []byte(`{"cents":200}`), Priority: "high", IfETag: seen}))
+			_, err := w.api.Update(w.ctx(), id, mine)
 			w.refusedFor(err, "conflict", "if_etag: priority and payload have changed in the meantime: read it again before you retry")
 			is(w, "the payload", w.get(id).Payload, `{"cents":200}`)
 			mine.IfETag = w.get(id).ETag
-			v := ok[view](w)(w.door.Update(w.ctx(), id, mine))
+			v := ok[view](w)(w.api.Update(w.ctx(), id, mine))
 			is(w, "once it was seen", v.Payload+v.Priority, `{"cents":150}high`)
 			is(w, "the tag of the answer", v.ETag, w.get(id).ETag)
 		}},
 		{name: "an edit whose answer was lost can be repeated", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `1`})
 			change := edit{Payload: []byte(`2`), Priority: "low", MaxAttempts: 9, RunAt: w.at(minute), IfETag: w.get(id).ETag}
-			first := ok[view](w)(w.door.Update(w.ctx(), id, change))
-			is(w, "the answer again", ok[view](w)(w.door.Update(w.ctx(), id, change)), first)
+			first := ok[view](w)(w.api.Update(w.ctx(), id, change))
+			is(w, "the answer again", ok[view](w)(w.api.Update(w.ctx(), id, change)), first)
 		}},
 		{name: "what becomes of a task by itself is no edit", tell: func(w *world) {
 			id := w.id(spec{Delay: minute})
 			seen := w.get(id).ETag
 			w.pass(minute)
 			is(w, "the tag of one that became ready", w.get(id).ETag, seen)
-			is(w, "edited", ok[view](w)(w.door.Update(w.ctx(), id, edit{Priority: "high", IfETag: seen})).Priority, "high")
+			is(w, "edited", ok[view](w)(w.api.Update(w.ctx(), id, edit{Priority: "high", IfETag: seen})).Priority, "high")
 		}},
 		{name: "a tag that is none is refused", tell: func(w *world) {
 			id := w.id(spec{Delay: hour})
-			_, err := w.door.Update(w.ctx(), id, edit{Priority: "high", IfETag: "no tag"})
+			_, err := w.api.Update(w.ctx(), id, edit{Priority: "high", IfETag: "no tag"})
 			w.refusedFor(err, "invalid_argument", `if_etag: "no tag" is not an etag: use the etag of a read`)
 		}},
 		{name: "a schedule that others have edited is not overwritten", tell: func(w *world) {
@@ -56,16 +56,16 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			theirs, mine := s, s
 			theirs.Cron, mine.Task.Payload, mine.IfETag = "30 4 * * *", "2", seen
 			w.schedule(theirs)
-			_, err := w.door.PutSchedule(w.ctx(), mine)
+			_, err := w.api.PutSchedule(w.ctx(), mine)
 			w.refusedFor(err, "conflict", "if_etag: cron has changed in the meantime: read it again before you retry")
 			is(w, "the times", w.shown("s").Cron, "30 4 * * *")
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "")) // which is not an edit
+			ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "")) // which is not an edit
 			mine.Cron, mine.IfETag = "30 4 * * *", w.shown("s").ETag
 			is(w, "once it was seen", w.schedule(mine).Change, "updated")
 			is(w, "the same again", w.schedule(mine).Change, "unchanged")
-			must(w.T, w.door.DeleteSchedule(w.ctx(), "s"))
+			must(w.T, w.api.DeleteSchedule(w.ctx(), "s"))
 			mine.Owner = "me"
-			_, err = w.door.PutSchedule(w.ctx(), mine)
+			_, err = w.api.PutSchedule(w.ctx(), mine)
 			w.refusedFor(err, "conflict", "if_etag: the schedule no longer exists")
 		}},
 	})

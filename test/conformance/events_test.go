@@ -44,7 +44,7 @@ type watching struct {
 	Digest            time.Duration
 }
 
-type heralds interface {
+type eventsAPI interface {
 	// Watch sends events until ctx is done. The stream has begun when it returns.
 	Watch(ctx context.Context, f watching) (<-chan happened, error)
 }
@@ -60,7 +60,7 @@ type stream struct {
 func (w *world) watch(f watching) *stream {
 	w.Helper()
 	ctx, stop := context.WithCancel(w.ctx())
-	in, err := w.door.(heralds).Watch(ctx, f)
+	in, err := w.api.(eventsAPI).Watch(ctx, f)
 	must(w.T, err)
 	synctest.Wait()
 	return &stream{w: w, in: in, stop: stop}
@@ -102,13 +102,13 @@ func TestEvents(t *testing.T) {
 			s.hears("a claim", "task.claimed mail welcome w1")
 			w.fail(c[0], failing{Message: "no route"})
 			s.hears("a failure", "task.failed mail welcome w1 no route", "task.dead mail welcome w1 attempts_exhausted")
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Type: "welcome"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Type: "welcome"}))
 			w.put("mail", settings{MaxLength: 9})
 			s.hears("a queue's settings", "queue.paused mail deploy", "queue.resumed mail", "queue.paused mail", "queue.changed mail")
 			w.put("new", settings{})
-			must(w.T, w.door.DeleteQueue(w.ctx(), "new"))
+			must(w.T, w.api.DeleteQueue(w.ctx(), "new"))
 			s.hears("a queue's life", "queue.created new", "queue.deleted new")
 			s.stop()
 		}}),
@@ -149,7 +149,7 @@ func TestEvents(t *testing.T) {
 				s.stop()
 			}
 			for _, bad := range []watching{{After: "x"}, {Kinds: []string{"nothing"}}, {Task: "x"}} {
-				_, err := w.door.(heralds).Watch(w.ctx(), bad)
+				_, err := w.api.(eventsAPI).Watch(w.ctx(), bad)
 				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
 			}
 		}}),
@@ -167,7 +167,7 @@ func TestEvents(t *testing.T) {
 			s.hears("the queue again", "changed")
 			s.stop()
 			for _, bad := range []watching{{Digest: time.Minute}, {Digest: time.Millisecond}} {
-				_, err := w.door.(heralds).Watch(w.ctx(), bad)
+				_, err := w.api.(eventsAPI).Watch(w.ctx(), bad)
 				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
 			}
 		}}),
@@ -178,7 +178,7 @@ func TestEvents(t *testing.T) {
 			c := w.claims(from("default").most(1))
 			w.fail(c[0], failing{Message: "down", Outcome: "dead"})
 			s.hears("a breaker", `breaker.opened default 1 1 of 1 attempt failed within 1m0s, the last with "down" down`)
-			ok[queueInfo](w)(w.door.CloseBreaker(w.ctx(), "default", "", ""))
+			ok[queueInfo](w)(w.api.CloseBreaker(w.ctx(), "default", "", ""))
 			s.hears("its end", "breaker.closed default 1 operator down")
 			w.start(operation{Action: "cancel", Filter: filter{Queue: "default"}})
 			s.hears("an operation", "operation.started default", "operation.done default")
@@ -301,6 +301,6 @@ func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 	}
 }
 
-func (d *turns) Watch(ctx context.Context, f watching) (<-chan happened, error) {
-	return d.next().(heralds).Watch(ctx, f)
+func (d *roundRobin) Watch(ctx context.Context, f watching) (<-chan happened, error) {
+	return d.next().(eventsAPI).Watch(ctx, f)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// explains is the part of a door that explains why a task waits.
-type explains interface {
+// explainAPI is the part of an API that explains why a task waits.
+type explainAPI interface {
 	Explain(ctx context.Context, id string) (explanation, error)
 	ExplainQueue(ctx context.Context, name string) (queueExplanation, error)
 }
@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 			c := w.claimBy("w2")
 			w.fail(c, failing{Message: "boom"})
 			is(w, "of one that failed", facts(w.explain(id).Reasons), []reason{{Code: "not_due", Cause: "failed", Error: "boom", Until: w.at(minute)}})
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
 			is(w, "of one that was cancelled", facts(w.explain(id).Reasons), []reason{{Code: "ended", Cause: "caller", Since: w.now(), Error: "boom"}})
 		}},
 		{name: "what follows a task is on its way until its queue has room for it", tell: func(w *world) {
@@ -130,9 +130,9 @@ func TestExplain(t *testing.T) {
 		{name: "several pauses at once", tell: func(w *world) {
 			w.put("default", settings{})
 			id := w.id(spec{Type: "report", Key: "acme"})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Key: "acme", Reason: "debt"}))
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Type: "report"}))
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Key: "acme", Reason: "debt"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Type: "report"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			since := w.now()
 			w.nothing()
 			paused := []reason{{Code: "queue_paused", Queue: "default", Cause: "deploy", Since: since}, {Code: "type_paused", Queue: "default", Type: "report", Since: since},
@@ -218,11 +218,11 @@ func TestExplain(t *testing.T) {
 			is(w, "the queue", w.explainQueue("default"), queueExplanation{Queue: "default", Waiting: 2, NextDue: w.at(hour)})
 		}},
 		{name: "what is not there", tell: func(w *world) {
-			_, err := w.door.Explain(w.ctx(), task.NewID(dataShard, 1, 1).String())
+			_, err := w.api.Explain(w.ctx(), task.NewID(dataShard, 1, 1).String())
 			w.refused("explain", err, refusal{Code: "not_found"})
-			_, err = w.door.Explain(w.ctx(), "42")
+			_, err = w.api.Explain(w.ctx(), "42")
 			w.refused("explain", err, refusal{Code: "invalid_argument", Field: "task_id"})
-			_, err = w.door.ExplainQueue(w.ctx(), "mail")
+			_, err = w.api.ExplainQueue(w.ctx(), "mail")
 			w.refused("explain queue", err, refusal{Code: "not_found"})
 		}},
 		ofTheGateway(story{name: "a worker of queues in two shards waits in both", shards: 2, tell: func(w *world) {
@@ -234,9 +234,9 @@ func TestExplain(t *testing.T) {
 		}}),
 		ofTheGateway(story{name: "a queue in several shards is explained as one", shards: 2, tell: func(w *world) {
 			w.put("hot", settings{})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "hot", pause{Reason: "deploy"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "hot", pause{Reason: "deploy"}))
 			since := w.now()
-			_, err := w.house.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.SpreadTarget{Parts: 2})
+			_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.SpreadTarget{Parts: 2})
 			must(w.T, err)
 			for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 				w.enqueue(spec{Queue: "hot", Key: key})
@@ -251,12 +251,12 @@ func TestExplain(t *testing.T) {
 
 func (w *world) explain(id string) explanation {
 	w.Helper()
-	return ok[explanation](w)(w.door.Explain(w.ctx(), id))
+	return ok[explanation](w)(w.api.Explain(w.ctx(), id))
 }
 
 func (w *world) explainQueue(name string) queueExplanation {
 	w.Helper()
-	return ok[queueExplanation](w)(w.door.ExplainQueue(w.ctx(), name))
+	return ok[queueExplanation](w)(w.api.ExplainQueue(w.ctx(), name))
 }
 
 // facts returns reasons without their sentences, of which each must have two, and with times to the millisecond, since tokens are late by rounding.
@@ -333,7 +333,7 @@ func (d *rest) Explain(ctx context.Context, id string) (e explanation, err error
 
 func (d *rest) ExplainQueue(ctx context.Context, name string) (e queueExplanation, err error) {
 	err = d.query(ctx, "GET", queuePath(name, "/explain"), nil, &e)
-	// JSON must have these as lists even if empty; other doors omit them.
+	// JSON must have these as lists even if empty; other APIs omit them.
 	if len(e.Reasons) == 0 {
 		e.Reasons = nil
 	}
@@ -426,9 +426,9 @@ func reasonsSDK(list []admin.Reason) (out []reason) {
 	return out
 }
 
-func (d *turns) Explain(ctx context.Context, id string) (explanation, error) {
+func (d *roundRobin) Explain(ctx context.Context, id string) (explanation, error) {
 	return d.next().Explain(ctx, id)
 }
-func (d *turns) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
+func (d *roundRobin) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
 	return d.next().ExplainQueue(ctx, name)
 }

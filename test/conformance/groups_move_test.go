@@ -40,7 +40,7 @@ func TestGroupsMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &grouping{world: &world{T: t, house: h, door: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
+			m := &grouping{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
 			working, stop := context.WithCancel(t.Context())
 			defer stop()
 			moving, rest := context.WithTimeout(working, groupingFor)
@@ -71,7 +71,7 @@ func (m *grouping) moveQueue(ctx context.Context, salt uint64, queue string) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		_, _ = m.house.router.Directory().Spread(ctx, task.Author{}, namespace, queue, cluster.SpreadTarget{Shards: onto})
+		_, _ = m.testNode.router.Directory().Spread(ctx, task.Author{}, namespace, queue, cluster.SpreadTarget{Shards: onto})
 		nap(ctx, rnd, 6*time.Second)
 	}
 }

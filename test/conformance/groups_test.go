@@ -75,7 +75,7 @@ type groupMember struct {
 	Result json.RawMessage `json:"result"`
 }
 
-type grouper interface {
+type groupsAPI interface {
 	MakeGroup(ctx context.Context, g groupSpec) (groupInfo, []accepted, error)
 	AddToGroup(ctx context.Context, id string, tasks []spec) ([]accepted, error)
 	Group(ctx context.Context, id string) (groupInfo, error)
@@ -518,7 +518,7 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 	return list, next, refused(err)
 }
 
-// idCursor returns the form that the other doors use for cursors of lists sorted by id.
+// idCursor returns the form that the other APIs use for cursors of lists sorted by id.
 func idCursor(kind byte, id task.ID) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte{1, kind}, id[:]...))
 }
@@ -534,7 +534,7 @@ func cursorID(cursor string) (id task.ID) {
 
 func (w *world) group(g groupSpec) (groupInfo, []accepted) {
 	w.Helper()
-	info, tasks, err := w.door.MakeGroup(w.ctx(), g)
+	info, tasks, err := w.api.MakeGroup(w.ctx(), g)
 	if err != nil {
 		w.Fatalf("group: %v", err)
 	}
@@ -543,12 +543,12 @@ func (w *world) group(g groupSpec) (groupInfo, []accepted) {
 
 func (w *world) groupNow(id string) groupInfo {
 	w.Helper()
-	return ok[groupInfo](w)(w.door.Group(w.ctx(), id))
+	return ok[groupInfo](w)(w.api.Group(w.ctx(), id))
 }
 
 func (w *world) ackWith(c claim, data string) {
 	w.Helper()
-	if err := w.door.Ack(w.ctx(), c.hold(), result{Data: data}); err != nil {
+	if err := w.api.Ack(w.ctx(), c.hold(), result{Data: data}); err != nil {
 		w.Fatalf("ack: %v", err)
 	}
 }
@@ -576,18 +576,18 @@ func TestChains(t *testing.T) {
 			id := w.id(spec{MaxAttempts: 1, Then: []spec{{Type: "next"}}})
 			w.fail(w.claim(), failing{Message: "boom"})
 			is(w, "behind a dead one", w.get(id).Then[0].State, "waiting")
-			ok[view](w)(w.door.Retry(w.ctx(), id))
+			ok[view](w)(w.api.Retry(w.ctx(), id))
 			w.ack(w.claim())
 			is(w, "behind the replay", w.claim().Type, "next")
 			id = w.id(spec{Then: []spec{{Type: "next"}}})
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
 			is(w, "behind a cancelled one", w.get(id).Then[0], follower{Type: "next", Queue: "default", State: "dropped", Reason: "cancelled"})
 			w.nothing()
 		}},
 		{name: "what can't follow is refused by name", tell: func(w *world) {
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a", Then: slices.Repeat([]spec{{Type: "b"}}, 9)})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Then: slices.Repeat([]spec{{Type: "b"}}, 9)})
 			w.refused("nine at once", err, refusal{Code: "invalid_argument", Field: "then"})
-			_, err = w.door.Enqueue(w.ctx(), spec{Type: "a", Then: []spec{{Type: "b", Then: []spec{{Type: "c", Queue: "a/b"}}}}})
+			_, err = w.api.Enqueue(w.ctx(), spec{Type: "a", Then: []spec{{Type: "b", Then: []spec{{Type: "c", Queue: "a/b"}}}}})
 			w.refused("a bad queue", err, refusal{Code: "invalid_argument", Field: "then[0].then[0].queue"})
 		}},
 	})
@@ -616,23 +616,23 @@ func TestGroups(t *testing.T) {
 			if err := json.Unmarshal(done.Parent.Result, &said); err != nil || said.Succeeded != 2 || said.Dead != 1 {
 				w.Errorf("it was told %s", done.Parent.Result)
 			}
-			ok[view](w)(w.door.Retry(w.ctx(), tasks[2].ID))
+			ok[view](w)(w.api.Retry(w.ctx(), tasks[2].ID))
 			w.ack(w.claim())
 			is(w, "behind a replay", w.groupNow(g.ID).Counts, groupCounts{Members: 3, Succeeded: 3})
 			w.nothing()
-			members, next, err := w.door.Members(w.ctx(), g.ID, part{Limit: 2})
+			members, next, err := w.api.Members(w.ctx(), g.ID, part{Limit: 2})
 			if err != nil || next == "" || len(members) != 2 {
 				w.Fatalf("members %+v, %q, %v", members, next, err)
 			}
 			is(w, "the first member", members[0], groupMember{tasks[0].ID, "a", "default", "succeeded", json.RawMessage("1")})
-			members, next, err = w.door.Members(w.ctx(), g.ID, part{Limit: 2, Cursor: next})
+			members, next, err = w.api.Members(w.ctx(), g.ID, part{Limit: 2, Cursor: next})
 			if err != nil || next != "" || len(members) != 1 || members[0].TaskID != tasks[2].ID {
 				w.Fatalf("members %+v, %q, %v", members, next, err)
 			}
 		}},
 		{name: "members are added while it is open, and what follows one is one", tell: func(w *world) {
 			g, tasks := w.group(groupSpec{Open: true, Tasks: []spec{{Type: "a", Then: []spec{{Type: "b"}}}}, OnComplete: &spec{Type: "done"}})
-			added := ok[[]accepted](w)(w.door.AddToGroup(w.ctx(), g.ID, []spec{{Type: "c"}}))
+			added := ok[[]accepted](w)(w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "c"}}))
 			is(w, "the group of the one added", w.get(added[0].ID).GroupID, g.ID)
 			for _, c := range w.claims(from("default").most(9)) {
 				w.ack(c)
@@ -641,32 +641,32 @@ func TestGroups(t *testing.T) {
 			w.ack(w.claim())
 			now := w.groupNow(g.ID)
 			is(w, "while it is open", []any{now.State, now.Open, now.Counts}, []any{"running", true, groupCounts{Members: 3, Succeeded: 3}})
-			is(w, "closed", ok[groupInfo](w)(w.door.CloseGroup(w.ctx(), g.ID)).State, "complete")
+			is(w, "closed", ok[groupInfo](w)(w.api.CloseGroup(w.ctx(), g.ID)).State, "complete")
 			is(w, "what it enqueues", w.claim().Type, "done")
-			late, err := w.door.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d"}})
+			late, err := w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d"}})
 			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
 				w.Errorf("one too late: %+v, %v", late, err)
 			}
-			late, err = w.door.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d", Queue: "unheard"}})
+			late, err = w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d", Queue: "unheard"}})
 			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
 				w.Errorf("one too late for a queue that there is not: %+v, %v", late, err)
 			}
 			none := g.ID[:len(g.ID)-12] + "00000000ffff"
-			_, err = w.door.AddToGroup(w.ctx(), none, []spec{{Type: "d", Queue: "unheard"}})
+			_, err = w.api.AddToGroup(w.ctx(), none, []spec{{Type: "d", Queue: "unheard"}})
 			w.refused("one of a group that there is not", err, refusal{Code: "not_found"})
-			_, err = w.door.Queue(w.ctx(), "unheard")
+			_, err = w.api.Queue(w.ctx(), "unheard")
 			w.refused("the queue of members that there are not", err, refusal{Code: "not_found"})
 		}},
 		{name: "a cancel ends all members, and nothing is enqueued", tell: func(w *world) {
 			g, tasks := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b", Queue: "new"}, {Type: "c", Delay: hour}}, OnComplete: &spec{Type: "done"}})
 			held := w.claim()
-			ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID))
+			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
 			w.pass(second)
-			is(w, "again", ok[groupInfo](w)(w.door.CancelGroup(w.ctx(), g.ID)).State, "cancelled")
+			is(w, "again", ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID)).State, "cancelled")
 			now := w.groupNow(g.ID)
 			is(w, "the end", []any{now.Counts, now.OnComplete.State}, []any{groupCounts{Members: 3, Cancelled: 3}, "dropped"})
 			is(w, "a member", w.get(tasks[2].ID).State, "cancelled")
-			w.refused("the ack of one that ran", w.door.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
+			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 			w.nothing()
 		}},
 		{name: "a group is made once, listed, and forgotten", tell: func(w *world) {
@@ -675,7 +675,7 @@ func TestGroups(t *testing.T) {
 			again, same := w.group(groupSpec{RequestID: request, Tasks: []spec{{Type: "a"}}})
 			is(w, "the group of a repeated call", []string{again.ID, same[0].ID}, []string{first.ID, tasks[0].ID})
 			other, _ := w.group(groupSpec{Name: "other", Tasks: []spec{{Type: "b"}}})
-			list, next, err := w.door.Groups(w.ctx(), part{Limit: 1})
+			list, next, err := w.api.Groups(w.ctx(), part{Limit: 1})
 			if err != nil || next == "" || len(list) != 1 || list[0].ID == first.ID && other.ID > first.ID {
 				w.Fatalf("groups %+v, %q, %v", list, next, err)
 			}
@@ -683,9 +683,9 @@ func TestGroups(t *testing.T) {
 				w.ack(c)
 			}
 			w.pass(day)
-			_, err = w.door.Group(w.ctx(), first.ID)
+			_, err = w.api.Group(w.ctx(), first.ID)
 			w.refused("after a day", err, refusal{Code: "not_found"})
-			_, _, err = w.door.MakeGroup(w.ctx(), groupSpec{})
+			_, _, err = w.api.MakeGroup(w.ctx(), groupSpec{})
 			w.refused("a group of none", err, refusal{Code: "invalid_argument", Field: "tasks"})
 		}},
 	})

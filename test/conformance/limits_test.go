@@ -44,14 +44,14 @@ func TestLimits(t *testing.T) {
 		}},
 		{name: "a type and a key are paused alone", tell: func(w *world) {
 			w.batch([]spec{{Type: "report"}, {Type: "report"}, {Type: "job", Key: "acme"}, {Type: "job", Key: "acme"}})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Type: "report", Reason: "no paper"}))
-			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Key: "acme"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Type: "report", Reason: "no paper"}))
+			q := ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Key: "acme"}))
 			is(w, "the pauses", q.Holds, []held{{pause{"no paper", "report", ""}, actor, w.now()}, {pause{"", "", "acme"}, actor, w.now()}})
 			is(w, "what waits", q.Depth, depth{Ready: 4, Held: 4})
 			w.nothing()
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{Key: "acme"}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{Key: "acme"}))
 			is(w, "the claims", shares(w.claims(from("default").most(9)), keyOf), map[string]int{"acme": 2})
-			q = ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{Type: "report"}))
+			q = ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{Type: "report"}))
 			is(w, "no pause", len(q.Holds), 0)
 			is(w, "the rest", len(w.claims(from("default").most(9))), 2)
 		}},

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// markers is what a door can do with markers.
+// markers is what an API can do with markers.
 type markers interface {
 	AddMarker(ctx context.Context, m markerSpec) (markerInfo, error)
 	// EndMarker with the zero time leaves the time to the server.
@@ -23,7 +23,7 @@ type markers interface {
 	Markers(ctx context.Context, q markerQuery) (list []markerInfo, next string, err error)
 }
 
-func (w *world) markers() markers { return w.door.(markers) }
+func (w *world) markers() markers { return w.api.(markers) }
 
 // markerSpec is a marker to set. Zero fields are omitted.
 type markerSpec struct {
@@ -257,20 +257,20 @@ func (d *sdk) Markers(ctx context.Context, q markerQuery) (list []markerInfo, ne
 
 // Each in turn
 
-func (d *turns) marker() markers { return d.next().(markers) }
+func (d *roundRobin) marker() markers { return d.next().(markers) }
 
-func (d *turns) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
+func (d *roundRobin) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
 	return d.marker().AddMarker(ctx, m)
 }
 
-func (d *turns) EndMarker(ctx context.Context, id string, at time.Time) (markerInfo, error) {
+func (d *roundRobin) EndMarker(ctx context.Context, id string, at time.Time) (markerInfo, error) {
 	return d.marker().EndMarker(ctx, id, at)
 }
 
-func (d *turns) RemoveMarker(ctx context.Context, id string) error {
+func (d *roundRobin) RemoveMarker(ctx context.Context, id string) error {
 	return d.marker().RemoveMarker(ctx, id)
 }
 
-func (d *turns) Markers(ctx context.Context, q markerQuery) ([]markerInfo, string, error) {
+func (d *roundRobin) Markers(ctx context.Context, q markerQuery) ([]markerInfo, string, error) {
 	return d.marker().Markers(ctx, q)
 }

@@ -13,7 +13,7 @@ func (w *world) hookTo(s hookSpec, url string) {
 	w.Helper()
 	s.URL = hookURL(url)
 	path, _, _ := strings.Cut(url, "?")
-	w.house.told.knows(path, ok[newHook](w)(w.hooks().AddHook(w.ctx(), s)).Secret)
+	w.testNode.receiver.requireSignatures(path, ok[newHook](w)(w.hooks().AddHook(w.ctx(), s)).Secret)
 }
 
 // die creates n dead letters in a queue.
@@ -26,7 +26,7 @@ func (w *world) die(queue string, n int) {
 }
 
 // waits returns the pauses between requests.
-func waits(all []letter) (pauses []time.Duration) {
+func waits(all []webhookRequest) (pauses []time.Duration) {
 	for i := 1; i < len(all); i++ {
 		pauses = append(pauses, all[i].At.Sub(all[i-1].At))
 	}
@@ -47,11 +47,11 @@ func TestWhatNoticesTell(t *testing.T) {
 			at := w.now()
 			w.pass(10 * second)
 			for _, path := range []string{"/all", "/poisoned"} {
-				n := only(w, "notices", w.told(path))
+				n := only(w, "notices", w.received(path))
 				is(w, path, []any{n.Type, n.Data.Queue, n.Data.Count, n.Data.Tasks}, []any{"task.poisoned", "mail", int64(1),
 					[]deadNotice{{id, "welcome", w.get(id).Reason, "no JSON", 1, at}}})
 			}
-			is(w, "who hears of the dead alone", len(w.told("/dead")), 0)
+			is(w, "who hears of the dead alone", len(w.received("/dead")), 0)
 		}},
 		{name: "many deaths are one notice, of the last five by name, and others come a minute later", tell: func(w *world) {
 			w.receives()
@@ -63,8 +63,8 @@ func TestWhatNoticesTell(t *testing.T) {
 			last := w.enqueue(spec{Type: "last", Queue: "mail"}).ID
 			w.kill("mail", strings.Repeat("é", 300)+"\nsecond line")
 			w.pass(10 * second)
-			some := w.letters("/a")
-			slices.SortFunc(some, func(a, b letter) int { return strings.Compare(a.Body.Data.Queue, b.Body.Data.Queue) })
+			some := w.requestsTo("/a")
+			slices.SortFunc(some, func(a, b webhookRequest) int { return strings.Compare(a.Body.Data.Queue, b.Body.Data.Queue) })
 			is(w, "the notices", len(some), 2)
 			for i, want := range []int64{7, 1} {
 				d := some[i].Body.Data
@@ -80,10 +80,10 @@ func TestWhatNoticesTell(t *testing.T) {
 
 			w.die("mail", 3)
 			w.pass(30 * second)
-			is(w, "within the minute", len(w.letters("/a")), 0)
+			is(w, "within the minute", len(w.requestsTo("/a")), 0)
 			w.die("mail", 2)
 			w.pass(40 * second)
-			next := only(w, "notices", w.letters("/a"))
+			next := only(w, "notices", w.requestsTo("/a"))
 			is(w, "what followed", []any{next.Body.Data.Queue, next.Body.Data.Count}, []any{"mail", int64(5)})
 			if waited := next.At.Sub(some[0].At); waited < time.Minute {
 				w.Errorf("the second notice came %v after the first, want a minute", waited)
@@ -101,17 +101,17 @@ func TestWhatNoticesTell(t *testing.T) {
 			opened := w.now()
 			why := w.queue("mail").Breakers[0].Reason
 			w.pass(10 * second)
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "opened", []any{n.Type, n.Data.Queue, n.Data.Count, n.Data.Breakers},
 				[]any{"breaker.opened", "mail", int64(1), []heldNotice{{"welcome", why, "connection refused", opened}}})
 			w.pass(20 * second)
 			w.ack(w.one(from("mail")))
 			closed := w.now()
 			w.pass(10 * second)
-			n = only(w, "notices", w.told("/a"))
+			n = only(w, "notices", w.received("/a"))
 			held := only(w, "breakers", n.Data.Breakers)
 			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At}, []any{"breaker.closed", "mail", int64(1), "welcome", true, closed})
-			is(w, "who hears of openings alone", only(w, "notices", w.told("/opened")).Type, "breaker.opened")
+			is(w, "who hears of openings alone", only(w, "notices", w.received("/opened")).Type, "breaker.opened")
 		}},
 		{name: "ticks that were skipped or came late", tell: func(w *world) {
 			w.receives()
@@ -120,7 +120,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			w.schedule(schedule{Name: "nightly", Every: hour, Missed: "skip", Task: spec{Type: "report", Queue: "reports"}})
 			w.pass(5*hour + 10*minute) // the machine sleeps through them
 			w.pass(2 * minute)
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "the notice", []any{n.Type, n.Data.Queue}, []any{"schedule.missed", "reports"})
 			missed := 0
 			for _, t := range w.history("nightly") {
@@ -132,7 +132,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			is(w, "more than one", missed > 1, true)
 			one := only(w, "schedules", n.Data.Schedules)
 			is(w, "the schedule", []any{one.Schedule, one.Type, one.Reason, one.Ticks}, []any{"nightly", "report", "missed", missed})
-			is(w, "who hears of another queue", len(w.told("/mail")), 0)
+			is(w, "who hears of another queue", len(w.received("/mail")), 0)
 		}},
 		{name: "queues are chosen by name or by pattern", tell: func(w *world) {
 			w.receives()
@@ -146,7 +146,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			w.pass(10 * second)
 			for path, want := range map[string]string{"/exact": "mail", "/begins": "mail mail-eu", "/one-of": "mail-eu sms", "/none": "", "/any": "mail mail-eu sms"} {
 				var got []string
-				for _, n := range w.told(path) {
+				for _, n := range w.received(path) {
 					got = append(got, n.Data.Queue)
 				}
 				slices.Sort(got)
@@ -157,21 +157,21 @@ func TestWhatNoticesTell(t *testing.T) {
 			w.receives()
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.*"}, Queues: []string{"mail"}, DepthOver: 10})
 			w.fill(11, spec{Queue: "mail"})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "mail", pause{Reason: "holiday"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "holiday"}))
 			began := w.now()
 			w.pass(30 * second)
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "over, though it is paused", []any{n.Type, n.Data.Depth, n.Data.WaitOver}, []any{"queue.over", int64(11), 0.0})
 			since := n.Data.OverSince
 			is(w, "since", since.After(began) && !since.After(began.Add(11*time.Second)), true)
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "mail", pause{}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{}))
 			run := func(n int) { w.claims(claimCall{Queues: []string{"mail"}, Max: n, Lease: hour}) }
 			run(2)
 			w.pass(20 * second)
-			is(w, "with 9", len(w.told("/a")), 0)
+			is(w, "with 9", len(w.received("/a")), 0)
 			run(1)
 			w.pass(20 * second)
-			n = only(w, "notices", w.told("/a"))
+			n = only(w, "notices", w.received("/a"))
 			is(w, "with 8", []any{n.Type, n.Data.Depth, n.Data.OverSince}, []any{"queue.under", int64(8), since})
 		}},
 		{name: "a wait that is over is under again when nothing waits, and so is a queue that is gone", tell: func(w *world) {
@@ -181,17 +181,17 @@ func TestWhatNoticesTell(t *testing.T) {
 			w.fill(1, spec{Queue: "mail"})
 			w.fill(2, spec{Queue: "sms"})
 			w.pass(20 * second)
-			is(w, "over", only(w, "notices", w.told("/gone")).Type, "queue.over")
+			is(w, "over", only(w, "notices", w.received("/gone")).Type, "queue.over")
 			w.pass(25 * second)
-			over := w.told("/wait")
+			over := w.received("/wait")
 			slices.SortFunc(over, func(a, b notice) int { return strings.Compare(a.Data.Queue, b.Data.Queue) })
 			is(w, "over", []any{len(over), over[0].Type, over[0].Data.Queue, over[1].Data.Queue, over[0].Data.WaitOver}, []any{2, "queue.over", "mail", "sms", 30.0})
 			w.ack(w.one(from("mail")))
-			ok[int64](w)(w.door.Purge(w.ctx(), "sms"))
-			w.done(w.door.DeleteQueue(w.ctx(), "sms"))
+			ok[int64](w)(w.api.Purge(w.ctx(), "sms"))
+			w.done(w.api.DeleteQueue(w.ctx(), "sms"))
 			w.pass(20 * second)
-			is(w, "gone", only(w, "notices", w.told("/gone")).Type, "queue.under")
-			for _, n := range w.told("/wait") {
+			is(w, "gone", only(w, "notices", w.received("/gone")).Type, "queue.under")
+			for _, n := range w.received("/wait") {
 				is(w, "under", []any{n.Type, n.Data.OldestWait}, []any{"queue.under", 0.0})
 			}
 		}},
@@ -208,7 +208,7 @@ func TestDelivery(t *testing.T) {
 			for range 6 {
 				w.pass(2 * minute)
 			}
-			tries := w.refusedLetters("/a/500")
+			tries := w.refusedRequests("/a/500")
 			is(w, "attempts", len(tries), 6)
 			for i, got := range waits(tries) {
 				want := []time.Duration{5, 15, 45, 135, 405}[i] * time.Second
@@ -234,13 +234,13 @@ func TestDelivery(t *testing.T) {
 				w.pass(80 * second)
 			}
 			is(w, "what waits", w.hookInfo("a").Pending <= 3, true)
-			w.house.told.knows("/a", w.rotated("a", nil).Secret)
+			w.testNode.receiver.requireSignatures("/a", w.rotated("a", nil).Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
 			for range 3 {
 				w.pass(2 * minute)
 			}
 			count, seen := int64(0), map[string]bool{}
-			for _, l := range w.letters("/a") {
+			for _, l := range w.requestsTo("/a") {
 				count += l.Body.Data.Count
 				is(w, "that a notice came twice", seen[l.ID], false)
 				seen[l.ID] = true
@@ -267,9 +267,9 @@ func TestDelivery(t *testing.T) {
 				is(w, name, []any{h.Failures, next <= rest && (next == rest || strings.HasPrefix(name, "s500") || strings.HasSuffix(name, "soon")) && next >= rest*3/4}, []any{int64(1), true})
 			}
 			w.pass(2 * minute)
-			is(w, "who said nothing of a minute", len(w.refusedLetters("/s500-600/500")) > 2, true)
-			is(w, "who said 90 s", waits(w.refusedLetters("/s429-90/429"))[0] >= 90*time.Second, true)
-			is(w, "who said two hours", len(w.refusedLetters("/s503-7200/503")), 1)
+			is(w, "who said nothing of a minute", len(w.refusedRequests("/s500-600/500")) > 2, true)
+			is(w, "who said 90 s", waits(w.refusedRequests("/s429-90/429"))[0] >= 90*time.Second, true)
+			is(w, "who said two hours", len(w.refusedRequests("/s503-7200/503")), 1)
 		}},
 		{name: "any 2xx is good; no redirect is followed, and nobody is waited for longer than 10 s", tell: func(w *world) {
 			w.receives()
@@ -279,12 +279,12 @@ func TestDelivery(t *testing.T) {
 			is(w, "202", ok[posted](w)(w.hooks().TestHook(w.ctx(), "ok")).Outcome, "delivered")
 			moved := ok[posted](w)(w.hooks().TestHook(w.ctx(), "moved"))
 			is(w, "307", []any{moved.Outcome, moved.Status, strings.Contains(moved.Error, "redirects are not followed")}, []any{"failed", 307, true})
-			is(w, "what came where it led", len(w.told("/elsewhere")), 0)
+			is(w, "what came where it led", len(w.received("/elsewhere")), 0)
 			slow := ok[posted](w)(w.hooks().TestHook(w.ctx(), "slow"))
 			is(w, "who never answers", []any{slow.Outcome, slow.Status, slow.Took}, []any{"failed", 0, 10 * second})
 			w.die("mail", 1) // the one that hangs delays no other
 			w.pass(7 * second)
-			is(w, "the other", len(w.told("/ok/202")), 2)
+			is(w, "the other", len(w.received("/ok/202")), 2)
 			w.pass(20 * second)
 			h := w.hookInfo("slow")
 			is(w, "the one that hangs", []any{h.Failures > 0, h.LastStatus, h.Pending}, []any{true, 0, int64(1)})
@@ -314,9 +314,9 @@ func TestDelivery(t *testing.T) {
 			secrets := []string{w.hook(hookSpec{Name: "a"}).Secret}
 			signed := func(want ...string) {
 				w.Helper()
-				w.house.told.knows("/a", want...)
+				w.testNode.receiver.requireSignatures("/a", want...)
 				ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
-				is(w, "signatures", only(w, "notices", w.letters("/a")).Signatures, len(want))
+				is(w, "signatures", only(w, "notices", w.requestsTo("/a")).Signatures, len(want))
 			}
 			signed(secrets[0])
 			over := hour
@@ -347,7 +347,7 @@ func TestDelivery(t *testing.T) {
 			w.die("mail", 1)
 			w.pass(10 * second)
 			is(w, "a test", ok[posted](w)(w.hooks().TestHook(w.ctx(), "a")).Outcome, "delivered")
-			is(w, "what came", only(w, "notices", w.told("/a")).Type, "webhook.test")
+			is(w, "what came", only(w, "notices", w.received("/a")).Type, "webhook.test")
 			is(w, "what waits", w.hookInfo("a").Pending, int64(1))
 			w.done(w.hooks().RemoveHook(w.ctx(), "a"))
 			w.pass(minute)
@@ -355,10 +355,10 @@ func TestDelivery(t *testing.T) {
 			is(w, "its deliveries", len(w.posts("a")), 0)
 			is(w, "how it is doing", []any{w.hookInfo("a").Pending, w.hookInfo("a").Paused}, []any{int64(0), false})
 			w.pass(2 * minute)
-			is(w, "what came", len(w.told("/a")), 0)
+			is(w, "what came", len(w.received("/a")), 0)
 			w.die("mail", 1)
 			w.pass(2 * minute)
-			is(w, "what it is told then", only(w, "notices", w.told("/a")).Data.Count, int64(1))
+			is(w, "what it is told then", only(w, "notices", w.received("/a")).Data.Count, int64(1))
 		}},
 		{name: "what happens to other kinds, or before there is a webhook, is not told", tell: func(w *world) {
 			w.receives()
@@ -370,11 +370,11 @@ func TestDelivery(t *testing.T) {
 				w.fail(w.claim(), how)
 			}
 			id := w.enqueue(spec{}).ID
-			ok[view](w)(w.door.Cancel(w.ctx(), id))
+			ok[view](w)(w.api.Cancel(w.ctx(), id))
 			w.enqueue(spec{})
 			w.ack(w.claim())
 			w.pass(2 * minute)
-			is(w, "what came", len(w.told("/a")), 0)
+			is(w, "what came", len(w.received("/a")), 0)
 		}},
 	})
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// oncer is the part of a door for effects that must happen once.
-type oncer interface {
+// onceAPI is the part of an API for effects that must happen once.
+type onceAPI interface {
 	// Begin returns the state of the key.
 	Begin(ctx context.Context, h hold, key string) (onceAnswer, error)
 	// Finish with a TTL of 0 omits it.
@@ -152,24 +152,24 @@ func (d *sdk) Abandon(ctx context.Context, h hold, key string) (string, error) {
 	return string(s), refusedBySDK(err)
 }
 
-func (d *turns) Begin(ctx context.Context, h hold, key string) (onceAnswer, error) {
+func (d *roundRobin) Begin(ctx context.Context, h hold, key string) (onceAnswer, error) {
 	return d.next().Begin(ctx, h, key)
 }
-func (d *turns) Finish(ctx context.Context, h hold, key, result string, ttl span) (time.Time, error) {
+func (d *roundRobin) Finish(ctx context.Context, h hold, key, result string, ttl span) (time.Time, error) {
 	return d.next().Finish(ctx, h, key, result, ttl)
 }
-func (d *turns) Abandon(ctx context.Context, h hold, key string) (string, error) {
+func (d *roundRobin) Abandon(ctx context.Context, h hold, key string) (string, error) {
 	return d.next().Abandon(ctx, h, key)
 }
 
 func (w *world) begin(c claim, key string) onceAnswer {
 	w.Helper()
-	return ok[onceAnswer](w)(w.door.Begin(w.ctx(), c.hold(), key))
+	return ok[onceAnswer](w)(w.api.Begin(w.ctx(), c.hold(), key))
 }
 
 func (w *world) finish(c claim, key, result string, ttl span) time.Time {
 	w.Helper()
-	return ok[time.Time](w)(w.door.Finish(w.ctx(), c.hold(), key, result, ttl))
+	return ok[time.Time](w)(w.api.Finish(w.ctx(), c.hold(), key, result, ttl))
 }
 
 func TestOnce(t *testing.T) {
@@ -194,12 +194,12 @@ func TestOnce(t *testing.T) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claimBy("w2")
 			w.begin(a, "k")
-			is(w, "by another", ok[string](w)(w.door.Abandon(w.ctx(), b.hold(), "k")), "free")
+			is(w, "by another", ok[string](w)(w.api.Abandon(w.ctx(), b.hold(), "k")), "free")
 			is(w, "it is held on", w.begin(b, "k").State, "held")
-			is(w, "by its holder", ok[string](w)(w.door.Abandon(w.ctx(), a.hold(), "k")), "free")
+			is(w, "by its holder", ok[string](w)(w.api.Abandon(w.ctx(), a.hold(), "k")), "free")
 			is(w, "then", w.begin(b, "k"), run)
 			w.finish(b, "k", "", minute)
-			is(w, "what is done", ok[string](w)(w.door.Abandon(w.ctx(), b.hold(), "k")), "done")
+			is(w, "what is done", ok[string](w)(w.api.Abandon(w.ctx(), b.hold(), "k")), "done")
 			w.pass(minute)
 			is(w, "after its time", w.begin(w.again(b), "k"), run)
 		}},
@@ -215,7 +215,7 @@ func TestOnce(t *testing.T) {
 			w.release(b, 0)
 			b = w.claim()
 			is(w, "after a release", w.begin(b, "k"), run)
-			ok[view](w)(w.door.Cancel(w.ctx(), b.ID))
+			ok[view](w)(w.api.Cancel(w.ctx(), b.ID))
 			w.pass(hour)
 			is(w, "after a cancellation", w.begin(w.claim(), "k"), run)
 		}},
@@ -223,10 +223,10 @@ func TestOnce(t *testing.T) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claimBy("w2")
 			wrong := refusal{Code: "wrong_state", Field: "key"}
-			_, err := w.door.Finish(w.ctx(), a.hold(), "k", "", 0)
+			_, err := w.api.Finish(w.ctx(), a.hold(), "k", "", 0)
 			w.refused("what nobody began", err, wrong)
 			w.begin(a, "k")
-			_, err = w.door.Finish(w.ctx(), b.hold(), "k", "", 0)
+			_, err = w.api.Finish(w.ctx(), b.hold(), "k", "", 0)
 			w.refused("what another began", err, wrong)
 			w.pass(30 * second)
 			again := w.claimBy("w3")
@@ -234,28 +234,28 @@ func TestOnce(t *testing.T) {
 			if again.ID != a.ID {
 				again = w.claimBy("w3")
 			}
-			_, err = w.door.Finish(w.ctx(), a.hold(), "k", "", 0)
+			_, err = w.api.Finish(w.ctx(), a.hold(), "k", "", 0)
 			w.refused("finish by a claim that has ended", err, gone)
-			_, err = w.door.Begin(w.ctx(), a.hold(), "k")
+			_, err = w.api.Begin(w.ctx(), a.hold(), "k")
 			w.refused("begin by one", err, gone)
-			_, err = w.door.Abandon(w.ctx(), a.hold(), "k")
+			_, err = w.api.Abandon(w.ctx(), a.hold(), "k")
 			w.refused("abandon by one", err, gone)
-			_, err = w.door.Begin(w.ctx(), hold{a.ID, b.Token}, "k")
+			_, err = w.api.Begin(w.ctx(), hold{a.ID, b.Token}, "k")
 			w.refused("begin by the token of another", err, refusal{Code: "not_found"})
 		}},
 		{gateway: true, name: "a bad key, result or time is refused", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			for _, key := range []string{"", "a\x00b", strings.Repeat("k", 257)} {
-				_, err := w.door.Begin(w.ctx(), c.hold(), key)
+				_, err := w.api.Begin(w.ctx(), c.hold(), key)
 				w.refused("a key", err, refusal{Code: "invalid_argument", Field: "key"})
 			}
 			w.begin(c, "k")
 			for _, ttl := range []span{millisecond, 366 * day} {
-				_, err := w.door.Finish(w.ctx(), c.hold(), "k", "", ttl)
+				_, err := w.api.Finish(w.ctx(), c.hold(), "k", "", ttl)
 				w.refused("a time", err, refusal{Code: "invalid_argument", Field: "ttl"})
 			}
-			_, err := w.door.Finish(w.ctx(), c.hold(), "k", `"`+strings.Repeat("x", 64<<10-1)+`"`, 0)
+			_, err := w.api.Finish(w.ctx(), c.hold(), "k", `"`+strings.Repeat("x", 64<<10-1)+`"`, 0)
 			w.refused("a large result", err, refusal{Code: "payload_too_large", Field: "result"})
 			w.finish(c, "k", `"`+strings.Repeat("x", 64<<10-2)+`"`, 0)
 		}},
@@ -333,7 +333,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 }
 
 // move keeps moving the slots.
-func (e *effects) move(ctx context.Context, h *house, rnd *rand.Rand) {
+func (e *effects) move(ctx context.Context, h *testNode, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		shards := rnd.Perm(movingShards)[:1+rnd.IntN(movingShards)]
 		onto := make([]uint32, len(shards))

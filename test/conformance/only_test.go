@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onlyMap is the map of a house with a single node. Its copy has the queues that were asked for.
+// onlyMap is the map of a cluster with a single node. Its copy has the queues that were asked for.
 type onlyMap struct {
 	*cluster.Copy
 	data []uint32
@@ -31,7 +31,7 @@ func (m onlyMap) Age() time.Duration   { return 0 }
 func (m onlyMap) Level() int           { return cluster.PoliciesLevel }
 
 // lateShards gives control access to the data shards, by a router that is set later.
-type lateShards struct{ h *house }
+type lateShards struct{ h *testNode }
 
 func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
 	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// operations returns the door as one that has operations: any but the direct one.
-func (w *world) operations() masses {
-	d := w.door
-	if all, ok := d.(*turns); ok {
+// operations returns the API as one that has operations: any but the direct one.
+func (w *world) operations() operationsAPI {
+	d := w.api
+	if all, ok := d.(*roundRobin); ok {
 		d = all.next()
 	}
-	return d.(masses)
+	return d.(operationsAPI)
 }
 
 func (w *world) start(o operation) operationInfo {

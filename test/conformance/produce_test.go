@@ -137,7 +137,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 		{name: "other content under the same key is a conflict", tell: func(w *world) {
 			w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
 			for _, other := range []spec{{Type: "job", Payload: `2`, IdempotencyKey: "k"}, {Type: "other", Payload: `1`, IdempotencyKey: "k"}} {
-				_, err := w.door.Enqueue(w.ctx(), other)
+				_, err := w.api.Enqueue(w.ctx(), other)
 				w.refused("other content", err, refusal{Code: "conflict", Field: "idempotency_key"})
 			}
 			is(w, "what is stored", len(w.list(filter{})), 1)
@@ -159,7 +159,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 				first := w.enqueue(spec{Payload: `1`, RequestID: id})
 				w.pass(10*minute - millisecond)
 				is(w, "the repeat of "+id, w.enqueue(spec{Payload: `1`, RequestID: id}), accepted{ID: first.ID, State: "ready", CreatedAt: first.CreatedAt, Duplicate: true})
-				_, err := w.door.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
+				_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
 				w.refused("other content of "+id, err, refusal{Code: "conflict", Field: "request_id"})
 			}
 			is(w, "what is stored", len(w.list(filter{})), 2)
@@ -172,7 +172,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 				w.pass(10*minute - millisecond)
 				w.gone(a.ID)
 				is(w, "the repeat of "+id, w.enqueue(spec{RequestID: id}), accepted{ID: a.ID, State: "succeeded", CreatedAt: a.CreatedAt, Duplicate: true})
-				_, err := w.door.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
+				_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
 				w.refused("other content of "+id, err, refusal{Code: "conflict", Field: "request_id"})
 				w.pass(millisecond)
 				is(w, "the request "+id+" is forgotten, too", w.enqueue(spec{RequestID: id, Retention: &none}).Duplicate, false)
@@ -182,7 +182,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 		{name: "many at once make one task", tell: func(w *world) {
 			got := make([]accepted, 20)
 			w.together(20, func(i int) (err error) {
-				got[i], err = w.door.Enqueue(w.ctx(), spec{Type: "job", Payload: `1`, IdempotencyKey: "k"})
+				got[i], err = w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `1`, IdempotencyKey: "k"})
 				return err
 			})
 			first := 0
@@ -200,7 +200,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 // list returns all tasks that a filter selects.
 func (w *world) list(f filter) []view {
 	w.Helper()
-	got := ok[page](w)(w.door.List(w.ctx(), f, part{Limit: 1000}))
+	got := ok[page](w)(w.api.List(w.ctx(), f, part{Limit: 1000}))
 	is(w, "the next cursor", got.Next, "")
 	return got.Items
 }
@@ -217,7 +217,7 @@ func TestList(t *testing.T) {
 			var got []string
 			p := part{Limit: 2}
 			for range 3 {
-				a := ok[page](w)(w.door.List(w.ctx(), filter{}, p))
+				a := ok[page](w)(w.api.List(w.ctx(), filter{}, p))
 				got = append(got, ids(a.Items)...)
 				p.Cursor = a.Next
 			}
@@ -227,7 +227,7 @@ func TestList(t *testing.T) {
 		{name: "a list has payloads if asked for them", tell: func(w *world) {
 			w.enqueue(spec{Payload: `{"a":1}`})
 			is(w, "without", only(w, "tasks listed", w.list(filter{})).Payload, "")
-			is(w, "with", only(w, "tasks listed", ok[page](w)(w.door.List(w.ctx(), filter{}, part{WithPayload: true})).Items).Payload, `{"a":1}`)
+			is(w, "with", only(w, "tasks listed", ok[page](w)(w.api.List(w.ctx(), filter{}, part{WithPayload: true})).Items).Payload, `{"a":1}`)
 		}},
 		{name: "every word of a filter selects", tell: func(w *world) {
 			before := w.now()

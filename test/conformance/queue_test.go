@@ -8,7 +8,7 @@ var defaultSettings = settings{Retry: defaultRetry, MaxAttempts: 5, Lease: 30 * 
 func TestQueue(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a queue comes to be with its first task, by the default rules", tell: func(w *world) {
-			_, err := w.door.Queue(w.ctx(), "mail")
+			_, err := w.api.Queue(w.ctx(), "mail")
 			w.refused("before", err, refusal{Code: "not_found"})
 			w.enqueue(spec{Queue: "mail"})
 			is(w, "the queue", w.queue("mail"), queueInfo{Queue: "mail", Depth: depth{Ready: 1}, Ready: byPrio{Normal: 1}, Settings: defaultSettings, Version: 1, CreatedAt: w.now()})
@@ -63,21 +63,21 @@ func TestQueue(t *testing.T) {
 		{name: "from a paused queue nothing is claimed, and nothing else stops", tell: func(w *world) {
 			w.fill(2, spec{})
 			c := w.claim()
-			q := ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
+			q := ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			is(w, "the pause", []any{q.Paused, q.PausedReason, q.PausedBy, q.PausedAt}, []any{true, "deploy", actor, w.now()})
 			is(w, "as it is read", w.queue("default"), q)
 			w.nothing()
 			w.enqueue(spec{})
 			w.ack(c)
 			is(w, "what waits is held", w.queue("default").Depth, depth{Ready: 2, Held: 2})
-			q = ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{}))
+			q = ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{}))
 			is(w, "no pause", []any{q.Paused, q.PausedReason, q.PausedAt.IsZero()}, []any{false, "", true})
 			is(w, "the claims", len(w.claims(from("default").most(10))), 2)
 		}},
 		{name: "a pause leaves its share of a claim to other queues", tell: func(w *world) {
 			w.fill(9, spec{Queue: "a"})
 			w.fill(9, spec{Queue: "b"})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "a", pause{Reason: ""}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "a", pause{Reason: ""}))
 			is(w, "strict", shares(w.claims(from("a", "b").most(3)), queueOf), map[string]int{"b": 3})
 			is(w, "weighted", shares(w.claims(claimCall{Weights: map[string]int{"a": 5, "b": 1}, Max: 3}), queueOf), map[string]int{"b": 3})
 		}},
@@ -87,14 +87,14 @@ func TestQueue(t *testing.T) {
 			w.fail(dead, failing{Outcome: "dead"})
 			waits := []string{only(w, "ready tasks", w.list(filter{States: []string{"ready"}})).ID, w.id(spec{Delay: hour}), w.id(spec{Type: "again", Priority: "high"})}
 			w.fail(w.claim(), failing{RetryIn: hour})
-			is(w, "the answer", ok[int64](w)(w.door.Purge(w.ctx(), "default")), 3)
+			is(w, "the answer", ok[int64](w)(w.api.Purge(w.ctx(), "default")), 3)
 			for _, id := range waits {
 				is(w, "what waited", w.state(id), "discarded purged")
 			}
 			is(w, "what runs", w.state(running.ID), "claimed")
 			is(w, "the dead", w.state(dead.ID), "dead not_retryable")
 			is(w, "what is counted", w.queue("default").Depth, depth{Claimed: 1, Dead: 1})
-			is(w, "again", ok[int64](w)(w.door.Purge(w.ctx(), "default")), 0)
+			is(w, "again", ok[int64](w)(w.api.Purge(w.ctx(), "default")), 0)
 		}},
 		{name: "a full queue takes no more until some were taken", tell: func(w *world) {
 			full := refusal{Code: "queue_full", RetryAfter: second}
@@ -104,7 +104,7 @@ func TestQueue(t *testing.T) {
 			is(w, "the first", got[0].Err, nil)
 			w.refused("the second", got[1].Err, full)
 			is(w, "of another queue", got[2].Err, nil)
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "d"})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "d"})
 			w.refused("one more", err, full)
 			is(w, "what is stored", len(w.list(filter{Queue: "default"})), 2)
 			w.claim()
@@ -117,12 +117,12 @@ func TestQueue(t *testing.T) {
 		}},
 		{name: "an empty queue can be deleted", tell: func(w *world) {
 			w.enqueue(spec{Queue: "mail"})
-			w.refused("with a task", w.door.DeleteQueue(w.ctx(), "mail"), refusal{Code: "wrong_state"})
+			w.refused("with a task", w.api.DeleteQueue(w.ctx(), "mail"), refusal{Code: "wrong_state"})
 			w.ack(w.one(from("mail")))
-			must(w.T, w.door.DeleteQueue(w.ctx(), "mail"))
-			_, err := w.door.Queue(w.ctx(), "mail")
+			must(w.T, w.api.DeleteQueue(w.ctx(), "mail"))
+			_, err := w.api.Queue(w.ctx(), "mail")
 			w.refused("after", err, refusal{Code: "not_found"})
-			w.refused("again", w.door.DeleteQueue(w.ctx(), "mail"), refusal{Code: "not_found"})
+			w.refused("again", w.api.DeleteQueue(w.ctx(), "mail"), refusal{Code: "not_found"})
 			w.enqueue(spec{Queue: "mail"})
 			is(w, "made anew", w.queue("mail").Depth, depth{Ready: 1})
 		}},
@@ -133,7 +133,7 @@ func TestQueue(t *testing.T) {
 			var all []string
 			p := part{Limit: 2}
 			for range 3 {
-				names, next, err := w.door.Queues(w.ctx(), p)
+				names, next, err := w.api.Queues(w.ctx(), p)
 				must(w.T, err)
 				all, p.Cursor = append(all, names...), next
 			}
@@ -147,18 +147,18 @@ func TestOneTaskByHand(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a task that waits for its time runs now", tell: func(w *world) {
 			id := w.id(spec{Delay: hour})
-			v := ok[view](w)(w.door.RunNow(w.ctx(), id))
+			v := ok[view](w)(w.api.RunNow(w.ctx(), id))
 			is(w, "the answer", v, w.get(id))
 			is(w, "the state", v.State, "ready")
 			c := w.claim()
 			w.fail(c, failing{RetryIn: hour})
-			ok[view](w)(w.door.Retry(w.ctx(), id))
+			ok[view](w)(w.api.Retry(w.ctx(), id))
 			is(w, "a retry", w.claim().Attempt, 2)
 		}},
 		{name: "a task that waits can be changed", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `1`})
 			w.id(spec{})
-			v := ok[view](w)(w.door.Update(w.ctx(), id, edit{RunAt: w.at(minute), Priority: "high", Payload: []byte(`{"n":2}`), MaxAttempts: 9}))
+			v := ok[view](w)(w.api.Update(w.ctx(), id, edit{RunAt: w.at(minute), Priority: "high", Payload: []byte(`{"n":2}`), MaxAttempts: 9}))
 			is(w, "the answer", v, w.get(id))
 			is(w, "when it is due", v.RunAt, w.at(minute))
 			w.pass(minute)
@@ -168,7 +168,7 @@ func TestOneTaskByHand(t *testing.T) {
 		}},
 		{name: "a task that waits can be discarded", tell: func(w *world) {
 			id := w.id(spec{})
-			is(w, "the answer", ok[view](w)(w.door.Discard(w.ctx(), id)), w.get(id))
+			is(w, "the answer", ok[view](w)(w.api.Discard(w.ctx(), id)), w.get(id))
 			is(w, "the state", w.state(id), "discarded operator")
 			w.nothing()
 		}},
@@ -176,7 +176,7 @@ func TestOneTaskByHand(t *testing.T) {
 			for _, state := range []string{"discarded", "cancelled", "poisoned", "dead"} {
 				id := w.id(spec{})
 				w.end(state)
-				is(w, "the state", ok[view](w)(w.door.Retry(w.ctx(), id)).State, "ready")
+				is(w, "the state", ok[view](w)(w.api.Retry(w.ctx(), id)).State, "ready")
 				w.ack(w.claim())
 				is(w, "the end", w.state(id), "succeeded")
 			}

@@ -10,7 +10,7 @@ import (
 // quota sets quotas of the namespace, which only an admin of the system shard can do.
 func (w *world) quota(to task.QuotaChange) {
 	w.Helper()
-	_, err := w.house.control.SetQuotas(w.ctx(), task.Author{}, namespace, to)
+	_, err := w.testNode.control.SetQuotas(w.ctx(), task.Author{}, namespace, to)
 	must(w.T, err)
 }
 
@@ -28,7 +28,7 @@ func TestQuotas(t *testing.T) {
 			is(w, "what is stored", len(w.list(filter{})), 2)
 			is(w, "a repeat", w.enqueue(spec{IdempotencyKey: "k"}).Duplicate, true)
 			c := w.claim()
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "d"})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "d"})
 			w.refused("while one runs", err, full)
 			w.ack(c)
 			w.enqueue(spec{})
@@ -40,7 +40,7 @@ func TestQuotas(t *testing.T) {
 		{name: "bytes of payloads are counted", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaBacklogBytes: 10})
 			id := w.enqueue(spec{Payload: `"12345"`}).ID
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a", Payload: `"12"`})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Payload: `"12"`})
 			w.refused("four more", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
 			w.enqueue(spec{Payload: `"1"`})
 			is(w, "the first", w.state(id), "ready")
@@ -88,40 +88,40 @@ func TestQuotas(t *testing.T) {
 			w.kill("default", "broken")
 			w.quota(task.QuotaChange{task.QuotaBacklog: 1, task.QuotaBacklogBytes: 20})
 			long := w.id(spec{Payload: `"123456"`})
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a"})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a"})
 			w.refused("another", err, full)
-			ok[view](w)(w.door.Retry(w.ctx(), dead))
+			ok[view](w)(w.api.Retry(w.ctx(), dead))
 			is(w, "the dead letter", w.state(dead), "ready")
-			ok[view](w)(w.door.Update(w.ctx(), long, edit{Payload: []byte(`"12345678"`)}))
-			_, err = w.door.Update(w.ctx(), long, edit{Payload: []byte(`"1234567890123456789"`)})
+			ok[view](w)(w.api.Update(w.ctx(), long, edit{Payload: []byte(`"12345678"`)}))
+			_, err = w.api.Update(w.ctx(), long, edit{Payload: []byte(`"1234567890123456789"`)})
 			w.refused("an edit that is too long", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
 			is(w, "its payload", w.get(long).Payload, `"12345678"`)
 		}},
 		{name: "a group comes whole or not at all", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
 			members := []spec{{Type: "a"}, {Type: "b"}, {Type: "c"}}
-			_, _, err := w.door.MakeGroup(w.ctx(), groupSpec{Tasks: members})
+			_, _, err := w.api.MakeGroup(w.ctx(), groupSpec{Tasks: members})
 			w.refused("a group of three", err, refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second})
 			is(w, "what is stored", len(w.list(filter{})), 0)
-			_, _, err = w.door.MakeGroup(w.ctx(), groupSpec{Tasks: members[:2]})
+			_, _, err = w.api.MakeGroup(w.ctx(), groupSpec{Tasks: members[:2]})
 			must(w.T, err)
 			is(w, "of a group of two", len(w.list(filter{})), 2)
 		}},
 		{name: "the last schedule that there may be, and a tick that finds no room", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaSchedules: 1, task.QuotaBacklog: 1})
 			w.schedule(schedule{Name: "one", Every: minute})
-			_, err := w.door.PutSchedule(w.ctx(), schedule{Name: "two", Every: minute, Task: spec{Type: "job"}})
+			_, err := w.api.PutSchedule(w.ctx(), schedule{Name: "two", Every: minute, Task: spec{Type: "job"}})
 			w.refused("another", err, refusal{Code: "invalid_argument", Reason: "max_schedules", Field: "name"})
 			w.schedule(schedule{Name: "one", Every: minute, Missed: "skip"}) // changing it is allowed
 			w.pass(2*minute + second)
-			is(w, "its history", told(w.history("one")), []string{"fired", "skipped: queue_full"})
-			w.done(w.door.DeleteSchedule(w.ctx(), "one"))
+			is(w, "its history", historyText(w.history("one")), []string{"fired", "skipped: queue_full"})
+			w.done(w.api.DeleteSchedule(w.ctx(), "one"))
 			w.schedule(schedule{Name: "two", Every: hour})
 		}},
 		{name: "the last queue that there may be", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaQueues: 1})
 			w.enqueue(spec{})
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "a", Queue: "mail"})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Queue: "mail"})
 			w.refused("another queue", err, refusal{Code: "invalid_argument", Reason: "max_queues", Field: "queue"})
 			w.enqueue(spec{})
 		}},

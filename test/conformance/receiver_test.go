@@ -30,13 +30,13 @@ type receiver struct {
 
 	mu      sync.Mutex
 	secrets map[string][]string // by path; each must have signed
-	got     []letter
-	tries   []letter // requests that were answered with an error
+	got     []webhookRequest
+	tries   []webhookRequest // requests that were answered with an error
 	bad     []string
 }
 
-// letter is a request.
-type letter struct {
+// webhookRequest is a request that delivers a notice.
+type webhookRequest struct {
 	ID, Path   string
 	At         time.Time
 	Signatures int
@@ -123,7 +123,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 func (r *receiver) take(q *http.Request, body []byte, err error) (code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	got := letter{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now(), Signatures: len(strings.Fields(q.Header.Get("webhook-signature")))}
+	got := webhookRequest{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now(), Signatures: len(strings.Fields(q.Header.Get("webhook-signature")))}
 	if at := fmt.Sprint(got.At.Unix()); q.Header.Get("webhook-timestamp") != at {
 		err = errors.Join(err, fmt.Errorf("sent at %s it says %s", at, q.Header.Get("webhook-timestamp")))
 	}
@@ -161,40 +161,40 @@ func (r *receiver) verify(q *http.Request, body []byte) error {
 	return nil
 }
 
-// knows sets the secrets with which all notices to a path must be signed from now on.
-func (r *receiver) knows(path string, secrets ...string) {
+// requireSignatures sets the secrets with which all notices to a path must be signed from now on.
+func (r *receiver) requireSignatures(path string, secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.secrets[path] = secrets
 }
 
-// told returns what has arrived at a path since the last call. Anything that could not be verified fails the test.
-func (w *world) told(path string) (bodies []notice) {
+// received returns what has arrived at a path since the last call. Anything that could not be verified fails the test.
+func (w *world) received(path string) (bodies []notice) {
 	w.Helper()
-	for _, l := range w.letters(path) {
+	for _, l := range w.requestsTo(path) {
 		bodies = append(bodies, l.Body)
 	}
 	return bodies
 }
 
-// letters is told, with the whole requests.
-func (w *world) letters(path string) []letter {
+// requestsTo is like received, but returns the whole requests.
+func (w *world) requestsTo(path string) []webhookRequest {
 	w.Helper()
-	return w.take(path, &w.house.told.got)
+	return w.take(path, &w.testNode.receiver.got)
 }
 
-// refusedLetters returns the requests to a path that were answered with an error.
-func (w *world) refusedLetters(path string) []letter {
+// refusedRequests returns the requests to a path that were answered with an error.
+func (w *world) refusedRequests(path string) []webhookRequest {
 	w.Helper()
-	return w.take(path, &w.house.told.tries)
+	return w.take(path, &w.testNode.receiver.tries)
 }
 
-func (w *world) take(path string, from *[]letter) (some []letter) {
+func (w *world) take(path string, from *[]webhookRequest) (some []webhookRequest) {
 	w.Helper()
-	r := w.house.told
+	r := w.testNode.receiver
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var rest []letter
+	var rest []webhookRequest
 	for _, l := range *from {
 		if l.Path != path {
 			rest = append(rest, l)
@@ -212,7 +212,7 @@ func (w *world) take(path string, from *[]letter) (some []letter) {
 	return some
 }
 
-// onlyHooks are the webhooks of a house with a single node: package node assembles the same parts over a router.
+// onlyHooks are the webhooks of a cluster with a single node: package node assembles the same parts over a router.
 type onlyHooks struct {
 	*cluster.Control
 	*cluster.Dispatcher
@@ -265,16 +265,16 @@ func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name str
 
 // openPost creates the sender of notices, with a receiver in memory. It may send plain HTTP, as to an allowed network. Only stories that expect
 // notices run it, since it has timers.
-func (h *house) openPost(t *testing.T, log *slog.Logger) {
+func (h *testNode) openPost(t *testing.T, log *slog.Logger) {
 	allow, err := webhook.ParseNetworks([]string{"10.0.0.0/8"})
 	must(t, err)
-	h.told = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
-	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.told.dial})
+	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
+	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
 	h.hooks = onlyHooks{h.control, cluster.NewDispatcher(cluster.DispatcherConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 }
 
 // depths returns the depths of the queues that match patterns.
-func (h *house) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
+func (h *testNode) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
 	some, err := h.broker.Meters(ctx, dataShard, ns, patterns, since)
 	for _, m := range some {
 		d := cluster.Depth{Queue: m.Queue, Ready: m.Ready}
@@ -288,11 +288,11 @@ func (h *house) depths(ctx context.Context, ns string, patterns []string, since 
 
 // receives starts the receiver and the sender, until the test ends.
 func (w *world) receives() {
-	srv := &http.Server{Handler: w.house.told}
+	srv := &http.Server{Handler: w.testNode.receiver}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = srv.Serve(w.house.told.pipe) })
-	running.Go(func() { w.house.hooks.Run(ctx) })
+	running.Go(func() { _ = srv.Serve(w.testNode.receiver.pipe) })
+	running.Go(func() { w.testNode.hooks.Run(ctx) })
 	w.Cleanup(func() {
 		stop()
 		_ = srv.Close()

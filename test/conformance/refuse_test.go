@@ -28,7 +28,7 @@ func refusedCalls(name string, calls []badCall) story {
 			}
 		}
 		is(w, "what is stored", len(w.list(filter{})), 0)
-		names, _, err := w.door.Queues(w.ctx(), part{})
+		names, _, err := w.api.Queues(w.ctx(), part{})
 		must(w.T, err)
 		is(w, "the queues", len(names), 0)
 	}}
@@ -40,7 +40,7 @@ func enqueueing(field, says string, s spec) badCall {
 		s.Type = "job"
 	}
 	return badCall{fmt.Sprintf("enqueue with bad %s", field), func(w *world) error {
-		_, alone := w.door.Enqueue(w.ctx(), s)
+		_, alone := w.api.Enqueue(w.ctx(), s)
 		if got, is := errors.AsType[*refusal](alone); is {
 			want := *got
 			want.Text = ""
@@ -97,7 +97,7 @@ func TestBadTasks(t *testing.T) {
 			enqueueing("headers", "bytes, at most 16384", spec{Headers: map[string]string{"a": strings.Repeat("x", 16<<10)}}),
 		}),
 		{name: "a run_at too far away is refused by the shard's time", tell: func(w *world) {
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "job", RunAt: w.at(366 * day)})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", RunAt: w.at(366 * day)})
 			w.refused("enqueue", err, refusal{Code: "invalid_argument", Field: "run_at"})
 			is(w, "what is stored", len(w.list(filter{})), 0)
 		}},
@@ -116,7 +116,7 @@ func claiming(field, says string, c claimCall) badCall {
 	if c.Queues == nil && c.Weights == nil && field != "queues" {
 		c.Queues = []string{"default"}
 	}
-	return bad("claim: "+field, says, func(w *world) ([]claim, error) { return w.door.Claim(w.ctx(), c) }).of(field)
+	return bad("claim: "+field, says, func(w *world) ([]claim, error) { return w.api.Claim(w.ctx(), c) }).of(field)
 }
 
 // of returns the call with the field as the refusal has it.
@@ -126,11 +126,11 @@ func (b badCall) of(field string) badCall {
 }
 
 func putting(field, says string, s settings) badCall {
-	return bad("put: "+field, says, func(w *world) (queueInfo, error) { return w.door.PutQueue(w.ctx(), "mail", s) }).of(field)
+	return bad("put: "+field, says, func(w *world) (queueInfo, error) { return w.api.PutQueue(w.ctx(), "mail", s) }).of(field)
 }
 
 func listing(field, says string, f filter, p part) badCall {
-	return bad("list: "+field, says, func(w *world) (page, error) { return w.door.List(w.ctx(), f, p) }).of(field)
+	return bad("list: "+field, says, func(w *world) (page, error) { return w.api.List(w.ctx(), f, p) }).of(field)
 }
 
 func TestBadCalls(t *testing.T) {
@@ -193,12 +193,12 @@ func TestBadCalls(t *testing.T) {
 			w.enqueue(spec{})
 			c := w.claim()
 			for _, b := range []badCall{
-				bad("lease", "13h0m0s is not between 1s and 12h", func(w *world) (any, error) { return w.door.Extend(w.ctx(), c.hold(), extension{Lease: 13 * hour}) }),
+				bad("lease", "13h0m0s is not between 1s and 12h", func(w *world) (any, error) { return w.api.Extend(w.ctx(), c.hold(), extension{Lease: 13 * hour}) }),
 				bad("progress.percent", "101 is not between 0 and 100", func(w *world) (any, error) {
-					return w.door.Extend(w.ctx(), c.hold(), extension{Progress: &progress{Percent: 101}})
+					return w.api.Extend(w.ctx(), c.hold(), extension{Progress: &progress{Percent: 101}})
 				}),
-				bad("retry_in", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.door.Fail(w.ctx(), c.hold(), failing{RetryIn: 366 * day}) }),
-				bad("delay", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.door.Release(w.ctx(), c.hold(), 366*day) }),
+				bad("retry_in", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.api.Fail(w.ctx(), c.hold(), failing{RetryIn: 366 * day}) }),
+				bad("delay", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.api.Release(w.ctx(), c.hold(), 366*day) }),
 			} {
 				err := b.call(w)
 				w.refused(b.name, err, b.want)
@@ -206,34 +206,34 @@ func TestBadCalls(t *testing.T) {
 					w.Errorf("%s: refused with %q", b.name, err)
 				}
 			}
-			err := w.door.Ack(w.ctx(), c.hold(), result{Data: `"` + strings.Repeat("x", 1<<20) + `"`})
+			err := w.api.Ack(w.ctx(), c.hold(), result{Data: `"` + strings.Repeat("x", 1<<20) + `"`})
 			w.refused("a large result", err, refusal{Code: "payload_too_large", Field: "result"})
-			_, err = w.door.Extend(w.ctx(), c.hold(), extension{Checkpoint: []byte(strings.Repeat("x", 64<<10+1))})
+			_, err = w.api.Extend(w.ctx(), c.hold(), extension{Checkpoint: []byte(strings.Repeat("x", 64<<10+1))})
 			w.refused("a large checkpoint", err, refusal{Code: "payload_too_large", Field: "checkpoint"})
 			w.ack(c)
 		}},
 		{gateway: true, name: "a bad selection is refused, and does nothing", tell: func(w *world) {
-			w.graveyard("a")
+			w.makeDead("a")
 			for _, b := range []badCall{
-				bad("filter", "", func(w *world) (any, error) { return w.door.Replay(w.ctx(), selection{Queue: "mail"}) }),
-				bad("filter", "", func(w *world) (any, error) { return w.door.DiscardDead(w.ctx(), selection{Queue: "mail"}) }),
+				bad("filter", "", func(w *world) (any, error) { return w.api.Replay(w.ctx(), selection{Queue: "mail"}) }),
+				bad("filter", "", func(w *world) (any, error) { return w.api.DiscardDead(w.ctx(), selection{Queue: "mail"}) }),
 				bad("filter", "only one of them", func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{requestV7}, Filter: &filter{}})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{requestV7}, Filter: &filter{}})
 				}),
 				bad("filter.queue", `"other" is not "mail"`, func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{Queue: "other"}})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{Queue: "other"}})
 				}),
 				bad("filter.state", "only dead", func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{States: []string{"ready"}}})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{States: []string{"ready"}}})
 				}),
 				bad("task_ids", `"x" is not a UUID`, func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{"x"}})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{"x"}})
 				}),
 				bad("max", "-1", func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Max: -1})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Max: -1})
 				}),
 				bad("rate", "", func(w *world) (any, error) {
-					return w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Rate: 2e6})
+					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Rate: 2e6})
 				}),
 			} {
 				err := b.call(w)
@@ -253,12 +253,12 @@ func TestWrongState(t *testing.T) {
 		call func(w *world, id string) error
 		in   string // the states in which it is refused
 	}{
-		{"cancel", func(w *world, id string) error { _, err := w.door.Cancel(w.ctx(), id); return err }, "succeeded discarded dead poisoned"},
-		{"retry", func(w *world, id string) error { _, err := w.door.Retry(w.ctx(), id); return err }, "scheduled ready claimed succeeded"},
-		{"run now", func(w *world, id string) error { _, err := w.door.RunNow(w.ctx(), id); return err }, "claimed succeeded discarded dead poisoned cancelled"},
-		{"discard", func(w *world, id string) error { _, err := w.door.Discard(w.ctx(), id); return err }, "claimed succeeded cancelled"},
+		{"cancel", func(w *world, id string) error { _, err := w.api.Cancel(w.ctx(), id); return err }, "succeeded discarded dead poisoned"},
+		{"retry", func(w *world, id string) error { _, err := w.api.Retry(w.ctx(), id); return err }, "scheduled ready claimed succeeded"},
+		{"run now", func(w *world, id string) error { _, err := w.api.RunNow(w.ctx(), id); return err }, "claimed succeeded discarded dead poisoned cancelled"},
+		{"discard", func(w *world, id string) error { _, err := w.api.Discard(w.ctx(), id); return err }, "claimed succeeded cancelled"},
 		{"update", func(w *world, id string) error {
-			_, err := w.door.Update(w.ctx(), id, edit{Priority: "high"})
+			_, err := w.api.Update(w.ctx(), id, edit{Priority: "high"})
 			return err
 		}, "claimed succeeded discarded dead poisoned cancelled"},
 	}
@@ -269,7 +269,7 @@ func TestWrongState(t *testing.T) {
 				before := w.get(id)
 				w.refused(o.name+" in "+state, o.call(w, id), refusal{Code: "wrong_state", State: state})
 				is(w, "the task", w.get(id), before)
-				ok[int64](w)(w.door.Purge(w.ctx(), "default"))
+				ok[int64](w)(w.api.Purge(w.ctx(), "default"))
 			}
 		}
 	}}})
@@ -302,10 +302,10 @@ func TestNotFound(t *testing.T) {
 		{name: "a task that is not there is not found", tell: func(w *world) {
 			for _, id := range []string{unknown, elsewhere} {
 				for name, call := range map[string]func(context.Context, string) (view, error){
-					"get": w.door.Get, "cancel": w.door.Cancel, "retry": w.door.Retry, "run now": w.door.RunNow, "discard": w.door.Discard,
-					"wait": func(ctx context.Context, id string) (view, error) { return w.door.WaitResult(ctx, id, minute) },
+					"get": w.api.Get, "cancel": w.api.Cancel, "retry": w.api.Retry, "run now": w.api.RunNow, "discard": w.api.Discard,
+					"wait": func(ctx context.Context, id string) (view, error) { return w.api.WaitResult(ctx, id, minute) },
 					"update": func(ctx context.Context, id string) (view, error) {
-						return w.door.Update(ctx, id, edit{Priority: "high"})
+						return w.api.Update(ctx, id, edit{Priority: "high"})
 					},
 				} {
 					_, err := call(w.ctx(), id)
@@ -323,9 +323,9 @@ func TestNotFound(t *testing.T) {
 		}},
 		{name: "what is no id is refused", tell: func(w *world) {
 			noID := refusal{Code: "invalid_argument", Field: "task_id"}
-			_, err := w.door.Get(w.ctx(), "42")
+			_, err := w.api.Get(w.ctx(), "42")
 			w.refused("get", err, noID)
-			_, err = w.door.Cancel(w.ctx(), "42")
+			_, err = w.api.Cancel(w.ctx(), "42")
 			w.refused("cancel", err, noID)
 			for _, v := range verbs {
 				w.refused(v.name, v.call(w, hold{"42", "x"}), noID)
@@ -333,26 +333,26 @@ func TestNotFound(t *testing.T) {
 		}},
 		{name: "a queue that is not there is not found, and not made", tell: func(w *world) {
 			for name, call := range map[string]func() error{
-				"get":           func() error { _, err := w.door.Queue(w.ctx(), "mail"); return err },
-				"delete":        func() error { return w.door.DeleteQueue(w.ctx(), "mail") },
-				"pause":         func() error { _, err := w.door.Pause(w.ctx(), "mail", pause{Reason: ""}); return err },
-				"resume":        func() error { _, err := w.door.Resume(w.ctx(), "mail", pause{}); return err },
-				"purge":         func() error { _, err := w.door.Purge(w.ctx(), "mail"); return err },
-				"close breaker": func() error { _, err := w.door.CloseBreaker(w.ctx(), "mail", "", ""); return err },
-				"dead letters":  func() error { _, err := w.door.Dead(w.ctx(), filter{Queue: "mail"}, part{}); return err },
-				"poisoned":      func() error { _, err := w.door.Poisoned(w.ctx(), filter{Queue: "mail"}, part{}); return err },
+				"get":           func() error { _, err := w.api.Queue(w.ctx(), "mail"); return err },
+				"delete":        func() error { return w.api.DeleteQueue(w.ctx(), "mail") },
+				"pause":         func() error { _, err := w.api.Pause(w.ctx(), "mail", pause{Reason: ""}); return err },
+				"resume":        func() error { _, err := w.api.Resume(w.ctx(), "mail", pause{}); return err },
+				"purge":         func() error { _, err := w.api.Purge(w.ctx(), "mail"); return err },
+				"close breaker": func() error { _, err := w.api.CloseBreaker(w.ctx(), "mail", "", ""); return err },
+				"dead letters":  func() error { _, err := w.api.Dead(w.ctx(), filter{Queue: "mail"}, part{}); return err },
+				"poisoned":      func() error { _, err := w.api.Poisoned(w.ctx(), filter{Queue: "mail"}, part{}); return err },
 				"replay": func() error {
-					_, err := w.door.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
+					_, err := w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
 					return err
 				},
 				"discard": func() error {
-					_, err := w.door.DiscardDead(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
+					_, err := w.api.DiscardDead(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
 					return err
 				},
 			} {
 				w.refused(name, call(), notFound)
 			}
-			names, _, err := w.door.Queues(w.ctx(), part{})
+			names, _, err := w.api.Queues(w.ctx(), part{})
 			must(w.T, err)
 			is(w, "the queues", len(names), 0)
 		}},

@@ -23,9 +23,9 @@ type rest struct {
 	namespace string // "": omitted
 }
 
-func newREST(t *testing.T, h *house) *rest { return newRESTIn(t, h, "") }
+func newREST(t *testing.T, h *testNode) *rest { return newRESTIn(t, h, "") }
 
-func newRESTIn(t *testing.T, h *house, ns string) *rest {
+func newRESTIn(t *testing.T, h *testNode, ns string) *rest {
 	// One connection per call: the server may close an idle one while the test lets hours pass.
 	tr := &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }}

@@ -40,10 +40,10 @@ type rpc struct {
 	conn     *grpc.ClientConn // of all clients
 }
 
-func newRPC(t *testing.T, h *house) *rpc { return newRPCIn(t, h, "") }
+func newRPC(t *testing.T, h *testNode) *rpc { return newRPCIn(t, h, "") }
 
 // newRPCIn names the namespace ns in each call, unless it is "".
-func newRPCIn(t *testing.T, h *house, ns string) *rpc {
+func newRPCIn(t *testing.T, h *testNode, ns string) *rpc {
 	t.Helper()
 	say := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if ns != "" {

@@ -15,7 +15,7 @@ func TestSuccess(t *testing.T) {
 				Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt, RunAt: a.CreatedAt, ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second),
 				Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), Waited: 2 * second}}, ETag: running.ETag})
 			w.pass(3 * second)
-			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{Data: `{"sent":true}`}))
+			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `{"sent":true}`}))
 			want := running
 			want.Status, want.State, want.Result, want.EndedAt, want.KeptUntil, want.Retention = "completed", "succeeded", `{"sent":true}`, w.now(), w.at(day), day
 			want.LeaseExpiresAt = view{}.LeaseExpiresAt
@@ -25,7 +25,7 @@ func TestSuccess(t *testing.T) {
 		{name: "a result may be any bytes, or none", tell: func(w *world) {
 			w.fill(2, spec{})
 			c, none := w.claim(), w.claim()
-			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{"\x00\xff", "image/png"}))
+			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{"\x00\xff", "image/png"}))
 			v := w.get(c.ID)
 			is(w, "the result", result{v.Result, v.ResultType}, result{"\x00\xff", "image/png"})
 			w.ack(none)
@@ -34,23 +34,23 @@ func TestSuccess(t *testing.T) {
 		{name: "a repeated ack is answered as the first", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
-			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{Data: `1`}))
+			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `1`}))
 			w.pass(hour)
-			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{Data: `2`}))
+			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `2`}))
 			is(w, "the result", w.get(c.ID).Result, `1`)
 		}},
 		{name: "the end of a task wakes who waits for it", tell: func(w *world) {
 			id := w.id(spec{})
-			beside := meanwhile(w, func() (view, error) { return w.door.WaitResult(w.ctx(), id, 20*second) })
+			beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
 			c := w.claim()
 			w.pass(5 * second)
-			must(w.T, w.door.Ack(w.ctx(), c.hold(), result{Data: `"done"`}))
+			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `"done"`}))
 			is(w, "the result", beside.answer(5*second).Result, `"done"`)
 		}},
 		{name: "so does any other end", tell: func(w *world) {
 			for _, end := range []string{"dead", "discarded", "poisoned", "cancelled"} {
 				id := w.id(spec{})
-				beside := meanwhile(w, func() (view, error) { return w.door.WaitResult(w.ctx(), id, 20*second) })
+				beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
 				w.pass(second)
 				w.end(end)
 				is(w, "the state", beside.answer(second).State, end)
@@ -59,21 +59,21 @@ func TestSuccess(t *testing.T) {
 		{name: "who waits in vain learns where the task is", tell: func(w *world) {
 			id := w.id(spec{})
 			w.claims(claimCall{Queues: []string{"default"}, Lease: hour})
-			beside := meanwhile(w, func() (view, error) { return w.door.WaitResult(w.ctx(), id, 20*second) })
+			beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
 			is(w, "the state", beside.answer(20*second).State, "claimed")
 		}},
 		{name: "who waits for what is over does not wait", tell: func(w *world) {
 			id := w.id(spec{})
 			w.ack(w.claim())
-			is(w, "the state", meanwhile(w, func() (view, error) { return w.door.WaitResult(w.ctx(), id, 20*second) }).answer(0).State, "succeeded")
+			is(w, "the state", meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) }).answer(0).State, "succeeded")
 		}},
 		{name: "many claims are settled at once, each by itself", tell: func(w *world) {
 			w.fill(5, spec{})
 			c := w.claims(from("default").most(5))
 			w.ack(c[4])
-			_, err := w.door.Cancel(w.ctx(), c[3].ID)
+			_, err := w.api.Cancel(w.ctx(), c[3].ID)
 			must(w.T, err)
-			got := ok[[]settled](w)(w.door.Settle(w.ctx(), []settlement{
+			got := ok[[]settled](w)(w.api.Settle(w.ctx(), []settlement{
 				{hold: c[3].hold()},
 				{hold: c[0].hold(), Result: result{Data: `1`}},
 				{hold: c[1].hold(), Fail: &failing{Message: "broken", RetryIn: minute}},
@@ -101,7 +101,7 @@ func (w *world) end(state string) {
 	case "succeeded":
 		w.ack(c)
 	case "cancelled":
-		ok[view](w)(w.door.Cancel(w.ctx(), c.ID))
+		ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 	default:
 		outcome := map[string]string{"dead": "dead", "discarded": "discard", "poisoned": "poison"}[state]
 		w.fail(c, failing{Message: "broken", Outcome: outcome})
@@ -213,7 +213,7 @@ func TestReleaseAndSnooze(t *testing.T) {
 				first := w.release(c, delay)
 				w.pass(second)
 				is(w, "the repeat", w.release(c, delay), first)
-				ok[view](w)(w.door.Cancel(w.ctx(), c.ID))
+				ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			}
 		}},
 	})
@@ -260,7 +260,7 @@ func TestExtend(t *testing.T) {
 			third := w.claim()
 			is(w, "after a lost lease", string(third.Checkpoint), `{"page":2}`)
 			w.fail(third, failing{Outcome: "dead"})
-			ok[view](w)(w.door.Retry(w.ctx(), third.ID))
+			ok[view](w)(w.api.Retry(w.ctx(), third.ID))
 			fourth := w.claim()
 			is(w, "after a replay", string(fourth.Checkpoint), `{"page":2}`)
 			w.ack(fourth)
@@ -332,7 +332,7 @@ func TestCancel(t *testing.T) {
 			retrying := w.id(spec{})
 			w.fail(w.claim(), failing{RetryIn: minute})
 			for _, id := range []string{retrying, w.id(spec{}), w.id(spec{Delay: minute})} {
-				v := ok[view](w)(w.door.Cancel(w.ctx(), id))
+				v := ok[view](w)(w.api.Cancel(w.ctx(), id))
 				is(w, "the answer", v, w.get(id))
 				is(w, "the state", v.State+" "+v.Reason+" "+v.Status, "cancelled caller cancelled")
 				is(w, "its end", v.EndedAt, w.now())
@@ -344,17 +344,17 @@ func TestCancel(t *testing.T) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(second)
-			v := ok[view](w)(w.door.Cancel(w.ctx(), c.ID))
+			v := ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			is(w, "the state", v.State+" "+v.Reason, "cancelled caller")
 			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.now(), Outcome: "cancelled"}})
-			_, err := w.door.Extend(w.ctx(), c.hold(), extension{})
+			_, err := w.api.Extend(w.ctx(), c.hold(), extension{})
 			w.refused("extend", err, refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 		}},
 		{name: "a repeated cancel is answered as the first", tell: func(w *world) {
 			id := w.id(spec{})
-			first := ok[view](w)(w.door.Cancel(w.ctx(), id))
+			first := ok[view](w)(w.api.Cancel(w.ctx(), id))
 			w.pass(second)
-			is(w, "the repeat", ok[view](w)(w.door.Cancel(w.ctx(), id)), first)
+			is(w, "the repeat", ok[view](w)(w.api.Cancel(w.ctx(), id)), first)
 		}},
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// scheduler is what a door can do with schedules.
+// scheduler is what an API can do with schedules.
 type scheduler interface {
 	PutSchedule(ctx context.Context, s schedule) (putAnswer, error)
 	// CreateSchedule refuses to change an existing schedule.

@@ -23,9 +23,9 @@ type ticking struct {
 	rpc  *rpc
 	seed uint64
 
-	mu   sync.Mutex
-	ran  map[string]map[string]string // task id → its headers
-	told map[string]bool              // task ids in the answers to triggers
+	mu       sync.Mutex
+	ran      map[string]map[string]string // task id → its headers
+	answered map[string]bool              // task ids in the answers to triggers
 }
 
 const (
@@ -40,7 +40,7 @@ func TestTicksMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &ticking{world: &world{T: t, house: h, door: rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{}, told: map[string]bool{}}
+			m := &ticking{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{}, answered: map[string]bool{}}
 			for i := range tickingSchedules {
 				m.schedule(m.named(i, "hot"))
 			}
@@ -55,7 +55,7 @@ func TestTicksMove(t *testing.T) {
 			workers.Go(func() { m.work(working) })
 			movers.Wait()
 			for i := range tickingSchedules {
-				ok[scheduleInfo](m.world)(m.door.PauseSchedule(m.ctx(), m.named(i, "").Name, ""))
+				ok[scheduleInfo](m.world)(m.api.PauseSchedule(m.ctx(), m.named(i, "").Name, ""))
 			}
 			time.Sleep(2 * time.Minute) // for messages to arrive, and workers to claim the tasks
 			stop()
@@ -86,7 +86,7 @@ func (m *ticking) moveQueue(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.house.router.Directory().Spread(ctx, directly, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := m.testNode.router.Directory().Spread(ctx, directly, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		nap(ctx, rnd, 10*time.Second)
@@ -113,7 +113,7 @@ func (m *ticking) trigger(ctx context.Context) {
 		name, request := fmt.Sprint("s", 1), uuid.Must(uuid.NewV7()).String() // with a key, whose slot never changes
 		first := m.triggered(name, request)
 		m.mu.Lock()
-		m.told[first] = true
+		m.answered[first] = true
 		m.mu.Unlock()
 		wait := rand.N(30 * time.Second)
 		repeats.Go(func() {
@@ -172,7 +172,7 @@ func (m *ticking) judge() {
 			if t.TaskID[9:13] != home[9:13] {
 				elsewhere++
 			}
-			if t.Outcome == "triggered" && m.told[t.TaskID] {
+			if t.Outcome == "triggered" && m.answered[t.TaskID] {
 				triggers++
 				continue
 			}
@@ -182,8 +182,8 @@ func (m *ticking) judge() {
 			planned = t.PlannedAt
 		}
 	}
-	if len(m.ran) > 0 || triggers != len(m.told) || triggers < 10 || elsewhere < 50 {
-		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.told), triggers, elsewhere)
+	if len(m.ran) > 0 || triggers != len(m.answered) || triggers < 10 || elsewhere < 50 {
+		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.answered), triggers, elsewhere)
 	}
 }
 

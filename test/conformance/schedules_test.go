@@ -22,12 +22,12 @@ func (w *world) schedule(s schedule) putAnswer {
 	if s.Task.Type == "" {
 		s.Task.Type = "job"
 	}
-	return ok[putAnswer](w)(w.door.PutSchedule(w.ctx(), s))
+	return ok[putAnswer](w)(w.api.PutSchedule(w.ctx(), s))
 }
 
 func (w *world) shown(name string) scheduleInfo {
 	w.Helper()
-	return ok[scheduleInfo](w)(w.door.Schedule(w.ctx(), name))
+	return ok[scheduleInfo](w)(w.api.Schedule(w.ctx(), name))
 }
 
 // history returns the whole history of a schedule, oldest first.
@@ -40,7 +40,7 @@ func (w *world) history(name string) []tick {
 func (w *world) historyBy(name string, limit int) (all []tick) {
 	w.Helper()
 	for p := (part{Limit: limit}); ; {
-		ticks, next, err := w.door.History(w.ctx(), name, p)
+		ticks, next, err := w.api.History(w.ctx(), name, p)
 		must(w.T, err)
 		if all = append(all, ticks...); next == "" {
 			slices.Reverse(all)
@@ -52,8 +52,8 @@ func (w *world) historyBy(name string, limit int) (all []tick) {
 	}
 }
 
-// told describes a history: "fired", "skipped: paused ×3".
-func told(ticks []tick) (out []string) {
+// historyText describes a history: "fired", "skipped: paused ×3".
+func historyText(ticks []tick) (out []string) {
 	for _, t := range ticks {
 		words := t.Outcome
 		if t.Reason != "" {
@@ -69,7 +69,7 @@ func told(ticks []tick) (out []string) {
 
 func (w *world) scheduleNames(p part) (names []string, next string) {
 	w.Helper()
-	list, next, err := w.door.Schedules(w.ctx(), p)
+	list, next, err := w.api.Schedules(w.ctx(), p)
 	must(w.T, err)
 	for _, s := range list {
 		names = append(names, s.Name)
@@ -125,23 +125,23 @@ func TestSchedulesAreKept(t *testing.T) {
 		}},
 		{name: "a create refuses to change what is there", tell: func(w *world) {
 			s := schedule{Name: "s", Every: minute, Task: spec{Type: "job"}}
-			made := ok[scheduleInfo](w)(w.door.CreateSchedule(w.ctx(), s))
-			is(w, "the same again", ok[scheduleInfo](w)(w.door.CreateSchedule(w.ctx(), s)), made)
+			made := ok[scheduleInfo](w)(w.api.CreateSchedule(w.ctx(), s))
+			is(w, "the same again", ok[scheduleInfo](w)(w.api.CreateSchedule(w.ctx(), s)), made)
 			s.Every = hour
-			_, err := w.door.CreateSchedule(w.ctx(), s)
+			_, err := w.api.CreateSchedule(w.ctx(), s)
 			w.refused("another", err, refusal{Code: "conflict", Field: "name"})
 			is(w, "what is there", w.shown("s"), made)
 		}},
 		{name: "a dry run tells what would change, and changes nothing", tell: func(w *world) {
 			s := schedule{Name: "s", Every: minute, Task: spec{Type: "job"}}
-			a := ok[putAnswer](w)(w.door.TrySchedule(w.ctx(), s))
+			a := ok[putAnswer](w)(w.api.TrySchedule(w.ctx(), s))
 			is(w, "a new one", []any{a.Change, a.After.schedule, a.Before}, []any{"created", s.filled(), (*scheduleInfo)(nil)})
-			_, err := w.door.Schedule(w.ctx(), "s")
+			_, err := w.api.Schedule(w.ctx(), "s")
 			w.refused("it", err, refusal{Code: "not_found"})
 			made := w.schedule(s).After
-			is(w, "the same", ok[putAnswer](w)(w.door.TrySchedule(w.ctx(), s)), putAnswer{"unchanged", made, &made})
+			is(w, "the same", ok[putAnswer](w)(w.api.TrySchedule(w.ctx(), s)), putAnswer{"unchanged", made, &made})
 			s.Every = hour
-			b := ok[putAnswer](w)(w.door.TrySchedule(w.ctx(), s))
+			b := ok[putAnswer](w)(w.api.TrySchedule(w.ctx(), s))
 			is(w, "another", []any{b.Change, b.After.Every, b.Before}, []any{"updated", hour, &made})
 			is(w, "what is there", w.shown("s"), made)
 		}},
@@ -174,9 +174,9 @@ func TestSchedulesAreKept(t *testing.T) {
 			s := schedule{Name: "s", Every: 10 * second}
 			old := w.schedule(s).After
 			w.until(old.NextRunAt)
-			is(w, "its history", told(w.history("s")), []string{"fired"})
-			must(w.T, w.door.DeleteSchedule(w.ctx(), "s"))
-			w.refused("again", w.door.DeleteSchedule(w.ctx(), "s"), refusal{Code: "not_found"})
+			is(w, "its history", historyText(w.history("s")), []string{"fired"})
+			must(w.T, w.api.DeleteSchedule(w.ctx(), "s"))
+			w.refused("again", w.api.DeleteSchedule(w.ctx(), "s"), refusal{Code: "not_found"})
 			w.pass(minute)
 			is(w, "the task of its tick stays, and none comes", len(w.list(filter{})), 1)
 			made := w.schedule(s)
@@ -184,7 +184,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			is(w, "another id", made.After.ID != old.ID, true)
 			is(w, "no history", len(w.history("s")), 0)
 			w.until(made.After.NextRunAt)
-			is(w, "its own", told(w.history("s")), []string{"fired"})
+			is(w, "its own", historyText(w.history("s")), []string{"fired"})
 			is(w, "the tasks", len(w.list(filter{})), 2)
 		}},
 	})
@@ -222,9 +222,9 @@ func TestTicks(t *testing.T) {
 				w.schedule(schedule{Name: missed, Every: 10 * minute, Missed: missed, Task: spec{Queue: missed}})
 			}
 			w.pass(35 * minute) // asleep for most of it
-			is(w, "once", told(w.history("once")), []string{"skipped: missed ×2", "caught_up"})
-			is(w, "skip", told(w.history("skip")), []string{"skipped: missed ×3"})
-			is(w, "all", told(w.history("all")), []string{"caught_up", "caught_up", "caught_up"})
+			is(w, "once", historyText(w.history("once")), []string{"skipped: missed ×2", "caught_up"})
+			is(w, "skip", historyText(w.history("skip")), []string{"skipped: missed ×3"})
+			is(w, "all", historyText(w.history("all")), []string{"caught_up", "caught_up", "caught_up"})
 			for i, late := range w.history("all") {
 				is(w, "how late", late.Late, span(late.DecidedAt.Sub(late.PlannedAt)))
 				is(w, "its tick", late.PlannedAt, w.history("all")[0].PlannedAt.Add(time.Duration(i)*10*time.Minute))
@@ -235,31 +235,31 @@ func TestTicks(t *testing.T) {
 			skipped := w.history("skip")[0]
 			is(w, "from the first to the last", skipped.Until.Sub(skipped.PlannedAt), 20*time.Minute)
 			w.pass(5 * minute)
-			is(w, "and then on time", told(w.history("skip"))[1:], []string{"fired"})
+			is(w, "and then on time", historyText(w.history("skip"))[1:], []string{"fired"})
 		}},
 		{name: "while it is paused no tick makes a task, and then the history says so", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
-			p := ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "holidays"))
+			p := ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays"))
 			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(), p.PlannedAt.IsZero()},
 				[]any{true, "holidays", actor, time.Duration(0), true, true})
 			is(w, "as it is read", w.shown("s"), p)
-			is(w, "again", ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "holidays")), p)
+			is(w, "again", ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays")), p)
 			w.pass(35 * second)
 			is(w, "the tasks", len(w.list(filter{})), 1)
 			s.Task.Payload = "2"
 			is(w, "a change ends no pause", w.schedule(s.schedule).After.Paused, true)
-			r := ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "s"))
+			r := ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "s"))
 			is(w, "the resume", []any{r.Paused, r.PausedReason, r.PausedAt.IsZero(), r.NextRunAt}, []any{false, "", true, s.NextRunAt.Add(40 * time.Second)})
-			is(w, "again", ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "s")), r)
+			is(w, "again", ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "s")), r)
 			w.until(r.NextRunAt)
-			is(w, "the history", told(w.history("s")), []string{"fired", "skipped: paused ×3", "fired"})
+			is(w, "the history", historyText(w.history("s")), []string{"fired", "skipped: paused ×3", "fired"})
 			is(w, "the tasks", len(w.list(filter{})), 2)
 		}},
 		{name: "an operator's word makes a task beside the ticks, also in a pause", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: hour, Task: spec{Payload: "1"}}).After
 			trigger := func() claim {
-				id, state, err := w.door.Trigger(w.ctx(), "s")
+				id, state, err := w.api.Trigger(w.ctx(), "s")
 				must(w.T, err)
 				is(w, "the state", state, "ready")
 				c := w.claim()
@@ -268,10 +268,10 @@ func TestTicks(t *testing.T) {
 			}
 			first := trigger()
 			is(w, "the next tick", w.shown("s").NextRunAt, s.NextRunAt)
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", ""))
+			ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", ""))
 			second := trigger()
 			ticks := w.history("s")
-			is(w, "the history", told(ticks), []string{"triggered", "triggered"})
+			is(w, "the history", historyText(ticks), []string{"triggered", "triggered"})
 			is(w, "its tasks", []string{ticks[0].TaskID, ticks[1].TaskID}, []string{first.ID, second.ID})
 			is(w, "no time was planned", ticks[0].PlannedAt.IsZero() && ticks[0].Late == 0, true)
 			is(w, "still paused", w.shown("s").Paused, true)
@@ -284,33 +284,33 @@ func TestTicks(t *testing.T) {
 			for i, t := range all {
 				is(w, "an entry's number", t.Seq, int64(i+1))
 			}
-			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", ""))
+			ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", ""))
 			all = w.history("s")
-			ticks, next, err := w.door.History(w.ctx(), "s", part{Limit: 7})
+			ticks, next, err := w.api.History(w.ctx(), "s", part{Limit: 7})
 			must(w.T, err)
 			is(w, "the newest", ticks[0], all[len(all)-1])
-			ticks, _, err = w.door.History(w.ctx(), "s", part{Limit: 7, Cursor: next})
+			ticks, _, err = w.api.History(w.ctx(), "s", part{Limit: 7, Cursor: next})
 			must(w.T, err)
 			is(w, "the next page", ticks[0], all[len(all)-8])
-			_, _, err = w.door.Trigger(w.ctx(), "s")
+			_, _, err = w.api.Trigger(w.ctx(), "s")
 			must(w.T, err)
-			after, _, err := w.door.History(w.ctx(), "s", part{Limit: 7, Cursor: next})
+			after, _, err := w.api.History(w.ctx(), "s", part{Limit: 7, Cursor: next})
 			must(w.T, err)
 			is(w, "the same page when there is more", after, ticks)
 		}},
 		{name: "a tick's task meets the limits and the pause of its queue as any other", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.put("default", settings{MaxLength: 1})
-			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{}))
 			w.until(s.NextRunAt.Add(10 * time.Second))
-			is(w, "the history", told(w.history("s")), []string{"fired", "skipped: queue_full"})
+			is(w, "the history", historyText(w.history("s")), []string{"fired", "skipped: queue_full"})
 			w.nothing()
-			_, _, err := w.door.Trigger(w.ctx(), "s")
+			_, _, err := w.api.Trigger(w.ctx(), "s")
 			w.refused("trigger", err, refusal{Code: "queue_full", RetryAfter: second})
-			ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{}))
 			w.claim()
 			w.pass(10 * second)
-			is(w, "with room again", told(w.history("s")), []string{"fired", "skipped: queue_full", "fired"})
+			is(w, "with room again", historyText(w.history("s")), []string{"fired", "skipped: queue_full", "fired"})
 		}},
 	})
 }
@@ -323,8 +323,8 @@ func TestTicksElsewhere(t *testing.T) {
 		at := w.schedule(s).After
 		w.enqueue(spec{Queue: "b"}) // so that it has a shard
 		w.ack(w.one(from("b")))
-		a, _ := w.house.copy.Queue(namespace, "a")
-		b, _ := w.house.copy.Queue(namespace, "b")
+		a, _ := w.testNode.copy.Queue(namespace, "a")
+		b, _ := w.testNode.copy.Queue(namespace, "b")
 		is(w, "that the shards differ", a.Shard != b.Shard, true)
 		s.Task.Queue = "b"
 		is(w, "its next tick", w.schedule(s).After.NextRunAt, at.NextRunAt)
@@ -341,13 +341,13 @@ func TestTicksElsewhere(t *testing.T) {
 				w.pass(second)
 				is(w, "its entry", w.history("s")[n].TaskID, c.ID)
 			}
-			is(w, "the history", told(w.history("s")), []string{"fired", "fired", "fired"})
+			is(w, "the history", historyText(w.history("s")), []string{"fired", "fired", "fired"})
 			is(w, "in the queue of before", len(w.list(filter{Queue: "a"})), 0)
 			is(w, "in the queue", len(w.list(filter{Queue: "b"})), 4)
 		}},
 		{name: "so does that of an operator, who is told its id", gateway: true, shards: 2, tell: func(w *world) {
 			far(w)
-			id, state, err := w.door.Trigger(w.ctx(), "s")
+			id, state, err := w.api.Trigger(w.ctx(), "s")
 			must(w.T, err)
 			is(w, "the state", state, "ready")
 			w.pass(second)
@@ -359,17 +359,17 @@ func TestTicksElsewhere(t *testing.T) {
 			_, next := far(w)
 			w.put("b", settings{MaxLength: 1})
 			w.enqueue(spec{Queue: "b"})
-			_, _, err := w.door.Trigger(w.ctx(), "s")
+			_, _, err := w.api.Trigger(w.ctx(), "s")
 			w.refused("trigger", err, refusal{Code: "queue_full", RetryAfter: second})
 			w.until(next.Add(time.Second))
-			is(w, "the history", told(w.history("s")), []string{"skipped: queue_full", "skipped: queue_full"})
+			is(w, "the history", historyText(w.history("s")), []string{"skipped: queue_full", "skipped: queue_full"})
 		}},
 		{name: "a queue that moves takes the ticks of its schedule along", gateway: true, shards: 3, tell: func(w *world) {
 			made := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Queue: "hot", Key: "k"}}).After
-			home, _ := w.house.copy.Queue(namespace, "hot")
+			home, _ := w.testNode.copy.Queue(namespace, "hot")
 			seen := map[string]bool{}
 			for n, shard := range []uint32{1 + home.Shard%3, 1 + (home.Shard+1)%3, home.Shard} {
-				_, err := w.house.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{shard}})
+				_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{shard}})
 				must(w.T, err)
 				c := w.one(claimCall{Queues: []string{"hot"}, Wait: 20 * second})
 				id, err := task.ParseID(c.ID)
@@ -385,10 +385,10 @@ func TestTicksElsewhere(t *testing.T) {
 		}},
 		{name: "a queue that was deleted is made anew by a tick", gateway: true, shards: 2, tell: func(w *world) {
 			far(w)
-			must(w.T, w.door.DeleteQueue(w.ctx(), "b"))
+			must(w.T, w.api.DeleteQueue(w.ctx(), "b"))
 			w.ack(w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second}))
 			w.pass(second)
-			is(w, "the history", told(w.history("s")), []string{"fired"})
+			is(w, "the history", historyText(w.history("s")), []string{"fired"})
 		}},
 	})
 }
@@ -401,7 +401,7 @@ func newRequest() task.ID {
 	return id
 }
 
-// A trigger whose answer was lost and is repeated, by whatever door, stands for one task and one entry in the history.
+// A trigger whose answer was lost and is repeated, by whatever API, stands for one task and one entry in the history.
 func TestTriggerAgain(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "on the move"} {
 		t.Run(where, func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestTriggerAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := build(t, 2, dir)
 				over, by := newREST(t, h), newRPC(t, h)
-				w := &world{T: t, house: h, door: by}
+				w := &world{T: t, testNode: h, api: by}
 				s := schedule{Name: "s", Every: hour, Task: spec{Queue: "a", Key: "k"}}
 				w.schedule(s)
 				home, _ := h.copy.Queue(namespace, "a")
@@ -439,7 +439,7 @@ func TestTriggerAgain(t *testing.T) {
 				is(w, "another one", other != first, true)
 				w.pass(5 * second)
 				ticks := w.history("s")
-				is(w, "the history", told(ticks), []string{"triggered", "triggered"})
+				is(w, "the history", historyText(ticks), []string{"triggered", "triggered"})
 				is(w, "its tasks", []string{ticks[0].TaskID, ticks[len(ticks)-1].TaskID}, []string{first, other})
 				is(w, "what is there", len(w.list(filter{Queue: s.Task.Queue})), 2)
 			})
@@ -459,14 +459,14 @@ func scheduling(field, says string, s schedule) badCall {
 		s.Task.Type = "job"
 	}
 	return badCall{fmt.Sprintf("schedule with bad %s", field), func(w *world) error {
-		_, created := w.door.CreateSchedule(w.ctx(), s)
+		_, created := w.api.CreateSchedule(w.ctx(), s)
 		got, is := errors.AsType[*refusal](created)
 		if is && s.Name != "" { // a path includes a name
 			want := *got
 			want.Text = ""
-			_, err := w.door.PutSchedule(w.ctx(), s)
+			_, err := w.api.PutSchedule(w.ctx(), s)
 			w.refused(field+" when it is put", err, want)
-			_, err = w.door.TrySchedule(w.ctx(), s)
+			_, err = w.api.TrySchedule(w.ctx(), s)
 			w.refused(field+" when it is tried", err, want)
 		}
 		return created
@@ -520,40 +520,40 @@ func TestBadSchedules(t *testing.T) {
 			scheduling("task.priority", "", schedule{Task: spec{Priority: "urgent"}}),
 			scheduling("task.request_id", "42", schedule{Task: spec{RequestID: "42"}}),
 			bad("limit", "is not between 1 and 1000", func(w *world) (string, error) {
-				_, next, err := w.door.Schedules(w.ctx(), part{Limit: -1})
+				_, next, err := w.api.Schedules(w.ctx(), part{Limit: -1})
 				return next, err
 			}),
 			bad("cursor", `"x"`, func(w *world) (string, error) {
-				_, next, err := w.door.Schedules(w.ctx(), part{Cursor: "x"})
+				_, next, err := w.api.Schedules(w.ctx(), part{Cursor: "x"})
 				return next, err
 			}),
 			bad("limit", "is not between 1 and 1000", func(w *world) (string, error) {
-				_, next, err := w.door.History(w.ctx(), "s", part{Limit: 1001})
+				_, next, err := w.api.History(w.ctx(), "s", part{Limit: 1001})
 				return next, err
 			}),
 			bad("cursor", `"x"`, func(w *world) (string, error) {
-				_, next, err := w.door.History(w.ctx(), "s", part{Cursor: "x"})
+				_, next, err := w.api.History(w.ctx(), "s", part{Cursor: "x"})
 				return next, err
 			}),
 			bad("reason", "at most", func(w *world) (scheduleInfo, error) {
-				return w.door.PauseSchedule(w.ctx(), "s", strings.Repeat("x", 5000))
+				return w.api.PauseSchedule(w.ctx(), "s", strings.Repeat("x", 5000))
 			}),
-			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.door.Schedule(w.ctx(), "a/b") }),
-			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.door.ResumeSchedule(w.ctx(), "a/b") }),
-			bad("name", `"a/b" has a character other than`, func(w *world) (any, error) { return nil, w.door.DeleteSchedule(w.ctx(), "a/b") }),
+			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.api.Schedule(w.ctx(), "a/b") }),
+			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.api.ResumeSchedule(w.ctx(), "a/b") }),
+			bad("name", `"a/b" has a character other than`, func(w *world) (any, error) { return nil, w.api.DeleteSchedule(w.ctx(), "a/b") }),
 		})),
 		{name: "a schedule that is not there is not found, and not made", shards: 2, gateway: true, tell: func(w *world) {
 			for name, call := range map[string]func(ctx context.Context) error{
-				"get":    func(ctx context.Context) error { _, err := w.door.Schedule(ctx, "s"); return err },
-				"delete": func(ctx context.Context) error { return w.door.DeleteSchedule(ctx, "s") },
-				"pause":  func(ctx context.Context) error { _, err := w.door.PauseSchedule(ctx, "s", ""); return err },
-				"resume": func(ctx context.Context) error { _, err := w.door.ResumeSchedule(ctx, "s"); return err },
+				"get":    func(ctx context.Context) error { _, err := w.api.Schedule(ctx, "s"); return err },
+				"delete": func(ctx context.Context) error { return w.api.DeleteSchedule(ctx, "s") },
+				"pause":  func(ctx context.Context) error { _, err := w.api.PauseSchedule(ctx, "s", ""); return err },
+				"resume": func(ctx context.Context) error { _, err := w.api.ResumeSchedule(ctx, "s"); return err },
 				"trigger": func(ctx context.Context) error {
-					_, _, err := w.door.Trigger(ctx, "s")
+					_, _, err := w.api.Trigger(ctx, "s")
 					return err
 				},
 				"history": func(ctx context.Context) error {
-					_, _, err := w.door.History(ctx, "s", part{})
+					_, _, err := w.api.History(ctx, "s", part{})
 					return err
 				},
 			} {

@@ -19,9 +19,9 @@ import (
 // sdk calls the methods of the Go SDK, as a program with its own loop would.
 type sdk struct{ client *pawl.Client }
 
-func newSDK(t *testing.T, h *house) *sdk { return newSDKIn(t, h, "") }
+func newSDK(t *testing.T, h *testNode) *sdk { return newSDKIn(t, h, "") }
 
-func newSDKIn(t *testing.T, h *house, ns string) *sdk {
+func newSDKIn(t *testing.T, h *testNode, ns string) *sdk {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	client, err := pawl.Dial("house", pawl.DialOptions{Logger: log, Namespace: ns, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }})

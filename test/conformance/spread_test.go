@@ -23,7 +23,7 @@ import (
 // moving is a queue whose slots keep moving, while producers enqueue and repeat themselves, and workers run tasks.
 type moving struct {
 	*testing.T
-	h    *house
+	h    *testNode
 	rpc  *rpc
 	seed uint64
 	rest time.Duration // maximum time between two moves

@@ -7,15 +7,15 @@ var verbs = []struct {
 	name string
 	call func(w *world, h hold) error
 }{
-	{"ack", func(w *world, h hold) error { return w.door.Ack(w.ctx(), h, result{Data: `"stale"`}) }},
+	{"ack", func(w *world, h hold) error { return w.api.Ack(w.ctx(), h, result{Data: `"stale"`}) }},
 	{"fail", func(w *world, h hold) error {
-		_, err := w.door.Fail(w.ctx(), h, failing{Message: "stale", Outcome: "dead"})
+		_, err := w.api.Fail(w.ctx(), h, failing{Message: "stale", Outcome: "dead"})
 		return err
 	}},
-	{"release", func(w *world, h hold) error { _, err := w.door.Release(w.ctx(), h, 0); return err }},
-	{"snooze", func(w *world, h hold) error { _, err := w.door.Release(w.ctx(), h, minute); return err }},
+	{"release", func(w *world, h hold) error { _, err := w.api.Release(w.ctx(), h, 0); return err }},
+	{"snooze", func(w *world, h hold) error { _, err := w.api.Release(w.ctx(), h, minute); return err }},
 	{"extend", func(w *world, h hold) error {
-		_, err := w.door.Extend(w.ctx(), h, extension{Lease: hour, Progress: &progress{99, "stale"}, Checkpoint: []byte(`"stale"`)})
+		_, err := w.api.Extend(w.ctx(), h, extension{Lease: hour, Progress: &progress{99, "stale"}, Checkpoint: []byte(`"stale"`)})
 		return err
 	}},
 }
@@ -73,14 +73,14 @@ func TestStaleClaim(t *testing.T) {
 		{name: "its task was cancelled", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
-			ok[view](w)(w.door.Cancel(w.ctx(), c.ID))
+			ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("cancelled", "cancelled"))
 		}},
 		{name: "its lease ended, and its task was cancelled", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(30 * second)
-			ok[view](w)(w.door.Cancel(w.ctx(), c.ID))
+			ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("cancelled", "cancelled"))
 		}},
 		{name: "it was acked", tell: func(w *world) {
@@ -116,7 +116,7 @@ func TestStaleClaim(t *testing.T) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.fail(c, failing{Outcome: "dead"})
-			ok[view](w)(w.door.Retry(w.ctx(), c.ID))
+			ok[view](w)(w.api.Retry(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("completed", "ready"), "fail")
 		}},
 		{name: "its token is of another task, and tells nothing", tell: func(w *world) {

@@ -18,7 +18,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// figures are the statistics as REST shows them; the other doors must agree.
+// figures are the statistics as REST shows them; the other APIs must agree.
 type figures struct {
 	Step   string           `json:"step"`
 	Totals map[string]int64 `json:"totals"`
@@ -60,7 +60,7 @@ func (d *rest) tally(w *world, path string, into any) (status int) {
 func TestStats(t *testing.T) {
 	tellAll(t, []story{
 		ofTheGateway(story{name: "what happened to tasks is counted, by all doors the same", shards: 2, tell: func(w *world) {
-			rest, rpc, sdk := newREST(w.T, w.house), newRPC(w.T, w.house), newSDK(w.T, w.house)
+			rest, rpc, sdk := newREST(w.T, w.testNode), newRPC(w.T, w.testNode), newSDK(w.T, w.testNode)
 			w.fill(6, spec{Queue: "mail"})
 			w.fill(2, spec{Queue: "video"})
 			w.pass(second / 25)
@@ -102,7 +102,7 @@ func TestStats(t *testing.T) {
 			is(w, "a queue that is none", rest.tally(w, "/queues/none/stats", &all), 404)
 		}}),
 		ofTheGateway(story{name: "webhooks that are disabled or fail need attention, until somebody has seen to them", tell: func(w *world) {
-			rest := newREST(w.T, w.house)
+			rest := newREST(w.T, w.testNode)
 			w.receives()
 			w.hookTo(hookSpec{Name: "gone"}, "/gone/410")
 			w.hookTo(hookSpec{Name: "down"}, "/down/500")
@@ -117,13 +117,13 @@ func TestStats(t *testing.T) {
 			w.pass(minute)
 			need("after a minute", "dead_letters", "webhook down", "webhook gone")
 			w.done(w.hooks().RemoveHook(w.ctx(), "gone"))
-			w.house.told.knows("/down", w.rotated("down", nil).Secret)
+			w.testNode.receiver.requireSignatures("/down", w.rotated("down", nil).Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "down", hookChange{URL: hookURL("/down")}))
 			ok[posted](w)(w.hooks().TestHook(w.ctx(), "down"))
 			need("when both were seen to", "dead_letters")
 		}}),
 		ofTheGateway(story{name: "a queue tells its rates, and how many workers it needs", tell: func(w *world) {
-			sdk := newSDK(w.T, w.house)
+			sdk := newSDK(w.T, w.testNode)
 			w.pass(minute)
 			w.fill(120, spec{})
 			q, err := admin.New(sdk.client).Queues().Get(w.ctx(), "default")
@@ -163,7 +163,7 @@ func TestStats(t *testing.T) {
 		ofTheGateway(story{name: "a queue needs no more workers than may run, and no fewer than run", tell: func(w *world) {
 			scale := func() string {
 				w.Helper()
-				s, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
+				s, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
 				must(w.T, err)
 				var said struct {
 					Queue   string  `json:"queue"`
@@ -173,7 +173,7 @@ func TestStats(t *testing.T) {
 					Backlog int64   `json:"backlog"`
 					Running int64   `json:"running"`
 				}
-				is(w, "REST", newREST(w.T, w.house).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
+				is(w, "REST", newREST(w.T, w.testNode).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
 				is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running), fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running))
 				return fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running)
 			}
@@ -187,14 +187,14 @@ func TestStats(t *testing.T) {
 			for _, c := range claimed[:4] {
 				w.ack(c)
 			}
-			ok[int64](w)(w.door.Purge(w.ctx(), "default"))
+			ok[int64](w)(w.api.Purge(w.ctx(), "default"))
 			w.pass(3 * minute)
 			is(w, "one runs, and nothing comes", scale(), "1 1 true 0 1")
 		}}),
 		ofTheGateway(story{name: "a scaler counts the work that workers could do now", tell: func(w *world) {
 			scale := func(queue string) string {
 				w.Helper()
-				s, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), queue, time.Minute, 10)
+				s, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), queue, time.Minute, 10)
 				must(w.T, err)
 				return fmt.Sprint(s.Workers, s.Active, s.Backlog, s.ArrivalsPerSecond, s.Run)
 			}
@@ -205,7 +205,7 @@ func TestStats(t *testing.T) {
 			is(w, "they are due", scale("later"), "2 true 600 10 0s") // 10/s and 600 in a minute, of 1 s each
 
 			w.put("paused", settings{})
-			_, err := admin.New(newSDK(w.T, w.house).client).Queues().PauseSubset(w.ctx(), "paused", admin.PausedSubset{Reason: "deploy"})
+			_, err := admin.New(newSDK(w.T, w.testNode).client).Queues().PauseSubset(w.ctx(), "paused", admin.PausedSubset{Reason: "deploy"})
 			must(w.T, err)
 			w.fill(600, spec{Queue: "paused"})
 			is(w, "what comes while a queue is paused", scale("paused"), "0 false 0 0 0s")
@@ -233,7 +233,7 @@ func TestStats(t *testing.T) {
 			w.fill(3, spec{Queue: "mail-en"})
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
-			sdk := admin.New(newSDK(w.T, w.house).client)
+			sdk := admin.New(newSDK(w.T, w.testNode).client)
 			_, err := sdk.Queues().PauseSubset(w.ctx(), "media", admin.PausedSubset{Type: "encode"})
 			must(w.T, err)
 			w.pass(3 * second) // figures of all queues may be that old
@@ -254,18 +254,18 @@ func TestStats(t *testing.T) {
 					Queue         string
 				}
 			}
-			is(w, "by REST", newREST(w.T, w.house).tally(w, "/dead?group_by=error", &said), 200)
+			is(w, "by REST", newREST(w.T, w.testNode).tally(w, "/dead?group_by=error", &said), 200)
 			is(w, "what it says", fmt.Sprint(said.Groups), "[{2 2 mail-de} {1 1 video}]")
-			is(w, "poison by REST", newREST(w.T, w.house).tally(w, "/poisoned?group_by=error", &said), 200)
+			is(w, "poison by REST", newREST(w.T, w.testNode).tally(w, "/poisoned?group_by=error", &said), 200)
 			is(w, "what it says of poison", fmt.Sprint(said.Groups), "[{1 1 video}]")
-			is(w, "a list of them", newREST(w.T, w.house).tally(w, "/dead", &said), 400)
+			is(w, "a list of them", newREST(w.T, w.testNode).tally(w, "/dead", &said), 400)
 			first, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1})
 			must(w.T, err)
 			second, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1, Cursor: first.NextCursor})
 			must(w.T, err)
 			is(w, "page by page", first.Items[0].Name+" "+second.Items[0].Name+second.NextCursor, "mail-de video")
 			for _, bad := range []string{"pattern=a/b", "pattern=*********", "having=nothing", "order=least", "order=most&having=paused", "order=most&cursor=" + first.NextCursor} {
-				is(w, "a refusal of "+bad, newREST(w.T, w.house).tally(w, "/queues?"+bad, &struct{}{}), 400)
+				is(w, "a refusal of "+bad, newREST(w.T, w.testNode).tally(w, "/queues?"+bad, &struct{}{}), 400)
 			}
 		}}),
 		ofTheGateway(story{name: "a list of queues tells who works on each, and draws what happened to it", shards: 2, tell: func(w *world) {
@@ -289,7 +289,7 @@ func TestStats(t *testing.T) {
 			want := "mail workers 2 in 6 out 5 failed 1 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
-			page, err := admin.New(newSDK(w.T, w.house).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour}, pawltype.PageRequest{})
+			page, err := admin.New(newSDK(w.T, w.testNode).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour}, pawltype.PageRequest{})
 			must(w.T, err)
 			for _, q := range page.Items {
 				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
@@ -308,7 +308,7 @@ func TestStats(t *testing.T) {
 					}
 				}
 			}
-			is(w, "the answer of REST", newREST(w.T, w.house).tally(w, "/queues?series=1h", &list), 200)
+			is(w, "the answer of REST", newREST(w.T, w.testNode).tally(w, "/queues?series=1h", &list), 200)
 			said = ""
 			for _, q := range list.Items {
 				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
@@ -316,7 +316,7 @@ func TestStats(t *testing.T) {
 			is(w, "REST", said, want)
 			is(w, "where it begins", list.Items[0].Series.Start, w.now().Truncate(minute.std()).Add(-59*time.Minute))
 
-			rpc, said := newRPC(w.T, w.house), ""
+			rpc, said := newRPC(w.T, w.testNode), ""
 			got, err := rpc.operator.ListQueues(w.ctx(), &pawlv1.ListQueuesRequest{Series: durationpb.New(time.Hour)})
 			must(w.T, err)
 			for _, q := range got.GetItems() {
@@ -326,23 +326,23 @@ func TestStats(t *testing.T) {
 			is(w, "gRPC", said, want)
 
 			list.Items = nil
-			is(w, "a list without", newREST(w.T, w.house).tally(w, "/queues", &list), 200)
+			is(w, "a list without", newREST(w.T, w.testNode).tally(w, "/queues", &list), 200)
 			is(w, "its series", list.Items[0].Series == nil && *list.Items[0].Workers == 2, true)
 			for _, bad := range []string{"series=3m", "series=x", "series=", "window=1h"} {
-				is(w, "a refusal of "+bad, newREST(w.T, w.house).tally(w, "/queues?"+bad, &list), 400)
+				is(w, "a refusal of "+bad, newREST(w.T, w.testNode).tally(w, "/queues?"+bad, &list), 400)
 			}
-			one, err := admin.New(newSDK(w.T, w.house).client).Queues().Get(w.ctx(), "video")
+			one, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Get(w.ctx(), "video")
 			must(w.T, err)
 			is(w, "one queue", fmt.Sprint(*one.Workers, one.Series == nil), "1 true")
 			for range 6 {
 				w.pass(minute)
 			}
-			one, err = admin.New(newSDK(w.T, w.house).client).Queues().Get(w.ctx(), "video")
+			one, err = admin.New(newSDK(w.T, w.testNode).client).Queues().Get(w.ctx(), "video")
 			must(w.T, err)
 			is(w, "long after", *one.Workers, 0)
 		}}),
 		ofTheGateway(story{name: "each queue says how long is too long", tell: func(w *world) {
-			rest := newREST(w.T, w.house)
+			rest := newREST(w.T, w.testNode)
 			one := limits{MaxRunning: 1} // the others wait, though not for lack of workers
 			w.put("quick", settings{MaxWait: 10 * second, limits: one})
 			w.put("patient", settings{MaxWait: hour, limits: one})
@@ -373,7 +373,7 @@ func TestStats(t *testing.T) {
 			is(w, "after 5 min", waits(), []string{"oldest_wait quick", "oldest_wait usual"})
 		}}),
 		ofTheGateway(story{name: "KEDA learns how many workers a queue needs", tell: func(w *world) {
-			scaler := newRPC(w.T, w.house).scaler
+			scaler := newRPC(w.T, w.testNode).scaler
 			ref := func(metadata ...string) *keda.ScaledObjectRef {
 				r := &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{"scalerAddress": "pawl:7295"}}
 				for i := 0; i < len(metadata); i += 2 {
@@ -416,7 +416,7 @@ func TestStats(t *testing.T) {
 			is(w, "the metric", fmt.Sprint(s.GetMetricSpecs()[0].GetMetricName(), s.GetMetricSpecs()[0].GetTargetSize(), s.GetMetricSpecs()[0].GetTargetSizeFloat()), "pawl-slots-default4 4")
 			m, err := scaler.GetMetrics(w.ctx(), &keda.GetMetricsRequest{ScaledObjectRef: mail, MetricName: "pawl-slots-default"})
 			must(w.T, err)
-			plain, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), "default", 10*time.Second, 4)
+			plain, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", 10*time.Second, 4)
 			must(w.T, err)
 			value := m.GetMetricValues()[0]
 			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots, math.Ceil(plain.Slots)))
@@ -439,7 +439,7 @@ func listOfQueues(w *world, query string) (names string) {
 		Items      []struct{ Queue string }
 		NextCursor string `json:"next_cursor"`
 	}
-	is(w, "the answer to "+query, newREST(w.T, w.house).tally(w, "/queues?"+query, &list), 200)
+	is(w, "the answer to "+query, newREST(w.T, w.testNode).tally(w, "/queues?"+query, &list), 200)
 	for _, q := range list.Items {
 		names += q.Queue + " "
 	}

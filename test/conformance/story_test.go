@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// story is something that is true of every door.
+// story is something that is true of every API.
 type story struct {
 	name    string
 	tell    func(w *world)
@@ -24,55 +24,55 @@ func ofTheGateway(s story) story {
 	return s
 }
 
-// overTwoShards returns stories to be told again in a house where the queues a and b are in different shards, which the gateway combines.
+// overTwoShards returns stories to be told again with a node where the queues a and b are in different shards, which the gateway combines.
 func overTwoShards(stories []story) (out []story) {
 	for _, s := range stories {
 		tell := s.tell
 		out = append(out, ofTheGateway(story{name: s.name + ", over two shards", shards: 2, tell: func(w *world) {
 			tell(w)
-			a, _ := w.house.copy.Queue(namespace, "a")
-			b, _ := w.house.copy.Queue(namespace, "b")
+			a, _ := w.testNode.copy.Queue(namespace, "a")
+			b, _ := w.testNode.copy.Queue(namespace, "b")
 			is(w, "that the shards differ", a.Shard != b.Shard, true)
 		}}))
 	}
 	return out
 }
 
-// world is a house, the door through which a story goes, and the words in which stories are told. A call that a story does not expect to be refused
+// world is a node, the API through which a story goes, and the words in which stories are told. A call that a story does not expect to be refused
 // must not be.
 type world struct {
 	*testing.T
-	house *house
-	door  door
-	other func(ns string) door // returns a door of the same kind into a namespace; only for stories about the gateway
+	testNode *testNode
+	api      api
+	other    func(ns string) api // returns an API of the same kind into a namespace; only for stories about the gateway
 }
 
 // within returns the world as seen from a namespace.
-func (w *world) within(ns string) *world { return &world{w.T, w.house, w.other(ns), w.other} }
+func (w *world) within(ns string) *world { return &world{w.T, w.testNode, w.other(ns), w.other} }
 
-// doors open each kind of door, for a story that may be about the gateway, into the namespace that the calls name. Direct calls are all in the
+// apis open each kind of API, for a story that may be about the gateway, into the namespace that the calls name. Direct calls are all in the
 // default namespace.
-var doors = []struct {
+var apis = []struct {
 	name string
-	open func(t *testing.T, h *house, gateway bool, ns string) door
+	open func(t *testing.T, h *testNode, gateway bool, ns string) api
 }{
-	{"direct", func(_ *testing.T, h *house, _ bool, _ string) door { return newDirect(h) }},
-	{"rest", func(t *testing.T, h *house, _ bool, ns string) door { return newRESTIn(t, h, ns) }},
-	{"grpc", func(t *testing.T, h *house, _ bool, ns string) door { return newRPCIn(t, h, ns) }},
-	{"sdk", func(t *testing.T, h *house, _ bool, ns string) door { return newSDKIn(t, h, ns) }},
-	{"each in turn", func(t *testing.T, h *house, gateway bool, ns string) door {
-		all := []door{newRESTIn(t, h, ns), newSDKIn(t, h, ns), newRPCIn(t, h, ns)}
+	{"direct", func(_ *testing.T, h *testNode, _ bool, _ string) api { return newDirect(h) }},
+	{"rest", func(t *testing.T, h *testNode, _ bool, ns string) api { return newRESTIn(t, h, ns) }},
+	{"grpc", func(t *testing.T, h *testNode, _ bool, ns string) api { return newRPCIn(t, h, ns) }},
+	{"sdk", func(t *testing.T, h *testNode, _ bool, ns string) api { return newSDKIn(t, h, ns) }},
+	{"each in turn", func(t *testing.T, h *testNode, gateway bool, ns string) api {
+		all := []api{newRESTIn(t, h, ns), newSDKIn(t, h, ns), newRPCIn(t, h, ns)}
 		if !gateway {
 			all = append(all, newDirect(h))
 		}
-		return &turns{doors: all}
+		return &roundRobin{apis: all}
 	}},
 }
 
-// tellAll tells stories through every door, each in a house and a bubble of fake time of its own.
+// tellAll tells stories through every API, each with its own node and bubble of fake time.
 func tellAll(t *testing.T, stories []story) {
 	t.Parallel()
-	for _, d := range doors {
+	for _, d := range apis {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			for _, s := range stories {
@@ -83,7 +83,7 @@ func tellAll(t *testing.T, stories []story) {
 					dir := t.TempDir()
 					synctest.Test(t, func(t *testing.T) {
 						h := build(t, max(s.shards, 1), dir)
-						other := func(ns string) door { return d.open(t, h, s.gateway, ns) }
+						other := func(ns string) api { return d.open(t, h, s.gateway, ns) }
 						s.tell(&world{t, h, other(""), other})
 					})
 				})
@@ -102,15 +102,15 @@ const awake = minute
 // storage engines thirty times. So what is due in between is late.
 func (w *world) pass(d span) {
 	if d > 2*awake {
-		w.house.slept.Add(int64(d - awake))
+		w.testNode.slept.Add(int64(d - awake))
 		d = awake
 	}
 	time.Sleep(d.std())
 	synctest.Wait()
 }
 
-// now returns the time of the house.
-func (w *world) now() time.Time { return w.house.time().UTC() }
+// now returns the time of the node.
+func (w *world) now() time.Time { return w.testNode.time().UTC() }
 
 func (w *world) at(d span) time.Time { return w.now().Add(d.std()) }
 
@@ -171,7 +171,7 @@ func (w *world) enqueue(s spec) accepted {
 	if s.Type == "" {
 		s.Type = "job"
 	}
-	return ok[accepted](w)(w.door.Enqueue(w.ctx(), s))
+	return ok[accepted](w)(w.api.Enqueue(w.ctx(), s))
 }
 
 // id is enqueue for stories that need only the id.
@@ -183,7 +183,7 @@ func (w *world) id(s spec) string {
 // batch enqueues many tasks, each with its own answer.
 func (w *world) batch(specs []spec) []accepted {
 	w.Helper()
-	got := ok[[]accepted](w)(w.door.EnqueueMany(w.ctx(), specs))
+	got := ok[[]accepted](w)(w.api.EnqueueMany(w.ctx(), specs))
 	if len(got) != len(specs) {
 		w.Fatalf("%d tasks got %d answers", len(specs), len(got))
 	}
@@ -192,7 +192,7 @@ func (w *world) batch(specs []spec) []accepted {
 
 func (w *world) get(id string) view {
 	w.Helper()
-	return ok[view](w)(w.door.Get(w.ctx(), id))
+	return ok[view](w)(w.api.Get(w.ctx(), id))
 }
 
 // state returns a task's state, with the reason if it has ended: "dead attempts_exhausted".
@@ -208,7 +208,7 @@ func (w *world) state(id string) string {
 // gone checks that the task no longer exists.
 func (w *world) gone(id string) {
 	w.Helper()
-	_, err := w.door.Get(w.ctx(), id)
+	_, err := w.api.Get(w.ctx(), id)
 	w.refused("get", err, refusal{Code: "not_found"})
 }
 
@@ -218,7 +218,7 @@ func (w *world) claims(c claimCall) []claim {
 	if c.Worker == "" {
 		c.Worker = "w1"
 	}
-	return ok[[]claim](w)(w.door.Claim(w.ctx(), c))
+	return ok[[]claim](w)(w.api.Claim(w.ctx(), c))
 }
 
 // only returns the one element that a list must have.
@@ -257,34 +257,34 @@ func (w *world) nothing() {
 
 func (w *world) ack(c claim) {
 	w.Helper()
-	if err := w.door.Ack(w.ctx(), c.hold(), result{}); err != nil {
+	if err := w.api.Ack(w.ctx(), c.hold(), result{}); err != nil {
 		w.Fatalf("ack: %v", err)
 	}
 }
 
 func (w *world) fail(c claim, f failing) settled {
 	w.Helper()
-	return ok[settled](w)(w.door.Fail(w.ctx(), c.hold(), f))
+	return ok[settled](w)(w.api.Fail(w.ctx(), c.hold(), f))
 }
 
 func (w *world) release(c claim, delay span) settled {
 	w.Helper()
-	return ok[settled](w)(w.door.Release(w.ctx(), c.hold(), delay))
+	return ok[settled](w)(w.api.Release(w.ctx(), c.hold(), delay))
 }
 
 func (w *world) extend(c claim, e extension) time.Time {
 	w.Helper()
-	return ok[time.Time](w)(w.door.Extend(w.ctx(), c.hold(), e))
+	return ok[time.Time](w)(w.api.Extend(w.ctx(), c.hold(), e))
 }
 
 func (w *world) put(queue string, s settings) queueInfo {
 	w.Helper()
-	return ok[queueInfo](w)(w.door.PutQueue(w.ctx(), queue, s))
+	return ok[queueInfo](w)(w.api.PutQueue(w.ctx(), queue, s))
 }
 
 func (w *world) queue(name string) queueInfo {
 	w.Helper()
-	return ok[queueInfo](w)(w.door.Queue(w.ctx(), name))
+	return ok[queueInfo](w)(w.api.Queue(w.ctx(), name))
 }
 
 // kill makes a dead letter of a task that it enqueues.

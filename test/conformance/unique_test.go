@@ -114,7 +114,7 @@ func TestUnique(t *testing.T) {
 		}},
 		{name: "reject refuses, and names the other task", tell: func(w *world) {
 			first := w.enqueue(of("k", "reject"))
-			_, err := w.door.Enqueue(w.ctx(), spec{Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}})
+			_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}})
 			w.refused("another", err, refusal{Code: "conflict", Field: "unique.key"})
 			is(w, "it names the first", strings.Contains(err.Error(), first.ID), true)
 		}},
@@ -157,7 +157,7 @@ func TestUnique(t *testing.T) {
 			w.kill("default", "boom")
 			second := w.enqueue(of("k", ""))
 			is(w, "many", w.replay(selection{Queue: "default", Filter: &filter{}}), counted{Matched: 1})
-			_, err := w.door.Retry(w.ctx(), first)
+			_, err := w.api.Retry(w.ctx(), first)
 			w.refused("one", err, refusal{Code: "wrong_state", State: "dead"})
 			is(w, "it names the other", strings.Contains(err.Error(), second.ID), true)
 			w.ack(w.one(from("default")))

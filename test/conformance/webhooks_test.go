@@ -15,7 +15,7 @@ func (w *world) hook(s hookSpec) newHook {
 	w.Helper()
 	s.URL = hookURL("/" + s.Name)
 	made := ok[newHook](w)(w.hooks().AddHook(w.ctx(), s))
-	w.house.told.knows("/"+s.Name, made.Secret)
+	w.testNode.receiver.requireSignatures("/"+s.Name, made.Secret)
 	return made
 }
 
@@ -84,9 +84,9 @@ func TestWebhooks(t *testing.T) {
 			w.hook(hookSpec{Name: "a"})
 			p := ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
 			is(w, "a test", []any{p.Event, p.Outcome, p.Status, p.Attempts, p.Error}, []any{"webhook.test", "delivered", 204, 1, ""})
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "the notice", []any{n.Type, n.Data.Namespace, n.Data.Webhook}, []any{"webhook.test", namespace, "a"})
-			w.house.told.knows("/a/500", w.rotated("a", nil).Secret)
+			w.testNode.receiver.requireSignatures("/a/500", w.rotated("a", nil).Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a/500")}))
 			w.pass(second)
 			p = ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
@@ -95,7 +95,7 @@ func TestWebhooks(t *testing.T) {
 			w.pass(minute) // it is not retried
 			is(w, "the deliveries", w.posts("a"), []string{"webhook.test: failed after 1 with 500", "webhook.test: delivered after 1 with 204"})
 			is(w, "the webhook", w.hookInfo("a").Pending, int64(0))
-			is(w, "what came later", len(w.told("/a/500")), 0)
+			is(w, "what came later", len(w.received("/a/500")), 0)
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.test", "webhook.rotate", "webhook.set", "webhook.test"})
 		}},
 		{name: "a rotated secret signs, and the one before too for a while", tell: func(w *world) {
@@ -110,15 +110,15 @@ func TestWebhooks(t *testing.T) {
 			is(w, "the secret that was given", again.Secret, secret)
 			repeat := ok[newHook](w)(w.hooks().RotateHook(w.ctx(), "a", secret, &over))
 			is(w, "a repeat", repeat.Hook, again.Hook)
-			w.house.told.knows("/a", secret, turned.Secret, old)
+			w.testNode.receiver.requireSignatures("/a", secret, turned.Secret, old)
 			ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
-			is(w, "what all three sign", len(w.told("/a")), 1)
+			is(w, "what all three sign", len(w.received("/a")), 1)
 			w.pass(second)
 			last := w.rotated("a", &none)
 			is(w, "without overlap", last.Hook.OldUntil, time.Time{})
-			w.house.told.knows("/a", last.Secret)
+			w.testNode.receiver.requireSignatures("/a", last.Secret)
 			ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
-			is(w, "what the last one signs", len(w.told("/a")), 1)
+			is(w, "what the last one signs", len(w.received("/a")), 1)
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.rotate", "webhook.rotate", "webhook.test", "webhook.rotate", "webhook.test"})
 		}},
 		{name: "what is paused is sent later", tell: func(w *world) {
@@ -129,14 +129,14 @@ func TestWebhooks(t *testing.T) {
 			w.enqueue(spec{})
 			w.kill("default", "broken")
 			w.pass(minute)
-			is(w, "while it is paused", len(w.told("/a")), 0)
+			is(w, "while it is paused", len(w.received("/a")), 0)
 			h = w.hookInfo("a")
 			is(w, "what waits", []any{h.Pending, h.PendingSince.IsZero()}, []any{int64(1), false})
 			h = ok[hookInfo](w)(w.hooks().ResumeHook(w.ctx(), "a"))
 			is(w, "then", []any{h.Paused, h.PausedReason}, []any{false, ""})
 			ok[hookInfo](w)(w.hooks().ResumeHook(w.ctx(), "a")) // a repeat
 			w.pass(second)
-			is(w, "what came", only(w, "notices", w.told("/a")).Type, "task.dead")
+			is(w, "what came", only(w, "notices", w.received("/a")).Type, "task.dead")
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.pause", "webhook.resume"})
 		}},
 	})
@@ -161,23 +161,23 @@ func TestNotices(t *testing.T) {
 			w.kill("mail", "no such mailbox\nand more")
 			died := w.now()
 			w.pass(10 * second)
-			n := only(w, "notices", w.told("/all"))
+			n := only(w, "notices", w.received("/all"))
 			is(w, "the notice", []any{n.Type, n.Data.Namespace, n.Data.Webhook, n.Data.Queue, n.Data.Count, len(n.Data.Fingerprint)}, []any{"task.dead", namespace, "all", "mail", int64(1), 16})
 			is(w, "when", []time.Time{n.Timestamp, n.Data.FirstAt, n.Data.LastAt}, []time.Time{died, died, died})
 			is(w, "the task", n.Data.Tasks, []deadNotice{{id, "welcome", "not_retryable", "no such mailbox", 1, died}})
-			is(w, "its group", ok[[]group](w)(w.door.DeadGroups(w.ctx(), "mail"))[0].Fingerprint, n.Data.Fingerprint)
-			is(w, "who hears of others", len(w.told("/shop"))+len(w.told("/breakers")), 0)
+			is(w, "its group", ok[[]group](w)(w.api.DeadGroups(w.ctx(), "mail"))[0].Fingerprint, n.Data.Fingerprint)
+			is(w, "who hears of others", len(w.received("/shop"))+len(w.received("/breakers")), 0)
 			p := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "all"))[0]
 			is(w, "the delivery", []any{p.Event, p.Queue, p.Count, p.Outcome, p.Status, p.Attempts}, []any{"task.dead", "mail", int64(1), "delivered", 204, 1})
 			h := w.hookInfo("all")
 			is(w, "the webhook", []any{h.Delivered, h.Failed, h.Dropped, h.Pending, h.DeliveredAt.After(began)}, []any{int64(1), int64(0), int64(0), int64(0), true})
 			w.pass(2 * minute)
-			is(w, "what came later", len(w.told("/all")), 0)
+			is(w, "what came later", len(w.received("/all")), 0)
 		}},
 		{name: "one that is not taken is tried again, under the same id", tell: func(w *world) {
 			w.receives()
 			made := w.hook(hookSpec{Name: "a"})
-			w.house.told.knows("/a/503", made.Secret)
+			w.testNode.receiver.requireSignatures("/a/503", made.Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a/503")}))
 			w.enqueue(spec{})
 			w.kill("default", "broken")
@@ -189,7 +189,7 @@ func TestNotices(t *testing.T) {
 			is(w, "the last attempt", []any{failed.Outcome, failed.Status, failed.Error != ""}, []any{"retrying", 503, true})
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
 			w.pass(2 * minute)
-			is(w, "what came", only(w, "notices", w.told("/a")).Data.Count, int64(1))
+			is(w, "what came", only(w, "notices", w.received("/a")).Data.Count, int64(1))
 			last := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the delivery", []any{last.ID == failed.ID, last.Outcome, last.Attempts > 2}, []any{true, "delivered", true})
 			h = w.hookInfo("a")
@@ -203,18 +203,18 @@ func TestNotices(t *testing.T) {
 				w.pass(minute)
 			}
 			is(w, "then", w.hookInfo("a").State, "failing")
-			w.house.told.knows("/a", w.rotated("a", nil).Secret)
+			w.testNode.receiver.requireSignatures("/a", w.rotated("a", nil).Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a")}))
 			is(w, "what says the test", ok[posted](w)(w.hooks().TestHook(w.ctx(), "a")).Outcome, "delivered")
 			w.pass(second)
-			is(w, "what came", len(w.told("/a")), 2)
+			is(w, "what came", len(w.received("/a")), 2)
 			h := w.hookInfo("a")
 			is(w, "the webhook", []any{h.State, h.Failures, h.Pending}, []any{"active", int64(0), int64(0)})
 		}},
 		{name: "a receiver that is gone is left alone until somebody resumes", tell: func(w *world) {
 			w.receives()
 			made := w.hook(hookSpec{Name: "a"})
-			w.house.told.knows("/a/410", made.Secret)
+			w.testNode.receiver.requireSignatures("/a/410", made.Secret)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "a", hookChange{URL: hookURL("/a/410")}))
 			w.enqueue(spec{})
 			w.kill("default", "broken")
@@ -230,25 +230,25 @@ func TestNotices(t *testing.T) {
 			w.enqueue(spec{})
 			w.kill("default", "broken")
 			w.pass(2 * minute)
-			is(w, "what came", len(w.told("/a")) > 0, true)
+			is(w, "what came", len(w.received("/a")) > 0, true)
 		}},
 		{name: "a queue that grows over a threshold is told of, and when it is under again", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.*"}, DepthOver: 3})
 			w.fill(3, spec{})
 			w.pass(30 * second)
-			is(w, "at it", len(w.told("/a")), 0)
+			is(w, "at it", len(w.received("/a")), 0)
 			w.fill(1, spec{})
 			w.pass(30 * second)
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "over it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.DepthOver}, []any{"queue.over", "default", int64(4), int64(3)})
 			w.pass(minute)
-			is(w, "while it is", len(w.told("/a")), 0)
+			is(w, "while it is", len(w.received("/a")), 0)
 			for _, c := range w.claims(from("default").most(4)) {
 				w.ack(c)
 			}
 			w.pass(30 * second)
-			n = only(w, "notices", w.told("/a"))
+			n = only(w, "notices", w.received("/a"))
 			is(w, "under it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.OverSince.IsZero()}, []any{"queue.under", "default", int64(0), false})
 		}},
 		{name: "so is one whose tasks wait too long", tell: func(w *world) {
@@ -256,9 +256,9 @@ func TestNotices(t *testing.T) {
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.over"}, WaitOver: 30 * second})
 			w.fill(1, spec{})
 			w.pass(20 * second)
-			is(w, "before", len(w.told("/a")), 0)
+			is(w, "before", len(w.received("/a")), 0)
 			w.pass(30 * second)
-			n := only(w, "notices", w.told("/a"))
+			n := only(w, "notices", w.received("/a"))
 			is(w, "then", []any{n.Type, n.Data.Depth, n.Data.WaitOver, n.Data.OldestWait > 30}, []any{"queue.over", int64(1), 30.0, true})
 		}},
 		ofTheGateway(story{name: "a namespace knows nothing of another's webhooks, and is told of its own tasks only", tell: func(w *world) {
@@ -283,7 +283,7 @@ func TestNotices(t *testing.T) {
 			team.kill("mail", "worse")
 			w.pass(10 * second)
 			for path, want := range map[string]string{"/ours": "broken", "/theirs": "worse"} {
-				n := only(w, "notices", w.told(path))
+				n := only(w, "notices", w.received(path))
 				is(w, "what was told", []any{n.Data.Count, n.Data.Tasks[0].Error}, []any{int64(1), want})
 			}
 		}}),

@@ -50,7 +50,7 @@ type quietWord struct {
 	By     string `json:"by"`
 }
 
-type workerDoor interface {
+type workerAPI interface {
 	// Workers lists the workers that take tasks from a queue; "": all.
 	Workers(ctx context.Context, queue string) ([]workerInfo, error)
 	// LostWorkers lists the workers that are lost, or those that are not.
@@ -60,8 +60,8 @@ type workerDoor interface {
 	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
 }
 
-// workers returns the door of a story about the gateway.
-func (w *world) workers() workerDoor { return w.door.(workerDoor) }
+// workers returns the API of a story about the gateway.
+func (w *world) workers() workerAPI { return w.api.(workerAPI) }
 
 func TestWorkers(t *testing.T) {
 	tellAll(t, []story{
@@ -101,7 +101,7 @@ func TestWorkers(t *testing.T) {
 			is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
 			_, err := w.workers().Quiet(w.ctx(), one.ID, "deploy")
 			w.refused("to make it quiet", err, refusal{Code: "not_found"})
-			is(w, "workers of the queue, as explain counts them", w.house.registry.Tally([]registry.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
+			is(w, "workers of the queue, as explain counts them", w.testNode.registry.Tally([]registry.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
 			for range 57 {
 				w.pass(minute)
 			}
@@ -121,7 +121,7 @@ func TestWorkers(t *testing.T) {
 		}}),
 		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
 			w.fill(3, spec{})
-			client := newSDK(w.T, w.house) // its claims have keys: a quiet worker's claims ask the shard for what an earlier one got
+			client := newSDK(w.T, w.testNode) // its claims have keys: a quiet worker's claims ask the shard for what an earlier one got
 			claimAs := func(worker string) int {
 				w.Helper()
 				return len(ok[[]claim](w)(client.Claim(w.ctx(), claimCall{Queues: []string{"default"}, Max: 1, Worker: worker})))
@@ -152,7 +152,7 @@ func TestWorkers(t *testing.T) {
 // A worker of the SDK learns that it is to be quiet, and stays quiet across its streams.
 func TestSDKWorkerIsQuiet(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker is quiet and resumes", tell: func(w *world) {
-		client := newSDK(w.T, w.house).client
+		client := newSDK(w.T, w.testNode).client
 		mux := pawl.NewMux()
 		var ran atomic.Int64
 		mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { ran.Add(1); return nil })
@@ -191,10 +191,10 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 
 // cable carries a client's connections until it is cut.
 type cable struct {
-	house *house
-	mu    sync.Mutex
-	conns []net.Conn
-	gone  bool
+	testNode *testNode
+	mu       sync.Mutex
+	conns    []net.Conn
+	gone     bool
 }
 
 func (c *cable) dial(ctx context.Context, _ string) (net.Conn, error) {
@@ -203,7 +203,7 @@ func (c *cable) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if c.gone {
 		return nil, errors.New("the cable is cut")
 	}
-	conn, err := c.house.pipe.DialContext(ctx)
+	conn, err := c.testNode.pipe.DialContext(ctx)
 	c.conns = append(c.conns, conn)
 	return conn, err
 }
@@ -221,7 +221,7 @@ func (c *cable) cut() {
 func TestSDKWorkerIsLost(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker dies, and another one drains", tell: func(w *world) {
 		run := func(name string) (*cable, func()) {
-			line := &cable{house: w.house}
+			line := &cable{testNode: w.testNode}
 			client, err := pawl.Dial("house", pawl.DialOptions{Logger: slog.New(slog.DiscardHandler), Dialer: line.dial})
 			must(w.T, err)
 			closeAtEnd(w.T, client)
@@ -400,18 +400,18 @@ func workerSDK(i *admin.Worker) (w workerInfo) {
 	return w
 }
 
-func (d *turns) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
-	return d.next().(workerDoor).Workers(ctx, queue)
+func (d *roundRobin) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
+	return d.next().(workerAPI).Workers(ctx, queue)
 }
-func (d *turns) LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error) {
-	return d.next().(workerDoor).LostWorkers(ctx, lost)
+func (d *roundRobin) LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error) {
+	return d.next().(workerAPI).LostWorkers(ctx, lost)
 }
-func (d *turns) Worker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().(workerDoor).Worker(ctx, id)
+func (d *roundRobin) Worker(ctx context.Context, id string) (workerInfo, error) {
+	return d.next().(workerAPI).Worker(ctx, id)
 }
-func (d *turns) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	return d.next().(workerDoor).Quiet(ctx, id, reason)
+func (d *roundRobin) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
+	return d.next().(workerAPI).Quiet(ctx, id, reason)
 }
-func (d *turns) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().(workerDoor).ResumeWorker(ctx, id)
+func (d *roundRobin) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
+	return d.next().(workerAPI).ResumeWorker(ctx, id)
 }

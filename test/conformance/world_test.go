@@ -39,30 +39,30 @@ const (
 	segmentSize = 256 << 10
 )
 
-// house is a node in memory, in the fake time of the bubble in which it was built: a system shard, data shards, the broker and the gateway.
-// Package node would assemble the same, but does not expose the broker, which the direct door needs.
-type house struct {
-	broker   *broker.Broker
-	control  *cluster.Control
-	copy     *cluster.Copy
-	registry *registry.Registry
-	router   *router.Router
-	heard    *cluster.Copy       // copy of the system shard's tables, as a node has it
-	keeper   *auth.Authenticator // admits every caller, and knows the namespaces
-	hooks    onlyHooks
-	told     *receiver // of notices
-	pipe     *bufconn.Listener
-	slept    atomic.Int64 // how long the machine has slept, in nanoseconds
-	audits   []string     // positions of the entries that a test has read
+// testNode is a node in memory, in the fake time of the bubble in which it was built: a system shard, data shards, the broker and the gateway.
+// Package node would assemble the same, but does not expose the broker, which the direct API needs.
+type testNode struct {
+	broker     *broker.Broker
+	control    *cluster.Control
+	copy       *cluster.Copy
+	registry   *registry.Registry
+	router     *router.Router
+	systemCopy *cluster.Copy       // copy of the system shard's tables, as a node has it
+	authn      *auth.Authenticator // admits every caller, and knows the namespaces
+	hooks      onlyHooks
+	receiver   *receiver // of notices
+	pipe       *bufconn.Listener
+	slept      atomic.Int64 // how long the machine has slept, in nanoseconds
+	audits     []string     // positions of the entries that a test has read
 }
 
-// time returns the time of the house's clocks, awake or asleep.
-func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.Load())) }
+// time returns the time of the node's clocks, awake or asleep.
+func (h *testNode) time() time.Time { return time.Now().Add(time.Duration(h.slept.Load())) }
 
-// build starts a house that ends with its test. The archive needs a real directory.
-func build(t *testing.T, shards int, archiveDir string) *house {
+// build starts a node that ends with its test. The archive needs a real directory.
+func build(t *testing.T, shards int, archiveDir string) *testNode {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), heard: cluster.NewCopy(nil), keeper: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
+	h := &testNode{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), systemCopy: cluster.NewCopy(nil), authn: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -82,8 +82,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 
 	book := stats.New(time.Now())
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
-		Namespaces:  h.keeper.Namespaces,
-		AuditKeep:   h.heard.AuditKeep,
+		Namespaces:  h.authn.Namespaces,
+		AuditKeep:   h.systemCopy.AuditKeep,
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
 		SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 			return h.router.SendOutbox(ctx, ns, messages)
@@ -115,7 +115,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Auth: h.keeper, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -135,13 +135,13 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 }
 
 // hear tells the registry which workers are to be quiet, and the gateway which namespaces exist, as a node's copy of the tables does.
-func (h *house) hear(t *testing.T) {
-	h.heard.OnQuiet(router.TellRegistry(h.registry))
-	h.heard.OnAccess(h.keeper.Replace)
+func (h *testNode) hear(t *testing.T) {
+	h.systemCopy.OnQuiet(router.TellRegistry(h.registry))
+	h.systemCopy.OnAccess(h.authn.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
-		h.heard.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
+		h.systemCopy.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
 			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		}, func(time.Time) {})
 	})

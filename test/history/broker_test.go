@@ -28,7 +28,7 @@ func TestBroker(t *testing.T) {
 	for _, loss := range []float64{0, 0.03} {
 		t.Run(fmt.Sprint("loss ", loss), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCrowd(t, loss)
+				c := newClientSet(t, loss)
 				c.work(t)
 				final, dead := c.end(t)
 				o := Options{Final: final, Drained: true, DeadLetters: dead, Began: c.rec.Began(), ClockBound: 500 * time.Millisecond}
@@ -64,8 +64,8 @@ func happened(t *testing.T, records []Record) {
 	}
 }
 
-// crowd is a set of clients of one broker that record what they see.
-type crowd struct {
+// clientSet is a set of clients of one broker that record what they see.
+type clientSet struct {
 	client *pawl.Client
 	rec    *Recorder
 	loss   float64
@@ -85,14 +85,14 @@ type fate struct {
 
 type fateKey struct{}
 
-func newCrowd(t *testing.T, loss float64) *crowd {
-	c := &crowd{rec: NewRecorder(), loss: loss}
+func newClientSet(t *testing.T, loss float64) *clientSet {
+	c := &clientSet{rec: NewRecorder(), loss: loss}
 	c.client = pawltest.New(t).Client(t, pawl.DialOptions{RetryFor: -1, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(c.intercept)}})
 	return c
 }
 
 // intercept reads the stamps of a response, and decides randomly whether to lose it, after a delay.
-func (c *crowd) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (c *clientSet) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	var trailer metadata.MD
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
@@ -118,7 +118,7 @@ func micro(t time.Time) int64 {
 }
 
 // call makes a call, completes its record and records it. ok is false for an unanswered call.
-func (c *crowd) call(t *testing.T, r Record, do func(context.Context, *Record) error) (Record, bool) {
+func (c *clientSet) call(t *testing.T, r Record, do func(context.Context, *Record) error) (Record, bool) {
 	r, f := c.begin(r)
 	err := do(context.WithValue(context.Background(), fateKey{}, f), &r)
 	r = c.judge(t, r, f, err)
@@ -126,14 +126,14 @@ func (c *crowd) call(t *testing.T, r Record, do func(context.Context, *Record) e
 	return r, r.Code != Unknown
 }
 
-func (c *crowd) begin(r Record) (Record, *fate) {
+func (c *clientSet) begin(r Record) (Record, *fate) {
 	r.CallNS = c.rec.Now()
 	r.Seq = int(r.CallNS)
 	return r, &fate{}
 }
 
 // judge sets the outcome of a call.
-func (c *crowd) judge(t *testing.T, r Record, f *fate, err error) Record {
+func (c *clientSet) judge(t *testing.T, r Record, f *fate, err error) Record {
 	r.ReturnNS = c.rec.Now()
 	if f.lost {
 		return Record{Client: r.Client, Seq: r.Seq, CallNS: r.CallNS, ReturnNS: r.ReturnNS, Op: r.Op, Task: r.Task, Token: r.Token, Fence: r.Fence,
@@ -155,16 +155,16 @@ func (c *crowd) judge(t *testing.T, r Record, f *fate, err error) Record {
 }
 
 const (
-	crowdSize  = 12
-	crowdActs  = 150
-	crowdLease = time.Second
+	clientCount    = 12
+	callsPerClient = 150
+	clientLease    = time.Second
 )
 
-func (c *crowd) work(t *testing.T) {
+func (c *clientSet) work(t *testing.T) {
 	var all sync.WaitGroup
-	for id := range crowdSize {
+	for id := range clientCount {
 		all.Go(func() {
-			for range crowdActs {
+			for range callsPerClient {
 				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
 				switch p := rand.IntN(100); {
 				case p < 20:
@@ -174,7 +174,7 @@ func (c *crowd) work(t *testing.T) {
 						c.settle(t, id, claim)
 					}
 				default:
-					c.meddle(t, id)
+					c.disrupt(t, id)
 				}
 			}
 		})
@@ -182,7 +182,7 @@ func (c *crowd) work(t *testing.T) {
 	all.Wait()
 }
 
-func (c *crowd) produce(t *testing.T, id int) {
+func (c *clientSet) produce(t *testing.T, id int) {
 	request := uuid.Must(uuid.NewV7())
 	if rand.IntN(4) == 0 {
 		request = uuid.New() // a UUID of another version: the broker keeps a separate record for it
@@ -224,12 +224,12 @@ func (c *crowd) produce(t *testing.T, id int) {
 }
 
 // claim claims some tasks, each with a record.
-func (c *crowd) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
+func (c *clientSet) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 	key := uuid.NewString()
 	for again := true; again; {
 		r, f := c.begin(Record{Client: id, Op: Claim, Queue: "q", Args: Args{ClaimKey: key}})
 		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), fateKey{}, f), claims.Request{Queues: pawl.Strict{"q"},
-			Max: most, Lease: crowdLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
+			Max: most, Lease: clientLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
 		r = c.judge(t, r, f, err)
 		if again = f.lost && rand.IntN(2) == 0; f.lost || len(got) == 0 {
 			c.rec.Add(r)
@@ -250,7 +250,7 @@ func (c *crowd) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 }
 
 // settle ends a claim, perhaps late, perhaps twice, perhaps never.
-func (c *crowd) settle(t *testing.T, id int, claim *pawl.Claim) {
+func (c *clientSet) settle(t *testing.T, id int, claim *pawl.Claim) {
 	if rand.IntN(4) == 0 {
 		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
 	}
@@ -260,7 +260,7 @@ func (c *crowd) settle(t *testing.T, id int, claim *pawl.Claim) {
 	}
 }
 
-func (c *crowd) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
+func (c *clientSet) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 	r := Record{Client: id, Op: verb, Task: claim.ID, Token: claim.Token, Fence: claim.Fence}
 	cause := errors.New("by chance")
 	switch rand.IntN(8) {
@@ -298,8 +298,8 @@ func (c *crowd) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 	})
 }
 
-// meddle does what operators and confused workers do.
-func (c *crowd) meddle(t *testing.T, id int) {
+// disrupt does what operators and confused workers do.
+func (c *clientSet) disrupt(t *testing.T, id int) {
 	c.mu.Lock()
 	tasks, given := c.tasks[max(0, len(c.tasks)-20):], c.given[max(0, len(c.given)-20):]
 	c.mu.Unlock()
@@ -314,7 +314,7 @@ func (c *crowd) meddle(t *testing.T, id int) {
 	c.steer(t, id, op, tasks[rand.IntN(len(tasks))])
 }
 
-func (c *crowd) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
+func (c *clientSet) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
 	return c.call(t, Record{Client: id, Op: op, Task: task}, func(ctx context.Context, r *Record) error {
 		do := map[Op]func() (*pawltype.Task, error){
 			Get:     func() (*pawltype.Task, error) { return c.client.Task(ctx, task) },
@@ -344,10 +344,10 @@ func (r *Record) see(info *pawltype.Task) {
 }
 
 // end finishes all tasks, without losses, and reads the final state of each and the dead letters.
-func (c *crowd) end(t *testing.T) (final []Record, dead []string) {
+func (c *clientSet) end(t *testing.T) (final []Record, dead []string) {
 	c.loss = 0
 	for quiet := 0; quiet < 3; quiet++ {
-		time.Sleep(2 * crowdLease)
+		time.Sleep(2 * clientLease)
 		for claimed := c.claim(t, -1, 100); len(claimed) > 0; claimed = c.claim(t, -1, 100) {
 			for _, claim := range claimed {
 				c.verb(t, -1, Ack, claim)

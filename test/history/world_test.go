@@ -304,7 +304,7 @@ func (w *world) act(c *client) {
 	case p < 0.85:
 		w.work(c, again)
 	default:
-		w.meddle(c, again)
+		w.disrupt(c, again)
 	}
 }
 
@@ -435,8 +435,8 @@ func (w *world) settle(c *client, g Record, then func()) {
 	send()
 }
 
-// meddle is what operators and confused workers do.
-func (w *world) meddle(c *client, then func()) {
+// disrupt is what operators and confused workers do.
+func (w *world) disrupt(c *client, then func()) {
 	h := w.anyHost()
 	if len(h.order) == 0 {
 		then()

@@ -123,8 +123,8 @@ func (d *Router) Invoke(ctx context.Context, method string, req, resp any, opts 
 // destinationKey is the key of a stream's destination in its context.
 type destinationKey struct{}
 
-// Toward returns a context that makes a stream go to a destination.
-func Toward(ctx context.Context, a Destination) context.Context {
+// WithDestination returns a context that makes a stream go to a destination.
+func WithDestination(ctx context.Context, a Destination) context.Context {
 	return context.WithValue(ctx, destinationKey{}, a)
 }
 
@@ -155,12 +155,12 @@ func (d *Router) pick(a Destination) *channel {
 	name := d.topology.leader(a)
 	to, wanted := d.any, false
 	switch n := d.nodes[name]; {
-	case n.works() && name != d.topology.here:
+	case n.works() && name != d.topology.defaultNode:
 		to = n.channel
 	case d.any.unready.Load() || d.any.conn.GetState() == connectivity.TransientFailure:
-		to = d.spareLocked()
+		to = d.fallbackLocked()
 	default:
-		wanted = name != "" && name != d.topology.here
+		wanted = name != "" && name != d.topology.defaultNode
 	}
 	if to != d.any {
 		to.calls.Add(1)
@@ -177,8 +177,8 @@ func (n *node) works() bool {
 	return n != nil && n.channel != nil && !n.channel.unready.Load() && n.channel.conn.GetState() == connectivity.Ready
 }
 
-// spareLocked returns a channel that works while no address of Dial answers: any node accepts any call.
-func (d *Router) spareLocked() *channel {
+// fallbackLocked returns a channel that works while no address of Dial answers: any node accepts any call.
+func (d *Router) fallbackLocked() *channel {
 	for _, n := range d.nodes {
 		if n.works() {
 			return n.channel
@@ -230,7 +230,7 @@ func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
 	d.mu.Lock()
 	d.topology.learn(a, from.name, w)
 	leader := d.topology.leaders[w.shard]
-	away := leader != "" && leader != d.topology.here
+	away := leader != "" && leader != d.topology.defaultNode
 	d.mu.Unlock()
 	if away {
 		d.prepare(leader) // so that the next call goes there
@@ -397,7 +397,7 @@ func (d *Router) Knows(a Destination) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	name := d.topology.leader(a)
-	return name != "" && (name == d.topology.here || d.nodes[name].works())
+	return name != "" && (name == d.topology.defaultNode || d.nodes[name].works())
 }
 
 // Forget forgets the leader of a destination.
@@ -424,7 +424,7 @@ func (d *Router) LeaderNow(ctx context.Context, shard uint32) string {
 func (d *Router) Reach(ctx context.Context, name string) bool {
 	d.mu.Lock()
 	n := d.nodes[name]
-	works := n.works() || name == d.topology.here
+	works := n.works() || name == d.topology.defaultNode
 	if !works {
 		n = d.dialLocked(name, d.topology.addrs[name], time.Now())
 	}

@@ -94,7 +94,7 @@ func TestTopology(t *testing.T) {
 		case "map":
 			c.update(w.clusterMap(), w.has("here"))
 		}
-		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.here, c.queues, c.leaders, c.cluster, c.version, c.addrs)
+		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode, c.queues, c.leaders, c.cluster, c.version, c.addrs)
 	})
 }
 

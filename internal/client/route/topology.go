@@ -22,12 +22,12 @@ const (
 // topology is what a client has learned about a cluster. All of it is hints: where one is wrong, the node that gets a call
 // forwards it, and its response names the leader.
 type topology struct {
-	cluster string            // id; "": no map yet
-	version uint64            // of the map
-	here    string            // the node behind the channel that takes every call, as last reported; "": not known
-	addrs   map[string]string // where clients can reach the nodes, by name
-	leaders map[uint32]string // by shard
-	queues  map[string]uint32 // shard of the last response, by queue
+	cluster     string            // id; "": no map yet
+	version     uint64            // of the map
+	defaultNode string            // the node behind the channel that takes every call, as last reported; "": not known
+	addrs       map[string]string // where clients can reach the nodes, by name
+	leaders     map[uint32]string // by shard
+	queues      map[string]uint32 // shard of the last response, by queue
 }
 
 func newTopology() topology {
@@ -76,7 +76,7 @@ func stampOfFrame(stamps []*pawlv1.ShardStamp) (w stamp) {
 	return w
 }
 
-// leads returns the leader according to a response from a node; "": not known. If from is "", the node is here.
+// leads returns the leader according to a response from a node; "": not known. If from is "", the node is defaultNode.
 func (c *topology) leads(from string, w stamp) string {
 	switch {
 	case w.leader != "":
@@ -84,7 +84,7 @@ func (c *topology) leads(from string, w stamp) string {
 	case from != "":
 		return from
 	}
-	return c.here
+	return c.defaultNode
 }
 
 // knows reports whether a response contains nothing new.
@@ -93,15 +93,15 @@ func (c *topology) knows(a Destination, from string, w stamp) bool {
 	return c.leaders[w.shard] == c.leads(from, w) && !c.moved(from, w) && (!a.whole || known && shard == w.shard)
 }
 
-// moved reports whether a response shows that here is a different node by now.
+// moved reports whether a response shows that defaultNode is a different node by now.
 func (c *topology) moved(from string, w stamp) bool {
-	return from == "" && w.leader != "" && w.leader == c.here
+	return from == "" && w.leader != "" && w.leader == c.defaultNode
 }
 
 // learn records what a response says.
 func (c *topology) learn(a Destination, from string, w stamp) {
 	if c.moved(from, w) {
-		c.here = ""
+		c.defaultNode = ""
 	}
 	if leader := c.leads(from, w); leader != "" {
 		c.leaders[w.shard] = leader
@@ -131,14 +131,14 @@ func (c *topology) forget(a Destination, node string) {
 	}
 }
 
-// update replaces the map. here means that it came from the node behind the channel that takes every call.
-func (c *topology) update(m *pawlv1.GetMapResponse, here bool) {
+// update replaces the map. fromDefault means that it came from the node behind the channel that takes every call.
+func (c *topology) update(m *pawlv1.GetMapResponse, fromDefault bool) {
 	name, cluster := m.GetNode(), m.GetClusterId()
 	if name == "" || cluster == "" || len(name) > maxName || len(cluster) > maxName {
 		return // nodes could not be told apart by it
 	}
-	if here {
-		c.here = name
+	if fromDefault {
+		c.defaultNode = name
 	}
 	if cluster == c.cluster && m.GetVersion() < c.version {
 		return // that node is behind

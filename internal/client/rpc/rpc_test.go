@@ -185,7 +185,7 @@ func TestSleep(t *testing.T) {
 func TestFinal(t *testing.T) {
 	for err, want := range map[error]string{pawltype.ErrUnauthenticated: "true true", pawltype.ErrPermissionDenied: "true true", pawltype.ErrInvalidArgument: "false true",
 		pawltype.ErrClosed: "false true", pawltype.ErrUnavailable: "false false", pawltype.ErrInternal: "false false"} {
-		if got := fmt.Sprint(NotLetIn(err), Final(err)); got != want {
+		if got := fmt.Sprint(AccessDenied(err), Final(err)); got != want {
 			t.Errorf("%v: got %s, want %s", err, got, want)
 		}
 	}

@@ -16,14 +16,14 @@ const (
 	Steady = 5 * time.Second
 )
 
-// NotLetIn reports whether the caller was not authenticated or not authorized.
-func NotLetIn(err error) bool {
+// AccessDenied reports whether the caller was not authenticated or not authorized.
+func AccessDenied(err error) bool {
 	return errors.Is(err, pawltype.ErrUnauthenticated) || errors.Is(err, pawltype.ErrPermissionDenied)
 }
 
 // Final reports whether reopening a stream can't help.
 func Final(err error) bool {
-	return NotLetIn(err) || errors.Is(err, pawltype.ErrInvalidArgument) || errors.Is(err, pawltype.ErrClosed)
+	return AccessDenied(err) || errors.Is(err, pawltype.ErrInvalidArgument) || errors.Is(err, pawltype.ErrClosed)
 }
 
 // Sleep waits for d, unless ctx ends or closing is closed before. It reports whether it waited for all of d.

@@ -178,7 +178,7 @@ messaging.client.sent.messages [] 2
 `},
 		"a run": {false, func(r *rig) {
 			_, o := r.Process(r.outer, task, "w")
-			if !o.Wanted() {
+			if !o.Recording() {
 				r.Error("nobody wants the run")
 			}
 			o.began = o.began.Add(-time.Minute)
@@ -318,7 +318,7 @@ func TestHalfOfIt(t *testing.T) {
 	r := newRig(t, Config{})
 	figures := newTestTelemetry(t, Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))})
 	ctx, o := figures.Process(t.Context(), Task{}, "w")
-	if ctx != t.Context() || o.span != noSpan || o.began.IsZero() || !o.Wanted() {
+	if ctx != t.Context() || o.span != noSpan || o.began.IsZero() || !o.Recording() {
 		t.Errorf("a run that is only measured: %+v", o)
 	}
 	spec := &pawlv1.TaskSpec{}
@@ -326,7 +326,7 @@ func TestHalfOfIt(t *testing.T) {
 		t.Errorf("a batch that is only measured: %+v, headers %v", b, spec.Headers)
 	}
 	spans := newTestTelemetry(t, Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.spans))})
-	if _, o := spans.Process(t.Context(), Task{}, "w"); !o.began.IsZero() || !o.Wanted() {
+	if _, o := spans.Process(t.Context(), Task{}, "w"); !o.began.IsZero() || !o.Recording() {
 		t.Errorf("a run that is only traced: %+v", o)
 	} else {
 		o.Processed(pawltype.OutcomeSucceeded, nil)
@@ -345,7 +345,7 @@ func TestHalfOfIt(t *testing.T) {
 	if got := none.headerTrace(spec.Headers); got.TraceID() != origin(9).TraceID() {
 		t.Errorf("a batch without spans takes along %v", got)
 	}
-	if got := none.tellCall(t.Context()); got != t.Context() {
+	if got := none.injectCall(t.Context()); got != t.Context() {
 		t.Error("the broker is told of no trace")
 	}
 }
@@ -387,8 +387,8 @@ func TestPropagators(t *testing.T) {
 		}
 	}
 	tel := newTestTelemetry(t, Config{})
-	with := tel.Arrive(t.Context(), Task{Headers: headersOf(origin(4))})
-	if got := trace.SpanContextFromContext(with).TraceID(); got != origin(4).TraceID() || tel.Arrive(t.Context(), Task{}) != t.Context() {
+	with := tel.Extract(t.Context(), Task{Headers: headersOf(origin(4))})
+	if got := trace.SpanContextFromContext(with).TraceID(); got != origin(4).TraceID() || tel.Extract(t.Context(), Task{}) != t.Context() {
 		t.Errorf("a task arrives in trace %s", got)
 	}
 	if trace.SpanContextFromContext(WithoutSpan(with)).IsValid() || WithoutSpan(t.Context()) != t.Context() {

@@ -62,7 +62,7 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	tel := newTestTelemetry(t, Config{})
 	ctx, claim := t.Context(), Task{Queue: "mail"}
 	if n := testing.AllocsPerRun(100, func() {
-		if got, o := tel.Process(ctx, claim, "w"); got != ctx || o.Wanted() {
+		if got, o := tel.Process(ctx, claim, "w"); got != ctx || o.Recording() {
 			t.Error("a run is traced that nobody traces")
 		}
 	}); n > 0 {

@@ -34,7 +34,7 @@ func TaskOf(p *pawlv1.ClaimedTask) Task {
 }
 
 // Arrive extracts the trace of a claim into the context of its run.
-func (t *Telemetry) Arrive(ctx context.Context, c Task) context.Context {
+func (t *Telemetry) Extract(ctx context.Context, c Task) context.Context {
 	if len(c.Headers) == 0 {
 		return ctx
 	}
@@ -69,8 +69,8 @@ func (t *Telemetry) Process(ctx context.Context, c Task, worker string) (context
 	return ctx, o
 }
 
-// Wanted reports whether the span is recorded or measured.
-func (o Span) Wanted() bool { return o.span.IsRecording() || !o.began.IsZero() }
+// Recording reports whether the span is recorded or measured.
+func (o Span) Recording() bool { return o.span.IsRecording() || !o.began.IsZero() }
 
 // Processed ends the span of a run. A run that has not failed, because it was cancelled or snoozed its task for example, has no error here: it
 // must not count as an error or exception.
@@ -122,17 +122,17 @@ func describeClaim(span trace.Span, c Task) {
 func (t *Telemetry) Settle(ctx context.Context, c Task, v Verb) (context.Context, Span) {
 	ctx, o := t.begin(ctx, v, c.Queue)
 	describeClaim(o.span, c)
-	return t.tellCall(ctx), o
+	return t.injectCall(ctx), o
 }
 
 // SettleMany starts the span of a call with many endings.
 func (t *Telemetry) SettleMany(ctx context.Context, n int) (context.Context, Span) {
 	ctx, o := t.begin(ctx, VerbSettle, "", trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
-	return t.tellCall(ctx), o
+	return t.injectCall(ctx), o
 }
 
-// tellCall propagates the trace of ctx with a call.
-func (t *Telemetry) tellCall(ctx context.Context) context.Context {
+// injectCall propagates the trace of ctx with a call.
+func (t *Telemetry) injectCall(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}

@@ -60,7 +60,7 @@ func (s *Run) wait(d time.Duration, done func() bool) bool {
 	defer timer.Stop()
 	for !done() {
 		select {
-		case <-s.calmer:
+		case <-s.idleChanged:
 		case <-timer.C:
 			return done()
 		}

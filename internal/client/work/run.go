@@ -37,9 +37,9 @@ type Run struct {
 	jobs  chan *heldClaim // to the slots; has room for all, so that accept never waits
 
 	// Signals, each with room for one.
-	sendMore chan struct{} // to the sender of the stream: the outbox or the grant has changed
-	sweepNow chan struct{} // to keep: something is due earlier than it expects
-	calmer   chan struct{} // to drain: a handler or a claim has ended
+	sendMore    chan struct{} // to the sender of the stream: the outbox or the grant has changed
+	sweepNow    chan struct{} // to keep: something is due earlier than it expects
+	idleChanged chan struct{} // to drain: a handler or a claim has ended
 
 	mu           sync.Mutex // guards the fields below, and the fields of heldClaim that say so
 	claims       map[string]*heldClaim
@@ -72,16 +72,16 @@ type heldClaim struct {
 	span atomic.Pointer[trace.SpanContext] // context of run's span, for any goroutine; nil: not started, or not traced
 
 	// Guarded by Run.mu:
-	phase    phase
-	end      lease.Ending
-	lease    time.Duration
-	leaseEnd time.Time // by our clock, as of the last confirmation
-	due      time.Time // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
-	extended time.Time // when the extension was sent that has no answer yet
-	progress *pawlv1.Progress
-	tries    int
-	fallback bool      // end replaces one that the broker refused
-	told     time.Time // when there was an ending to send; zero: neither traced nor measured
+	phase      phase
+	end        lease.Ending
+	lease      time.Duration
+	leaseEnd   time.Time // by our clock, as of the last confirmation
+	due        time.Time // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
+	extended   time.Time // when the extension was sent that has no answer yet
+	progress   *pawlv1.Progress
+	tries      int
+	fallback   bool      // end replaces one that the broker refused
+	reportedAt time.Time // when there was an ending to send; zero: neither traced nor measured
 }
 
 // phase is the state of a claim.
@@ -128,7 +128,7 @@ func NewRun(ctx context.Context, cfg Config) *Run {
 	s := &Run{
 		cfg: cfg, hello: cfg.Hello,
 		jobs:     make(chan *heldClaim, cfg.Concurrency),
-		sendMore: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), calmer: make(chan struct{}, 1),
+		sendMore: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1), idleChanged: make(chan struct{}, 1),
 		claims:  make(map[string]*heldClaim, 2*cfg.Concurrency),
 		contact: contact{lost: time.Now()}, nextSweep: time.Now().Add(sweepIdle),
 	}
@@ -150,7 +150,7 @@ func (s *Run) Stats() pawltype.WorkerStats {
 func (s *Run) Disconnected(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stats.Connected && s.contact.solid(now) {
+	if s.stats.Connected && s.contact.works(now) {
 		return 0
 	}
 	return now.Sub(s.contact.lost)
@@ -219,7 +219,7 @@ func (s *Run) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 
 func (s *Run) newHold(p *pawlv1.ClaimedTask, now time.Time) *heldClaim {
 	h := &heldClaim{ref: lease.Claim{TaskID: p.GetTaskId(), Type: p.GetType(), Token: p.GetClaimToken()}, task: p, job: s.cfg.NewJob(p, s)}
-	h.ctx, h.cancel = context.WithCancelCause(s.cfg.Telemetry.Arrive(s.base, h.traced()))
+	h.ctx, h.cancel = context.WithCancelCause(s.cfg.Telemetry.Extract(s.base, h.traced()))
 	if timeout := p.GetTimeout().AsDuration(); timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, timeout)
 	}
@@ -283,9 +283,9 @@ func (s *Run) attempt(h *heldClaim, handlers *sync.WaitGroup) (err error) {
 func (s *Run) finish(h *heldClaim, err error) {
 	cause := context.Cause(h.ctx)
 	h.close()
-	var told time.Time
-	if h.run.Wanted() {
-		told = time.Now()
+	var reportedAt time.Time
+	if h.run.Recording() {
+		reportedAt = time.Now()
 	}
 	outcome := s.outcome(h, err, cause)
 	h.run.Processed(outcome, err)
@@ -295,7 +295,7 @@ func (s *Run) finish(h *heldClaim, err error) {
 	switch h.phase {
 	case running, lapsed:
 		s.endLocked(h, h.verdict(err, cause))
-		h.told = told
+		h.reportedAt = reportedAt
 	case lost:
 		delete(s.claims, h.ref.Token)
 	case ended: // drain has released it
@@ -304,7 +304,7 @@ func (s *Run) finish(h *heldClaim, err error) {
 	s.mu.Unlock()
 	signal(s.sendMore)
 	if quiet {
-		signal(s.calmer)
+		signal(s.idleChanged)
 	}
 	s.logEnd(h, outcome, err)
 	if outcome.Failed() {
@@ -444,29 +444,29 @@ func (s *Run) Checkpoint(ctx context.Context, c lease.Claim, data []byte) error 
 			h.confirm(sent)
 		}
 	}
-	return s.heed(c, err)
+	return s.endIfLost(c, err)
 }
 
 // BeginOnce asks for a once key.
 func (s *Run) BeginOnce(ctx context.Context, c lease.Claim, key string) (pawltype.OnceAnswer, error) {
 	a, err := s.cfg.Calls.BeginOnce(ctx, c, key)
-	return a, s.heed(c, err)
+	return a, s.endIfLost(c, err)
 }
 
 // FinishOnce records that an effect has happened.
 func (s *Run) FinishOnce(ctx context.Context, c lease.Claim, key string, result []byte, ttl time.Duration) error {
 	_, err := s.cfg.Calls.FinishOnce(ctx, c, key, result, ttl)
-	return s.heed(c, err)
+	return s.endIfLost(c, err)
 }
 
 // AbandonOnce reports that an effect did not happen.
 func (s *Run) AbandonOnce(ctx context.Context, c lease.Claim, key string) error {
 	_, err := s.cfg.Calls.AbandonOnce(ctx, c, key)
-	return s.heed(c, err)
+	return s.endIfLost(c, err)
 }
 
-// heed ends the handler if err says that its claim is gone.
-func (s *Run) heed(c lease.Claim, err error) error {
+// endIfLost ends the handler if err says that its claim is gone.
+func (s *Run) endIfLost(c lease.Claim, err error) error {
 	if refusal, ok := errors.AsType[*pawltype.Error](err); ok && refusal.Code == pawltype.ErrStaleClaim {
 		s.lose(c.Token, refusal.Reason)
 	}

@@ -377,7 +377,7 @@ func (w *world) ended() (said string) {
 // signals reports which signals were sent.
 func (w *world) signals() string {
 	var said []string
-	for name, ch := range map[string]chan struct{}{"sender": w.run.sendMore, "sweeper": w.run.sweepNow, "drain": w.run.calmer} {
+	for name, ch := range map[string]chan struct{}{"sender": w.run.sendMore, "sweeper": w.run.sweepNow, "drain": w.run.idleChanged} {
 		select {
 		case <-ch:
 			said = append(said, name)

@@ -34,8 +34,8 @@ const (
 	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
 	closeTimeout = 2 * time.Second
 
-	// unwantedFor is how long a worker whose credentials are rejected keeps trying once it was served: time enough to replace a token.
-	unwantedFor = time.Minute
+	// rejectedFor is how long a worker whose credentials are rejected keeps trying once it was served: time enough to replace a token.
+	rejectedFor = time.Minute
 	// firstResend and maxResend bound the pauses before an ending that the broker could not accept is sent again.
 	firstResend = 100 * time.Millisecond
 	maxResend   = 5 * time.Second
@@ -50,10 +50,10 @@ type outbox struct {
 }
 
 // link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if
-// the broker rejects the worker, either before it ever served it, or its credentials for as long as unwantedFor.
+// the broker rejects the worker, either before it ever served it, or its credentials for as long as rejectedFor.
 func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 	served := false
-	var unwanted time.Time // since when its credentials are rejected
+	var rejectedSince time.Time // since when its credentials are rejected
 	for try := 0; ; try++ {
 		start := time.Now()
 		heard, err := s.session(ctx, closing)
@@ -73,18 +73,18 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 		}
 		pause := max(rpc.Backoff(try, rpc.FirstReconnect, rpc.MaxReconnect), min(convert.RetryAfter(err), rpc.MaxReconnect))
 		switch {
-		case !rpc.NotLetIn(err):
-			unwanted = time.Time{}
-		case unwanted.IsZero():
-			unwanted = time.Now()
+		case !rpc.AccessDenied(err):
+			rejectedSince = time.Time{}
+		case rejectedSince.IsZero():
+			rejectedSince = time.Now()
 		}
 		switch {
-		case !unwanted.IsZero():
-			if since := time.Since(unwanted); since >= unwantedFor {
+		case !rejectedSince.IsZero():
+			if since := time.Since(rejectedSince); since >= rejectedFor {
 				return fmt.Errorf("refused for %s: %w", since.Round(time.Second), err)
 			}
 			s.cfg.Log.Error("the broker rejects the worker's credentials: the worker stops unless they become valid soon", "worker", s.cfg.Name, "error", err,
-				"again_in", pause, "ends_in", time.Until(unwanted.Add(unwantedFor)).Round(time.Second))
+				"again_in", pause, "ends_in", time.Until(rejectedSince.Add(rejectedFor)).Round(time.Second))
 		case !errors.Is(err, io.EOF):
 			s.cfg.Log.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
 		}
@@ -108,7 +108,7 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 	defer cancel()
 	toward := s.destination()
 	defer func() { s.leave(toward, err) }()
-	stream, err := s.cfg.Worker.Work(route.Toward(ctx, toward))
+	stream, err := s.cfg.Worker.Work(route.WithDestination(ctx, toward))
 	if err != nil {
 		return false, s.cfg.Caller.Failed(convert.CallError(ctx, err))
 	}
@@ -120,7 +120,7 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 
 	renew := make(chan struct{}, 1)
 	watch := time.AfterFunc(s.silence(), func() {
-		s.fellSilent()
+		s.recordSilence()
 		signal(renew)
 	})
 	defer watch.Stop()
@@ -225,20 +225,20 @@ func (s *Run) silence() time.Duration {
 	return d + rand.N(d/4)
 }
 
-// fellSilent records that a stream is reopened because it was silent.
-func (s *Run) fellSilent() {
+// recordSilence records that a stream is reopened because it was silent.
+func (s *Run) recordSilence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.contact.silent++
 }
 
-// solid reports whether the latest stream has shown that it works, by a frame from the broker or by lasting.
-func (c *contact) solid(now time.Time) bool { return c.heard || now.Sub(c.opened) > rpc.Steady }
+// works reports whether the latest stream has shown that it works, by a frame from the broker or by lasting.
+func (c *contact) works(now time.Time) bool { return c.heard || now.Sub(c.opened) > rpc.Steady }
 
 func (s *Run) detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.contact.solid(time.Now()) {
+	if s.contact.works(time.Now()) {
 		s.contact.lost = time.Now()
 	}
 	s.stats.Connected = false
@@ -383,16 +383,16 @@ type refusal struct {
 
 // answer is an answer that gets a span, kept until the lock is released.
 type answer struct {
-	h    *heldClaim
-	verb telemetry.Verb
-	told time.Time
-	said *pawlv1.Settled
+	h          *heldClaim
+	verb       telemetry.Verb
+	reportedAt time.Time
+	said       *pawlv1.Settled
 }
 
 // settled handles the answers to settle frames.
 func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	var refused []refusal
-	var told []answer
+	var answered []answer
 	s.mu.Lock()
 	s.out.answered(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetReleases()))
 	for _, list := range [...][]*pawlv1.Settled{r.GetAcks(), r.GetFails(), r.GetReleases()} {
@@ -401,9 +401,9 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 			if h == nil || h.phase != ended {
 				continue // a second answer
 			}
-			if !h.told.IsZero() {
-				told = append(told, answer{h, h.end.Operation(), h.told, p})
-				h.told = now // of the next try
+			if !h.reportedAt.IsZero() {
+				answered = append(answered, answer{h, h.end.Operation(), h.reportedAt, p})
+				h.reportedAt = now // of the next try
 			}
 			if p.GetError() == nil {
 				delete(s.claims, p.GetClaimToken())
@@ -417,10 +417,10 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	s.mu.Unlock()
 	signal(s.sendMore)
 	if quiet {
-		signal(s.calmer)
+		signal(s.idleChanged)
 	}
-	for _, a := range told {
-		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.told, telemetry.SettleError(a.said))
+	for _, a := range answered {
+		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.reportedAt, telemetry.SettleError(a.said))
 	}
 	for _, x := range refused {
 		s.log(x.h).Warn("the broker rejected the task's outcome", "verb", x.end.Verb(), "error", x.err)

@@ -28,7 +28,7 @@ func (a *App) explain(err error) string {
 		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the address, or give the server's "+
 			"CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
 	}
-	what, cure := a.plight(err, msg)
+	what, cure := a.diagnose(err, msg)
 	switch {
 	case what == "" && cure == "":
 		return msg
@@ -40,8 +40,8 @@ func (a *App) explain(err error) string {
 	return fmt.Sprintf("%s: %s (%s)", what, cure, msg)
 }
 
-// plight returns what is wrong with the server and how to fix it, as far as either is known.
-func (a *App) plight(err error, msg string) (what, cure string) {
+// diagnose returns what is wrong with the server and how to fix it, as far as either is known.
+func (a *App) diagnose(err error, msg string) (what, cure string) {
 	has := func(part string) bool { return strings.Contains(msg, part) }
 	if errors.Is(err, pawltype.ErrUnauthenticated) && has("a token is required") {
 		return "the server at " + a.Server + " requires a token", "give one with --token-file or in PAWL_TOKEN"

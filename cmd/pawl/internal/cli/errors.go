@@ -49,7 +49,7 @@ func (a *App) Describe(err error) string {
 		err = e
 	}
 	msg := Plain(err)
-	if what, _ := a.plight(err, msg); what != "" {
+	if what, _ := a.diagnose(err, msg); what != "" {
 		return what
 	}
 	return msg

@@ -8,11 +8,11 @@ import (
 )
 
 // RateForms describes the forms that every --rate accepts.
-const RateForms = humanize.PaceForms + "; 50 alone is in a second"
+const RateForms = humanize.RateForms + "; 50 alone is in a second"
 
-// ReadPace parses a rate in tasks per second.
-func ReadPace(flag, s string) (float64, error) {
-	n, per, err := humanize.Pace(s)
+// ReadPerSecond parses a rate in tasks per second.
+func ReadPerSecond(flag, s string) (float64, error) {
+	n, per, err := humanize.Rate(s)
 	if err != nil {
 		return 0, Usage("%s %v", flag, err)
 	}
@@ -24,7 +24,7 @@ func ReadRate(s string) (admin.RateLimit, error) {
 	if s == "none" {
 		return admin.RateLimit{}, nil
 	}
-	n, per, err := humanize.Pace(s)
+	n, per, err := humanize.Rate(s)
 	if err != nil {
 		return admin.RateLimit{}, Usage("--rate %v", err)
 	}

@@ -14,20 +14,20 @@ func TestRates(t *testing.T) {
 	for text, want := range map[string]admin.RateLimit{"50": {Limit: 50, Period: time.Second}, "50/s": {Limit: 50, Period: time.Second}, "30/m": {Limit: 30, Period: time.Minute},
 		"1000/h": {Limit: 1000, Period: time.Hour}, "100/10s": {Limit: 100, Period: 10 * time.Second}, "100/1m": {Limit: 100, Period: time.Minute}, "5/1d": {Limit: 5, Period: 24 * time.Hour}} {
 		rate, err := ReadRate(text)
-		pace, perr := ReadPace("--rate", text)
+		pace, perr := ReadPerSecond("--rate", text)
 		if err != nil || perr != nil || rate != want || pace != float64(want.Limit)/want.Period.Seconds() {
 			t.Errorf("%s: %+v, %v and %v, %v; want %+v", text, rate, err, pace, perr, want)
 		}
 	}
-	if pace, err := ReadPace("--rate", "0.5"); err != nil || pace != 0.5 {
+	if pace, err := ReadPerSecond("--rate", "0.5"); err != nil || pace != 0.5 {
 		t.Errorf("half a task a second: %v, %v", pace, err)
 	}
 	if rate, err := ReadRate("none"); err != nil || rate != (admin.RateLimit{}) {
 		t.Errorf("none: %v, %v", rate, err)
 	}
 	for _, bad := range []string{"", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week"} {
-		for _, read := range []func(string) error{func(s string) error { _, err := ReadRate(s); return err }, func(s string) error { _, err := ReadPace("--rate", s); return err }} {
-			if err := read(bad); err == nil || !strings.Contains(err.Error(), humanize.PaceForms) {
+		for _, read := range []func(string) error{func(s string) error { _, err := ReadRate(s); return err }, func(s string) error { _, err := ReadPerSecond("--rate", s); return err }} {
+			if err := read(bad); err == nil || !strings.Contains(err.Error(), humanize.RateForms) {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}

@@ -33,7 +33,7 @@ func (p *periodValue) String() string {
 
 // Set implements pflag.Value.
 func (p *periodValue) Set(s string) error {
-	d, err := humanize.Span(s)
+	d, err := humanize.Duration(s)
 	*p = periodValue(d)
 	return err
 }

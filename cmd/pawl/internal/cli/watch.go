@@ -31,26 +31,26 @@ func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pa
 			return show(ctx, client, args)
 		}
 		w := watcher{out: a.Out, err: a.Err, size: screenOf(a.Out), trouble: a.Describe}
-		return w.run(ctx, func() glance { return a.glance(func() error { return show(ctx, client, args) }) })
+		return w.run(ctx, func() snapshot { return a.snapshot(func() error { return show(ctx, client, args) }) })
 	})
 }
 
-// glance is the result of one refresh.
-type glance struct {
+// snapshot is the result of one refresh.
+type snapshot struct {
 	at    time.Time
 	rows  []byte // standard output
 	notes []byte // standard error
 	err   error
 }
 
-// glance runs show with its output redirected to memory. Nothing else may write to a's output meanwhile.
-func (a *App) glance(show func() error) glance {
+// snapshot runs show with its output redirected to memory. Nothing else may write to a's output meanwhile.
+func (a *App) snapshot(show func() error) snapshot {
 	var rows, notes bytes.Buffer
 	out, err := a.Out, a.Err
 	a.Out, a.Err = &rows, &notes
 	problem := show()
 	a.Out, a.Err = out, err
-	return glance{time.Now(), rows.Bytes(), notes.Bytes(), problem}
+	return snapshot{time.Now(), rows.Bytes(), notes.Bytes(), problem}
 }
 
 // screenOf returns a function that reports the terminal's size in columns and lines; nil if out is no terminal whose cursor can be moved.
@@ -74,13 +74,13 @@ type watcher struct {
 	size     func() (width, height int) // of the terminal; nil: no terminal
 	trouble  func(error) string         // describes an error in a few words
 
-	last glance // the last successful one
-	why  string // why there is no newer one; "": no error, though the answer may be late
+	last snapshot // the last successful one
+	why  string   // why there is no newer one; "": no error, though the answer may be late
 }
 
 // run refreshes until ctx is done, which is not an error. Once the server has answered, run keeps waiting for it if it goes away.
-func (w *watcher) run(ctx context.Context, look func() glance) error {
-	seen := make(chan glance, 1)
+func (w *watcher) run(ctx context.Context, look func() snapshot) error {
+	seen := make(chan snapshot, 1)
 	ask := func() { go func() { seen <- look() }() }
 	ask()
 	asking := true
@@ -115,7 +115,7 @@ func (w *watcher) run(ctx context.Context, look func() glance) error {
 
 // take shows the result of a refresh. It returns errors that another refresh wouldn't fix, and any error of the first one, so that a wrong address
 // doesn't clear the screen.
-func (w *watcher) take(g glance) error {
+func (w *watcher) take(g snapshot) error {
 	if g.err != nil {
 		return w.miss(g.err)
 	}

@@ -24,9 +24,9 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 		defer stop()
 		start := time.Now()
 		w.trouble = (&App{Server: "n1:7295"}).Describe
-		err = w.run(ctx, func() glance {
+		err = w.run(ctx, func() snapshot {
 			rows, err := look(time.Since(start))
-			return glance{time.Now(), []byte(rows), nil, err}
+			return snapshot{time.Now(), []byte(rows), nil, err}
 		})
 	})
 	return err
@@ -136,7 +136,7 @@ func TestWatchFits(t *testing.T) {
 		fmt.Fprintf(&rows, "task%03d 漢字漢字漢字漢字漢字漢字漢字 and so on\n", i)
 	}
 	now := time.Date(2026, 1, 31, 9, 5, 7, 0, time.Local)
-	w := watcher{last: glance{at: now, rows: []byte(rows.String()), notes: []byte("there are more: use --limit\n")}}
+	w := watcher{last: snapshot{at: now, rows: []byte(rows.String()), notes: []byte("there are more: use --limit\n")}}
 	if got, want := w.picture(now, 30, 8), []string{
 		"09:05:07, every 2s", "", "ID   TYPE", "task000 漢字漢字漢字漢字漢字…", "task001 漢字漢字漢字漢字漢字…", "task002 漢字漢字漢字漢字漢字…",
 		"… 97 more lines", "there are more: use --limit",

@@ -54,7 +54,7 @@ func readSettings(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, cli.Usage("--config: %w", err)
 	}
-	var raw map[string]*exactValue
+	var raw map[string]*yamlValue
 	if err := yaml.Unmarshal(data, &raw); err != nil {
 		return nil, cli.Usage("%s: %w", path, err)
 	}

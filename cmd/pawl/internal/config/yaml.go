@@ -18,31 +18,31 @@ func YAMLToJSON(text []byte) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &loose); err != nil {
 		return nil, err
 	}
-	var exact exactValue
+	var exact yamlValue
 	if err := yaml.Unmarshal(text, &exact); err != nil {
 		return nil, err
 	}
 	return json.Marshal(&exact)
 }
 
-// exactValue is a value in a document. Its numbers keep their notation.
-type exactValue struct{ is any }
+// yamlValue is a value in a document. Its numbers keep their notation.
+type yamlValue struct{ is any }
 
 // MarshalJSON implements json.Marshaler.
-func (v *exactValue) MarshalJSON() ([]byte, error) { return json.Marshal(v.is) }
+func (v *yamlValue) MarshalJSON() ([]byte, error) { return json.Marshal(v.is) }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
-func (v *exactValue) UnmarshalYAML(n *yaml.Node) (err error) {
+func (v *yamlValue) UnmarshalYAML(n *yaml.Node) (err error) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		if err := textKeys(n); err != nil {
 			return err
 		}
-		var fields map[string]*exactValue // a pointer can be null
+		var fields map[string]*yamlValue // a pointer can be null
 		err = n.Decode(&fields)
 		v.is = fields
 	case yaml.SequenceNode:
-		items := []*exactValue{}
+		items := []*yamlValue{}
 		err = n.Decode(&items)
 		v.is = items
 	default:
@@ -57,7 +57,7 @@ func (v *exactValue) UnmarshalYAML(n *yaml.Node) (err error) {
 }
 
 // text returns the value as a flag takes it; ok is false for null and for lists and objects.
-func (v *exactValue) text() (text string, ok bool) {
+func (v *yamlValue) text() (text string, ok bool) {
 	if v == nil {
 		return "", false
 	}

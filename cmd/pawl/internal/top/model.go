@@ -74,25 +74,25 @@ const (
 
 var tabNames = [tabCount]string{"Queues", "Workers", "Failures"}
 
-// look is the style of a piece of text.
-type look int
+// style is the appearance of a piece of text.
+type style int
 
 const (
-	lookPlain look = iota
-	lookDim
-	lookBold
-	lookHead // of a table
-	lookGood
-	lookWarn
-	lookBad
-	lookChosen
+	stylePlain style = iota
+	styleDim
+	styleBold
+	styleHead // of a table
+	styleGood
+	styleWarn
+	styleBad
+	styleSelected
 )
 
 // A piece is text in one style, and a line is a line of the screen.
 type (
 	piece struct {
-		text string
-		look look
+		text  string
+		style style
 	}
 	line []piece
 )
@@ -129,7 +129,7 @@ func (v *model) take(a answer) {
 type column[T any] struct {
 	head  string
 	left  bool // for text; numbers are aligned right
-	show  func(T) (string, look)
+	show  func(T) (string, style)
 	order func(a, b T) int // sort order of the rows; nil: can't be sorted by this column
 	rank  int              // on a narrow screen the highest ranks are dropped first; 0: never
 }
@@ -161,16 +161,16 @@ func some(d time.Duration) string {
 	return text.Span(d)
 }
 
-func plainNumber(n int64) (string, look) {
+func plainNumber(n int64) (string, style) {
 	if n == 0 {
-		return "·", lookDim
+		return "·", styleDim
 	}
-	return counted(n), lookPlain
+	return counted(n), stylePlain
 }
 
-func worse(n int64, l look) (string, look) {
+func worse(n int64, l style) (string, style) {
 	if n == 0 {
-		return "·", lookDim
+		return "·", styleDim
 	}
 	return counted(n), l
 }
@@ -181,69 +181,69 @@ func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
 }
 
 var queueColumns = []column[queue]{
-	{"QUEUE", true, func(q queue) (string, look) { return q.name, lookBold }, func(a, b queue) int { return strings.Compare(a.name, b.name) }, 0},
-	{"READY", false, func(q queue) (string, look) { return plainNumber(q.ready) }, falling(func(q queue) int64 { return q.ready }), 0},
-	{"HELD", false, func(q queue) (string, look) { return worse(q.held, lookWarn) }, falling(func(q queue) int64 { return q.held }), 6},
-	{"SCHEDULED", false, func(q queue) (string, look) { return plainNumber(q.scheduled) }, falling(func(q queue) int64 { return q.scheduled }), 10},
-	{"RETRYING", false, func(q queue) (string, look) { return worse(q.retrying, lookWarn) }, falling(func(q queue) int64 { return q.retrying }), 7},
-	{"CLAIMED", false, func(q queue) (string, look) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }), 2},
-	{"DEAD", false, func(q queue) (string, look) { return worse(q.dead, lookBad) }, falling(func(q queue) int64 { return q.dead }), 0},
-	{"POISONED", false, func(q queue) (string, look) { return worse(q.poisoned, lookBad) }, falling(func(q queue) int64 { return q.poisoned }), 4},
-	{"IN/S", false, func(q queue) (string, look) { return perSecond(q.in), lookPlain }, falling(func(q queue) float64 { return q.in }), 8},
-	{"OUT/S", false, func(q queue) (string, look) { return perSecond(q.out), lookGood }, falling(func(q queue) float64 { return q.out }), 5},
-	{"FAIL/S", false, func(q queue) (string, look) {
+	{"QUEUE", true, func(q queue) (string, style) { return q.name, styleBold }, func(a, b queue) int { return strings.Compare(a.name, b.name) }, 0},
+	{"READY", false, func(q queue) (string, style) { return plainNumber(q.ready) }, falling(func(q queue) int64 { return q.ready }), 0},
+	{"HELD", false, func(q queue) (string, style) { return worse(q.held, styleWarn) }, falling(func(q queue) int64 { return q.held }), 6},
+	{"SCHEDULED", false, func(q queue) (string, style) { return plainNumber(q.scheduled) }, falling(func(q queue) int64 { return q.scheduled }), 10},
+	{"RETRYING", false, func(q queue) (string, style) { return worse(q.retrying, styleWarn) }, falling(func(q queue) int64 { return q.retrying }), 7},
+	{"CLAIMED", false, func(q queue) (string, style) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }), 2},
+	{"DEAD", false, func(q queue) (string, style) { return worse(q.dead, styleBad) }, falling(func(q queue) int64 { return q.dead }), 0},
+	{"POISONED", false, func(q queue) (string, style) { return worse(q.poisoned, styleBad) }, falling(func(q queue) int64 { return q.poisoned }), 4},
+	{"IN/S", false, func(q queue) (string, style) { return perSecond(q.in), stylePlain }, falling(func(q queue) float64 { return q.in }), 8},
+	{"OUT/S", false, func(q queue) (string, style) { return perSecond(q.out), styleGood }, falling(func(q queue) float64 { return q.out }), 5},
+	{"FAIL/S", false, func(q queue) (string, style) {
 		if q.failing == 0 {
-			return "·", lookDim
+			return "·", styleDim
 		}
-		return perSecond(q.failing), lookBad
+		return perSecond(q.failing), styleBad
 	}, falling(func(q queue) float64 { return q.failing }), 9},
-	{"WAIT95", false, func(q queue) (string, look) { return some(q.wait95), lookPlain }, falling(func(q queue) time.Duration { return q.wait95 }), 11},
-	{"RUN95", false, func(q queue) (string, look) { return some(q.run95), lookPlain }, falling(func(q queue) time.Duration { return q.run95 }), 12},
-	{"OLDEST", false, func(q queue) (string, look) { return some(q.oldest), lookPlain }, falling(func(q queue) time.Duration { return q.oldest }), 3},
-	{"DRAINS", false, func(q queue) (string, look) {
+	{"WAIT95", false, func(q queue) (string, style) { return some(q.wait95), stylePlain }, falling(func(q queue) time.Duration { return q.wait95 }), 11},
+	{"RUN95", false, func(q queue) (string, style) { return some(q.run95), stylePlain }, falling(func(q queue) time.Duration { return q.run95 }), 12},
+	{"OLDEST", false, func(q queue) (string, style) { return some(q.oldest), stylePlain }, falling(func(q queue) time.Duration { return q.oldest }), 3},
+	{"DRAINS", false, func(q queue) (string, style) {
 		switch {
 		case q.ready == 0:
-			return "·", lookDim
+			return "·", styleDim
 		case !q.drains:
-			return "grows", lookWarn
+			return "grows", styleWarn
 		}
-		return text.Span(q.drain), lookPlain
+		return text.Span(q.drain), stylePlain
 	}, nil, 13},
-	{"WORKERS", false, func(q queue) (string, look) {
+	{"WORKERS", false, func(q queue) (string, style) {
 		if q.workers == 0 && q.ready > 0 {
-			return "none", lookBad
+			return "none", styleBad
 		}
 		return plainNumber(int64(q.workers))
 	}, falling(func(q queue) int { return q.workers }), 1},
-	{"NOTE", true, func(q queue) (string, look) { return q.note, lookWarn }, nil, 0},
+	{"NOTE", true, func(q queue) (string, style) { return q.note, styleWarn }, nil, 0},
 }
 
 func (v *model) workerColumns() []column[worker] {
 	return []column[worker]{
-		{"WORKER", true, func(w worker) (string, look) { return w.id, lookBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) }, 0},
-		{"HOST", true, func(w worker) (string, look) { return w.host, lookPlain }, func(a, b worker) int { return strings.Compare(a.host, b.host) }, 5},
-		{"NODE", true, func(w worker) (string, look) { return w.node, lookPlain }, func(a, b worker) int { return strings.Compare(a.node, b.node) }, 4},
-		{"CLAIMED", false, func(w worker) (string, look) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int { return w.claimed }), 0},
-		{"SLOTS", false, func(w worker) (string, look) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }), 1},
-		{"LONGEST", false, func(w worker) (string, look) { return some(w.longest), lookPlain }, falling(func(w worker) time.Duration { return w.longest }), 3},
-		{"LAST CLAIM", false, func(w worker) (string, look) {
+		{"WORKER", true, func(w worker) (string, style) { return w.id, styleBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) }, 0},
+		{"HOST", true, func(w worker) (string, style) { return w.host, stylePlain }, func(a, b worker) int { return strings.Compare(a.host, b.host) }, 5},
+		{"NODE", true, func(w worker) (string, style) { return w.node, stylePlain }, func(a, b worker) int { return strings.Compare(a.node, b.node) }, 4},
+		{"CLAIMED", false, func(w worker) (string, style) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int { return w.claimed }), 0},
+		{"SLOTS", false, func(w worker) (string, style) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }), 1},
+		{"LONGEST", false, func(w worker) (string, style) { return some(w.longest), stylePlain }, falling(func(w worker) time.Duration { return w.longest }), 3},
+		{"LAST CLAIM", false, func(w worker) (string, style) {
 			if w.lastClaim.IsZero() {
-				return "never", lookDim
+				return "never", styleDim
 			}
-			return text.Ago(w.lastClaim, v.last.at), lookPlain
+			return text.Ago(w.lastClaim, v.last.at), stylePlain
 		}, falling(func(w worker) int64 { return w.lastClaim.UnixNano() }), 2},
-		{"QUEUES", true, func(w worker) (string, look) { return w.queues, lookDim }, nil, 6},
-		{"NOTE", true, func(w worker) (string, look) { return w.note, lookWarn }, nil, 0},
+		{"QUEUES", true, func(w worker) (string, style) { return w.queues, styleDim }, nil, 6},
+		{"NOTE", true, func(w worker) (string, style) { return w.note, styleWarn }, nil, 0},
 	}
 }
 
 func (v *model) failureColumns() []column[failure] {
 	return []column[failure]{
-		{"TYPE", true, func(f failure) (string, look) { return f.typ, lookBold }, func(a, b failure) int { return strings.Compare(a.typ, b.typ) }, 0},
-		{"QUEUE", true, func(f failure) (string, look) { return f.queue, lookPlain }, func(a, b failure) int { return strings.Compare(a.queue, b.queue) }, 0},
-		{"FAILURES", false, func(f failure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f failure) int64 { return f.failures }), 0},
-		{"LAST", false, func(f failure) (string, look) { return text.Ago(f.lastAt, v.last.at), lookPlain }, falling(func(f failure) int64 { return f.lastAt.UnixNano() }), 1},
-		{"LAST ERROR", true, func(f failure) (string, look) { return f.last, lookPlain }, nil, 0},
+		{"TYPE", true, func(f failure) (string, style) { return f.typ, styleBold }, func(a, b failure) int { return strings.Compare(a.typ, b.typ) }, 0},
+		{"QUEUE", true, func(f failure) (string, style) { return f.queue, stylePlain }, func(a, b failure) int { return strings.Compare(a.queue, b.queue) }, 0},
+		{"FAILURES", false, func(f failure) (string, style) { return worse(f.failures, styleBad) }, falling(func(f failure) int64 { return f.failures }), 0},
+		{"LAST", false, func(f failure) (string, style) { return text.Ago(f.lastAt, v.last.at), stylePlain }, falling(func(f failure) int64 { return f.lastAt.UnixNano() }), 1},
+		{"LAST ERROR", true, func(f failure) (string, style) { return f.last, stylePlain }, nil, 0},
 	}
 }
 
@@ -269,25 +269,25 @@ func (v *model) draw(width, height int) []line {
 		lines = append(lines, nil)
 	}
 	lines = lines[:max(height-1, 0)]
-	return append(lines, line{{"tab 1 2 3", lookBold}, {" page  ", lookDim}, {"↑ ↓", lookBold}, {" row  ", lookDim}, {"< >", lookBold}, {" sort  ", lookDim},
-		{"p", lookBold}, {" pause  ", lookDim}, {"?", lookBold}, {" help  ", lookDim}, {"q", lookBold}, {" quit", lookDim}})
+	return append(lines, line{{"tab 1 2 3", styleBold}, {" page  ", styleDim}, {"↑ ↓", styleBold}, {" row  ", styleDim}, {"< >", styleBold}, {" sort  ", styleDim},
+		{"p", styleBold}, {" pause  ", styleDim}, {"?", styleBold}, {" help  ", styleDim}, {"q", styleBold}, {" quit", styleDim}})
 }
 
 func (v *model) title(width int) line {
-	state, l := "every "+text.Period(v.every), lookDim
+	state, l := "every "+text.Period(v.every), styleDim
 	switch {
 	case v.paused:
-		state, l = "paused", lookWarn
+		state, l = "paused", styleWarn
 	case v.err != nil && v.last.at.IsZero():
-		state, l = "no answer: "+v.err.Error(), lookBad
+		state, l = "no answer: "+v.err.Error(), styleBad
 	case v.err != nil:
-		state, l = fmt.Sprintf("no answer for %s: %v", text.Span(v.now().Sub(v.last.at)), v.err), lookBad
+		state, l = fmt.Sprintf("no answer for %s: %v", text.Span(v.now().Sub(v.last.at)), v.err), styleBad
 	}
 	at := ""
 	if !v.last.at.IsZero() {
 		at = v.last.at.Local().Format("15:04:05")
 	}
-	return line{{"pawl top", lookBold}, {"  " + v.server + "  ", lookDim}, {at, lookPlain}, {"  ", lookPlain}, {text.Short(state, max(width-len(v.server)-22, 20)), l}}
+	return line{{"pawl top", styleBold}, {"  " + v.server + "  ", styleDim}, {at, stylePlain}, {"  ", stylePlain}, {text.Short(state, max(width-len(v.server)-22, 20)), l}}
 }
 
 // sums renders the totals over all queues, in as many lines as they need.
@@ -299,25 +299,25 @@ func (v *model) sums(width int) []line {
 			there, slots, busy = there+1, slots+w.slots, busy+w.claimed
 		}
 	}
-	bad := func(n float64) look {
+	bad := func(n float64) style {
 		if n > 0 {
-			return lookBad
+			return styleBad
 		}
-		return lookDim
+		return styleDim
 	}
 	workers := fmt.Sprintf("%s, %s of %s slots busy", text.Grouped(int64(there)), text.Grouped(int64(busy)), text.Grouped(int64(slots)))
 	if v.last.moreWorkers {
 		workers = "first " + workers
 	}
 	groups := []line{
-		{{"in ", lookDim}, {perSecond(s.in) + "/s", lookBold}}, {{"done ", lookDim}, {perSecond(s.out) + "/s", lookGood}},
-		{{"failing ", lookDim}, {perSecond(s.failing) + "/s", bad(s.failing)}}, {{"ready ", lookDim}, {text.Grouped(s.ready), lookBold}},
-		{{"oldest ", lookDim}, {some(s.oldest), lookBold}}, {{"claimed ", lookDim}, {text.Grouped(s.claimed), lookBold}},
-		{{"dead ", lookDim}, {text.Grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", lookDim}, {text.Grouped(s.poisoned), bad(float64(s.poisoned))}},
-		{{"workers ", lookDim}, {workers, lookBold}},
+		{{"in ", styleDim}, {perSecond(s.in) + "/s", styleBold}}, {{"done ", styleDim}, {perSecond(s.out) + "/s", styleGood}},
+		{{"failing ", styleDim}, {perSecond(s.failing) + "/s", bad(s.failing)}}, {{"ready ", styleDim}, {text.Grouped(s.ready), styleBold}},
+		{{"oldest ", styleDim}, {some(s.oldest), styleBold}}, {{"claimed ", styleDim}, {text.Grouped(s.claimed), styleBold}},
+		{{"dead ", styleDim}, {text.Grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", styleDim}, {text.Grouped(s.poisoned), bad(float64(s.poisoned))}},
+		{{"workers ", styleDim}, {workers, styleBold}},
 	}
 	if len(v.last.away) > 0 {
-		groups = append(groups, line{{"without what " + strings.Join(v.last.away, ", ") + " would tell: no answer", lookBad}})
+		groups = append(groups, line{{"without what " + strings.Join(v.last.away, ", ") + " would tell: no answer", styleBad}})
 	}
 	return wrapped(groups, width)
 }
@@ -331,7 +331,7 @@ func wrapped(groups []line, width int) (lines []line) {
 			wide += displaywidth.String(p.text)
 		}
 		if last := len(lines) - 1; last >= 0 && used+2+wide <= width {
-			lines[last] = append(append(lines[last], piece{"  ", lookPlain}), g...)
+			lines[last] = append(append(lines[last], piece{"  ", stylePlain}), g...)
 			used += 2 + wide
 			continue
 		}
@@ -348,12 +348,12 @@ func (v *model) attention(width, height int) (lines []line) {
 	room := min(maxNotes, max(height/4, 1))
 	for i, n := range notes {
 		if i == room-1 && len(notes) > room {
-			lines = append(lines, line{{fmt.Sprintf("  and %d more: pawl stats", len(notes)-i), lookDim}})
+			lines = append(lines, line{{fmt.Sprintf("  and %d more: pawl stats", len(notes)-i), styleDim}})
 			break
 		}
-		mark, l := "! ", lookWarn
+		mark, l := "! ", styleWarn
 		if n.grave {
-			mark, l = "‼ ", lookBad
+			mark, l = "‼ ", styleBad
 		}
 		lines = append(lines, line{{mark + text.Short(n.text, max(width-2, 10)), l}})
 	}
@@ -368,11 +368,11 @@ func (v *model) drawHelp(width, height int) []line {
 	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "previous and next row; also PgUp, PgDn, Home, End"}, {"< >", "sort by the previous or next column"},
 		{"p, space", "pause: the screen is frozen until you press it again"}, {"r", "refresh now"}, {"q, Esc, Ctrl-C", "quit"}}
 	const keys = 18 // in columns
-	lines := []line{{{"pawl top", lookBold}, {"  " + v.server, lookDim}}, nil}
+	lines := []line{{{"pawl top", styleBold}, {"  " + v.server, styleDim}}, nil}
 	for _, t := range text {
 		key := t[0]
 		for _, part := range folded(t[1], width-keys) {
-			lines = append(lines, line{{pad(key, keys-2, true), lookBold}, {part, lookPlain}})
+			lines = append(lines, line{{pad(key, keys-2, true), styleBold}, {part, stylePlain}})
 			key = ""
 		}
 	}
@@ -383,7 +383,7 @@ func (v *model) drawHelp(width, height int) []line {
 	} {
 		lines = append(lines, nil)
 		for _, part := range folded(t, width) {
-			lines = append(lines, line{{part, lookDim}})
+			lines = append(lines, line{{part, styleDim}})
 		}
 	}
 	return lines[:min(len(lines), max(height, 1))]

@@ -11,15 +11,15 @@ import (
 
 // The terminal of pawl top: it shows what model draws, and passes on the keys that are pressed.
 
-var styles = map[look]tcell.Style{
-	lookPlain:  tcell.StyleDefault,
-	lookDim:    tcell.StyleDefault.Dim(true),
-	lookBold:   tcell.StyleDefault.Bold(true),
-	lookHead:   tcell.StyleDefault.Dim(true).Underline(true),
-	lookGood:   tcell.StyleDefault.Foreground(color.Green),
-	lookWarn:   tcell.StyleDefault.Foreground(color.Olive),
-	lookBad:    tcell.StyleDefault.Foreground(color.Red).Bold(true),
-	lookChosen: tcell.StyleDefault.Reverse(true),
+var styles = map[style]tcell.Style{
+	stylePlain:    tcell.StyleDefault,
+	styleDim:      tcell.StyleDefault.Dim(true),
+	styleBold:     tcell.StyleDefault.Bold(true),
+	styleHead:     tcell.StyleDefault.Dim(true).Underline(true),
+	styleGood:     tcell.StyleDefault.Foreground(color.Green),
+	styleWarn:     tcell.StyleDefault.Foreground(color.Olive),
+	styleBad:      tcell.StyleDefault.Foreground(color.Red).Bold(true),
+	styleSelected: tcell.StyleDefault.Reverse(true),
 }
 
 // run shows v on the screen until the user quits or ctx is done. It calls fetch for what to show.
@@ -104,7 +104,7 @@ func paint(screen tcell.Screen, v *model) {
 		for _, p := range l {
 			for rest := p.text; rest != "" && x < width; {
 				var w int
-				rest, w = screen.Put(x, y, rest, styles[p.look])
+				rest, w = screen.Put(x, y, rest, styles[p.style])
 				if x += w; w == 0 {
 					break
 				}

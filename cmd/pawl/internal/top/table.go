@@ -20,11 +20,11 @@ func (v *model) tabs() (l line) {
 		counts[tabWorkers] = "first " + counts[tabWorkers]
 	}
 	for i, name := range tabNames {
-		is := lookDim
+		is := styleDim
 		if tab(i) == v.tab {
-			is = lookChosen
+			is = styleSelected
 		}
-		l = append(l, piece{fmt.Sprintf(" %d %s %s ", i+1, name, counts[i]), is}, piece{" ", lookPlain})
+		l = append(l, piece{fmt.Sprintf(" %d %s %s ", i+1, name, counts[i]), is}, piece{" ", stylePlain})
 	}
 	return l
 }
@@ -35,7 +35,7 @@ func table[T any](v *model, width int, rows []T, columns []column[T], empty stri
 		if v.last.at.IsZero() {
 			empty = "waiting for the first answer"
 		}
-		return []line{{{empty, lookDim}}}
+		return []line{{{empty, styleDim}}}
 	}
 	rows = slices.Clone(rows)
 	by := &v.sorted[v.tab]
@@ -53,7 +53,7 @@ func table[T any](v *model, width int, rows []T, columns []column[T], empty stri
 		if c == *by {
 			head += "▾"
 		}
-		cells[0] = append(cells[0], piece{head, lookHead})
+		cells[0] = append(cells[0], piece{head, styleHead})
 		for i, row := range seen {
 			cell, l := column.show(row)
 			cells[i+1] = append(cells[i+1], piece{text.Short(cell, most), l})
@@ -77,7 +77,7 @@ func table[T any](v *model, width int, rows []T, columns []column[T], empty stri
 		shown := lay(row, widths, left, keep, width)
 		if i > 0 && v.top[v.tab]+i-1 == v.chosen[v.tab] {
 			for c := range shown {
-				shown[c].look = lookChosen
+				shown[c].style = styleSelected
 			}
 		}
 		lines = append(lines, shown)
@@ -91,7 +91,7 @@ func lay(row line, widths []int, left, keep []bool, room int) (shown line) {
 		if !keep[c] {
 			continue
 		}
-		p := piece{pad(row[c].text, widths[c], left[c]), row[c].look}
+		p := piece{pad(row[c].text, widths[c], left[c]), row[c].style}
 		if c == len(row)-1 { // the last cell is text, cut to the room left
 			p.text = text.Short(row[c].text, max(room, 1))
 		}

@@ -58,15 +58,15 @@ func DecodeObject(data []byte, to any) error {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("it is not valid JSON at byte %d", syntax.Offset)
 	case errors.As(err, &other):
-		return fmt.Errorf("%s: want %s, not a JSON %s", other.Field, wanted(other), other.Value)
+		return fmt.Errorf("%s: want %s, not a JSON %s", other.Field, expectedType(other), other.Value)
 	case err != nil:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // an unknown field
 	}
 	return nil
 }
 
-// wanted says what type a field takes.
-func wanted(e *json.UnmarshalTypeError) string {
+// expectedType describes the type that a field takes.
+func expectedType(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind() {
 	case reflect.String:
 		return "a string"
@@ -148,7 +148,7 @@ func (t *ScheduledTask) times(path string) (opts []pawl.Option, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := humanize.Span(f.text)
+		d, err := humanize.Duration(f.text)
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}
@@ -208,7 +208,7 @@ func (v *Retry) policy(path string) (p pawltype.RetryPolicy, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := humanize.Span(f.text)
+		d, err := humanize.Duration(f.text)
 		if err != nil {
 			return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}

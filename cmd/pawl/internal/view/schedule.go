@@ -22,12 +22,12 @@ func (v *ScheduleSpec) Schedule(owner string) (s admin.ScheduleSpec, err error) 
 	}
 	s.Task, s.Options = item.Args, item.Options
 	if v.Every != "" {
-		if s.Every, err = humanize.Span(v.Every); err != nil {
+		if s.Every, err = humanize.Duration(v.Every); err != nil {
 			return s, fmt.Errorf("every: %w", err)
 		}
 	}
 	if v.Jitter != "" {
-		if s.Jitter, err = humanize.Span(v.Jitter); err != nil {
+		if s.Jitter, err = humanize.Duration(v.Jitter); err != nil {
 			return s, fmt.Errorf("jitter: %w", err)
 		}
 	}

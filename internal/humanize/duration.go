@@ -13,8 +13,8 @@ const day = 24 * time.Hour
 // maxDays keeps days from overflowing.
 const maxDays = 100 * 365
 
-// Span parses a duration: 30s, 1h30m, 14d, 0.5d. It may be negative.
-func Span(s string) (time.Duration, error) {
+// Duration parses a duration: 30s, 1h30m, 14d, 0.5d. It may be negative.
+func Duration(s string) (time.Duration, error) {
 	text := strings.ReplaceAll(s, " ", "")
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.ParseFloat(days, 64); err == nil && math.Abs(n) <= maxDays {

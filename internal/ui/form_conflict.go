@@ -82,8 +82,8 @@ func (f *field) said(value string) string {
 	return value
 }
 
-// remember makes a form that edits something carry its version and its current values. It must be called before input is filled in.
-func (f *form) remember() error {
+// addVersion makes a form that edits something carry its version and its current values. It must be called before input is filled in.
+func (f *form) addVersion() error {
 	if f.Version == "" {
 		return nil
 	}
@@ -122,15 +122,15 @@ func (f *form) merge(filled url.Values) {
 		}
 		if mark(mine) == was {
 			*at = *theirs
-			at.Meanwhile = "Someone else changed this in the meantime. When you opened the form it was: " + clip(at.said(mine), maxMeanwhile)
+			at.Meanwhile = "Someone else changed this in the meantime. When you opened the form it was: " + clip(at.said(mine), maxPrevious)
 			continue
 		}
 		at.Meanwhile, at.Theirs = "Someone else changed this too. Saving replaces their value with yours, above. Theirs:", theirs.said(value)
 	}
 }
 
-// maxMeanwhile is how much of a previous value is shown, in characters.
-const maxMeanwhile = 200
+// maxPrevious is how much of a previous value is shown, in characters.
+const maxPrevious = 200
 
 // stale reports whether a form was refused because what it edits has changed since it was shown.
 func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, pawltype.ErrConflict) }
@@ -138,8 +138,8 @@ func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, 
 // errStale refuses a form whose subject has changed since it was shown.
 var errStale error = &pawltype.Error{Code: "conflict", Message: staleForm.Message}
 
-// asShown returns a version for what has none in the API: a hash of all fields.
-func (f *form) asShown() string {
+// contentVersion returns a version for what has none in the API: a hash of all fields.
+func (f *form) contentVersion() string {
 	var all strings.Builder
 	for i := range f.Fields {
 		all.WriteString(mark(f.Fields[i].shown()))

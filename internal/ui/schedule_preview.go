@@ -59,7 +59,7 @@ type previewView struct {
 // previewSchedule shows the next runs of the schedule in a form before the form is sent.
 func previewSchedule(v *visit) error {
 	r := &reader{v: v, from: v.r.URL.Query()}
-	s := admin.ScheduleSpec{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
+	s := admin.ScheduleSpec{Name: "preview", Cron: r.text("cron"), Every: r.duration("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
 	var view previewView
 	switch {
 	case r.err != nil:

@@ -13,8 +13,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// masses is what a door of the gateway can do with operations.
-type masses interface {
+// operationsAPI is what an API of the gateway can do with operations.
+type operationsAPI interface {
 	StartOperation(ctx context.Context, o operation) (operationInfo, error)
 	// TryOperation returns how many tasks an operation would apply to, and the ids of some.
 	TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error)

@@ -2,8 +2,8 @@ package ui
 
 import "testing"
 
-// TestTurnsAreSeen: characters that change the direction of a text are visible, and are kept in what is sent back.
-func TestTurnsAreSeen(t *testing.T) {
+// TestBidiControlsAreVisible: characters that change the direction of a text are visible, and are kept in what is sent back.
+func TestBidiControlsAreVisible(t *testing.T) {
 	for _, c := range []struct{ page, want string }{
 		{"<td>refund.charge</td>", "<td>refund.charge</td>"},
 		{"<td title=\"a\u202eb\">refund\u202eegrahc.</td>", "<td title=\"a\u202eb\">refund<i class=\"turn\" data-c=\"U+202E\">\u202e</i>egrahc.</td>"},
@@ -12,7 +12,7 @@ func TestTurnsAreSeen(t *testing.T) {
 		{"<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">\u202e</option>", "<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">[U+202E]</option>"},
 		{"<p>\u202e", "<p><i class=\"turn\" data-c=\"U+202E\">\u202e</i>"},
 	} {
-		if got := string(showTurns([]byte(c.page))); got != c.want {
+		if got := string(showBidiControls([]byte(c.page))); got != c.want {
 			t.Errorf("%q becomes\n%q, want\n%q", c.page, got, c.want)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// hookKeepers is what a door can do with webhooks.
-type hookKeepers interface {
+// webhooksAPI is what an API can do with webhooks.
+type webhooksAPI interface {
 	AddHook(ctx context.Context, h hookSpec) (newHook, error)
 	SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error)
 	// RotateHook with a nil overlap uses the server's default.
@@ -32,7 +32,7 @@ type hookKeepers interface {
 	Posted(ctx context.Context, name string) ([]posted, error)
 }
 
-func (w *world) hooks() hookKeepers { return w.door.(hookKeepers) }
+func (w *world) hooks() webhooksAPI { return w.api.(webhooksAPI) }
 
 // hookSpec is a webhook to create. Zero fields are omitted.
 type hookSpec struct {
@@ -453,35 +453,35 @@ func postedDirect(p cluster.Delivery) posted {
 
 // Each in turn
 
-func (d *turns) hookKeeper() hookKeepers { return d.next().(hookKeepers) }
+func (d *roundRobin) hookKeeper() webhooksAPI { return d.next().(webhooksAPI) }
 
-func (d *turns) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
+func (d *roundRobin) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
 	return d.hookKeeper().AddHook(ctx, h)
 }
-func (d *turns) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
+func (d *roundRobin) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
 	return d.hookKeeper().SetHook(ctx, name, to)
 }
-func (d *turns) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
+func (d *roundRobin) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
 	return d.hookKeeper().RotateHook(ctx, name, secret, overlap)
 }
-func (d *turns) PauseHook(ctx context.Context, name, reason string) (hookInfo, error) {
+func (d *roundRobin) PauseHook(ctx context.Context, name, reason string) (hookInfo, error) {
 	return d.hookKeeper().PauseHook(ctx, name, reason)
 }
-func (d *turns) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
+func (d *roundRobin) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
 	return d.hookKeeper().ResumeHook(ctx, name)
 }
-func (d *turns) RemoveHook(ctx context.Context, name string) error {
+func (d *roundRobin) RemoveHook(ctx context.Context, name string) error {
 	return d.hookKeeper().RemoveHook(ctx, name)
 }
-func (d *turns) TestHook(ctx context.Context, name string) (posted, error) {
+func (d *roundRobin) TestHook(ctx context.Context, name string) (posted, error) {
 	return d.hookKeeper().TestHook(ctx, name)
 }
-func (d *turns) Hook(ctx context.Context, name string) (hookInfo, error) {
+func (d *roundRobin) Hook(ctx context.Context, name string) (hookInfo, error) {
 	return d.hookKeeper().Hook(ctx, name)
 }
-func (d *turns) Hooks(ctx context.Context, p part) ([]hookInfo, string, error) {
+func (d *roundRobin) Hooks(ctx context.Context, p part) ([]hookInfo, string, error) {
 	return d.hookKeeper().Hooks(ctx, p)
 }
-func (d *turns) Posted(ctx context.Context, name string) ([]posted, error) {
+func (d *roundRobin) Posted(ctx context.Context, name string) ([]posted, error) {
 	return d.hookKeeper().Posted(ctx, name)
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// door is one way into the house. Each method makes one call and does not modify its arguments. A refused call returns a *refusal, whatever form the
+// api is one way to call the node. Each method makes one call and does not modify its arguments. A refused call returns a *refusal, whatever form the
 // refusal came in. Other errors are the test's own.
-type door interface {
+type api interface {
 	producer
 	worker
 	operator
-	explains
+	explainAPI
 	scheduler
 	breakers
-	grouper
+	groupsAPI
 }
 
 type producer interface {
@@ -41,7 +41,7 @@ type worker interface {
 	Release(ctx context.Context, h hold, delay span) (settled, error)
 	// Settle is the batch form: each item has its own answer.
 	Settle(ctx context.Context, items []settlement) ([]settled, error)
-	oncer
+	onceAPI
 }
 
 type operator interface {
@@ -373,7 +373,7 @@ type failing struct {
 	RetryIn span
 }
 
-// failureType is the type of all failures here. The SDK derives it from the type of the Go error; the other doors are given it.
+// failureType is the type of all failures here. The SDK derives it from the type of the Go error; the other APIs are given it.
 const failureType = "conformance.handlerError"
 
 type handlerError string
