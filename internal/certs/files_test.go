@@ -89,7 +89,7 @@ func TestKeyPairReload(t *testing.T) {
 		shows("a good one", "one", "reloaded")
 		time.Sleep(logInterval)
 		f.write(f.cert, []byte("half a file"))
-		shows("half a file", "one", "not used")
+		shows("half a file", "one", "can't be used")
 		time.Sleep(logInterval)
 		if err := os.Remove(f.cert); err != nil {
 			t.Fatal(err)

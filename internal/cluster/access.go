@@ -295,8 +295,6 @@ func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, err
 // AddNamespace adds a namespace. An existing one is left unchanged.
 //
 // Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
-//
-// Errors: conflict if it is there with other quotas than are asked for; wrong_state while one of its name is being removed.
 func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, error) {
 	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
 		if err := mayHaveTokens(tx); err != nil {

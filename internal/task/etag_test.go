@@ -22,7 +22,7 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 		{task.Edited{{"run_at", int64(5)}, {"priority", task.High}, {"payload", []byte(`{"a":1}`)}}, etag, "if_etag: priority has changed in the meantime"},
 		{task.Edited{{"run_at", int64(6)}, {"priority", task.High}, {"payload", []byte(`{"a":2}`)}}, etag, "if_etag: run_at, priority and payload have changed in the meantime"},
 		{was[:2], etag, "if_etag: any field may have changed in the meantime"},
-		{was, "a b", `if_etag: "a b" is no tag`},
+		{was, "a b", `if_etag: "a b" is not an etag`},
 		{was, etag[:5], "is not an etag"},
 		{was, strings.Repeat("A", 10), "is not an etag"}, // 7 bytes
 		{was, strings.Repeat("A", 256), "if_etag: any field may have changed in the meantime"},
@@ -36,7 +36,7 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 			continue
 		}
 		code := task.ErrConflict
-		if strings.Contains(c.want, "no tag") {
+		if strings.Contains(c.want, "not an etag") {
 			code = task.ErrInvalidArgument
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, code) {

@@ -115,13 +115,13 @@ func TestCheck(t *testing.T) {
 			w.Set(schema.IDKey(checktest.NS, schema.TableFollow, waiting), broken)
 		}, "are orphaned"},
 		"no row":                        {func(w *checked) { delete(w.followers, waiting) }, "has lost its followers"},
-		"waits for a success that came": {func(w *checked) { w.Known[waiting].State = task.Succeeded }, "is succeeded, and number 0"},
+		"waits for a success that came": {func(w *checked) { w.Known[waiting].State = task.Succeeded }, "is succeeded, and its follower 0"},
 		"born before the success": {func(w *checked) {
 			w.Known[parent].State, w.followers[parent] = task.Dead, w.followers[parent][1:]
 			w.messages = w.messages[1:]
-		}, "is dead, and number 0"},
-		"waits without a task":              {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and number 0"},
-		"born, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and number 1"},
+		}, "is dead, and its follower 0"},
+		"waits without a task":              {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
+		"born, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and its follower 1"},
 		"sent, and no message is there":     {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
 		"born, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "follower 1 of"},
 		"too few points":                    {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
