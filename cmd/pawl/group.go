@@ -217,7 +217,7 @@ func newGroupCancel(a *app) *cobra.Command {
 		Use: "cancel ID", Short: "Cancel a group with all its members", Args: cobra.ExactArgs(1),
 		Example: "  pawl group cancel 0199f3c2-… --reason 'wrong file'",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the server's log")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
 		return a.printGroup(g, err)

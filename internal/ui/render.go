@@ -145,7 +145,7 @@ func titleOf(status int) string {
 	case http.StatusForbidden:
 		return "Not allowed"
 	case http.StatusUnauthorized:
-		return "Sign in"
+		return "Log in"
 	case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return "Not available"
 	case http.StatusInternalServerError:
