@@ -135,7 +135,7 @@ func raise(t *testing.T, operator admin.Client) {
 
 func mustNotLimit(t *testing.T, operator admin.Client, queue string) {
 	t.Helper()
-	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := limit(t, operator, queue); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a limit at level 2 is answered with %v, want %q", err, want)
 	}
@@ -143,7 +143,7 @@ func mustNotLimit(t *testing.T, operator admin.Client, queue string) {
 
 func mustNotBeUnique(t *testing.T, client *pawl.Client) {
 	t.Helper()
-	const want = "unique: the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	const want = "unique: needs feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := unique(t, client); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a unique task at level 2 is answered with %v, want %q", err, want)
 	}
@@ -157,7 +157,7 @@ func unique(t *testing.T, client *pawl.Client) error {
 
 func mustNotSchedule(t *testing.T, operator admin.Client) {
 	t.Helper()
-	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
+	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := schedule(t, operator); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a schedule at level 2 is answered with %v, want %q", err, want)
 	}

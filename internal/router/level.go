@@ -31,7 +31,7 @@ func (r *Router) requireLevel(field string) error {
 		return task.Unavailable(noLeaderRetry, "%s: this node does not know the cluster's feature level yet", field)
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Field: field, Message: task.Invalid(field,
-			"the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level).Message}
+			"needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level).Message}
 	}
 	return nil
 }

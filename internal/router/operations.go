@@ -21,7 +21,7 @@ func (r *Router) mayOperate() error {
 		return task.Unavailable(noLeaderRetry, "operations: this node does not know the cluster's feature level yet")
 	case level < cluster.PoliciesLevel:
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"operations: the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}
+			"operations need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}
 	}
 	return nil
 }
