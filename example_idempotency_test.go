@@ -70,7 +70,7 @@ func ExampleClaim_Once() {
 }
 
 // The provider gets an idempotency key for the payment, the same from any task and attempt: that is what makes it exactly one.
-// Once saves it the repeats, and gives all tasks the receipt.
+// Once spares it the repeats, and returns the receipt to all tasks.
 func ExampleOnce() {
 	paid := map[string]bool{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

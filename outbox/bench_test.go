@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,14 +29,31 @@ func BenchmarkRelay(b *testing.B) {
 			fill(b, box, db, b.N)
 			b.ResetTimer()
 			began := time.Now()
-			r, stop := startRelay(b, box, client, outbox.RelayConfig{})
-			for r.Stats().Enqueued < int64(b.N) {
-				time.Sleep(time.Millisecond)
-			}
+			to := &countdown{Client: client, done: make(chan struct{})}
+			to.left.Store(int64(b.N))
+			_, stop := startRelay(b, box, to, outbox.RelayConfig{})
+			<-to.done
 			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "rows/s")
 			stop()
 		})
 	}
+}
+
+// countdown is a client that closes done when left tasks have been enqueued.
+type countdown struct {
+	*pawl.Client
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (c *countdown) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error) {
+	out, err := c.Client.EnqueueBatch(ctx, items)
+	for _, o := range out {
+		if o.Err == nil && c.left.Add(-1) == 0 {
+			close(c.done)
+		}
+	}
+	return out, err
 }
 
 // fill commits n rows of 100 keys.

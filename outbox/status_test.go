@@ -14,6 +14,13 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
+// anHourEarlier is an expression for the time an hour before a row was created.
+var anHourEarlier = map[outbox.Dialect]string{
+	outbox.Postgres: "created_at - INTERVAL '1 hour'",
+	outbox.MySQL:    "created_at - INTERVAL 1 HOUR",
+	outbox.SQLite:   "strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '-1 hour')",
+}
+
 func TestStatus(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -28,13 +35,13 @@ func TestStatus(t *testing.T) {
 		}
 		began := time.Now()
 		for i := range 4 {
-			if i == 1 {
-				time.Sleep(50 * time.Millisecond)
-			}
 			enqueue(t, box, db, receipt{}, pawl.Timeout(-1), pawl.Queue(fmt.Sprint("q", i)))
+			if i == 0 {
+				exec(t, db, "UPDATE pawl_outbox SET created_at = "+anHourEarlier[d])
+			}
 		}
-		if s := status(); s.Waiting != 4 || s.Oldest < 45*time.Millisecond || s.Oldest > time.Since(began)+time.Second {
-			t.Errorf("4 rows wait, the first since %s: %+v", time.Since(began), s)
+		if s := status(); s.Waiting != 4 || s.Oldest < time.Hour-time.Second || s.Oldest > time.Hour+time.Since(began)+time.Second {
+			t.Errorf("4 rows wait, the first for %s more than an hour: %+v", time.Since(began), s)
 		}
 		r, stop := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Lease: time.Hour})
 		eventually(t, "the rows are dead", func() bool { return r.Stats().Dead == 4 })

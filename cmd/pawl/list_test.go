@@ -107,9 +107,9 @@ func TestListsNameMissingNodes(t *testing.T) {
 		}
 		switch page := page.Interface().(type) {
 		case *pawlv1.ListTypesResponse:
-			page.MissingNodes = []string{"n3", "n2"}[pages%2:]
+			page.MissingNodes = []string{"n3", "n2"}[(pages-1)%2:]
 		case *pawlv1.ListWorkersResponse:
-			page.SilentNodes = []*pawlv1.SilentNode{{Node: "n3", Reason: "away"}, {Node: "n2", Reason: "away"}}[pages%2:]
+			page.SilentNodes = []*pawlv1.SilentNode{{Node: "n3", Reason: "away"}, {Node: "n2", Reason: "away"}}[(pages-1)%2:]
 		}
 	})
 	for list, want := range map[string]string{

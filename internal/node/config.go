@@ -71,7 +71,7 @@ type Config struct {
 	// a new one. A larger number adds shards, for new queues; a smaller one is refused.
 	DataShards int
 
-	// Tokens says whether calls need a token.
+	// Tokens determines whether calls need a token.
 	Tokens TokenMode
 	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string
@@ -108,11 +108,11 @@ type Config struct {
 	Fatal func(error)
 }
 
-// TokenMode says whether calls need a token.
+// TokenMode determines whether calls need a token.
 type TokenMode = auth.Mode
 
-// Whether calls need a token: as the cluster says, which is no at first; yes, and the cluster is told so; no, and the cluster is
-// told so, though that does not affect nodes configured otherwise.
+// The modes: the cluster's setting decides, which is no at first; calls need a token, and the cluster's setting becomes yes; they need none, and it
+// becomes no, which does not affect nodes configured otherwise.
 const (
 	TokensAsCluster = auth.AsCluster
 	TokensAlways    = auth.Always

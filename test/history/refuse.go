@@ -44,7 +44,7 @@ func (s state) stale(e *event) (state, fault) {
 	return s, fine
 }
 
-// justifies says whether a claim that ended like this may be called stale for a reason.
+// justifies reports whether a claim that ended like this may be called stale for a reason.
 func (s *state) justifies(a *attempt, why Reason) bool {
 	switch why {
 	case Completed:

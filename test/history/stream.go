@@ -131,7 +131,7 @@ func (r *replay) take(e *event, next state) {
 	r.s, r.made = next, e
 }
 
-// mustWait says whether another call that has no place yet had returned before the i-th was made.
+// mustWait reports whether another call that has no place yet had returned before the i-th was made.
 func mustWait(events []event, done uint64, i int) bool {
 	for j := range events {
 		if done&(1<<j) == 0 && events[j].ReturnNS < events[i].CallNS {

@@ -308,7 +308,7 @@ func (w *world) act(c *client) {
 	}
 }
 
-// worked says whether every task has ended, and nothing is on its way that could change that.
+// worked reports whether every task has ended, and nothing is on its way that could change that.
 func (w *world) worked() bool {
 	if w.flying > 0 || w.asking > 0 {
 		return false

@@ -549,8 +549,8 @@ func (v *finder) add(n ast.Node, what string) (id int) {
 	return m.id
 }
 
-// reached is where a profile tells whether tests come to a node: at the begin of its statement. It says nothing of what follows a function
-// in a statement, counts a case as soon as its body runs, and its condition not at all, which runs with the statement around it.
+// reached returns the position at which a coverage profile shows whether tests execute a node: the start of its statement. A profile shows nothing
+// about what follows a function literal in a statement. It counts a case once its body runs; the condition of a case counts with the statement around it.
 func (v *finder) reached(n ast.Node) token.Pos {
 	for i := len(v.path) - 1; i > 1; i-- {
 		var colon token.Pos
