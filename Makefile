@@ -16,20 +16,20 @@ test check race lint: export GOFLAGS := -tags=pebblegozstd $(filter-out -tags=pe
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# The compiler, the linker, vet and staticcheck collect garbage seldom: a fifth less processor time for a fifth to a third more memory.
-# Tests do as they would without make. A package has half an hour where Go gives ten minutes: ./test takes seven beside others, and more on a busy machine.
+# The compiler, the linker, vet and staticcheck collect garbage less often: a fifth less processor time for a fifth to a third more memory.
+# Tests run as they would without make. A package may take half an hour, where Go allows ten minutes: ./test takes six next to others, and more on a busy machine.
 SELDOM := GOGC=400
 TEST := $(SELDOM) $(GO) test -exec 'env -u GOGC' -vet=off -timeout 30m
 
-# Packages are tested in this order: those that take longest first, since who begins last ends last. Tests of real processes wait more
-# than they work, so that more of them run at a time than there are processors.
+# The packages that take longest are tested first, so that none of them is left running alone at the end. Tests of real processes mostly wait,
+# so more of them run at a time than there are processors.
 LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
 
-# A package without a benchmark would be linked for nothing.
+# Packages without benchmarks need not be linked.
 BENCHMARKED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include='*_test.go' --exclude-dir=.cache --exclude-dir=node_modules .)))
 
-# Two things at a time: a test that waits for processes leaves the processors to others. Each prints its output in one piece when it ends, but
-# the Go tests print as they go (the + before them), so that one sees how far they are.
+# Two targets at a time: a test that waits for processes leaves the processors to others. Each target prints its output when it ends, except the
+# Go tests (the + before them), which print as they go to show their progress.
 BESIDE := --no-print-directory -j2 --output-sync=target
 
 .PHONY: test
@@ -37,7 +37,7 @@ test: tools ## all tests, each benchmark once
 	$(GO) mod download # the test of the README asks for the versions of all modules, and not the network
 	$(MAKE) $(BESIDE) test-go test-python test-typescript
 
-# The program that tests start as a process is linked once for all of them.
+# Tests that start the real program share one binary.
 test-go test-python test-typescript: export PAWL_BINARY := $(CURDIR)/.cache/bin/pawl
 
 .PHONY: pawl-binary
@@ -70,7 +70,7 @@ tools:
 	@if [ ! -f $(AXE) ] && [ "$(TOOLS)" = no ]; then echo "make test: TOOLS=no, so axe-core does not check the pages of the web UI"; \
 	elif [ ! -f $(AXE) ]; then $(MAKE) --no-print-directory $(AXE); fi
 
-# What is accessible and what is not is judged by axe-core. Without npm, or without its registry, its checks are skipped, and say so.
+# axe-core checks the accessibility of the pages. Without npm or its registry, its checks are skipped with a message.
 $(AXE):
 	@npm install --prefix .cache/axe-$(AXE_VERSION) --no-save --no-audit --no-fund --loglevel=error axe-core@$(AXE_VERSION) >/dev/null 2>&1 || \
 		echo "make test: axe-core could not be installed, so it does not check the pages of the web UI"
@@ -90,7 +90,7 @@ lint: ## vet and staticcheck
 	$(SELDOM) $(GO) tool staticcheck ./...
 
 .PHONY: generate
-generate: $(BUF) ## make the code of api/ anew from its .proto files, and the reference pages from the commands
+generate: $(BUF) ## regenerate the code of api/ from its .proto files, and the reference pages from the commands
 	cd api && ../$(BUF) lint && ../$(BUF) generate
 	$(TEST) ./cmd/pawl -run TestReference -rewrite
 
@@ -105,11 +105,11 @@ $(BUF):
 
 # On one processor each: Go 1.26 runs the timers of a synctest bubble from several threads with one race context, which
 # now and then crashes the race detector. It sees races on one processor too. The engine has no goroutines: what runs it has tests of its own.
-# With -short, models that one goroutine steers try fewer seeds: for wrong decisions make test looks, with all of them, on all processors, at
-# the code as it is shipped. Here are races, and what Pebble checks of itself under the race detector.
+# With -short, models that run on one goroutine try fewer seeds: make test looks for wrong decisions with all
+# seeds, on all processors, in the code as it is shipped. This target looks for races, and runs the checks that Pebble makes under the race detector.
 RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 
-# A package in which nothing begins a goroutine or serves, in its code as in its tests, would be compiled and linked for nothing.
+# Packages that start no goroutine and serve nothing, in code or tests, need no race detector.
 CONCURRENT = $(shell grep -rlE '^\s*go |\.Go\>|AfterFunc|\.Parallel\>|"testing/synctest"|"net/http|"google.golang.org/grpc"' \
 	--include='*.go' --exclude-dir=testdata internal outbox *.go | xargs dirname | sort -u | grep -vxE 'internal|internal/engine' | sed 's|^|./|')
 
@@ -157,12 +157,12 @@ vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
 .PHONY: pictures
-pictures: ## the pictures of the README and of docs/, anew, with the product itself (1 min; Chromium and Graphviz)
+pictures: ## remake the pictures of the README and docs/ with the product itself (1 min; needs Chromium and Graphviz)
 	@command -v dot >/dev/null && command -v chromium >/dev/null || apt-get install -qq -y --no-install-recommends graphviz chromium fonts-dejavu-core
 	$(GO) run ./test/pictures
 
 .PHONY: drawing
-drawing: ## only the diagrams of docs/, from their texts (with Graphviz)
+drawing: ## remake only the diagrams of docs/ (needs Graphviz)
 	@command -v dot >/dev/null || apt-get install -qq -y --no-install-recommends graphviz
 	$(GO) run ./test/pictures drawings
 
@@ -174,7 +174,7 @@ build: ## bin/pawl, as a release is built
 sbom: ## a bill of materials of the binary (CycloneDX, JSON)
 	@$(GO) run ./deploy/thirdparty -sbom
 
-# Two copies of what is committed, in directories and with caches of their own: what differs came from the place or from the hour.
+# Builds two copies of HEAD in different directories with separate caches: any difference comes from the place or the time.
 .PHONY: reproducible
 reproducible: ## two builds from two places are the same bytes (5 min)
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

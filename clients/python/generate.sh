@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes src/pawl/v1 anew from the protos of the API, or DIR/pawl/v1: generate.sh [DIR]. It needs Debian's protobuf-compiler,
+# Regenerates src/pawl/v1, or DIR/pawl/v1, from the protos of the API: generate.sh [DIR]. It needs Debian's protobuf-compiler,
 # libprotobuf-dev (google/protobuf/*.proto) and mypy-protobuf. Code of protoc 3.21 works with that version of python3-protobuf and later ones.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes src/gen anew from the protos of the API, or DIR: generate.sh [DIR]. The versions of its tools, which npm installs, are fixed here, so
-# that everybody gets the same code.
+# Regenerates src/gen, or DIR, from the protos of the API: generate.sh [DIR]. npm installs its tools in the versions pinned here, so that
+# everybody gets the same code.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/src/gen}
