@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -74,20 +75,31 @@ func seqsOf(args []string) (seqs []int64, err error) {
 	return seqs, nil
 }
 
-// retryAll puts back the dead rows in the order of their numbers, retryStep at a time. A row that dies again meanwhile has a new, higher number.
+// retryAll puts back the rows that are dead when it is called, retryStep at a time. It lists them first: a row that dies again meanwhile is dead
+// under a new number, and would otherwise be put back for as long as it dies.
 func retryAll(ctx context.Context, box *outbox.Outbox) (n int64, err error) {
-	for behind := int64(0); ; {
+	seqs, err := deadRows(ctx, box)
+	if err != nil {
+		return 0, err
+	}
+	for step := range slices.Chunk(seqs, retryStep) {
+		if err := box.RetryDead(ctx, step...); err != nil {
+			return n, err
+		}
+		n += int64(len(step))
+	}
+	return n, nil
+}
+
+// deadRows returns the numbers of all dead rows, in ascending order.
+func deadRows(ctx context.Context, box *outbox.Outbox) (seqs []int64, err error) {
+	for behind := int64(0); ; behind = seqs[len(seqs)-1] {
 		rows, err := box.DeadRows(ctx, behind, retryStep)
 		if err != nil || len(rows) == 0 {
-			return n, err
+			return seqs, err
 		}
-		seqs := make([]int64, len(rows))
-		for i, r := range rows {
-			seqs[i] = r.Seq
+		for _, r := range rows {
+			seqs = append(seqs, r.Seq)
 		}
-		if err := box.RetryDead(ctx, seqs...); err != nil {
-			return n, err
-		}
-		n, behind = n+int64(len(rows)), seqs[len(seqs)-1]
 	}
 }
