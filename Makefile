@@ -19,7 +19,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # The compiler, the linker, vet and staticcheck collect garbage less often: a fifth less processor time for a fifth to a third more memory.
-# Tests run as they would without make. A package may take half an hour, where Go allows ten minutes: ./test takes six next to others, and more on a busy machine.
+# A package may take half an hour, where Go allows ten minutes: ./test takes six next to others, and more on a busy machine.
 SELDOM := GOGC=400
 TEST := $(SELDOM) $(GO) test -exec 'env -u GOGC' -vet=off -timeout 30m
 
