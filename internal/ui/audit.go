@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -121,7 +122,7 @@ func changesOf(before, after json.RawMessage) (all []change) {
 		names[name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		all = append(all, change{name, clip(was[name], maxChange), clip(is[name], maxChange)})
+		all = append(all, change{name, format.Clip(was[name], maxChange), format.Clip(is[name], maxChange)})
 	}
 	return all
 }
@@ -140,15 +141,7 @@ func flat(data json.RawMessage) map[string]string {
 			_ = json.Compact(&b, value) // it has been decoded before
 			text = b.String()
 		}
-		out[name] = momentText(strings.TrimSpace(text))
+		out[name] = format.TidyTime(strings.TrimSpace(text))
 	}
 	return out
-}
-
-// momentText formats a time as pages do, and returns anything else unchanged.
-func momentText(text string) string {
-	if instant.FindString(text) == text {
-		return tidy(text)
-	}
-	return text
 }

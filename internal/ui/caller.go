@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 // caller describes how the visitor would call this server from a terminal: at what address, and as whom.
@@ -29,9 +30,9 @@ func (v *visit) caller() caller {
 	switch {
 	case secure:
 		c.url = "https://" + v.r.Host + v.UI.base
-		c.cli = " --server " + quoteShell("https://"+v.r.Host)
+		c.cli = " --server " + format.ShellWord("https://"+v.r.Host)
 	case !isDefaultServer(v.r.Host):
-		c.cli = " --server " + quoteShell(v.r.Host)
+		c.cli = " --server " + format.ShellWord(v.r.Host)
 	}
 	me := v.who()
 	if me == nil {
@@ -41,8 +42,8 @@ func (v *visit) caller() caller {
 		c.curl += ` -H "Authorization: Bearer $PAWL_TOKEN"`
 	}
 	if me.Namespace != "default" && (me.AllNamespaces || !me.TokenRequired) {
-		c.curl += " -H " + quoteShell("Pawl-Namespace: "+me.Namespace)
-		c.cli += " --namespace " + quoteShell(me.Namespace)
+		c.curl += " -H " + format.ShellWord("Pawl-Namespace: "+me.Namespace)
+		c.cli += " --namespace " + format.ShellWord(me.Namespace)
 	}
 	return c
 }
@@ -67,7 +68,7 @@ func (c caller) enqueue(typ, queue string, payload json.RawMessage) (string, err
 		Queue   string          `json:"queue,omitempty"`
 		Payload json.RawMessage `json:"payload"`
 	}{typ, queue, payload})
-	return c.curl + " -d " + quoteShell(string(body)) + " " + quoteShell(c.url+"/api/v1/tasks"), err
+	return c.curl + " -d " + format.ShellWord(string(body)) + " " + format.ShellWord(c.url+"/api/v1/tasks"), err
 }
 
 // hello returns commands for a visitor who has not enqueued anything yet.
@@ -78,7 +79,7 @@ func (v *visit) hello() []fact {
 	if err != nil {
 		call = ""
 	}
-	facts := []fact{{"", c.command("pawl enqueue mail.welcome " + quoteShell(payload) + " --queue mail")}, {"", c.command("pawl work --type mail.welcome --queue mail --exec cat")}, {"", call}}
+	facts := []fact{{"", c.command("pawl enqueue mail.welcome " + format.ShellWord(payload) + " --queue mail")}, {"", c.command("pawl work --type mail.welcome --queue mail --exec cat")}, {"", call}}
 	if strings.Contains(c.curl, "PAWL_TOKEN") {
 		facts = append([]fact{{"", "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -53,7 +54,7 @@ func nodeRowOf(n admin.Node) nodeRow {
 	case !n.Heard && n.Silent < silenceLimit:
 		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
-		row.State, row.Word, row.For = "silent", "no answer", "for "+durationText(n.Silent.Round(time.Second))
+		row.State, row.Word, row.For = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal
@@ -136,7 +137,7 @@ func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 					Fields: []field{reasonField()}}, nil
 			}
 		}
-		return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", clip(name, 60))}
+		return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", format.Clip(name, 60))}
 	}
 }
 
@@ -166,13 +167,13 @@ func transferForm(v *visit) (*form, error) {
 		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node becomes the leader as soon as its log is complete, and Pawl keeps it there when it can.", Button: "Transfer", Back: "/cluster",
 			Facts: []fact{{"Current leader", s.Leader}}, Fields: []field{{Name: "to", Label: "New leader", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
 	}
-	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("shard %q does not exist", clip(v.r.PathValue("shard"), 20))}
+	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("shard %q does not exist", format.Clip(v.r.PathValue("shard"), 20))}
 }
 
 func doTransfer(v *visit) (done, error) {
 	shard, err := strconv.ParseUint(v.r.PathValue("shard"), 10, 32)
 	if err != nil {
-		return done{}, badField("shard", "%q is not a number", clip(v.r.PathValue("shard"), 20))
+		return done{}, badField("shard", "%q is not a number", format.Clip(v.r.PathValue("shard"), 20))
 	}
 	if err := v.admin().WithReason(v.value("reason")).Cluster().TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
 		return done{}, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -29,7 +30,7 @@ func (v *visit) payloadPaths(before, typed string) (all []suggestion) {
 	for _, l := range v.leaves(before) {
 		if strings.HasPrefix(strings.ToLower(l.path), strings.ToLower(typed)) && !seen[l.path] {
 			seen[l.path] = true
-			all = append(all, suggestion{Text: "payload." + l.path + ":", Note: "such as " + clip(l.value, maxPathValue), More: true})
+			all = append(all, suggestion{Text: "payload." + l.path + ":", Note: "such as " + format.Clip(l.value, maxPathValue), More: true})
 		}
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -118,7 +119,7 @@ func (v *visit) setCountsHeader() {
 		if path == "/" && urgent {
 			mark = "!"
 		}
-		all = append(all, fmt.Sprintf("%s=%s%s", path, shortNumber(of), mark))
+		all = append(all, fmt.Sprintf("%s=%s%s", path, format.ShortNumber(of), mark))
 	}
 	slices.Sort(all)
 	v.w.Header().Set(countsHeader, strings.Join(all, " "))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -25,8 +26,8 @@ type deadView struct {
 	Queue  string      // the queue shown; "": all
 	Total  int64       // of what is shown
 	Groups []deadGroup
-	Cut    int   // number of groups that are not shown
-	Trend  chart // over the last 24 h
+	Cut    int         // number of groups that are not shown
+	Trend  chart.Chart // over the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
 	Recent  []*pawltype.Task // of one queue
@@ -49,8 +50,8 @@ type bulkLinks struct{ Find, Replay, Discard string }
 type deadGroup struct {
 	admin.DeadGroup
 	Links bulkLinks
-	Bar   bar
-	Trend trend
+	Bar   chart.Bar
+	Trend chart.Trend
 	Only  string // the page of the queue that has most of them
 }
 
@@ -118,9 +119,9 @@ func (v *visit) deadTrend(view *deadView) error {
 	if view.State == pawltype.StatePoisoned {
 		word = "poisoned"
 	}
-	view.Trend = chartOf("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, panel{Room: panelRoom, Of: []series{{string(view.State), word, n}}})
+	view.Trend = chart.New("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, chart.Panel{Height: chart.PanelHeight, Of: []chart.Series{{State: string(view.State), Word: word, N: n}}})
 	v.mark(&view.Trend, view.Queue, "")
-	view.Trend.Marks.list(0) // the page is about dead letters, not markers
+	view.Trend.Marks.List(0) // the page is about dead letters, not markers
 	return nil
 }
 
@@ -172,8 +173,8 @@ func (v *visit) deadGroups(view *deadView) error {
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
-		view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f), Only: v.base + v.here("queue", g.Queue), Trend: trendOf(g.Trend),
-			Bar: barOf([]count{{string(view.State), g.Count}, {"rest", max(view.Total-g.Count, 0)}})})
+		view.Groups = append(view.Groups, deadGroup{DeadGroup: g, Links: v.linksOf(f), Only: v.base + v.here("queue", g.Queue), Trend: chart.NewTrend(g.Trend),
+			Bar: chart.NewBar([]chart.Count{{Word: string(view.State), N: g.Count}, {Word: "rest", N: max(view.Total-g.Count, 0)}})})
 	}
 	return nil
 }

@@ -55,34 +55,3 @@ func TestSettingsLinesReadBack(t *testing.T) {
 		}
 	}
 }
-
-func TestNumbersAreReadable(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1204: "1,204", 12345: "12.3k", 100000: "100k", 1234567: "1.2M", 3e9: "3G"} {
-		if got := shortNumber(n); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
-		}
-	}
-	if got := number(-1234567); got != "-1,234,567" {
-		t.Errorf("got %q", got)
-	}
-}
-
-// spans are durations as pages write how far away a time is: TestFormsAndKeys has the script write some.
-var spans = map[time.Duration]string{0: "0 s", 59400 * time.Millisecond: "59 s", time.Minute - time.Millisecond: "1 min", 90 * time.Second: "2 min", time.Hour - time.Second: "1 h",
-	47*time.Hour + 29*time.Minute: "47 h", 48*time.Hour - time.Minute: "2 days", 90*24*time.Hour - time.Second: "90 days", 89*24*time.Hour + 11*time.Hour: "89 days"}
-
-func TestSpansAreToTheNearest(t *testing.T) {
-	for d, want := range spans {
-		if got := coarse(d); got != want {
-			t.Errorf("%v is %q, want %q", d, got, want)
-		}
-	}
-}
-
-func TestWordsOfAShell(t *testing.T) {
-	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`} {
-		if got := quoteShell(s); got != want {
-			t.Errorf("%q is %s, want %s", s, got, want)
-		}
-	}
-}

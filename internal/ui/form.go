@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -326,7 +327,7 @@ func (r *reader) needed(field string) string {
 func (r *reader) name(field string) string {
 	s := r.needed(field)
 	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
-		r.fail(badField(field, "%q contains characters other than letters, digits and . _ - :", clip(s, 60)))
+		r.fail(badField(field, "%q contains characters other than letters, digits and . _ - :", format.Clip(s, 60)))
 	}
 	return s
 }
@@ -339,7 +340,7 @@ func (r *reader) patterns(field string) []string {
 	all := splitList(r.text(field))
 	for _, p := range all {
 		if strings.ContainsFunc(p, func(c rune) bool { return c != '*' && !strings.ContainsRune(nameLetters, c) }) {
-			r.fail(badField(field, "%q contains characters other than letters, digits, . _ - : and *", clip(p, 60)))
+			r.fail(badField(field, "%q contains characters other than letters, digits, . _ - : and *", format.Clip(p, 60)))
 		}
 	}
 	return all
@@ -353,7 +354,7 @@ func (r *reader) whole(name string) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		r.fail(badField(name, "%q is not a whole number of 0 or more", clip(s, 40)))
+		r.fail(badField(name, "%q is not a whole number of 0 or more", format.Clip(s, 40)))
 	}
 	return n
 }
@@ -368,7 +369,7 @@ func (r *reader) share(name string) float64 {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || f < 0 || f > 1e15 {
-		r.fail(badField(name, "%q is not a number of 0 or more", clip(s, 40)))
+		r.fail(badField(name, "%q is not a number of 0 or more", format.Clip(s, 40)))
 		return 0
 	}
 	return f
@@ -382,7 +383,7 @@ func (r *reader) duration(name string) time.Duration {
 	}
 	d, err := humanize.Duration(s)
 	if err == nil && d < 0 {
-		err = fmt.Errorf("%q is negative", clip(s, 40))
+		err = fmt.Errorf("%q is negative", format.Clip(s, 40))
 	}
 	if err != nil {
 		r.fail(badField(name, "%v", err))
@@ -419,6 +420,6 @@ func (r *reader) time(name string) time.Time {
 	if d, err := humanize.Duration(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.v.now.Add(d)
 	}
-	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", clip(s, 40)))
+	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", format.Clip(s, 40)))
 	return time.Time{}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -122,7 +123,7 @@ func (f *form) merge(filled url.Values) {
 		}
 		if mark(mine) == was {
 			*at = *theirs
-			at.Meanwhile = "Someone else changed this in the meantime. When you opened the form it was: " + clip(at.said(mine), maxPrevious)
+			at.Meanwhile = "Someone else changed this in the meantime. When you opened the form it was: " + format.Clip(at.said(mine), maxPrevious)
 			continue
 		}
 		at.Meanwhile, at.Theirs = "Someone else changed this too. Saving replaces their value with yours, above. Theirs:", theirs.said(value)

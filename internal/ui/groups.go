@@ -1,6 +1,8 @@
 package ui
 
 import (
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -22,13 +24,13 @@ const (
 
 type groupRow struct {
 	*pawltype.Group
-	Bar bar
+	Bar chart.Bar
 }
 
 func groupRowOf(g *pawltype.Group) groupRow {
 	c := g.Counts
-	return groupRow{g, barOf([]count{{"succeeded", c.Succeeded}, {"pending", c.Pending}, {"dead", c.Dead}, {"poisoned", c.Poisoned},
-		{"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {"failed", c.Refused}})}
+	return groupRow{g, chart.NewBar([]chart.Count{{Word: "succeeded", N: c.Succeeded}, {Word: "pending", N: c.Pending}, {Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned},
+		{Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled}, {Word: "failed", N: c.Refused}})}
 }
 
 type groupsView struct {
@@ -51,7 +53,7 @@ func showGroups(v *visit) (*screen, error) {
 type groupView struct {
 	groupRow
 	Members []*pawltype.GroupMember
-	Rows    []count // members by state
+	Rows    []chart.Count // members by state
 	Points  []groupPoint
 	Flow    *flow
 	more
@@ -81,9 +83,9 @@ func groupPoints(g *pawltype.Group) (points []groupPoint) {
 }
 
 // memberCounts counts a group's members by state.
-func memberCounts(g *pawltype.Group) []count {
+func memberCounts(g *pawltype.Group) []chart.Count {
 	c := g.Counts
-	return []count{{memberPending, c.Pending}, {"succeeded", c.Succeeded}, {"dead", c.Dead}, {"poisoned", c.Poisoned}, {"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {memberRefused, c.Refused}}
+	return []chart.Count{{Word: memberPending, N: c.Pending}, {Word: "succeeded", N: c.Succeeded}, {Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled}, {Word: memberRefused, N: c.Refused}}
 }
 
 func showGroup(v *visit) (*screen, error) {
@@ -110,9 +112,9 @@ func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {
 			return nil, err
 		}
 		f := &form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
-			Facts: []fact{{"Name", g.Name}, {"Members", number(g.Counts.Members)}, {"Unfinished", number(g.Counts.Pending)}}}
+			Facts: []fact{{"Name", g.Name}, {"Members", format.Number(g.Counts.Members)}, {"Unfinished", format.Number(g.Counts.Pending)}}}
 		if danger {
-			f.Button = verb + " " + plural(g.Counts.Pending, "member")
+			f.Button = verb + " " + format.Plural(g.Counts.Pending, "member")
 			f.Fields = []field{reasonField()}
 		}
 		return f, nil

@@ -1,14 +1,50 @@
 package ui
 
 import (
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
+
+// mark adds the markers within the chart's time span. A chart without them is still useful.
+func (v *visit) mark(c *chart.Chart, queue, typ string, own ...*admin.Marker) {
+	c.Marks = &chart.Marks{New: v.newMarkerURL(queue, typ), All: v.url("markers")}
+	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ}, pawltype.PageRequest{Limit: chart.MaxFlags})
+	if err != nil {
+		c.Marks.Problem = problemOf(err).Message
+	}
+	for i, m := range own {
+		m.ID = "own-" + strconv.Itoa(i)
+		c.Mark(m, true)
+	}
+	for _, m := range page.Items {
+		c.Mark(m, false)
+	}
+	c.Marks.List(chart.MaxListed)
+	c.Marks.Cut = page.NextCursor != ""
+}
+
+// newMarkerURL returns the URL of the form for a marker about a queue and a type; "" for any.
+func (v *visit) newMarkerURL(queue, typ string) string {
+	about := url.Values{}
+	for name, value := range map[string]string{"queues": queue, "types": typ} {
+		if value != "" {
+			about.Set(name, value)
+		}
+	}
+	if len(about) == 0 {
+		return v.url("new-marker")
+	}
+	return v.url("new-marker", "?"+about.Encode())
+}
 
 var markerPages = []page{{path: "/markers", template: "markers", nav: "/", show: showMarkers}}
 
@@ -22,7 +58,7 @@ var markerActions = []action{
 const markersLimit = 50
 
 type markersView struct {
-	Rows  []chartFlag
+	Rows  []chart.Flag
 	Kinds []chip
 	New   string
 	more
@@ -39,7 +75,7 @@ func showMarkers(v *visit) (*screen, error) {
 		view.Kinds = append(view.Kinds, chip{Label: k.label, URL: v.base + v.here("kind", k.kind, "cursor", ""), On: kind == k.kind})
 	}
 	for _, m := range page.Items {
-		view.Rows = append(view.Rows, chartFlag{Marker: m, Label: markerLabel(m), About: markerAbout(m)})
+		view.Rows = append(view.Rows, chart.Flag{Marker: m, Label: chart.MarkerLabel(m), About: chart.MarkerAbout(m)})
 	}
 	return &screen{Title: "Markers", Data: view}, nil
 }
@@ -84,7 +120,7 @@ func doNewMarker(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Set: " + markerLabel(made) + ".", Next: markerHome(made)}, nil
+	return done{Said: "Set: " + chart.MarkerLabel(made) + ".", Next: markerHome(made)}, nil
 }
 
 // markerHome returns the page whose chart shows a marker.
@@ -110,8 +146,8 @@ func (v *visit) marker() (*admin.Marker, error) {
 }
 
 func markerFacts(m *admin.Marker) []fact {
-	facts := []fact{{"Marker", markerLabel(m)}, {"Began", m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
-	if about := markerAbout(m); about != "" {
+	facts := []fact{{"Marker", chart.MarkerLabel(m)}, {"Began", m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
+	if about := chart.MarkerAbout(m); about != "" {
 		facts = append(facts, fact{"About", about})
 	}
 	if m.CreatedBy != "" {
@@ -138,7 +174,7 @@ func doEndMarker(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Ended: " + markerLabel(m) + ", after " + durationText(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
+	return done{Said: "Ended: " + chart.MarkerLabel(m) + ", after " + format.Duration(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
 }
 
 func removeMarkerForm(v *visit) (*form, error) {
@@ -167,10 +203,10 @@ func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
 		if p.Type == "" {
 			what = "key " + p.Key
 		}
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason(clip(what, 60)+" is paused", p.Reason), At: p.At, CreatedBy: p.By})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason(format.Clip(what, 60)+" is paused", p.Reason), At: p.At, CreatedBy: p.By})
 	}
 	for _, b := range q.Breakers {
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + clip(b.Type, 60) + " is " + string(b.State), At: b.Since})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + format.Clip(b.Type, 60) + " is " + string(b.State), At: b.Since})
 	}
 	return slices.DeleteFunc(own, func(m *admin.Marker) bool { return m.At.IsZero() })
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -78,7 +79,7 @@ func unconfirmed(nodes []string) string {
 
 func removeNamespaceForm(v *visit) (*form, error) {
 	name := v.r.PathValue("namespace")
-	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
+	return &form{Title: "Remove " + format.Clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
 		Fields: []field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, reasonField()}}, nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -59,7 +61,7 @@ func wordOf(a admin.Action) (actionWord, error) {
 			return w, nil
 		}
 	}
-	return actionWord{}, badField("action", "%q is not an action", clip(string(a), 40))
+	return actionWord{}, badField("action", "%q is not an action", format.Clip(string(a), 40))
 }
 
 // progressRefresh is the refresh interval of a running operation's page: no event announces its progress.
@@ -72,7 +74,7 @@ type operationRow struct {
 	*admin.Operation
 	Filter  string
 	Percent int64
-	Bar     bar
+	Bar     chart.Bar
 }
 
 func operationRowOf(o *admin.Operation) operationRow {
@@ -84,7 +86,7 @@ func operationRowOf(o *admin.Operation) operationRow {
 	if total := max(c.Total, c.Matched); total > 0 {
 		row.Percent = c.Matched * 100 / total
 	}
-	row.Bar = barOf([]count{{"done", c.Done}, {"skipped", c.SkippedTasks()}, {"failed", c.Failed}, {"rest", max(c.Total-c.Matched, 0)}})
+	row.Bar = chart.NewBar([]chart.Count{{Word: "done", N: c.Done}, {Word: "skipped", N: c.SkippedTasks()}, {Word: "failed", N: c.Failed}, {Word: "rest", N: max(c.Total-c.Matched, 0)}})
 	return row
 }
 
@@ -107,7 +109,7 @@ func showOperations(v *visit) (*screen, error) {
 
 type operationView struct {
 	operationRow
-	Skipped []count
+	Skipped []chart.Count
 	Facts   []fact
 	Find    string // in the filter language
 	Became  []outcomeLink
@@ -188,7 +190,7 @@ func showOperation(v *visit) (*screen, error) {
 		view.Find = filterText(*o.OperationSpec.Filter)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(o.Counts.Skipped)) {
-		view.Skipped = append(view.Skipped, count{reason, o.Counts.Skipped[reason]})
+		view.Skipped = append(view.Skipped, chart.Count{Word: reason, N: o.Counts.Skipped[reason]})
 	}
 	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}}
 	if !o.State.Ended() {
@@ -207,9 +209,9 @@ func operationFacts(o *admin.Operation) []fact {
 	add(o.Reason != "", "Reason", o.Reason)
 	add(o.ToQueue != "", "To queue", o.ToQueue)
 	add(o.Priority != "", "Priority", string(o.Priority))
-	add(o.Max > 0, "At most", plural(o.Max, "task"))
-	add(o.Rate > 0, "Rate", perSecondText(o.Rate))
-	add(o.Canary > 0, "Canary", "pauses after "+plural(o.Canary, "task"))
+	add(o.Max > 0, "At most", format.Plural(o.Max, "task"))
+	add(o.Rate > 0, "Rate", format.Rate(o.Rate))
+	add(o.Canary > 0, "Canary", "pauses after "+format.Plural(o.Canary, "task"))
 	add(o.StoppedBy != nil, "Stopped by", byWhom(o.StoppedBy))
 	add(o.ResumedBy != nil, "Resumed by", byWhom(o.ResumedBy))
 	return facts
@@ -297,7 +299,7 @@ func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word acti
 	if p.IsLowerBound {
 		least = "at least "
 	}
-	f.Facts = append(f.Facts, fact{"Matching now", least + number(n)})
+	f.Facts = append(f.Facts, fact{"Matching now", least + format.Number(n)})
 	f.Sample = p.Sample[:min(len(p.Sample), 5)]
 	if n == 0 && p.IsLowerBound {
 		f.Button = word.label + " " + word.of + "tasks"
@@ -307,7 +309,7 @@ func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word acti
 	if o.Max > 0 && o.Max <= n {
 		n, least = o.Max, ""
 	}
-	f.Button = word.label + " " + word.of + least + plural(n, "task")
+	f.Button = word.label + " " + word.of + least + format.Plural(n, "task")
 	if n == 0 {
 		f.Text = "No matching task is in a state that this applies to. " + word.text
 	}
@@ -381,7 +383,7 @@ func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
 		}
 		row := operationRowOf(o)
 		return &form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
-			Facts:  []fact{{"Action", string(o.Action)}, {"Filter", row.Filter}, {"Done", number(o.Counts.Done)}, {"Of", number(o.Counts.Total)}},
+			Facts:  []fact{{"Action", string(o.Action)}, {"Filter", row.Filter}, {"Done", format.Number(o.Counts.Done)}, {"Of", format.Number(o.Counts.Total)}},
 			Fields: []field{reasonField()}}, nil
 	}
 }

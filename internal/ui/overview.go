@@ -8,17 +8,19 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 var overviewPages = []page{{path: "/{$}", template: "overview", nav: "/", show: showOverview}}
 
 type overviewView struct {
-	Counts  []count
+	Counts  []chart.Count
 	Totals  admin.QueueTotals
 	Stats   *admin.Stats
 	Windows []chip
-	Chart   chart
+	Chart   chart.Chart
 	Busy    []queueRow
 	Alarms  []alarm
 	Failing []failingRow
@@ -59,8 +61,8 @@ func showOverview(v *visit) (*screen, error) {
 		return nil, err
 	}
 	t := stats.Queues
-	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks ended and enqueued", &stats.Stats),
-		Counts: countsOf(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
+	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: chart.Throughput("Tasks ended and enqueued", &stats.Stats),
+		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	v.mark(&view.Chart, "", "")
 	for _, a := range stats.Attention { // each kind has only a few entries: many subjects are summarized in one
 		one := v.alarm(a)
@@ -124,7 +126,7 @@ func (o *overviewView) add(all []*admin.Queue) {
 			o.Totals.OldestReady, o.Totals.OldestReadyQueue = q.OldestReady, q.Name
 		}
 	}
-	o.Counts = countsOf(sum)
+	o.Counts = chart.DepthCounts(sum)
 }
 
 func busyness(d admin.Depth) int64 { return d.Claimed + d.Ready + d.Retrying + d.Scheduled }
@@ -150,14 +152,14 @@ func (v *visit) window() (time.Duration, []chip, error) {
 		chips = append(chips, chip{Label: w.word, URL: v.base + v.here("window", w.word, "cursor", ""), On: w.word == word})
 	}
 	if chosen == 0 {
-		return 0, nil, badField("window", "%q is not one of 5m, 1h and 24h", clip(word, 20))
+		return 0, nil, badField("window", "%q is not one of 5m, 1h and 24h", format.Clip(word, 20))
 	}
 	return chosen, chips, nil
 }
 
 // alarm adds a link to where the problem can be seen.
 func (v *visit) alarm(a admin.Attention) alarm {
-	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
+	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: format.GroupDigits(a.Detail)}
 	out.Link = linkName(out.Word, a)
 	if a.Severity == "critical" {
 		out.State = "dead"
@@ -183,10 +185,10 @@ func (v *visit) alarm(a admin.Attention) alarm {
 func linkName(word string, a admin.Attention) string {
 	name := "View: " + word
 	if a.Subject != "" {
-		name += ", " + clip(a.Subject, 60)
+		name += ", " + format.Clip(a.Subject, 60)
 	}
 	if a.More > 0 {
-		name += " and " + number(a.More) + " more"
+		name += " and " + format.Number(a.More) + " more"
 	}
 	return name
 }

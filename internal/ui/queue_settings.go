@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -29,12 +30,12 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
 	return []factGroup{
-		{"Runs", []fact{{"Max attempts", number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, durationText(s.Timeout))}, {"Lease", durationText(s.Lease)}}},
-		{"Limits", []fact{{"Max running", orNone(s.MaxRunning > 0, number(s.MaxRunning))}, {"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
-			{"Max length", orNone(s.MaxLength > 0, number(s.MaxLength))}, {"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
+		{"Runs", []fact{{"Max attempts", format.Number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {"Lease", format.Duration(s.Lease)}}},
+		{"Limits", []fact{{"Max running", orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))}, {"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
+			{"Max length", orNone(s.MaxLength > 0, format.Number(s.MaxLength))}, {"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
 		{"Order", []fact{{"Priorities", order}, {"Tasks of a key", keyOrderText(s.KeyOrder)}}},
-		{"Alerts", []fact{{"Max wait", durationText(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
-		{"Retention", []fact{{"Succeeded", durationText(s.Retention.Succeeded)}, {"Dead letters", durationText(s.Retention.Dead)}}},
+		{"Alerts", []fact{{"Max wait", format.Duration(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
+		{"Retention", []fact{{"Succeeded", format.Duration(s.Retention.Succeeded)}, {"Dead letters", format.Duration(s.Retention.Dead)}}},
 	}
 }
 
@@ -44,7 +45,7 @@ func retryText(r pawltype.RetryPolicy) string {
 	if r.Jitter > 0 {
 		jitter = fmt.Sprintf(", %.0f%% jitter", r.Jitter*100)
 	}
-	return fmt.Sprintf("%s × %g, up to %s%s", durationText(max(r.Initial, 0)), r.Factor, durationText(max(r.Max, 0)), jitter)
+	return fmt.Sprintf("%s × %g, up to %s%s", format.Duration(max(r.Initial, 0)), r.Factor, format.Duration(max(r.Max, 0)), jitter)
 }
 
 // keyOrderText describes the order in which the tasks of a key run.
@@ -77,7 +78,7 @@ func breakerText(b *admin.Breaker) string {
 	if b == nil || b.Off {
 		return "off"
 	}
-	return fmt.Sprintf("opens at %d%% failures of %d in %s", b.FailureRate, b.MinAttempts, durationText(b.Window))
+	return fmt.Sprintf("opens at %d%% failures of %d in %s", b.FailureRate, b.MinAttempts, format.Duration(b.Window))
 }
 
 func keyRows(s *admin.QueueSettings) (rows []keyRow) {
@@ -149,7 +150,7 @@ func commonFields(s *admin.QueueSettings) []field {
 func retryFields(s *admin.QueueSettings) []field {
 	factor, jitter := retryTexts(s.Retry)
 	return []field{
-		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + durationText(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldDuration(s.Retry.Initial), Placeholder: "30s"},
+		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + format.Duration(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldDuration(s.Retry.Initial), Placeholder: "30s"},
 		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2", Hint: "Each delay is this many times the one before."},
 		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: fieldDuration(s.Retry.Max), Placeholder: "30m"},
 		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "From 0 to 1: the share of a delay that is random."},
@@ -177,7 +178,7 @@ func keyFields(s *admin.QueueSettings) []field {
 	}
 	says := orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey)) + " per key"
 	if len(keys) > 0 {
-		says += "; " + plural(len(keys), "key") + " with other limits"
+		says += "; " + format.Plural(len(keys), "key") + " with other limits"
 	}
 	return []field{
 		{Fold: "Limits per key", FoldSays: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
@@ -189,7 +190,7 @@ func keyFields(s *admin.QueueSettings) []field {
 
 func keepFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Fold: "Retention", FoldSays: "succeeded " + durationText(s.Retention.Succeeded) + ", dead " + durationText(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldDuration(s.Retention.Succeeded), Placeholder: "24h"},
+		{Fold: "Retention", FoldSays: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldDuration(s.Retention.Succeeded), Placeholder: "24h"},
 		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldDuration(s.Retention.Discarded), Placeholder: "24h"},
 		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldDuration(s.Retention.Cancelled), Placeholder: "24h"},
 		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldDuration(s.Retention.Dead), Placeholder: "14d"},
@@ -228,7 +229,7 @@ func doSettings(v *visit) (done, error) {
 	}
 	version, err := strconv.ParseInt(of, 10, 64)
 	if err != nil {
-		return done{}, badField(versionField, "%q is not a version of queue settings", clip(of, 40))
+		return done{}, badField(versionField, "%q is not a version of queue settings", format.Clip(of, 40))
 	}
 	if _, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, q.Name, version, s); err != nil {
 		return done{}, err
@@ -275,7 +276,7 @@ func (r *reader) weights(name string) *admin.PriorityWeights {
 		}
 	}
 	if w.High == 0 || w.Normal == 0 || w.Low == 0 {
-		r.fail(badField(name, "%q is not three numbers, for example 6:3:1", clip(s, 40)))
+		r.fail(badField(name, "%q is not three numbers, for example 6:3:1", format.Clip(s, 40)))
 	}
 	return &w
 }
@@ -311,7 +312,7 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is listed twice", clip(key, 60)))
+			r.fail(badField(name, "%q is listed twice", format.Clip(key, 60)))
 		}
 		all[key] = rules
 	}
@@ -322,18 +323,18 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 func parseKeyLine(line string) (key string, rules admin.KeyLimits, err error) {
 	quoted, err := strconv.QuotedPrefix(line)
 	if err != nil {
-		return "", rules, fmt.Errorf("%q does not start with a quoted key", clip(line, 60))
+		return "", rules, fmt.Errorf("%q does not start with a quoted key", format.Clip(line, 60))
 	}
 	if key, err = strconv.Unquote(quoted); err != nil {
-		return "", rules, fmt.Errorf("%q is not a quoted key", clip(quoted, 60))
+		return "", rules, fmt.Errorf("%q is not a quoted key", format.Clip(quoted, 60))
 	}
 	words := strings.Fields(line[len(quoted):])
 	for i := 0; i < len(words); i += 2 {
 		if i+1 == len(words) {
-			return key, rules, fmt.Errorf("%q: %s has no value", clip(line, 60), clip(words[i], 20))
+			return key, rules, fmt.Errorf("%q: %s has no value", format.Clip(line, 60), format.Clip(words[i], 20))
 		}
 		if err := setKeyRule(&rules, words[i], words[i+1]); err != nil {
-			return key, rules, fmt.Errorf("%q: %w", clip(line, 60), err)
+			return key, rules, fmt.Errorf("%q: %w", format.Clip(line, 60), err)
 		}
 	}
 	return key, rules, nil
@@ -352,10 +353,10 @@ func setKeyRule(rules *admin.KeyLimits, word, value string) (err error) {
 		rules.Rate, err = parseRate(value)
 		rules.Rate.Burst = burst
 	default:
-		return fmt.Errorf("%s is not one of running, rate, burst and weight", clip(word, 20))
+		return fmt.Errorf("%s is not one of running, rate, burst and weight", format.Clip(word, 20))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: invalid value %q", word, clip(value, 20))
+		return fmt.Errorf("%s: invalid value %q", word, format.Clip(value, 20))
 	}
 	return nil
 }

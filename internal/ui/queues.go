@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -34,12 +36,12 @@ const sparkTime = time.Hour
 // queueRow is a queue in a list.
 type queueRow struct {
 	*admin.Queue
-	Bar   bar
-	Spark *spark // nil: not requested
+	Bar   chart.Bar
+	Spark *chart.Spark // nil: not requested
 }
 
 func rowOf(q *admin.Queue) queueRow {
-	return queueRow{Queue: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series)}
+	return queueRow{Queue: q, Bar: chart.NewBar(chart.DepthCounts(q.Depth)), Spark: chart.NewSpark(q.Series)}
 }
 
 // Takers is how many workers take the queue's tasks; "": unknown.
@@ -47,7 +49,7 @@ func (r queueRow) Takers() string {
 	if r.Workers == nil {
 		return ""
 	}
-	return number(*r.Workers)
+	return format.Number(*r.Workers)
 }
 
 // Idle reports whether a queue has ready tasks but no workers.
@@ -113,7 +115,7 @@ func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || 
 
 type queueView struct {
 	queueRow
-	Counts []count
+	Counts []chart.Count
 	Why    *admin.QueueExplanation
 	// WhyNot is why there is no Why.
 	WhyNot   string
@@ -122,7 +124,7 @@ type queueView struct {
 	Keys     []keyRow
 	Stats    *admin.Stats
 	Windows  []chip
-	Chart    chart
+	Chart    chart.Chart
 	Drain    string      // time until the ready tasks are done
 	Workers  []workerRow // the first few
 	Scale    *admin.QueueScale
@@ -136,7 +138,7 @@ func showQueue(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := queueView{queueRow: rowOf(q), Counts: countsOf(q.Depth), Actions: v.queueActions(q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
+	view := queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Actions: v.queueActions(q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
 	if view.Why, err = v.admin().Queues().Explain(v.ctx, q.Name); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
@@ -182,7 +184,7 @@ func (v *visit) queueStats(view *queueView) error {
 	if view.Stats, err = v.admin().Queues().Stats(v.ctx, view.Name, window); err != nil {
 		return err
 	}
-	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue ended and enqueued", view.Stats), drainText(view.Queue)
+	view.Windows, view.Chart, view.Drain = chips, chart.Throughput("Tasks of the queue ended and enqueued", view.Stats), drainText(view.Queue)
 	v.mark(&view.Chart, view.Name, "", ownMarkers(view.Queue)...)
 	view.Scale, err = v.admin().Queues().Scale(v.ctx, view.Name, 0, 0)
 	return err
@@ -198,7 +200,7 @@ func drainText(q *admin.Queue) string {
 	case q.Rates.Out <= q.Rates.In:
 		return "never at this rate"
 	}
-	return "about " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
+	return "about " + format.Coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
 }
 
 // queue returns the queue that a request is about.
@@ -230,7 +232,7 @@ func (v *visit) holdOf() (admin.PausedSubset, error) {
 	name := v.value("name")
 	switch what := v.value("what"); {
 	case what == "" && name != "":
-		return h, badField("name", "%q is given, but the whole queue is chosen", clip(name, 60))
+		return h, badField("name", "%q is given, but the whole queue is chosen", format.Clip(name, 60))
 	case what != "" && name == "":
 		return h, badField("name", "give the name of the %s", what)
 	case what == "type":
@@ -238,7 +240,7 @@ func (v *visit) holdOf() (admin.PausedSubset, error) {
 	case what == "key":
 		h.Key = name
 	case what != "":
-		return h, badField("what", "%q is neither a type nor a key", clip(what, 60))
+		return h, badField("what", "%q is neither a type nor a key", format.Clip(what, 60))
 	}
 	return h, nil
 }
@@ -276,10 +278,10 @@ func resumeForm(v *visit) (*form, error) {
 	case what != "":
 		f.Title = "Resume " + what + " " + name
 	case q.PausedReason != "":
-		f.Text = fmt.Sprintf("Paused %s: %s", momentOf(q.PausedAt, v.now).Text, q.PausedReason)
+		f.Text = fmt.Sprintf("Paused %s: %s", format.Ago(q.PausedAt, v.now).Text, q.PausedReason)
 	}
 	if f.Text == "" {
-		f.Text = fmt.Sprintf("%s can start.", plural(q.Depth.Ready, "ready task"))
+		f.Text = fmt.Sprintf("%s can start.", format.Plural(q.Depth.Ready, "ready task"))
 	}
 	return f, nil
 }
@@ -301,9 +303,9 @@ func purgeForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	n := waitingOf(q.Depth)
-	return &form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + plural(n, "waiting task"), Back: "/queues/" + q.Name,
+	return &form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"), Back: "/queues/" + q.Name,
 		Text:   "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until retention removes them. Running tasks and dead letters stay.",
-		Facts:  []fact{{"Scheduled", number(q.Depth.Scheduled)}, {"Ready", number(q.Depth.Ready)}, {"Retrying", number(q.Depth.Retrying)}},
+		Facts:  []fact{{"Scheduled", format.Number(q.Depth.Scheduled)}, {"Ready", format.Number(q.Depth.Ready)}, {"Retrying", format.Number(q.Depth.Retrying)}},
 		Fields: []field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, reasonField()}}, nil
 }
 
@@ -316,7 +318,7 @@ func doPurge(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return v.queueDone("Discarded %s.", plural(n, "task")), nil
+	return v.queueDone("Discarded %s.", format.Plural(n, "task")), nil
 }
 
 func deleteQueueForm(v *visit) (*form, error) {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 // quota describes a quota of a namespace.
@@ -37,9 +38,9 @@ func quotaRows(q *admin.Quotas, u *admin.NamespaceUsage) (rows []quotaRow) {
 	for _, k := range quotas {
 		words := func(n int64) string {
 			if k.bytes {
-				return sizeText(n)
+				return format.Size(n)
 			}
-			return shortNumber(n)
+			return format.ShortNumber(n)
 		}
 		row := quotaRow{Label: k.label, Most: "no quota", Percent: -1}
 		most := k.of(q)

@@ -4,10 +4,33 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/pawltype"
 )
+
+// fieldDuration formats a duration for a form field, so that humanize.Duration can parse it; "" for none.
+func fieldDuration(d time.Duration) string {
+	switch {
+	case d == 0:
+		return ""
+	case d == pawltype.NoWait:
+		return "0s"
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
 
 // rateHint explains how to write rates, in all forms.
 const rateHint = "For example 50/s or 100/10s."
@@ -43,18 +66,18 @@ func parseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
 	n, period, err := humanize.Rate(pace)
 	if err == nil && !strings.Contains(pace, "/") {
-		err = fmt.Errorf("%q has no period: %s", clip(s, 60), humanize.RateForms)
+		err = fmt.Errorf("%q has no period: %s", format.Clip(s, 60), humanize.RateForms)
 	}
 	if err != nil {
 		return rate, err
 	}
 	rate = admin.RateLimit{Limit: int(n), Period: period}
 	if float64(rate.Limit) != n {
-		return rate, fmt.Errorf("%q: use whole tasks; for fewer than one per second use a longer period, for example 1/10s", clip(s, 60))
+		return rate, fmt.Errorf("%q: use whole tasks; for fewer than one per second use a longer period, for example 1/10s", format.Clip(s, 60))
 	}
 	if has {
 		if rate.Burst, err = strconv.Atoi(strings.TrimSpace(burst)); err != nil {
-			return rate, fmt.Errorf("%q: burst has no number", clip(s, 60))
+			return rate, fmt.Errorf("%q: burst has no number", format.Clip(s, 60))
 		}
 	}
 	return rate, nil

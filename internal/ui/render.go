@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -93,7 +94,7 @@ func (v *visit) render(status int, file, part string, data any) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "HX-Request, Accept-Encoding")
-	page := showBidiControls(bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base)))
+	page := format.ShowBidiControls(bytes.ReplaceAll(b.Bytes(), []byte(baseMark), []byte(v.base)))
 	if status == http.StatusOK && v.partial() && v.r.Method == http.MethodGet {
 		tag := tagOf(page)
 		h.Set("ETag", tag)

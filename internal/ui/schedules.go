@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -48,7 +49,7 @@ func (s scheduleRow) Words() string {
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
-		rule = "every " + durationText(s.Every)
+		rule = "every " + format.Duration(s.Every)
 	}
 	if s.TimeZone != "" {
 		rule += " " + s.TimeZone
@@ -76,7 +77,7 @@ func showSchedules(v *visit) (*screen, error) {
 type scheduleView struct {
 	scheduleRow
 	Facts   []linkedFact
-	Payload *document
+	Payload *format.Document
 	Runs    []run
 	Ticks   []*admin.Tick
 	more
@@ -95,7 +96,7 @@ func showSchedule(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: linked(scheduleFacts(s), map[string]string{"Queue": v.url("queues", s.Task.Queue), "Type": v.find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: documentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: linked(scheduleFacts(s), map[string]string{"Queue": v.url("queues", s.Task.Queue), "Type": v.find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
@@ -107,15 +108,15 @@ func scheduleFacts(s *admin.Schedule) []fact {
 			facts = append(facts, fact{name, value})
 		}
 	}
-	add(s.Jitter > 0, "Jitter", "up to "+durationText(s.Jitter))
+	add(s.Jitter > 0, "Jitter", "up to "+format.Duration(s.Jitter))
 	add(s.Owner != "", "Owner", s.Owner)
 	add(s.Task.Priority != "", "Priority", string(s.Task.Priority))
 	add(s.Task.Key != "", "Key", s.Task.Key)
 	add(len(s.Task.Tags) > 0, "Tags", strings.Join(s.Task.Tags, ", "))
-	add(s.Task.MaxAttempts > 0, "Attempts", number(s.Task.MaxAttempts))
-	add(s.Task.Timeout > 0, "Timeout", durationText(s.Task.Timeout))
-	add(s.Task.ExpiresIn > 0, "Expires in", durationText(s.Task.ExpiresIn))
-	add(len(s.Task.Then) > 0, "Then", plural(len(s.Task.Then), "follower"))
+	add(s.Task.MaxAttempts > 0, "Attempts", format.Number(s.Task.MaxAttempts))
+	add(s.Task.Timeout > 0, "Timeout", format.Duration(s.Task.Timeout))
+	add(s.Task.ExpiresIn > 0, "Expires in", format.Duration(s.Task.ExpiresIn))
+	add(len(s.Task.Then) > 0, "Then", format.Plural(len(s.Task.Then), "follower"))
 	return facts
 }
 
@@ -241,7 +242,7 @@ func doNewSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Created. Next tick " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
+	return done{Said: "Created. Next tick " + format.Ago(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
 }
 
 func (v *visit) scheduleDone(format string, args ...any) done {

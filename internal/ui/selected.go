@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -88,7 +89,7 @@ func (v *visit) selection() (s selection, err error) {
 		for _, text := range splitList(some) {
 			id, err := uuid.Parse(text)
 			if err != nil {
-				return s, badField("ids", "%q is not a task id", clip(text, 40))
+				return s, badField("ids", "%q is not a task id", format.Clip(text, 40))
 			}
 			s.ids = append(s.ids, id.String())
 		}
@@ -105,7 +106,7 @@ func selectedForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	what := plural(len(s.ids), "selected task")
+	what := format.Plural(len(s.ids), "selected task")
 	f := &form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
 		Fields: []field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
@@ -136,9 +137,9 @@ func doSelected(v *visit) (done, error) {
 	if len(refused) == len(s.ids) {
 		return done{}, refused[0]
 	}
-	said := fmt.Sprintf("%s %s.", s.verb.said, plural(len(s.ids)-len(refused), "task"))
+	said := fmt.Sprintf("%s %s.", s.verb.said, format.Plural(len(s.ids)-len(refused), "task"))
 	if len(refused) > 0 {
-		said += fmt.Sprintf(" %s refused: %s", number(len(refused)), problemOf(refused[0]).Message)
+		said += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), problemOf(refused[0]).Message)
 	}
 	return done{Said: said, Next: s.back}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 var settingsPages = []page{{path: "/settings", template: "settings", nav: "/settings", show: showSettings}}
@@ -81,15 +82,15 @@ var limitLabels = map[string]string{"payload": "task payload", "result": "task r
 // limitFacts describes limits in words.
 func limitFacts(limits []admin.Limit) (facts []fact) {
 	for _, l := range limits {
-		f := fact{strings.ReplaceAll(l.Name, "_", " "), number(l.Value) + " " + l.Unit}
+		f := fact{strings.ReplaceAll(l.Name, "_", " "), format.Number(l.Value) + " " + l.Unit}
 		if label := limitLabels[l.Name]; label != "" {
 			f.Name = label
 		}
 		switch l.Unit {
 		case "bytes":
-			f.Value = sizeText(l.Value)
+			f.Value = format.Size(l.Value)
 		case "seconds":
-			f.Value = durationText(time.Duration(l.Value) * time.Second)
+			f.Value = format.Duration(time.Duration(l.Value) * time.Second)
 		}
 		facts = append(facts, f)
 	}
@@ -119,7 +120,7 @@ func checkOwnName(name string) error {
 		return badField("name", "%d bytes, at most %d are allowed", len(name), most)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return badField("name", "%q contains characters other than printable ASCII", clip(name, 60))
+		return badField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
 	}
 	return nil
 }
@@ -130,11 +131,11 @@ func doYou(v *visit) (done, error) {
 		return done{}, err
 	}
 	if theme != "" && theme != "light" && theme != "dark" {
-		return done{}, badField("theme", "%q is neither light nor dark", clip(theme, 20))
+		return done{}, badField("theme", "%q is neither light nor dark", format.Clip(theme, 20))
 	}
 	keys := v.value("keys")
 	if keys != "" && keys != "on" && keys != "off" {
-		return done{}, badField("keys", "%q is neither on nor off", clip(keys, 20))
+		return done{}, badField("keys", "%q is neither on nor off", format.Clip(keys, 20))
 	}
 	v.keep(keysCookie, strings.TrimPrefix(keys, "on"))
 	v.keep(nameCookie, url.QueryEscape(name))

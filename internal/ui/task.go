@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -52,9 +53,9 @@ type taskView struct {
 	*pawltype.Task
 	Why        *admin.Explanation
 	WhyNot     string
-	Payload    *document
-	Result     *document
-	Checkpoint *document
+	Payload    *format.Document
+	Result     *format.Document
+	Checkpoint *format.Document
 	Attempts   []attemptRow
 	Newer      string // URL of the attempts after those shown; "": none
 	Older      string // URL of those before
@@ -119,8 +120,8 @@ func showTask(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := &taskView{Task: t, Actions: v.taskActions(t), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
-		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker)}), Commands: v.commands(t)}
+	view := &taskView{Task: t, Actions: v.taskActions(t), Payload: format.DocumentOf(t.Payload, t.ContentType), Result: format.DocumentOf(t.Result, t.ResultContentType),
+		Checkpoint: format.DocumentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker)}), Commands: v.commands(t)}
 	if err := v.attempts(view); err != nil {
 		return nil, err
 	}
@@ -186,7 +187,7 @@ func (v *visit) attempts(view *taskView) error {
 	if said := v.query("attempts"); said != "" {
 		n, err := strconv.Atoi(said)
 		if err != nil || n < 1 {
-			return badField("attempts", "%q is not an attempt number", clip(said, 20))
+			return badField("attempts", "%q is not an attempt number", format.Clip(said, 20))
 		}
 		upTo = min(n, all)
 	}
@@ -216,7 +217,7 @@ func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 			row.Took = a.EndedAt.Sub(a.StartedAt)
 		}
 		if a.Error != nil {
-			row.Message, row.Stack = clip(a.Error.Message, maxErrors), clip(a.Error.Stack, maxStack)
+			row.Message, row.Stack = format.Clip(a.Error.Message, maxErrors), format.Clip(a.Error.Stack, maxStack)
 			row.Cut = row.Message != a.Error.Message || row.Stack != a.Error.Stack
 		}
 		rows = append(rows, row)
@@ -232,16 +233,16 @@ func taskFacts(t *pawltype.Task) []fact {
 		}
 	}
 	add(t.Worker != "", "Worker", t.Worker)
-	add(t.Failures > 0, "Failures", number(t.Failures))
-	add(t.Crashes > 0, "Leases lost", number(t.Crashes))
-	add(t.Releases > 0, "Releases", number(t.Releases))
-	add(t.Snoozes > 0, "Snoozes", number(t.Snoozes))
+	add(t.Failures > 0, "Failures", format.Number(t.Failures))
+	add(t.Crashes > 0, "Leases lost", format.Number(t.Crashes))
+	add(t.Releases > 0, "Releases", format.Number(t.Releases))
+	add(t.Snoozes > 0, "Snoozes", format.Number(t.Snoozes))
 	add(len(t.Tags) > 0, "Tags", strings.Join(t.Tags, ", "))
 	add(t.IdempotencyKey != "", "Idempotency key", t.IdempotencyKey)
 	add(t.Unique != nil, "Unique key", uniqueText(t.Unique))
-	add(t.Timeout > 0, "Timeout", durationText(t.Timeout))
-	add(t.Cost > 1, "Cost", number(t.Cost))
-	add(t.Fence > 0, "Fence", number(t.Fence))
+	add(t.Timeout > 0, "Timeout", format.Duration(t.Timeout))
+	add(t.Cost > 1, "Cost", format.Number(t.Cost))
+	add(t.Fence > 0, "Fence", format.Number(t.Fence))
 	return facts
 }
 
@@ -257,7 +258,7 @@ func uniqueText(u *pawltype.UniqueOpts) string {
 
 func headerFacts(headers map[string]string) (facts []fact) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		facts = append(facts, fact{name, clip(headers[name], 300)})
+		facts = append(facts, fact{name, format.Clip(headers[name], 300)})
 	}
 	return facts
 }
@@ -269,7 +270,7 @@ const maxCopied = 2 << 10
 func (v *visit) commands(t *pawltype.Task) []fact {
 	c := v.caller()
 	facts := []fact{
-		{"Show (curl)", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
+		{"Show (curl)", c.curl + " " + format.ShellWord(c.url+"/api/v1/tasks/"+t.ID)},
 		{"Show (CLI)", c.command("pawl task show " + t.ID)},
 	}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
@@ -279,18 +280,10 @@ func (v *visit) commands(t *pawltype.Task) []fact {
 		}
 		if call, err := c.enqueue(t.Type, t.Queue, payload); err == nil {
 			facts = append(facts, fact{"Enqueue a copy (curl)", call},
-				fact{"Enqueue a copy (CLI)", c.command("pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue))})
+				fact{"Enqueue a copy (CLI)", c.command("pawl enqueue " + format.ShellWord(t.Type) + " " + format.ShellWord(string(payload)) + " --queue " + format.ShellWord(t.Queue))})
 		}
 	}
 	return facts
-}
-
-// quoteShell quotes a text as one word of a shell.
-func quoteShell(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func taskForm(verb, text string, danger bool) func(*visit) (*form, error) {
@@ -363,7 +356,7 @@ func dueText(t *pawltype.Task) string {
 
 // whyNoPayload returns why a form has no field for the payload.
 func whyNoPayload(t *pawltype.Task) string {
-	why := "The payload has " + sizeText(int64(len(t.Payload))) + "; the editor takes at most " + sizeText(maxEdited) + "."
+	why := "The payload has " + format.Size(int64(len(t.Payload))) + "; the editor takes at most " + format.Size(maxEdited) + "."
 	if len(t.Payload) <= maxEdited {
 		why = "The payload is " + t.ContentType + "; the editor takes only JSON."
 	}

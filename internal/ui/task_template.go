@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -165,11 +166,11 @@ func (r *reader) headers(name string) map[string]string {
 		}
 		key, value, ok := strings.Cut(line, ":")
 		if key = strings.TrimSpace(key); !ok || key == "" {
-			r.fail(badField(name, "%q is not a name, a colon and a value", clip(line, 60)))
+			r.fail(badField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is given twice", clip(key, 60)))
+			r.fail(badField(name, "%q is given twice", format.Clip(key, 60)))
 		}
 		all[key] = strings.TrimSpace(value)
 	}

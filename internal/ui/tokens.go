@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -188,7 +189,7 @@ func agoText(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	return momentOf(t, now).Text
+	return format.Ago(t, now).Text
 }
 
 func rotateForm(v *visit) (*form, error) {

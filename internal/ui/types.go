@@ -6,6 +6,8 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -23,14 +25,14 @@ const (
 // typeRow is a type in a list.
 type typeRow struct {
 	*admin.Type
-	Spark *spark
+	Spark *chart.Spark
 	URL   string
 	Only  string // the first of its queues; "": none
 }
 
 // Failed is the share of attempts that failed; a dash if none ended.
 func (r typeRow) Failed() string {
-	return failedText(&admin.Stats{Totals: r.Totals, FailureRate: r.FailureRate})
+	return format.FailureRate(&admin.Stats{Totals: r.Totals, FailureRate: r.FailureRate})
 }
 
 // More is the number of queues after the first.
@@ -77,7 +79,7 @@ func showTypes(v *visit) (*screen, error) {
 
 // typeRow links to the page of a type, with the list's restrictions.
 func (v *visit) typeRow(t *admin.Type, view *typesView) typeRow {
-	r := typeRow{Type: t, Spark: sparkOf(t.Series), URL: v.typeURL(t.Name, "queue", view.Queue, "window", view.Window)}
+	r := typeRow{Type: t, Spark: chart.NewSpark(t.Series), URL: v.typeURL(t.Name, "queue", view.Queue, "window", view.Window)}
 	if len(t.Queues) > 0 {
 		r.Only = t.Queues[0]
 	}
@@ -110,10 +112,10 @@ type typeView struct {
 	Windows   []chip
 	In        []chip // links to its queues
 	States    []chip // links to its tasks by state
-	Chart     chart
-	Shares    shares
-	Runs      histogram
-	Waits     histogram
+	Chart     chart.Chart
+	Shares    chart.Shares
+	Runs      chart.Histogram
+	Waits     chart.Histogram
 	Slow      []slowRow
 	Errors    []deadGroup
 	ErrorsNot string // why they can't be shown
@@ -146,8 +148,8 @@ func showType(v *visit) (*screen, error) {
 		return nil, err
 	}
 	view := &typeView{TypeStats: s, Apart: name != humanize.Other, Windows: windows, In: v.typeQueues(s),
-		Chart: throughput("Tasks of the type enqueued and ended", &s.Stats), Shares: sharesOf(&s.Stats),
-		Runs: histogramOf("How long tasks ran", s.RunHistogram, s.Run), Waits: histogramOf("How long tasks waited", s.WaitHistogram, s.Wait)}
+		Chart: chart.Throughput("Tasks of the type enqueued and ended", &s.Stats), Shares: chart.NewShares(&s.Stats),
+		Runs: chart.NewHistogram("How long tasks ran", s.RunHistogram, s.Run), Waits: chart.NewHistogram("How long tasks waited", s.WaitHistogram, s.Wait)}
 	v.mark(&view.Chart, queue, name)
 	if view.Apart {
 		view.States = v.typeStates(name, queue)
@@ -225,10 +227,10 @@ func (v *visit) typeErrors(view *typeView) error {
 			continue
 		}
 		f := admin.Filter{Queue: view.Queue, Type: g.Type, Fingerprint: g.Fingerprint, States: []pawltype.State{pawltype.StateDead}}
-		view.Errors = append(view.Errors, deadGroup{DeadGroup: g, Links: v.linksOf(f), Trend: trendOf(g.Trend)})
+		view.Errors = append(view.Errors, deadGroup{DeadGroup: g, Links: v.linksOf(f), Trend: chart.NewTrend(g.Trend)})
 	}
 	for i := range view.Errors {
-		view.Errors[i].Bar = barOf([]count{{"dead", view.Errors[i].Count}, {"rest", max(total-view.Errors[i].Count, 0)}})
+		view.Errors[i].Bar = chart.NewBar([]chart.Count{{Word: "dead", N: view.Errors[i].Count}, {Word: "rest", N: max(total-view.Errors[i].Count, 0)}})
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -32,8 +33,8 @@ func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
 	}
 	b, a := &c.Before, &c.After
 	d.Rows = []changeRow{
-		changeOf("Enqueued", b.Rates.In, a.Rates.In, perSecondText, false),
-		changeOf("Ended", b.Rates.Out, a.Rates.Out, perSecondText, false),
+		changeOf("Enqueued", b.Rates.In, a.Rates.In, format.Rate, false),
+		changeOf("Ended", b.Rates.Out, a.Rates.Out, format.Rate, false),
 		shareChange(b, a),
 		runChange("Run, median", b, a, func(l admin.Latency) float64 { return l.P50.Seconds() }),
 		runChange("Run, p95", b, a, func(l admin.Latency) float64 { return l.P95.Seconds() }),
@@ -81,7 +82,7 @@ func changeOf(name string, before, after float64, text func(float64) string, mor
 // standard errors, which happens by chance in one case out of twenty.
 func shareChange(before, after *admin.TypePeriod) changeRow {
 	share := func(p *admin.TypePeriod) string {
-		return failedText(&admin.Stats{Totals: p.Totals, FailureRate: p.FailureRate})
+		return format.FailureRate(&admin.Stats{Totals: p.Totals, FailureRate: p.FailureRate})
 	}
 	r := changeRow{Name: "Attempts that failed", Before: share(before), After: share(after)}
 	switch points := 100 * (after.FailureRate - before.FailureRate); {
@@ -113,7 +114,7 @@ func standardError(before, after *admin.TypePeriod) float64 {
 
 // runChange returns the change of a run time, if both periods have runs.
 func runChange(name string, before, after *admin.TypePeriod, of func(admin.Latency) float64) changeRow {
-	text := func(s float64) string { return durationText(time.Duration(s * float64(time.Second))) }
+	text := func(s float64) string { return format.Duration(time.Duration(s * float64(time.Second))) }
 	r := changeOf(name, of(before.Run), of(after.Run), text, true)
 	if before.Run.Count == 0 || after.Run.Count == 0 {
 		r.Change, r.Class = "–", ""
@@ -129,7 +130,7 @@ func runChange(name string, before, after *admin.TypePeriod, of func(admin.Laten
 
 func signed(f float64) string {
 	if f < 0 {
-		return "−" + decimal(-f)
+		return "−" + format.Decimal(-f)
 	}
-	return "+" + decimal(f)
+	return "+" + format.Decimal(f)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -322,7 +323,7 @@ const flash = "pawl-said"
 
 // setFlash shows a message on the next page.
 func (v *visit) setFlash(what string) {
-	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(clip(what, 300)), 60))
+	http.SetCookie(v.w, v.cookie(flash, url.QueryEscape(format.Clip(what, 300)), 60))
 }
 
 // cookie returns a cookie for the pages of all namespaces. age is in seconds; below 0 it deletes the cookie.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 var viewActions = []action{
@@ -54,7 +56,7 @@ func (w savedView) check() error {
 	switch {
 	case w.Name == "":
 		return badField("name", "is required")
-	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || isBidiControl(c) }):
+	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || format.IsBidiControl(c) }):
 		return badField("name", "contains invisible characters")
 	case utf8.RuneCountInString(w.Name) > maxViewName:
 		return badField("name", "%d characters, at most %d are allowed", utf8.RuneCountInString(w.Name), maxViewName)
@@ -112,7 +114,7 @@ func (v *visit) ownViews() []savedView {
 
 func saveViewForm(v *visit) (*form, error) {
 	return &form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.", Button: "Save", Back: "/tasks",
-		Facts:  []fact{{"Filter", clip(v.query("q"), 300)}},
+		Facts:  []fact{{"Filter", format.Clip(v.query("q"), 300)}},
 		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"}, {Name: "q", Kind: "hidden", Value: v.query("q")}}}, nil
 }
 
@@ -140,7 +142,7 @@ func removeViewForm(v *visit) (*form, error) {
 		Fields: []field{{Name: "name", Kind: "hidden", Value: v.query("name")}}}
 	for _, w := range v.ownViews() {
 		if w.Name == v.query("name") {
-			f.Facts = append(f.Facts, fact{"Filter", clip(w.Filter, 300)})
+			f.Facts = append(f.Facts, fact{"Filter", format.Clip(w.Filter, 300)})
 		}
 	}
 	return f, nil

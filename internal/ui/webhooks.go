@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -103,10 +104,10 @@ func webhookFacts(w *admin.Webhook) []fact {
 			facts = append(facts, fact{name, value})
 		}
 	}
-	add(w.DepthOver > 0, "Ready tasks over", number(w.DepthOver))
-	add(w.WaitOver > 0, "Oldest wait over", durationText(w.WaitOver))
+	add(w.DepthOver > 0, "Ready tasks over", format.Number(w.DepthOver))
+	add(w.WaitOver > 0, "Oldest wait over", format.Duration(w.WaitOver))
 	add(w.CreatedBy != "", "Created by", w.CreatedBy)
-	add(w.LastStatus > 0, "Last error status", number(w.LastStatus))
+	add(w.LastStatus > 0, "Last error status", format.Number(w.LastStatus))
 	return facts
 }
 
@@ -145,10 +146,10 @@ func webhookFields(w *admin.Webhook) []field {
 func thresholdText(w *admin.Webhook) string {
 	var all []string
 	if w.DepthOver > 0 {
-		all = append(all, "more than "+plural(w.DepthOver, "ready task"))
+		all = append(all, "more than "+format.Plural(w.DepthOver, "ready task"))
 	}
 	if w.WaitOver > 0 {
-		all = append(all, "a wait of more than "+durationText(w.WaitOver))
+		all = append(all, "a wait of more than "+format.Duration(w.WaitOver))
 	}
 	if len(all) == 0 {
 		return "none: queue.over and queue.under are not sent"
@@ -256,7 +257,7 @@ func webhookForm(verb, button, text string, danger bool, fields ...field) func(*
 			return nil, err
 		}
 		return &form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
-			Facts: []fact{{"URL", clip(w.URL, 200)}, {"Pending", plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
+			Facts: []fact{{"URL", format.Clip(w.URL, 200)}, {"Pending", format.Plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
 	}
 }
 
@@ -266,7 +267,7 @@ func doTestWebhook(v *visit) (done, error) {
 		return done{}, err
 	}
 	if d.Outcome == admin.WebhookDelivered {
-		return v.webhookDone(fmt.Sprintf("Delivered: the receiver answered %d after %s.", d.Status, durationText(d.Took))), nil
+		return v.webhookDone(fmt.Sprintf("Delivered: the receiver answered %d after %s.", d.Status, format.Duration(d.Took))), nil
 	}
 	return v.webhookDone("Not delivered: " + d.Error), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -124,7 +125,7 @@ func showWorkers(v *visit) (*screen, error) {
 		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
 	}
 	if len(view.Rows) == 0 {
-		view.Hello = v.caller().command("pawl work --type mail.welcome --queue " + quoteShell(cmp.Or(view.Queue, "mail")) + " --exec cat")
+		view.Hello = v.caller().command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
 	}
 	return &screen{Title: "Workers", Data: view}, nil
 }
@@ -158,7 +159,7 @@ func showWorker(v *visit) (*screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	facts := []fact{{"Queues", view.Takes}, {"Types", clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	facts := []fact{{"Queues", view.Takes}, {"Types", format.Clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
 	pages := map[string]string{"Node": v.url("cluster")}
 	if names := queueNames(w.Queues); len(names) == 1 {
 		pages["Queues"] = v.url("queues", names[0])
@@ -176,8 +177,8 @@ func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &form{Title: verb + " " + clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
-			Facts: []fact{{"Runs", plural(w.Running, "task")}, {"Slots", number(w.Slots)}}, Fields: append(slices.Clone(fields), reasonField())}, nil
+		return &form{Title: verb + " " + format.Clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
+			Facts: []fact{{"Runs", format.Plural(w.Running, "task")}, {"Slots", format.Number(w.Slots)}}, Fields: append(slices.Clone(fields), reasonField())}, nil
 	}
 }
 
@@ -195,7 +196,7 @@ func doQuiet(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "The worker takes no new tasks for " + durationText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
+	return done{Said: "The worker takes no new tasks for " + format.Duration(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
 }
 
 func doResumeWorker(v *visit) (done, error) {

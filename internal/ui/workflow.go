@@ -3,6 +3,8 @@ package ui
 import (
 	"sync"
 
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -102,7 +104,7 @@ func groupNode(role string, g *pawltype.Group) *flowNode {
 	if name == "" {
 		name = "Group"
 	}
-	return &flowNode{Role: role, ID: g.ID, Kind: "groups", Name: name, Queue: plural(g.Counts.Members, "member"), State: string(g.State), Counts: groupRowOf(g).Bar}
+	return &flowNode{Role: role, ID: g.ID, Kind: "groups", Name: name, Queue: format.Plural(g.Counts.Members, "member"), State: string(g.State), Counts: groupRowOf(g).Bar}
 }
 
 // followerNode returns the node of a follow-up task, with its current state if it has been enqueued and read.
@@ -255,10 +257,10 @@ func memberNode(m *pawltype.GroupMember) *flowNode {
 
 // restNode stands for the members that are not drawn individually.
 func restNode(n int64, left map[string]int64) *flowNode {
-	var counts []count
+	var counts []chart.Count
 	for _, c := range memberCounts(&pawltype.Group{}) {
-		counts = append(counts, count{c.Word, max(left[c.Word], 0)})
+		counts = append(counts, chart.Count{Word: c.Word, N: max(left[c.Word], 0)})
 	}
-	bar := barOf(counts)
-	return &flowNode{Role: "member", Name: "+" + number(n) + " more", Queue: bar.Label, State: "", Counts: bar}
+	bar := chart.NewBar(counts)
+	return &flowNode{Role: "member", Name: "+" + format.Number(n) + " more", Queue: bar.Label, State: "", Counts: bar}
 }

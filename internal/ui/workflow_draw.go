@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -23,7 +25,7 @@ type flowNode struct {
 	Name   string
 	Queue  string
 	State  string
-	Counts bar // of a group's members
+	Counts chart.Bar // of a group's members
 	Here   bool
 	X, Y   int
 	col    int
@@ -60,7 +62,7 @@ func (f *flow) join(from, to *flowNode, label string, waits bool) {
 
 func (f *flow) leave(n int, noun string) {
 	if n > 0 {
-		f.Left = append(f.Left, plural(n, "more "+noun))
+		f.Left = append(f.Left, format.Plural(n, "more "+noun))
 	}
 }
 
@@ -130,15 +132,15 @@ func (n *flowNode) Label() string {
 func (n *flowNode) Detail() string {
 	switch {
 	case n.State == "":
-		return clip(n.Queue, flowDetail)
+		return format.Clip(n.Queue, flowDetail)
 	case n.Queue == "":
 		return n.Word()
 	}
-	return clip(n.Word()+" · "+n.Queue, flowDetail)
+	return format.Clip(n.Word()+" · "+n.Queue, flowDetail)
 }
 
 // Title is the name, as far as the node has room for it.
-func (n *flowNode) Title() string { return clip(n.Name, flowName) }
+func (n *flowNode) Title() string { return format.Clip(n.Name, flowName) }
 
 // flowName and flowDetail are how many characters of usual width fit into a node; wider ones are clipped at its edge.
 const (

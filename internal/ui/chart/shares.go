@@ -1,23 +1,24 @@
-package ui
+package chart
 
 import (
 	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-// shares charts the share of attempts that failed: a bar for each step in which attempts ended.
-type shares struct {
+// Shares charts the share of attempts that failed: a bar for each step in which attempts ended.
+type Shares struct {
 	Label string
-	Bars  []shareBar
+	Bars  []ShareBar
 	Top   string // the value at the upper edge
 	Start time.Time
 	Empty bool // none failed
 	None  bool // no attempt ended
 }
 
-type shareBar struct {
+type ShareBar struct {
 	X, Width, Y, Height string
 	Class               string // "f-dead", or "quiet" if attempts ended and none failed
 	At, Title           string
@@ -26,8 +27,8 @@ type shareBar struct {
 // shareTops are the possible values at the upper edge.
 var shareTops = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1}
 
-func sharesOf(s *admin.Stats) shares {
-	c := shares{Label: "Attempts that failed: " + failedText(s), Start: s.Start, Empty: true, None: true}
+func NewShares(s *admin.Stats) Shares {
+	c := Shares{Label: "Attempts that failed: " + format.FailureRate(s), Start: s.Start, Empty: true, None: true}
 	most := 0.0
 	for _, e := range s.Series {
 		most = max(most, shareOf(e))
@@ -36,7 +37,7 @@ func sharesOf(s *admin.Stats) shares {
 	for i := len(shareTops) - 1; i >= 0 && shareTops[i] >= most; i-- {
 		top = shareTops[i]
 	}
-	c.Top = decimal(100*top) + " %"
+	c.Top = format.Decimal(100*top) + " %"
 	width, now := 1/float64(max(len(s.Series), 1)), time.Now()
 	for i, e := range s.Series {
 		bad, ended := e.Failed+e.Crashed, e.Failed+e.Crashed+e.Succeeded
@@ -44,8 +45,8 @@ func sharesOf(s *admin.Stats) shares {
 			continue
 		}
 		begins := s.Start.Add(time.Duration(i) * s.Step)
-		b := shareBar{X: percent(float64(i) * width), Width: percent(width * 0.9), Class: "quiet", At: begins.UTC().Format(time.RFC3339),
-			Title: fmt.Sprintf("%s\n%s of %s failed, %s %%", clockText(begins, now), number(bad), plural(ended, "attempt"), decimal(100*shareOf(e)))}
+		b := ShareBar{X: percent(float64(i) * width), Width: percent(width * 0.9), Class: "quiet", At: begins.UTC().Format(time.RFC3339),
+			Title: fmt.Sprintf("%s\n%s of %s failed, %s %%", format.Clock(begins, now), format.Number(bad), format.Plural(ended, "attempt"), format.Decimal(100*shareOf(e)))}
 		height := 0.03
 		if c.None = false; bad > 0 {
 			b.Class, c.Empty, height = "f-dead", false, max(shareOf(e)/top, 0.04)

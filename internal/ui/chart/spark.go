@@ -1,4 +1,4 @@
-package ui
+package chart
 
 import (
 	"fmt"
@@ -8,10 +8,11 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-// spark is a chart the size of a word: succeeded tasks as an area, enqueued ones as a line, and below them marks where attempts went wrong.
-type spark struct {
+// Spark is a chart the size of a word: succeeded tasks as an area, enqueued ones as a line, and below them marks where attempts went wrong.
+type Spark struct {
 	Label  string
 	Width  int    // in units, one per step
 	Area   string // an SVG path; "": none succeeded
@@ -25,8 +26,8 @@ const (
 	sparkFoot   = 3
 )
 
-// sparkOf draws a series in as few bytes as possible, as a page has many.
-func sparkOf(s *admin.QueueSeries) *spark {
+// NewSpark draws a series in as few bytes as possible, as a page has many.
+func NewSpark(s *admin.QueueSeries) *Spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
@@ -37,7 +38,7 @@ func sparkOf(s *admin.QueueSeries) *spark {
 		wrong[i] = valueAt(failed, i) + valueAt(poisoned, i) // Failed does not include attempts that found poison
 		top = max(top, valueAt(succeeded, i), valueAt(came, i))
 	}
-	out := &spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}
+	out := &Spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}
 	if total(succeeded) > 0 {
 		out.Area = stepsOf(succeeded, top) + fmt.Sprintf("V%dz", sparkHeight)
 	}
@@ -47,22 +48,22 @@ func sparkOf(s *admin.QueueSeries) *spark {
 	return out
 }
 
-// trend is a chart the size of a word, with the count of every hour.
-type trend struct {
+// Trend is a chart the size of a word, with the count of every hour.
+type Trend struct {
 	Label    string
 	Width    int
 	Area     string // an SVG path; "": nothing
 	LastHour int64
 }
 
-// trendOf draws hourly counts. The last one covers the last 60 minutes.
-func trendOf(hours []int64) trend {
-	t := trend{Width: len(hours)}
+// NewTrend draws hourly counts. The last one covers the last 60 minutes.
+func NewTrend(hours []int64) Trend {
+	t := Trend{Width: len(hours)}
 	top, all := int64(1), total(hours)
 	for _, n := range hours {
 		top, t.LastHour = max(top, n), n
 	}
-	t.Label = fmt.Sprintf("%s in the last hour, %s in %d hours", number(t.LastHour), number(all), len(hours))
+	t.Label = fmt.Sprintf("%s in the last hour, %s in %d hours", format.Number(t.LastHour), format.Number(all), len(hours))
 	if all > 0 {
 		t.Area = stepsOf(hours, top) + fmt.Sprintf("V%dz", sparkHeight)
 	}
@@ -71,17 +72,17 @@ func trendOf(hours []int64) trend {
 
 // sparkLabel describes a spark in words.
 func sparkLabel(s *admin.QueueSeries) string {
-	said := []string{shortNumber(total(s.In)) + " enqueued", shortNumber(total(s.Succeeded)) + " succeeded"}
+	said := []string{format.ShortNumber(total(s.In)) + " enqueued", format.ShortNumber(total(s.Succeeded)) + " succeeded"}
 	if n := total(s.Failed); n > 0 {
-		said = append(said, plural(n, "attempt")+" failed")
+		said = append(said, format.Plural(n, "attempt")+" failed")
 	}
 	if n := total(s.Poisoned); n > 0 {
-		said = append(said, shortNumber(n)+" poisoned")
+		said = append(said, format.ShortNumber(n)+" poisoned")
 	}
 	if n := total(s.Out) - total(s.Succeeded) - total(s.Poisoned); n > 0 {
-		said = append(said, shortNumber(n)+" ended another way")
+		said = append(said, format.ShortNumber(n)+" ended another way")
 	}
-	return strings.Join(said, ", ") + " in " + durationText(s.Step*time.Duration(len(s.Out)))
+	return strings.Join(said, ", ") + " in " + format.Duration(s.Step*time.Duration(len(s.Out)))
 }
 
 // stepsOf returns the path of a step chart from the base line; top is the value at full height.

@@ -1,4 +1,4 @@
-package ui
+package chart
 
 import (
 	"reflect"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 func TestSparksAreSmallAndTrue(t *testing.T) {
@@ -15,27 +16,27 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		s    admin.QueueSeries
-		want spark
+		want Spark
 	}{
-		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 enqueued, 0 succeeded"}},
+		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "0 enqueued, 0 succeeded"}},
 		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
-			spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
-		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 enqueued, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
-		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 enqueued, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
-		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
+			Spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
+		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "150 enqueued, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
+		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, Spark{Label: "0 enqueued, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
+		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5
-		c.want.Label += " in " + durationText(5*time.Minute)
-		if got := *sparkOf(&c.s); got != c.want {
+		c.want.Label += " in " + format.Duration(5*time.Minute)
+		if got := *NewSpark(&c.s); got != c.want {
 			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	long := make([]int64, 60)
 	long[58], long[59] = 3, 4
-	if s := sparkOf(&admin.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
+	if s := NewSpark(&admin.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
 		t.Errorf("60 steps are drawn as %+v", s)
 	}
-	if sparkOf(nil) != nil || sparkOf(&admin.QueueSeries{}) != nil {
+	if NewSpark(nil) != nil || NewSpark(&admin.QueueSeries{}) != nil {
 		t.Error("nothing is drawn")
 	}
 }
@@ -43,13 +44,13 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 func TestTrendsSayTheirLastHour(t *testing.T) {
 	for _, c := range []struct {
 		hours []int64
-		want  trend
+		want  Trend
 	}{
-		{[]int64{0, 0, 0}, trend{Label: "0 in the last hour, 0 in 3 hours", Width: 3}},
-		{[]int64{4, 0, 2}, trend{Label: "2 in the last hour, 6 in 3 hours", Width: 3, LastHour: 2, Area: "M0 20v-20h1v20h1v-10h1V20z"}},
-		{[]int64{1, 1000000, 0}, trend{Label: "0 in the last hour, 1,000,001 in 3 hours", Width: 3, Area: "M0 20v-1h1v-19h1v20h1V20z"}},
+		{[]int64{0, 0, 0}, Trend{Label: "0 in the last hour, 0 in 3 hours", Width: 3}},
+		{[]int64{4, 0, 2}, Trend{Label: "2 in the last hour, 6 in 3 hours", Width: 3, LastHour: 2, Area: "M0 20v-20h1v20h1v-10h1V20z"}},
+		{[]int64{1, 1000000, 0}, Trend{Label: "0 in the last hour, 1,000,001 in 3 hours", Width: 3, Area: "M0 20v-1h1v-19h1v20h1V20z"}},
 	} {
-		if got := trendOf(c.hours); got != c.want {
+		if got := NewTrend(c.hours); got != c.want {
 			t.Errorf("%v is drawn as %+v, want %+v", c.hours, got, c.want)
 		}
 	}
@@ -60,31 +61,6 @@ func TestChartsSayWhatABarCounts(t *testing.T) {
 		if got := stepWords(step); got != want {
 			t.Errorf("a step of %v is %q, want %q", step, got, want)
 		}
-	}
-}
-
-// TestRunsSayWhenClocksChange covers the night in which Vienna's clocks go back.
-func TestRunsSayWhenClocksChange(t *testing.T) {
-	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
-	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
-	want := []run{
-		{day(24, 1), "Sat 24 Oct 2026 03:30:00 CEST", "24 Oct 01:30:00", ""},
-		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks shift by -60 min"},
-		{day(26, 2), "Mon 26 Oct 2026 03:30:00 CET", "26 Oct 02:30:00", ""},
-	}
-	if !slices.Equal(runs, want) {
-		t.Errorf("got %+v, want %+v", runs, want)
-	}
-	if runs := runsOf(&admin.Schedule{}); runs != nil {
-		t.Errorf("a paused one has %v", runs)
-	}
-	for _, zone := range []string{"", "UTC", "Etc/UTC"} {
-		if runs := runsOf(&admin.Schedule{TimeZone: zone, PlannedAt: day(24, 1)}); runs[0].UTC != "" {
-			t.Errorf("a run of zone %q is shown twice: %+v", zone, runs)
-		}
-	}
-	if runs := runsOf(&admin.Schedule{TimeZone: "Europe/London", PlannedAt: day(28, 1)}); runs[0].UTC == "" {
-		t.Error("a run in London is shown by its own clocks only")
 	}
 }
 
@@ -121,11 +97,11 @@ func TestChartScales(t *testing.T) {
 var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestCharts(t *testing.T) {
-	in := panel{Name: "In", Room: 100, Of: []series{{"enqueued", "enqueued", []int64{40, 5, 0}}}}
-	out := panel{Name: "Out", Room: 100, Hangs: true, Of: []series{{"succeeded", "succeeded", []int64{30, 0, 20}}, {"dead", "dead", []int64{10, 0, 0}}}}
-	c := chartOf("tasks", newYear, time.Minute, in, out, panel{Name: "Wrong", Room: 50, Of: []series{{"dead", "dead", []int64{10, 0, 0}}}})
+	in := Panel{Name: "In", Height: 100, Of: []Series{{"enqueued", "enqueued", []int64{40, 5, 0}}}}
+	out := Panel{Name: "Out", Height: 100, Hangs: true, Of: []Series{{"succeeded", "succeeded", []int64{30, 0, 20}}, {"dead", "dead", []int64{10, 0, 0}}}}
+	c := New("tasks", newYear, time.Minute, in, out, Panel{Name: "Wrong", Height: 50, Of: []Series{{"dead", "dead", []int64{10, 0, 0}}}})
 	const zero = panelName + 100
-	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []chartPiece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero, H: 75}, {State: "dead", Y: zero + 75, H: 25},
+	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []Piece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero, H: 75}, {State: "dead", Y: zero + 75, H: 25},
 		{State: "dead", Y: zero + 100 + panelName + panelGap + panelName, H: 50}}) || first.X != "0%" || first.Width != "33.333%" || first.Title != "1 Jan 00:00:00 UTC\nenqueued: 40\nsucceeded: 30\ndead: 10" {
 		t.Errorf("the first step is %+v", first)
 	}
@@ -135,10 +111,10 @@ func TestCharts(t *testing.T) {
 	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" || len(c.Legend) != 3 {
 		t.Errorf("got %+v", c)
 	}
-	if want := []chartText{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5], want) {
+	if want := []Text{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5], want) {
 		t.Errorf("the scale of the pair is %+v, want %+v", c.Scale[:5], want)
 	}
-	if empty := chartOf("none", newYear, time.Minute); !empty.Empty || len(empty.Steps) != 0 || empty.Label != "none" {
+	if empty := New("none", newYear, time.Minute); !empty.Empty || len(empty.Steps) != 0 || empty.Label != "none" {
 		t.Errorf("nothing is drawn as %+v", empty)
 	}
 }
@@ -151,18 +127,18 @@ func TestChartsCutSpikes(t *testing.T) {
 	}
 	n[2], n[3], n[57] = 900, 5000, 700
 	for _, hangs := range []bool{false, true} {
-		panels := []panel{{Room: 100, Of: []series{{"enqueued", "enqueued", n}}}}
+		panels := []Panel{{Height: 100, Of: []Series{{"enqueued", "enqueued", n}}}}
 		edge, y, inner := 0.0, 9.0, []float64{10, 6}
 		if hangs {
-			panels = []panel{{Room: 100, Of: []series{{"enqueued", "enqueued", nil}}}, {Room: 100, Hangs: true, Of: []series{{"succeeded", "succeeded", n}}}}
+			panels = []Panel{{Height: 100, Of: []Series{{"enqueued", "enqueued", nil}}}, {Height: 100, Hangs: true, Of: []Series{{"succeeded", "succeeded", n}}}}
 			edge, y, inner = 200, 198, []float64{194, 190}
 		}
-		c := chartOf("", newYear, time.Minute, panels...)
+		c := New("", newYear, time.Minute, panels...)
 		p := c.Steps[3].Pieces[0]
 		if p.H != 100 || p.Y != min(edge, 100) || !slices.Equal(p.Cut, inner) || c.Steps[4].Pieces[0].Cut != nil {
 			t.Errorf("hangs %v: the spike is %+v", hangs, p)
 		}
-		if want := []chartCut{{"6.667%", "start", "5,000", y, 5000, 3}, {"95%", "end", "700", y, 700, 57}}; !slices.Equal(c.Cuts, want) {
+		if want := []Cut{{"6.667%", "start", "5,000", y, 5000, 3}, {"95%", "end", "700", y, 700, 57}}; !slices.Equal(c.Cuts, want) {
 			t.Errorf("hangs %v: what is written is %+v, want %+v", hangs, c.Cuts, want)
 		}
 	}
@@ -174,22 +150,22 @@ func TestChartsMergeSteps(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	c := chartOf("", newYear.Add(-20*time.Second), 10*time.Second, panel{Room: 100, Of: []series{{"a", "a", ones}}})
+	c := New("", newYear.Add(-20*time.Second), 10*time.Second, Panel{Height: 100, Of: []Series{{"a", "a", ones}}})
 	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running || c.Legend[0].N != 358 {
 		t.Errorf("an hour by 10 s is %d steps from %v, the first of %d, the last of %d, %d in all", len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
 	}
-	if c := chartOf("", newYear, 10*time.Second, panel{Of: []series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
+	if c := New("", newYear, 10*time.Second, Panel{Of: []Series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
 		t.Errorf("5 minutes are %d steps %s", len(c.Steps), c.Unit())
 	}
-	if c := chartOf("", newYear, 5*time.Minute, panel{Of: []series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" || len(c.Ticks) != 5 || c.Ticks[0] != (chartTick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
+	if c := New("", newYear, 5*time.Minute, Panel{Of: []Series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" || len(c.Ticks) != 5 || c.Ticks[0] != (Tick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
 		t.Errorf("a day is %d steps %s, with the ticks %+v", len(c.Steps), c.Unit(), c.Ticks)
 	}
 }
 
 // TestChartsShowMarkers: markers are drawn at their time, and only the steps that they touch mention them.
 func TestChartsShowMarkers(t *testing.T) {
-	c := chartOf("", newYear, time.Minute, panel{Of: []series{{"a", "a", make([]int64, 10)}}})
-	c.Marks = &chartMarks{}
+	c := New("", newYear, time.Minute, Panel{Of: []Series{{"a", "a", make([]int64, 10)}}})
+	c.Marks = &Marks{}
 	end := newYear.Add(10 * time.Minute)
 	for _, m := range []admin.Marker{
 		{Kind: admin.MarkerDeploy, Title: "web 2", Version: "2", At: newYear.Add(90 * time.Second)},
@@ -197,7 +173,7 @@ func TestChartsShowMarkers(t *testing.T) {
 		{Kind: admin.MarkerIncident, Title: "slow", Version: "v9", At: newYear.Add(9 * time.Minute)},
 		{Kind: admin.MarkerNote, Title: "later", At: end},
 	} {
-		c.Marks.add(&c, &m, end, false)
+		c.Mark(&m, false)
 	}
 	var got []string
 	for _, f := range c.Marks.Flags {

@@ -1,4 +1,4 @@
-package ui
+package format
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"unicode/utf16"
 )
 
-// readEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
+// DecodeEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
 // characters stay, and so do those that JSON requires.
-func readEscapes(text []byte) ([]byte, bool) {
+func DecodeEscapes(text []byte) ([]byte, bool) {
 	if !bytes.Contains(text, []byte(`\u`)) {
 		return text, false
 	}

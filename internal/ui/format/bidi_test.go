@@ -1,6 +1,8 @@
-package ui
+package format
 
-import "testing"
+import (
+	"testing"
+)
 
 // TestBidiControlsAreVisible: characters that change the direction of a text are visible, and are kept in what is sent back.
 func TestBidiControlsAreVisible(t *testing.T) {
@@ -12,7 +14,7 @@ func TestBidiControlsAreVisible(t *testing.T) {
 		{"<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">\u202e</option>", "<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">[U+202E]</option>"},
 		{"<p>\u202e", "<p><i class=\"turn\" data-c=\"U+202E\">\u202e</i>"},
 	} {
-		if got := string(showBidiControls([]byte(c.page))); got != c.want {
+		if got := string(ShowBidiControls([]byte(c.page))); got != c.want {
 			t.Errorf("%q becomes\n%q, want\n%q", c.page, got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package ui
+package chart
 
 import (
 	"fmt"
@@ -6,33 +6,34 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-// histogram shows the distribution of durations: a bar for each bucket on a logarithmic axis, and lines at quantiles. Positions are percentages of
+// Histogram shows the distribution of durations: a bar for each bucket on a logarithmic axis, and lines at quantiles. Positions are percentages of
 // the width or height, so that text is not stretched.
-type histogram struct {
+type Histogram struct {
 	Label string
-	Bars  []histogramBar
-	Marks []histogramMark
-	Ticks []histogramTick
+	Bars  []HistogramBar
+	Marks []HistogramMark
+	Ticks []HistogramTick
 	Count int64
 	Top   int64 // count of the highest bar
 }
 
-type histogramBar struct {
+type HistogramBar struct {
 	X, Width, Y, Height string
 	Title               string
 }
 
-// histogramMark is a line at a quantile. Every label is on a row of its own, since marks may be close together.
-type histogramMark struct {
+// HistogramMark is a line at a quantile. Every label is on a row of its own, since marks may be close together.
+type HistogramMark struct {
 	X, Label, Class string
 	Y               int // base line of the label, in pixels
 	After           bool
 }
 
-// histogramTick is a label on the axis.
-type histogramTick struct{ X, Label, Anchor string }
+// HistogramTick is a label on the axis.
+type HistogramTick struct{ X, Label, Anchor string }
 
 const (
 	// leastBars is the minimum number of bars on an axis, so that a few bars are not too wide. The axis starts at 1 ms at the earliest.
@@ -53,9 +54,9 @@ func histogramPlace(d time.Duration) float64 {
 	return 2 * math.Log2(max(float64(d)/float64(time.Millisecond), 1))
 }
 
-// histogramOf draws buckets with their known quantiles.
-func histogramOf(label string, buckets []admin.HistogramBucket, l admin.Latency) histogram {
-	h := histogram{Label: label, Count: l.Count}
+// NewHistogram draws buckets with their known quantiles.
+func NewHistogram(label string, buckets []admin.HistogramBucket, l admin.Latency) Histogram {
+	h := Histogram{Label: label, Count: l.Count}
 	if len(buckets) == 0 || l.Count == 0 {
 		return h
 	}
@@ -70,15 +71,15 @@ func histogramOf(label string, buckets []admin.HistogramBucket, l admin.Latency)
 			continue
 		}
 		height := max(float64(b.Count)/float64(h.Top), 0.01)
-		h.Bars = append(h.Bars, histogramBar{X: at(float64(ends[i] - 1)), Width: percent(1 / float64(bars)), Y: percent(1 - height), Height: percent(height),
-			Title: fmt.Sprintf("%s\n%s, %s %%", bucketText(ends[i], b.UpTo == 0), number(b.Count), decimal(100*float64(b.Count)/float64(l.Count)))})
+		h.Bars = append(h.Bars, HistogramBar{X: at(float64(ends[i] - 1)), Width: percent(1 / float64(bars)), Y: percent(1 - height), Height: percent(height),
+			Title: fmt.Sprintf("%s\n%s, %s %%", bucketText(ends[i], b.UpTo == 0), format.Number(b.Count), format.Decimal(100*float64(b.Count)/float64(l.Count)))})
 	}
 	for i, q := range []struct {
 		word string
 		d    time.Duration
 	}{{"p50", l.P50}, {"p95", l.P95}, {"p99", l.P99}} {
 		place := min(histogramPlace(q.d), float64(ends[len(ends)-1]))
-		h.Marks = append(h.Marks, histogramMark{X: at(place), Label: q.word + " " + durationText(q.d), Class: q.word, Y: (i + 1) * markLine,
+		h.Marks = append(h.Marks, HistogramMark{X: at(place), Label: q.word + " " + format.Duration(q.d), Class: q.word, Y: (i + 1) * markLine,
 			After: (place-float64(first)+1)/float64(bars) < 0.72})
 	}
 	h.Ticks = axisTicks(first, bars, at)
@@ -107,7 +108,7 @@ func axisOf(first, buckets int) (from, bars int) {
 	return max(first-(bars-buckets)/2, 0), bars
 }
 
-func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick) {
+func axisTicks(first, bars int, at func(float64) string) (ticks []HistogramTick) {
 	var shown []time.Duration
 	for _, d := range axisTimes {
 		if place := histogramPlace(d); place >= float64(first-1) && place <= float64(first+bars-1) {
@@ -123,7 +124,7 @@ func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick)
 		case part > 0.94:
 			anchor = "end"
 		}
-		ticks = append(ticks, histogramTick{X: at(place), Label: durationText(shown[i]), Anchor: anchor})
+		ticks = append(ticks, HistogramTick{X: at(place), Label: format.Duration(shown[i]), Anchor: anchor})
 	}
 	return ticks
 }
@@ -131,7 +132,7 @@ func axisTicks(first, bars int, at func(float64) string) (ticks []histogramTick)
 // bucketText returns the range of a bucket.
 func bucketText(end int, open bool) string {
 	bound := func(place int) string {
-		return durationText(time.Duration(math.Exp2(float64(place)/2) * float64(time.Millisecond)))
+		return format.Duration(time.Duration(math.Exp2(float64(place)/2) * float64(time.Millisecond)))
 	}
 	switch {
 	case open:

@@ -1,6 +1,8 @@
-package ui
+package format
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestEscapesAreRead(t *testing.T) {
 	for _, c := range []struct {
@@ -15,16 +17,16 @@ func TestEscapesAreRead(t *testing.T) {
 		{`"\ud83d \ude00 \ud83d\u0041"`, `"\ud83d \ude00 \ud83dA"`, true},
 		{`"\"\u00e9\n"`, `"\"é\n"`, true},
 	} {
-		got, read := readEscapes([]byte(c.text))
+		got, read := DecodeEscapes([]byte(c.text))
 		if string(got) != c.want || read != c.read {
 			t.Errorf("%s reads %s, %t; want %s, %t", c.text, got, read, c.want, c.read)
 		}
 	}
-	d := documentOf([]byte(`{"name":"J\u00fcrgen"}`), "")
+	d := DocumentOf([]byte(`{"name":"J\u00fcrgen"}`), "")
 	if d.Text != "{\n  \"name\": \"Jürgen\"\n}" || d.Raw != `{"name":"J\u00fcrgen"}` {
 		t.Errorf("the document is %q, and came as %q", d.Text, d.Raw)
 	}
-	if d = documentOf([]byte(`{"name":"Jürgen"}`), ""); d.Raw != "" {
+	if d = DocumentOf([]byte(`{"name":"Jürgen"}`), ""); d.Raw != "" {
 		t.Errorf("a document without escapes is shown twice: %q", d.Raw)
 	}
 }

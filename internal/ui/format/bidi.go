@@ -1,4 +1,4 @@
-package ui
+package format
 
 import (
 	"bytes"
@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// isBidiControl reports whether c is an invisible character that changes the direction of the text after it (Unicode's Bidi_Control). With such
+// IsBidiControl reports whether c is an invisible character that changes the direction of the text after it (Unicode's Bidi_Control). With such
 // characters a caller can make one name look like another.
-func isBidiControl(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }
+func IsBidiControl(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }
 
-// showBidiControls makes bidirectional control characters in a page visible, and isolates the effect of each. The text itself stays the same for
+// ShowBidiControls makes bidirectional control characters in a page visible, and isolates the effect of each. The text itself stays the same for
 // copying. Form fields are left alone, since their content is sent back.
 //
 // Pages come from html/template, which writes < and > only for tags.
-func showBidiControls(page []byte) []byte {
-	if !bytes.ContainsFunc(page, isBidiControl) {
+func ShowBidiControls(page []byte) []byte {
+	if !bytes.ContainsFunc(page, IsBidiControl) {
 		return page
 	}
 	var b bytes.Buffer
@@ -54,7 +54,7 @@ func markBidiControl(c rune) string {
 
 func writeBidiControls(b *bytes.Buffer, text []byte, mark func(rune) string) {
 	for len(text) > 0 {
-		at := bytes.IndexFunc(text, isBidiControl)
+		at := bytes.IndexFunc(text, IsBidiControl)
 		if at < 0 {
 			b.Write(text)
 			return

@@ -1,4 +1,4 @@
-package ui
+package chart
 
 import (
 	"math"
@@ -22,7 +22,7 @@ var chartSpans = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 
 
 // merge combines steps into longer ones that begin at whole minutes or hours. It drops the first one if it is incomplete, as its bar would be
 // misleadingly low.
-func merge(panels []panel, start time.Time, step time.Duration) ([]panel, time.Time, time.Duration) {
+func merge(panels []Panel, start time.Time, step time.Duration) ([]Panel, time.Time, time.Duration) {
 	n := 0
 	for _, p := range panels {
 		for _, s := range p.Of {
@@ -45,23 +45,23 @@ func merge(panels []panel, start time.Time, step time.Duration) ([]panel, time.T
 	if skip >= n {
 		return panels, start, step
 	}
-	out := make([]panel, len(panels))
+	out := make([]Panel, len(panels))
 	for i, p := range panels {
 		out[i] = p
-		out[i].Of = make([]series, len(p.Of))
+		out[i].Of = make([]Series, len(p.Of))
 		for j, s := range p.Of {
 			sums := make([]int64, (n-skip-1)/int(long/step)+1)
 			for k := skip; k < n; k++ {
 				sums[(k-skip)/int(long/step)] += valueAt(s.N, k)
 			}
-			out[i].Of[j] = series{s.State, s.Word, sums}
+			out[i].Of[j] = Series{s.State, s.Word, sums}
 		}
 	}
 	return out, first, long
 }
 
 // ticks labels points in time.
-func (c *chart) ticks() {
+func (c *Chart) ticks() {
 	whole := time.Duration(len(c.Steps)) * c.step
 	at := slices.IndexFunc(chartSpans, func(d time.Duration) bool { return whole <= mostTicks*d })
 	if whole == 0 || at < 0 {
@@ -69,7 +69,7 @@ func (c *chart) ticks() {
 	}
 	for t := c.Start.Truncate(chartSpans[at]); t.Before(c.Start.Add(whole)); t = t.Add(chartSpans[at]) {
 		if x := float64(t.Sub(c.Start)) / float64(whole); x >= 0.03 && x <= 0.97 { // near the edges it would be cut off
-			c.Ticks = append(c.Ticks, chartTick{percent(x), t.UTC().Format(time.RFC3339), t.UTC().Format("15:04")})
+			c.Ticks = append(c.Ticks, Tick{percent(x), t.UTC().Format(time.RFC3339), t.UTC().Format("15:04")})
 		}
 	}
 }

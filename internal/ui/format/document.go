@@ -1,0 +1,52 @@
+package format
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/pawlq/pawl/keyring"
+)
+
+// Document is a payload, result or checkpoint as a page shows it.
+type Document struct {
+	Text string // indented if it is JSON, with \u escapes decoded
+	Raw  string // the original text if escapes were decoded; "": they were not
+	Size int64
+	Kind string
+	Cut  bool // it was truncated
+}
+
+// maxShown is how much of a document a page shows: the whole has a URL of its own.
+const maxShown = 8 << 10
+
+// DocumentOf returns a document of a content type, which is JSON if kind is ""; nil if data is empty.
+func DocumentOf(data []byte, kind string) *Document {
+	if len(data) == 0 {
+		return nil
+	}
+	d := &Document{Size: int64(len(data)), Kind: kind}
+	if key, ok := keyring.EncryptedWith(kind); ok {
+		d.Kind, d.Text = "encrypted", "Encrypted with key "+key+". Only programs that have the key can read it."
+		return d
+	}
+	text := data
+	if kind == "" || kind == "application/json" {
+		d.Kind = "application/json"
+		var b bytes.Buffer
+		if json.Indent(&b, data, "", "  ") == nil {
+			var read bool
+			if text, read = DecodeEscapes(b.Bytes()); read {
+				d.Raw = shownOf(data)
+			}
+		}
+	}
+	d.Cut = len(text) > maxShown
+	d.Text = shownOf(text)
+	return d
+}
+
+// shownOf returns as much of a document as a page shows.
+func shownOf(data []byte) string {
+	return strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\ufffd")
+}
