@@ -12,7 +12,9 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -24,9 +26,9 @@ const auditLimit = 50
 type auditView struct {
 	Filled  admin.AuditFilter
 	Since   string
-	Kinds   []option
+	Kinds   []form.Option
 	Rows    []auditRow
-	Refused *problem
+	Refused *problem.Problem
 	more
 }
 
@@ -51,11 +53,11 @@ const (
 )
 
 func showAudit(v *visit) (*screen, error) {
-	view := auditView{Since: v.query("since"), Kinds: choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
+	view := auditView{Since: v.query("since"), Kinds: form.Choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
 		Filled: admin.AuditFilter{Actor: v.query("actor"), Action: v.query("action"), TargetKind: v.query("kind"), Target: v.query("target"), Queue: v.query("queue")}}
 	err := v.findAudit(&view)
 	if errors.Is(err, pawltype.ErrInvalidArgument) {
-		p := problemOf(err)
+		p := problem.Of(err)
 		view.Refused, err = &p, nil
 	}
 	return &screen{Title: "Audit", Data: view}, err
@@ -66,7 +68,7 @@ func (v *visit) findAudit(view *auditView) error {
 	if view.Since != "" {
 		at, err := humanize.Past(view.Since, v.now)
 		if err != nil {
-			return badField("since", "%v", err)
+			return problem.BadField("since", "%v", err)
 		}
 		filter.Since = at
 	}

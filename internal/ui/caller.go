@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
@@ -72,16 +73,16 @@ func (c caller) enqueue(typ, queue string, payload json.RawMessage) (string, err
 }
 
 // hello returns commands for a visitor who has not enqueued anything yet.
-func (v *visit) hello() []fact {
+func (v *visit) hello() []form.Fact {
 	c := v.caller()
 	const payload = `{"to":"a@example.com"}`
 	call, err := c.enqueue("mail.welcome", "mail", json.RawMessage(payload))
 	if err != nil {
 		call = ""
 	}
-	facts := []fact{{"", c.command("pawl enqueue mail.welcome " + format.ShellWord(payload) + " --queue mail")}, {"", c.command("pawl work --type mail.welcome --queue mail --exec cat")}, {"", call}}
+	facts := []form.Fact{{Name: "", Value: c.command("pawl enqueue mail.welcome " + format.ShellWord(payload) + " --queue mail")}, {Name: "", Value: c.command("pawl work --type mail.welcome --queue mail --exec cat")}, {Name: "", Value: call}}
 	if strings.Contains(c.curl, "PAWL_TOKEN") {
-		facts = append([]fact{{"", "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
+		facts = append([]form.Fact{{Name: "", Value: "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
 	}
 	return facts
 }

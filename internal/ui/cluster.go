@@ -10,7 +10,9 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -123,8 +125,8 @@ func removeNode(c admin.Cluster, ctx context.Context, node string) error {
 	return c.RemoveNode(ctx, node, false)
 }
 
-func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func nodeForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		c, err := v.admin().Cluster().Status(v.ctx)
 		if err != nil {
 			return nil, err
@@ -132,9 +134,9 @@ func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 		name := v.r.PathValue("node")
 		for _, n := range c.Nodes {
 			if n.Name == name {
-				return &form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
-					Facts:  []fact{{"Replicas", humanize.Counted(n.Replicas)}, {"Leads", humanize.Counted(n.Leads)}, {"State", n.State}},
-					Fields: []field{reasonField()}}, nil
+				return &form.Form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
+					Facts:  []form.Fact{{Name: "Replicas", Value: humanize.Counted(n.Replicas)}, {Name: "Leads", Value: humanize.Counted(n.Leads)}, {Name: "State", Value: n.State}},
+					Fields: []form.Field{form.Reason()}}, nil
 			}
 		}
 		return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", format.Clip(name, 60))}
@@ -151,7 +153,7 @@ func doNode(said string, call func(admin.Cluster, context.Context, string) error
 	}
 }
 
-func transferForm(v *visit) (*form, error) {
+func transferForm(v *visit) (*form.Form, error) {
 	c, err := v.admin().Cluster().Status(v.ctx)
 	if err != nil {
 		return nil, err
@@ -160,12 +162,12 @@ func transferForm(v *visit) (*form, error) {
 		if strconv.Itoa(int(s.Shard)) != v.r.PathValue("shard") {
 			continue
 		}
-		options := []option{{"", "whichever"}}
+		options := []form.Option{{Value: "", Label: "whichever"}}
 		for _, m := range s.Members {
-			options = append(options, option{m.Node, m.Node})
+			options = append(options, form.Option{Value: m.Node, Label: m.Node})
 		}
-		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node becomes the leader as soon as its log is complete, and Pawl keeps it there when it can.", Button: "Transfer", Back: "/cluster",
-			Facts: []fact{{"Current leader", s.Leader}}, Fields: []field{{Name: "to", Label: "New leader", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
+		return &form.Form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node becomes the leader as soon as its log is complete, and Pawl keeps it there when it can.", Button: "Transfer", Back: "/cluster",
+			Facts: []form.Fact{{Name: "Current leader", Value: s.Leader}}, Fields: []form.Field{{Name: "to", Label: "New leader", Kind: "choice", Options: options, Value: s.Preferred}, form.Reason()}}, nil
 	}
 	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("shard %q does not exist", format.Clip(v.r.PathValue("shard"), 20))}
 }
@@ -173,7 +175,7 @@ func transferForm(v *visit) (*form, error) {
 func doTransfer(v *visit) (done, error) {
 	shard, err := strconv.ParseUint(v.r.PathValue("shard"), 10, 32)
 	if err != nil {
-		return done{}, badField("shard", "%q is not a number", format.Clip(v.r.PathValue("shard"), 20))
+		return done{}, problem.BadField("shard", "%q is not a number", format.Clip(v.r.PathValue("shard"), 20))
 	}
 	if err := v.admin().WithReason(v.value("reason")).Cluster().TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
 		return done{}, err

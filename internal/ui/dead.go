@@ -7,6 +7,8 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -212,13 +214,13 @@ func showArchive(v *visit) (*screen, error) {
 	return &screen{Title: "Archive of dead letters", Data: archiveView{Queue: v.query("queue"), Items: page.Items, more: v.moreOf(page.NextCursor)}}, nil
 }
 
-func restoreForm(v *visit) (*form, error) {
+func restoreForm(v *visit) (*form.Form, error) {
 	place := v.query("place")
 	if v.r.PostForm != nil {
 		place = v.value("place")
 	}
-	return &form{Title: "Restore from the archive", Text: "Enqueues the task again as a new task. Restoring it twice creates only one.", Button: "Restore", Back: "/archive",
-		Facts: []fact{{"Place", place}}, Fields: []field{{Name: "place", Kind: "hidden", Value: place}, reasonField()}}, nil
+	return &form.Form{Title: "Restore from the archive", Text: "Enqueues the task again as a new task. Restoring it twice creates only one.", Button: "Restore", Back: "/archive",
+		Facts: []form.Fact{{Name: "Place", Value: place}}, Fields: []form.Field{{Name: "place", Kind: "hidden", Value: place}, form.Reason()}}, nil
 }
 
 func doRestore(v *visit) (done, error) {
@@ -227,7 +229,7 @@ func doRestore(v *visit) (done, error) {
 		return done{}, err
 	}
 	if len(results) != 1 {
-		return done{}, badField("place", "%d tasks were restored", len(results))
+		return done{}, problem.BadField("place", "%d tasks were restored", len(results))
 	}
 	if results[0].Err != nil {
 		return done{}, results[0].Err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 )
 
 // SearchFor changes searchTime until the end of a test.
@@ -20,7 +21,7 @@ func Counted(p *admin.OperationPreview, o admin.OperationSpec) (fact, button, te
 	if err != nil {
 		panic(err)
 	}
-	f := &form{}
-	f.count(p, o, word)
+	f := &form.Form{}
+	countMatches(f, p, o, word)
 	return f.Facts[0].Value, f.Button, f.Text
 }

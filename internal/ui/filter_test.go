@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -17,19 +17,6 @@ func TestFilterErrors(t *testing.T) {
 	e := (*pawltype.Error)(nil)
 	if !errors.As(err, &e) || e.Field != "q" || !strings.HasPrefix(e.Message, `"sleeping" is not a state: the states are scheduled,`) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestRates(t *testing.T) {
-	for text, want := range map[string]admin.RateLimit{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
-		if rate, err := parseRate(text); err != nil || rate != want {
-			t.Errorf("%q is %+v, %v; want %+v", text, rate, err, want)
-		}
-	}
-	for _, text := range []string{"50", "0/s", "abc", "/s", "5/", "5/0s", "0.5/s", "5/s burst", "NaN/s", "-1/s"} {
-		if rate, err := parseRate(text); err == nil {
-			t.Errorf("%q reads as %+v", text, rate)
-		}
 	}
 }
 
@@ -46,7 +33,7 @@ func TestSettingsLinesReadBack(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawltype.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
-		got := fieldDuration(d)
+		got := form.DurationText(d)
 		if got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}

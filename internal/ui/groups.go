@@ -2,6 +2,7 @@ package ui
 
 import (
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -105,17 +106,17 @@ func showGroup(v *visit) (*screen, error) {
 	return &screen{Title: title, Data: view, Watch: &watch{Kinds: endKinds}}, nil
 }
 
-func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func groupForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		g, err := v.client.Group(v.ctx, v.r.PathValue("group"))
 		if err != nil {
 			return nil, err
 		}
-		f := &form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
-			Facts: []fact{{"Name", g.Name}, {"Members", format.Number(g.Counts.Members)}, {"Unfinished", format.Number(g.Counts.Pending)}}}
+		f := &form.Form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
+			Facts: []form.Fact{{Name: "Name", Value: g.Name}, {Name: "Members", Value: format.Number(g.Counts.Members)}, {Name: "Unfinished", Value: format.Number(g.Counts.Pending)}}}
 		if danger {
 			f.Button = verb + " " + format.Plural(g.Counts.Pending, "member")
-			f.Fields = []field{reasonField()}
+			f.Fields = []form.Field{form.Reason()}
 		}
 		return f, nil
 	}

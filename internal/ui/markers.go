@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -19,7 +20,7 @@ func (v *visit) mark(c *chart.Chart, queue, typ string, own ...*admin.Marker) {
 	c.Marks = &chart.Marks{New: v.newMarkerURL(queue, typ), All: v.url("markers")}
 	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ}, pawltype.PageRequest{Limit: chart.MaxFlags})
 	if err != nil {
-		c.Marks.Problem = problemOf(err).Message
+		c.Marks.Problem = problem.Of(err).Message
 	}
 	for i, m := range own {
 		m.ID = "own-" + strconv.Itoa(i)
@@ -80,28 +81,13 @@ func showMarkers(v *visit) (*screen, error) {
 	return &screen{Title: "Markers", Data: view}, nil
 }
 
-// past parses a time or an age; "" is the zero time.
-func (r *reader) past(name string) time.Time {
-	s := r.text(name)
-	if s == "" {
-		return time.Time{}
-	}
-	at, err := humanize.Past(s, r.v.now)
-	if err != nil {
-		r.fail(badField(name, "%v", err))
-	}
-	return at
-}
-
-const pastHint = "Such as 10m for 10 minutes ago, or 2026-01-31T12:00:00Z."
-
-func newMarkerForm(v *visit) (*form, error) {
-	return &form{Title: "New marker", Button: "Set marker", Back: "/", Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
-		Fields: []field{
-			{Name: "kind", Label: "Kind", Kind: "choice", Value: v.query("kind"), Options: []option{{"deploy", "deploy"}, {"incident", "incident, open until you end it"}, {"note", "note"}}},
+func newMarkerForm(v *visit) (*form.Form, error) {
+	return &form.Form{Title: "New marker", Button: "Set marker", Back: "/", Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
+		Fields: []form.Field{
+			{Name: "kind", Label: "Kind", Kind: "choice", Value: v.query("kind"), Options: []form.Option{{Value: "deploy", Label: "deploy"}, {Value: "incident", Label: "incident, open until you end it"}, {Value: "note", Label: "note"}}},
 			{Name: "title", Label: "Title", Kind: "text", Required: true, Placeholder: "web 1.4.2"},
-			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: pastHint},
-			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "open, or a point in time", Hint: pastHint},
+			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: form.PastHint},
+			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "open, or a point in time", Hint: form.PastHint},
 			{Name: "version", Label: "Version", Kind: "text", Placeholder: "1.4.2", Fold: "Version, link, queues and types"},
 			{Name: "url", Label: "Link", Kind: "text", Placeholder: "https://ci.example.com/runs/42"},
 			{Name: "queues", Label: "Queues", Kind: "text", Value: v.query("queues"), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
@@ -110,11 +96,11 @@ func newMarkerForm(v *visit) (*form, error) {
 }
 
 func doNewMarker(v *visit) (done, error) {
-	r := &reader{v: v}
-	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.needed("kind")), Title: r.needed("title"), Version: r.text("version"), URL: r.text("url"), Queues: r.patterns("queues"),
-		Types: splitList(r.text("types")), At: r.past("at"), EndedAt: r.past("ended_at")}
-	if r.err != nil {
-		return done{}, r.err
+	r := v.reader()
+	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.Required("kind")), Title: r.Required("title"), Version: r.Text("version"), URL: r.Text("url"), Queues: r.Patterns("queues"),
+		Types: form.SplitList(r.Text("types")), At: r.Past("at"), EndedAt: r.Past("ended_at")}
+	if r.Err != nil {
+		return done{}, r.Err
 	}
 	made, err := v.admin().Markers().Add(v.ctx, spec)
 	if err != nil {
@@ -145,30 +131,30 @@ func (v *visit) marker() (*admin.Marker, error) {
 	return nil, &pawltype.Error{Code: "not_found", Message: "there is no such marker: it was removed, or newer ones have replaced it"}
 }
 
-func markerFacts(m *admin.Marker) []fact {
-	facts := []fact{{"Marker", chart.MarkerLabel(m)}, {"Began", m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
+func markerFacts(m *admin.Marker) []form.Fact {
+	facts := []form.Fact{{Name: "Marker", Value: chart.MarkerLabel(m)}, {Name: "Began", Value: m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
 	if about := chart.MarkerAbout(m); about != "" {
-		facts = append(facts, fact{"About", about})
+		facts = append(facts, form.Fact{Name: "About", Value: about})
 	}
 	if m.CreatedBy != "" {
-		facts = append(facts, fact{"Set by", m.CreatedBy})
+		facts = append(facts, form.Fact{Name: "Set by", Value: m.CreatedBy})
 	}
 	return facts
 }
 
-func endMarkerForm(v *visit) (*form, error) {
+func endMarkerForm(v *visit) (*form.Form, error) {
 	m, err := v.marker()
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "End " + string(m.Kind), Button: "End marker", Back: "/markers", Facts: markerFacts(m), Fields: []field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: pastHint}}}, nil
+	return &form.Form{Title: "End " + string(m.Kind), Button: "End marker", Back: "/markers", Facts: markerFacts(m), Fields: []form.Field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: form.PastHint}}}, nil
 }
 
 func doEndMarker(v *visit) (done, error) {
-	r := &reader{v: v}
-	at := r.past("ended_at")
-	if r.err != nil {
-		return done{}, r.err
+	r := v.reader()
+	at := r.Past("ended_at")
+	if r.Err != nil {
+		return done{}, r.Err
 	}
 	m, err := v.admin().Markers().End(v.ctx, v.r.PathValue("marker"), at)
 	if err != nil {
@@ -177,13 +163,13 @@ func doEndMarker(v *visit) (done, error) {
 	return done{Said: "Ended: " + chart.MarkerLabel(m) + ", after " + format.Duration(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
 }
 
-func removeMarkerForm(v *visit) (*form, error) {
+func removeMarkerForm(v *visit) (*form.Form, error) {
 	m, err := v.marker()
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Remove " + string(m.Kind), Text: "The marker disappears from the charts. The audit log keeps a record of it.", Button: "Remove marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
-		Fields: []field{reasonField()}}, nil
+	return &form.Form{Title: "Remove " + string(m.Kind), Text: "The marker disappears from the charts. The audit log keeps a record of it.", Button: "Remove marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
+		Fields: []form.Field{form.Reason()}}, nil
 }
 
 func doRemoveMarker(v *visit) (done, error) {

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 // names is the search of a list by name.
 type names struct {
 	Like    string
-	Unlike  string   // URL of the list without the search
-	Refused *problem // what is wrong with the search
+	Unlike  string           // URL of the list without the search
+	Refused *problem.Problem // what is wrong with the search
 }
 
 func (v *visit) names() names {
@@ -23,7 +24,7 @@ func (n *names) refuse(err error) error {
 	if !errors.Is(err, pawltype.ErrInvalidArgument) {
 		return err
 	}
-	p := problemOf(err)
+	p := problem.Of(err)
 	n.Refused = &p
 	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -56,9 +58,9 @@ func showNamespaces(v *visit) (*screen, error) {
 	return &screen{Title: "Namespaces", Data: view}, nil
 }
 
-func newNamespaceForm(*visit) (*form, error) {
-	return &form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces", Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible from another namespace.",
-		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, reasonField()}}, nil
+func newNamespaceForm(*visit) (*form.Form, error) {
+	return &form.Form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces", Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible from another namespace.",
+		Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, form.Reason()}}, nil
 }
 
 func doNewNamespace(v *visit) (done, error) {
@@ -77,16 +79,16 @@ func unconfirmed(nodes []string) string {
 	return " Not confirmed within a second by nodes " + strings.Join(nodes, ", ") + "."
 }
 
-func removeNamespaceForm(v *visit) (*form, error) {
+func removeNamespaceForm(v *visit) (*form.Form, error) {
 	name := v.r.PathValue("namespace")
-	return &form{Title: "Remove " + format.Clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
-		Fields: []field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, reasonField()}}, nil
+	return &form.Form{Title: "Remove " + format.Clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
+		Fields: []form.Field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, form.Reason()}}, nil
 }
 
 func doRemoveNamespace(v *visit) (done, error) {
 	name := v.r.PathValue("namespace")
 	if v.value("confirm") != name {
-		return done{}, badField("confirm", "does not match the name of the namespace, %q", name)
+		return done{}, problem.BadField("confirm", "does not match the name of the namespace, %q", name)
 	}
 	behind, err := v.admin().WithReason(v.value("reason")).Namespaces().Delete(v.ctx, name)
 	if err != nil {
@@ -123,17 +125,17 @@ func (v *visit) several() (many bool) {
 	return err == nil && len(page.Items) > 1
 }
 
-func chooseForm(v *visit) (*form, error) {
+func chooseForm(v *visit) (*form.Form, error) {
 	chosen := "default"
 	if me := v.who(); me != nil {
 		chosen = me.Namespace
 	}
-	which := field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}
+	which := form.Field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: form.Choices("", v.namespaces()...), Value: chosen}
 	if len(which.Options) > maxListed {
 		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type part of the name, then choose. You can also search on the Namespaces page."
 	}
-	return &form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + v.UI.base + spacePath + "NAME, so you can keep several namespaces open at once.",
-		Fields: []field{which}}, nil
+	return &form.Form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + v.UI.base + spacePath + "NAME, so you can keep several namespaces open at once.",
+		Fields: []form.Field{which}}, nil
 }
 
 func doChoose(v *visit) (done, error) {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -61,7 +63,7 @@ func wordOf(a admin.Action) (actionWord, error) {
 			return w, nil
 		}
 	}
-	return actionWord{}, badField("action", "%q is not an action", format.Clip(string(a), 40))
+	return actionWord{}, problem.BadField("action", "%q is not an action", format.Clip(string(a), 40))
 }
 
 // progressRefresh is the refresh interval of a running operation's page: no event announces its progress.
@@ -110,7 +112,7 @@ func showOperations(v *visit) (*screen, error) {
 type operationView struct {
 	operationRow
 	Skipped []chart.Count
-	Facts   []fact
+	Facts   []form.Fact
 	Find    string // in the filter language
 	Became  []outcomeLink
 	Next    []bulkLink // actions available after it has ended
@@ -199,11 +201,11 @@ func showOperation(v *visit) (*screen, error) {
 	return s, nil
 }
 
-func operationFacts(o *admin.Operation) []fact {
-	facts := []fact{{"Started by", byWhom(o.Author)}}
+func operationFacts(o *admin.Operation) []form.Fact {
+	facts := []form.Fact{{Name: "Started by", Value: byWhom(o.Author)}}
 	add := func(is bool, name, value string) {
 		if is {
-			facts = append(facts, fact{name, value})
+			facts = append(facts, form.Fact{Name: name, Value: value})
 		}
 	}
 	add(o.Reason != "", "Reason", o.Reason)
@@ -239,7 +241,7 @@ func (v *visit) operationOf() (admin.OperationSpec, error) {
 	if v.r.PostForm != nil {
 		get = v.value
 	}
-	r := &reader{v: v}
+	r := v.reader()
 	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")), Reason: get("reason")}
 	filter, _, err := parseFilter(get("q"), v.now)
 	if err != nil {
@@ -247,13 +249,13 @@ func (v *visit) operationOf() (admin.OperationSpec, error) {
 	}
 	o.Filter = &filter
 	if v.r.PostForm != nil {
-		o.Max, o.Rate, o.Canary = r.whole("max"), r.perSecond("rate"), r.whole("canary")
+		o.Max, o.Rate, o.Canary = r.Whole("max"), r.PerSecond("rate"), r.Whole("canary")
 	}
-	return o, r.err
+	return o, r.Err
 }
 
 // newOperationForm shows how many tasks, and which, an operation would apply to before it is started.
-func newOperationForm(v *visit) (*form, error) {
+func newOperationForm(v *visit) (*form.Form, error) {
 	o, opErr := v.operationOf()
 	word, err := wordOf(o.Action)
 	if err != nil {
@@ -263,10 +265,10 @@ func newOperationForm(v *visit) (*form, error) {
 	if v.r.PostForm != nil {
 		text = v.value("q")
 	}
-	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Update count"},
-		Facts: []fact{{"Filter", orAll(text)}}, Fields: operationFields(o, text)}
+	f := &form.Form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &form.Check{Label: "Update count"},
+		Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}}, Fields: operationFields(o, text)}
 	if o.Filter == nil {
-		f.refuse(opErr)
+		f.Refuse(opErr)
 		return f, nil
 	}
 	try := o // without fields that could not be parsed
@@ -278,28 +280,28 @@ func newOperationForm(v *visit) (*form, error) {
 	}
 	p, err := v.admin().Operations().Preview(v.ctx, try)
 	if err != nil {
-		f.refuse(err)
+		f.Refuse(err)
 		return f, nil
 	}
-	f.count(p, o, word)
+	countMatches(f, p, o, word)
 	if everything(o) {
 		n := strconv.FormatInt(p.Matched, 10)
-		f.Fields = slices.Insert(f.Fields, 0, field{Name: countedField, Kind: "hidden", Value: n},
-			field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "There is no filter: this applies to every task."})
+		f.Fields = slices.Insert(f.Fields, 0, form.Field{Name: countedField, Kind: "hidden", Value: n},
+			form.Field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "There is no filter: this applies to every task."})
 	}
 	if opErr != nil {
-		f.refuse(opErr)
+		f.Refuse(opErr)
 	}
 	return f, nil
 }
 
-// count shows in the button how many tasks the operation applies to, exactly or at least.
-func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word actionWord) {
+// countMatches shows in the button how many tasks the operation applies to, exactly or at least.
+func countMatches(f *form.Form, p *admin.OperationPreview, o admin.OperationSpec, word actionWord) {
 	n, least := p.Matched, ""
 	if p.IsLowerBound {
 		least = "at least "
 	}
-	f.Facts = append(f.Facts, fact{"Matching now", least + format.Number(n)})
+	f.Facts = append(f.Facts, form.Fact{Name: "Matching now", Value: least + format.Number(n)})
 	f.Sample = p.Sample[:min(len(p.Sample), 5)]
 	if n == 0 && p.IsLowerBound {
 		f.Button = word.label + " " + word.of + "tasks"
@@ -337,24 +339,24 @@ func (v *visit) confirmed(o admin.OperationSpec) error {
 	if !everything(o) || counted != "" && strings.ReplaceAll(v.value("confirm"), ",", "") == counted {
 		return nil
 	}
-	return badField("confirm", "is not the number of matching tasks; this applies to every task")
+	return problem.BadField("confirm", "is not the number of matching tasks; this applies to every task")
 }
 
-func operationFields(o admin.OperationSpec, text string) []field {
-	fields := []field{{Name: "action", Kind: "hidden", Value: string(o.Action)}, {Name: "q", Kind: "hidden", Value: text}}
+func operationFields(o admin.OperationSpec, text string) []form.Field {
+	fields := []form.Field{{Name: "action", Kind: "hidden", Value: string(o.Action)}, {Name: "q", Kind: "hidden", Value: text}}
 	switch o.Action {
 	case admin.ActionMove:
-		fields = append(fields, field{Name: "to_queue", Label: "To queue", Kind: "text", Required: true})
+		fields = append(fields, form.Field{Name: "to_queue", Label: "To queue", Kind: "text", Required: true})
 	case admin.ActionSetPriority:
-		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
+		fields = append(fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: "normal"})
 	}
-	fields = append(fields, field{Name: "rate", Label: "Max rate", Kind: "text", Placeholder: "no limit", Hint: rateHint})
+	fields = append(fields, form.Field{Name: "rate", Label: "Max rate", Kind: "text", Placeholder: "no limit", Hint: form.RateHint})
 	if o.Action != admin.ActionDiscard { // discarded tasks have no outcome to check
-		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "The operation pauses after this many tasks so that you can check the outcome."})
+		fields = append(fields, form.Field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "The operation pauses after this many tasks so that you can check the outcome."})
 	}
 	return append(fields,
-		field{Name: "max", Label: "Max tasks", Kind: "number", Placeholder: "all that match"},
-		reasonField())
+		form.Field{Name: "max", Label: "Max tasks", Kind: "number", Placeholder: "all that match"},
+		form.Reason())
 }
 
 func doNewOperation(v *visit) (done, error) {
@@ -375,16 +377,16 @@ func doNewOperation(v *visit) (done, error) {
 	return done{Said: "Started.", Next: "/operations/" + started.ID}, nil
 }
 
-func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func operationForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		o, err := v.admin().Operations().Get(v.ctx, v.r.PathValue("operation"))
 		if err != nil {
 			return nil, err
 		}
 		row := operationRowOf(o)
-		return &form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
-			Facts:  []fact{{"Action", string(o.Action)}, {"Filter", row.Filter}, {"Done", format.Number(o.Counts.Done)}, {"Of", format.Number(o.Counts.Total)}},
-			Fields: []field{reasonField()}}, nil
+		return &form.Form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
+			Facts:  []form.Fact{{Name: "Action", Value: string(o.Action)}, {Name: "Filter", Value: row.Filter}, {Name: "Done", Value: format.Number(o.Counts.Done)}, {Name: "Of", Value: format.Number(o.Counts.Total)}},
+			Fields: []form.Field{form.Reason()}}, nil
 	}
 }
 

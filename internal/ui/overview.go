@@ -9,7 +9,9 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -25,7 +27,7 @@ type overviewView struct {
 	Alarms  []alarm
 	Failing []failingRow
 	Running []operationRow
-	Hello   []fact // commands, shown if nothing has been enqueued yet
+	Hello   []form.Fact // commands, shown if nothing has been enqueued yet
 }
 
 // alarm is something that needs attention.
@@ -152,7 +154,7 @@ func (v *visit) window() (time.Duration, []chip, error) {
 		chips = append(chips, chip{Label: w.word, URL: v.base + v.here("window", w.word, "cursor", ""), On: w.word == word})
 	}
 	if chosen == 0 {
-		return 0, nil, badField("window", "%q is not one of 5m, 1h and 24h", format.Clip(word, 20))
+		return 0, nil, problem.BadField("window", "%q is not one of 5m, 1h and 24h", format.Clip(word, 20))
 	}
 	return chosen, chips, nil
 }

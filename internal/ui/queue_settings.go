@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -20,7 +22,7 @@ var queueSettingsActions = []action{
 // factGroup are facts that belong together.
 type factGroup struct {
 	Title string
-	Facts []fact
+	Facts []form.Fact
 }
 
 // settingsGroups describes a queue's settings in words, most frequently changed first.
@@ -30,12 +32,12 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
 	return []factGroup{
-		{"Runs", []fact{{"Max attempts", format.Number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {"Lease", format.Duration(s.Lease)}}},
-		{"Limits", []fact{{"Max running", orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))}, {"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
-			{"Max length", orNone(s.MaxLength > 0, format.Number(s.MaxLength))}, {"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
-		{"Order", []fact{{"Priorities", order}, {"Tasks of a key", keyOrderText(s.KeyOrder)}}},
-		{"Alerts", []fact{{"Max wait", format.Duration(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
-		{"Retention", []fact{{"Succeeded", format.Duration(s.Retention.Succeeded)}, {"Dead letters", format.Duration(s.Retention.Dead)}}},
+		{"Runs", []form.Fact{{Name: "Max attempts", Value: format.Number(s.MaxAttempts)}, {Name: "Retry backoff", Value: retryText(s.Retry)}, {Name: "Run timeout", Value: orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {Name: "Lease", Value: format.Duration(s.Lease)}}},
+		{"Limits", []form.Fact{{Name: "Max running", Value: orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))}, {Name: "Rate", Value: orNone(s.Rate.Limit > 0, form.RateText(s.Rate))},
+			{Name: "Max length", Value: orNone(s.MaxLength > 0, format.Number(s.MaxLength))}, {Name: "Each key", Value: orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
+		{"Order", []form.Fact{{Name: "Priorities", Value: order}, {Name: "Tasks of a key", Value: keyOrderText(s.KeyOrder)}}},
+		{"Alerts", []form.Fact{{Name: "Max wait", Value: format.Duration(s.MaxWait)}, {Name: "Circuit breaker", Value: breakerText(s.Breaker)}}},
+		{"Retention", []form.Fact{{Name: "Succeeded", Value: format.Duration(s.Retention.Succeeded)}, {Name: "Dead letters", Value: format.Duration(s.Retention.Dead)}}},
 	}
 }
 
@@ -69,7 +71,7 @@ func limitsText(l admin.QueueLimits) string {
 		all = append(all, fmt.Sprintf("%d running", l.MaxRunning))
 	}
 	if l.Rate.Limit > 0 {
-		all = append(all, rateText(l.Rate))
+		all = append(all, form.RateText(l.Rate))
 	}
 	return strings.Join(all, ", ")
 }
@@ -93,16 +95,16 @@ func keyRows(s *admin.QueueSettings) (rows []keyRow) {
 	return rows
 }
 
-func newQueueForm(*visit) (*form, error) {
-	return &form{Title: "New queue", Button: "Create queue", Back: "/queues",
+func newQueueForm(*visit) (*form.Form, error) {
+	return &form.Form{Title: "New queue", Button: "Create queue", Back: "/queues",
 		Text:   "Enqueueing a task creates its queue. Create one here to set limits and retries first.",
-		Fields: []field{{Name: "queue", Label: "Name", Kind: "text", Required: true, Placeholder: "mail", Hint: "Letters, digits and . _ - :"}, reasonField()}}, nil
+		Fields: []form.Field{{Name: "queue", Label: "Name", Kind: "text", Required: true, Placeholder: "mail", Hint: "Letters, digits and . _ - :"}, form.Reason()}}, nil
 }
 
 func doNewQueue(v *visit) (done, error) {
 	name := v.value("queue")
 	if name == "" {
-		return done{}, badField("queue", "is required")
+		return done{}, problem.BadField("queue", "is required")
 	}
 	q, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, name, 0, admin.QueueSettings{})
 	if err != nil {
@@ -111,67 +113,59 @@ func doNewQueue(v *visit) (done, error) {
 	return done{Said: "Created queue " + q.Name + ".", Next: "/queues/" + q.Name}, nil
 }
 
-func settingsForm(v *visit) (*form, error) {
+func settingsForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
 	s := q.Settings
-	f := &form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
+	f := &form.Form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
 		Text: "Empty fields take the default. Write durations as 30s, 1h30m or 14d."}
 	f.Fields = slices.Concat(commonFields(&s), retryFields(&s), orderFields(&s), keyFields(&s), keepFields(&s), breakerFields(&s))
-	f.Fields = append(f.Fields, field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text", Placeholder: "Why? The audit log keeps it."})
+	f.Fields = append(f.Fields, form.Field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text", Placeholder: "Why? The audit log keeps it."})
 	return f, nil
-}
-
-// numberText formats a number for a form field; "" for 0.
-func numberText(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // settingsRateHint is the hint of fields for a rate with a burst.
 const settingsRateHint = "For example 50/s, or 100/1m burst 20."
 
 // commonFields are the most frequently changed settings.
-func commonFields(s *admin.QueueSettings) []field {
-	return []field{
-		{Name: "max_running", Label: "Max running", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at the same time, over all workers."},
-		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
-		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
-		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldDuration(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
-		{Name: "max_length", Label: "Max length", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit", Hint: "Waiting tasks; more are refused."},
-		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: fieldDuration(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
+func commonFields(s *admin.QueueSettings) []form.Field {
+	return []form.Field{
+		{Name: "max_running", Label: "Max running", Kind: "number", Value: form.NumberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at the same time, over all workers."},
+		{Name: "rate", Label: "Rate", Kind: "text", Value: form.RateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
+		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: form.NumberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
+		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: form.DurationText(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
+		{Name: "max_length", Label: "Max length", Kind: "number", Value: form.NumberText(s.MaxLength), Placeholder: "no limit", Hint: "Waiting tasks; more are refused."},
+		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: form.DurationText(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
 	}
 }
 
-func retryFields(s *admin.QueueSettings) []field {
-	factor, jitter := retryTexts(s.Retry)
-	return []field{
-		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + format.Duration(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldDuration(s.Retry.Initial), Placeholder: "30s"},
+func retryFields(s *admin.QueueSettings) []form.Field {
+	factor, jitter := form.RetryTexts(s.Retry)
+	return []form.Field{
+		{Fold: "Retries and lease", FoldSummary: retryText(s.Retry) + "; lease " + format.Duration(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: form.DurationText(s.Retry.Initial), Placeholder: "30s"},
 		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2", Hint: "Each delay is this many times the one before."},
-		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: fieldDuration(s.Retry.Max), Placeholder: "30m"},
+		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: form.DurationText(s.Retry.Max), Placeholder: "30m"},
 		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "From 0 to 1: the share of a delay that is random."},
-		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldDuration(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
+		{Name: "lease", Label: "Lease", Kind: "text", Value: form.DurationText(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
 	}
 }
 
-func orderFields(s *admin.QueueSettings) []field {
+func orderFields(s *admin.QueueSettings) []form.Field {
 	weights, says := "", "strict priorities"
 	if w := s.Weights; w != nil {
 		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
 		says = "weights " + weights
 	}
-	return []field{
-		{Fold: "Order", FoldSays: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
-		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: string(s.KeyOrder), Options: []option{{"", "run in any order"}, {string(admin.KeyOrderStrict), "run one at a time, in order"}},
+	return []form.Field{
+		{Fold: "Order", FoldSummary: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
+		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: string(s.KeyOrder), Options: []form.Option{{Value: "", Label: "run in any order"}, {Value: string(admin.KeyOrderStrict), Label: "run one at a time, in order"}},
 			Hint: "Applies to tasks enqueued from now on."},
 	}
 }
 
-func keyFields(s *admin.QueueSettings) []field {
+func keyFields(s *admin.QueueSettings) []form.Field {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		keys = append(keys, keyLine(key, s.Keys[key]))
@@ -180,37 +174,37 @@ func keyFields(s *admin.QueueSettings) []field {
 	if len(keys) > 0 {
 		says += "; " + format.Plural(len(keys), "key") + " with other limits"
 	}
-	return []field{
-		{Fold: "Limits per key", FoldSays: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
-		{Name: "per_key.rate", Label: "Rate per key", Kind: "text", Value: rateText(s.PerKey.Rate), Placeholder: "no limit", Hint: settingsRateHint},
+	return []form.Field{
+		{Fold: "Limits per key", FoldSummary: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number", Value: form.NumberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
+		{Name: "per_key.rate", Label: "Rate per key", Kind: "text", Value: form.RateText(s.PerKey.Rate), Placeholder: "no limit", Hint: settingsRateHint},
 		{Name: "keys", Label: "Keys with their own limits", Kind: "area", Value: strings.Join(keys, "\n"), Placeholder: `"tenant-7" running 2 rate 10/1s weight 3`,
 			Hint: "One key per line, in quotes, followed by any of running, rate, burst and weight."},
 	}
 }
 
-func keepFields(s *admin.QueueSettings) []field {
-	return []field{
-		{Fold: "Retention", FoldSays: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldDuration(s.Retention.Succeeded), Placeholder: "24h"},
-		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldDuration(s.Retention.Discarded), Placeholder: "24h"},
-		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldDuration(s.Retention.Cancelled), Placeholder: "24h"},
-		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldDuration(s.Retention.Dead), Placeholder: "14d"},
-		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: fieldDuration(s.Retention.Poisoned), Placeholder: "14d"},
+func keepFields(s *admin.QueueSettings) []form.Field {
+	return []form.Field{
+		{Fold: "Retention", FoldSummary: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: form.DurationText(s.Retention.Succeeded), Placeholder: "24h"},
+		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: form.DurationText(s.Retention.Discarded), Placeholder: "24h"},
+		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: form.DurationText(s.Retention.Cancelled), Placeholder: "24h"},
+		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: form.DurationText(s.Retention.Dead), Placeholder: "14d"},
+		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: form.DurationText(s.Retention.Poisoned), Placeholder: "14d"},
 	}
 }
 
-func breakerFields(s *admin.QueueSettings) []field {
+func breakerFields(s *admin.QueueSettings) []form.Field {
 	b, on := admin.Breaker{}, ""
 	if s.Breaker != nil {
 		b, on = *s.Breaker, "yes"
 	}
-	return []field{
-		{Fold: "Circuit breaker", FoldSays: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type", Kind: "tick", Value: on},
-		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: numberText(int64(b.FailureRate)), Placeholder: "50"},
-		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: numberText(int64(b.MinAttempts)), Placeholder: "20"},
-		{Name: "breaker.window", Label: "Window", Kind: "text", Value: fieldDuration(b.Window), Placeholder: "1m"},
-		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: fieldDuration(b.Hold), Placeholder: "30s"},
-		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: fieldDuration(b.MaxHold), Placeholder: "10m"},
-		{Name: "breaker.probes", Label: "Probes to close", Kind: "number", Value: numberText(int64(b.Probes)), Placeholder: "3"},
+	return []form.Field{
+		{Fold: "Circuit breaker", FoldSummary: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type", Kind: "tick", Value: on},
+		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: form.NumberText(int64(b.FailureRate)), Placeholder: "50"},
+		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: form.NumberText(int64(b.MinAttempts)), Placeholder: "20"},
+		{Name: "breaker.window", Label: "Window", Kind: "text", Value: form.DurationText(b.Window), Placeholder: "1m"},
+		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: form.DurationText(b.Hold), Placeholder: "30s"},
+		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: form.DurationText(b.MaxHold), Placeholder: "10m"},
+		{Name: "breaker.probes", Label: "Probes to close", Kind: "number", Value: form.NumberText(int64(b.Probes)), Placeholder: "3"},
 	}
 }
 
@@ -229,7 +223,7 @@ func doSettings(v *visit) (done, error) {
 	}
 	version, err := strconv.ParseInt(of, 10, 64)
 	if err != nil {
-		return done{}, badField(versionField, "%q is not a version of queue settings", format.Clip(of, 40))
+		return done{}, problem.BadField(form.VersionField, "%q is not a version of queue settings", format.Clip(of, 40))
 	}
 	if _, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, q.Name, version, s); err != nil {
 		return done{}, err
@@ -239,28 +233,28 @@ func doSettings(v *visit) (done, error) {
 
 // settings parses a queue's settings from a form.
 func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettings, err error) {
-	r := &reader{v: v}
+	r := v.reader()
 	s = admin.QueueSettings{
-		MaxAttempts: r.count("max_attempts"), Lease: r.duration("lease"), Timeout: r.duration("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.duration("max_wait"),
-		Retry: r.retry("retry."),
-		Retention: admin.Retention{Succeeded: r.duration("retention.succeeded"), Discarded: r.duration("retention.discarded"), Cancelled: r.duration("retention.cancelled"),
-			Dead: r.duration("retention.dead"), Poisoned: r.duration("retention.poisoned")},
-		QueueLimits: admin.QueueLimits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
-		PerKey:      admin.QueueLimits{MaxRunning: r.count("per_key.max_running"), Rate: r.rate("per_key.rate")},
-		Keys:        r.keys("keys"),
-		Weights:     r.weights("weights"),
-		KeyOrder:    admin.KeyOrder(r.text("key_order")),
+		MaxAttempts: r.Count("max_attempts"), Lease: r.Duration("lease"), Timeout: r.Duration("timeout"), MaxLength: r.Whole("max_length"), MaxWait: r.Duration("max_wait"),
+		Retry: r.RetryPolicy("retry."),
+		Retention: admin.Retention{Succeeded: r.Duration("retention.succeeded"), Discarded: r.Duration("retention.discarded"), Cancelled: r.Duration("retention.cancelled"),
+			Dead: r.Duration("retention.dead"), Poisoned: r.Duration("retention.poisoned")},
+		QueueLimits: admin.QueueLimits{MaxRunning: r.Count("max_running"), Rate: r.RateLimit("rate")},
+		PerKey:      admin.QueueLimits{MaxRunning: r.Count("per_key.max_running"), Rate: r.RateLimit("per_key.rate")},
+		Keys:        readKeys(r, "keys"),
+		Weights:     readWeights(r, "weights"),
+		KeyOrder:    admin.KeyOrder(r.Text("key_order")),
 		Breakers:    breakers,
 	}
-	if r.text("breaker") != "" {
-		s.Breaker = &admin.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.duration("breaker.window"),
-			Hold: r.duration("breaker.hold"), MaxHold: r.duration("breaker.max_hold"), Probes: r.count("breaker.probes")}
+	if r.Text("breaker") != "" {
+		s.Breaker = &admin.Breaker{FailureRate: r.Count("breaker.failure_rate"), MinAttempts: r.Count("breaker.min_attempts"), Window: r.Duration("breaker.window"),
+			Hold: r.Duration("breaker.hold"), MaxHold: r.Duration("breaker.max_hold"), Probes: r.Count("breaker.probes")}
 	}
-	return s, r.err
+	return s, r.Err
 }
 
-func (r *reader) weights(name string) *admin.PriorityWeights {
-	s := r.text(name)
+func readWeights(r *form.Reader, name string) *admin.PriorityWeights {
+	s := r.Text(name)
 	if s == "" {
 		return nil
 	}
@@ -276,7 +270,7 @@ func (r *reader) weights(name string) *admin.PriorityWeights {
 		}
 	}
 	if w.High == 0 || w.Normal == 0 || w.Low == 0 {
-		r.fail(badField(name, "%q is not three numbers, for example 6:3:1", format.Clip(s, 40)))
+		r.Fail(problem.BadField(name, "%q is not three numbers, for example 6:3:1", format.Clip(s, 40)))
 	}
 	return &w
 }
@@ -288,7 +282,7 @@ func keyLine(key string, rules admin.KeyLimits) string {
 		line += fmt.Sprintf(" running %d", rules.MaxRunning)
 	}
 	if rules.Rate.Limit > 0 {
-		line += " rate " + rateText(rules.Rate)
+		line += " rate " + form.RateText(rules.Rate)
 	}
 	if rules.Weight > 0 {
 		line += fmt.Sprintf(" weight %d", rules.Weight)
@@ -296,8 +290,8 @@ func keyLine(key string, rules admin.KeyLimits) string {
 	return line
 }
 
-func (r *reader) keys(name string) map[string]admin.KeyLimits {
-	text := r.text(name)
+func readKeys(r *form.Reader, name string) map[string]admin.KeyLimits {
+	text := r.Text(name)
 	if text == "" {
 		return nil
 	}
@@ -308,11 +302,11 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 		}
 		key, rules, err := parseKeyLine(line)
 		if err != nil {
-			r.fail(badField(name, "%v", err))
+			r.Fail(problem.BadField(name, "%v", err))
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is listed twice", format.Clip(key, 60)))
+			r.Fail(problem.BadField(name, "%q is listed twice", format.Clip(key, 60)))
 		}
 		all[key] = rules
 	}
@@ -350,7 +344,7 @@ func setKeyRule(rules *admin.KeyLimits, word, value string) (err error) {
 		rules.Rate.Burst, err = strconv.Atoi(value)
 	case "rate":
 		burst := rules.Rate.Burst
-		rules.Rate, err = parseRate(value)
+		rules.Rate, err = form.ParseRate(value)
 		rules.Rate.Burst = burst
 	default:
 		return fmt.Errorf("%s is not one of running, rate, burst and weight", format.Clip(word, 20))

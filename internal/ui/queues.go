@@ -7,7 +7,9 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/chart"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -62,7 +64,7 @@ type queuesView struct {
 	Rows   []queueRow
 	Having string // preserved by the search field
 	Picks  []chip
-	Hello  []fact // commands, shown if there are none
+	Hello  []form.Fact // commands, shown if there are none
 	names
 	more
 }
@@ -140,7 +142,7 @@ func showQueue(v *visit) (*screen, error) {
 	}
 	view := queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Actions: v.queueActions(q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
 	if view.Why, err = v.admin().Queues().Explain(v.ctx, q.Name); err != nil {
-		view.WhyNot = problemOf(err).Message
+		view.WhyNot = problem.Of(err).Message
 	}
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
@@ -212,17 +214,17 @@ func (v *visit) queueDone(format string, args ...any) done {
 	return done{Said: fmt.Sprintf(format, args...), Next: "/queues/" + v.r.PathValue("queue")}
 }
 
-func pauseForm(v *visit) (*form, error) {
+func pauseForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Pause " + q.Name, Button: "Pause", Back: "/queues/" + q.Name,
+	return &form.Form{Title: "Pause " + q.Name, Button: "Pause", Back: "/queues/" + q.Name,
 		Text: "No new task starts. Tasks are still accepted, and running ones continue. You can pause only one type or one key.",
-		Fields: []field{
-			{Name: "what", Label: "What", Kind: "choice", Options: []option{{"", "the whole queue"}, {"type", "one type"}, {"key", "one key"}}, Value: v.query("what")},
+		Fields: []form.Field{
+			{Name: "what", Label: "What", Kind: "choice", Options: []form.Option{{Value: "", Label: "the whole queue"}, {Value: "type", Label: "one type"}, {Value: "key", Label: "one key"}}, Value: v.query("what")},
 			{Name: "name", Label: "Name of the type or key", Kind: "text", Value: v.query("name"), Hint: "Leave empty for the whole queue."},
-			reasonField(),
+			form.Reason(),
 		}}, nil
 }
 
@@ -232,15 +234,15 @@ func (v *visit) holdOf() (admin.PausedSubset, error) {
 	name := v.value("name")
 	switch what := v.value("what"); {
 	case what == "" && name != "":
-		return h, badField("name", "%q is given, but the whole queue is chosen", format.Clip(name, 60))
+		return h, problem.BadField("name", "%q is given, but the whole queue is chosen", format.Clip(name, 60))
 	case what != "" && name == "":
-		return h, badField("name", "give the name of the %s", what)
+		return h, problem.BadField("name", "give the name of the %s", what)
 	case what == "type":
 		h.Type = name
 	case what == "key":
 		h.Key = name
 	case what != "":
-		return h, badField("what", "%q is neither a type nor a key", format.Clip(what, 60))
+		return h, problem.BadField("what", "%q is neither a type nor a key", format.Clip(what, 60))
 	}
 	return h, nil
 }
@@ -266,13 +268,13 @@ func holdWords(h admin.PausedSubset) string {
 	return "the queue"
 }
 
-func resumeForm(v *visit) (*form, error) {
+func resumeForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Resume " + q.Name, Button: "Resume", Back: "/queues/" + q.Name, Fields: []field{
-		{Name: "what", Kind: "hidden", Value: v.query("what")}, {Name: "name", Kind: "hidden", Value: v.query("name")}, reasonField(),
+	f := &form.Form{Title: "Resume " + q.Name, Button: "Resume", Back: "/queues/" + q.Name, Fields: []form.Field{
+		{Name: "what", Kind: "hidden", Value: v.query("what")}, {Name: "name", Kind: "hidden", Value: v.query("name")}, form.Reason(),
 	}}
 	switch what, name := v.query("what"), v.query("name"); {
 	case what != "":
@@ -297,22 +299,22 @@ func doResume(v *visit) (done, error) {
 	return v.queueDone("Resumed %s.", holdWords(h)), nil
 }
 
-func purgeForm(v *visit) (*form, error) {
+func purgeForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
 	n := waitingOf(q.Depth)
-	return &form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"), Back: "/queues/" + q.Name,
+	return &form.Form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"), Back: "/queues/" + q.Name,
 		Text:   "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until retention removes them. Running tasks and dead letters stay.",
-		Facts:  []fact{{"Scheduled", format.Number(q.Depth.Scheduled)}, {"Ready", format.Number(q.Depth.Ready)}, {"Retrying", format.Number(q.Depth.Retrying)}},
-		Fields: []field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, reasonField()}}, nil
+		Facts:  []form.Fact{{Name: "Scheduled", Value: format.Number(q.Depth.Scheduled)}, {Name: "Ready", Value: format.Number(q.Depth.Ready)}, {Name: "Retrying", Value: format.Number(q.Depth.Retrying)}},
+		Fields: []form.Field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, form.Reason()}}, nil
 }
 
 func doPurge(v *visit) (done, error) {
 	name := v.r.PathValue("queue")
 	if v.value("confirm") != name {
-		return done{}, badField("confirm", "does not match the name of the queue, %q", name)
+		return done{}, problem.BadField("confirm", "does not match the name of the queue, %q", name)
 	}
 	n, err := v.admin().Queues().Purge(v.ctx, name, v.value("reason"))
 	if err != nil {
@@ -321,13 +323,13 @@ func doPurge(v *visit) (done, error) {
 	return v.queueDone("Discarded %s.", format.Plural(n, "task")), nil
 }
 
-func deleteQueueForm(v *visit) (*form, error) {
+func deleteQueueForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Delete " + q.Name, Danger: true, Button: "Delete queue", Back: "/queues/" + q.Name,
-		Text: "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.", Fields: []field{reasonField()}}, nil
+	return &form.Form{Title: "Delete " + q.Name, Danger: true, Button: "Delete queue", Back: "/queues/" + q.Name,
+		Text: "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.", Fields: []form.Field{form.Reason()}}, nil
 }
 
 func doDeleteQueue(v *visit) (done, error) {
@@ -338,17 +340,17 @@ func doDeleteQueue(v *visit) (done, error) {
 	return done{Said: "Deleted queue " + name + ".", Next: "/queues"}, nil
 }
 
-func closeBreakerForm(v *visit) (*form, error) {
+func closeBreakerForm(v *visit) (*form.Form, error) {
 	q, err := v.queue()
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again immediately. If they keep failing, the breaker opens again.",
-		Fields: []field{{Name: "type", Kind: "hidden", Value: v.query("type")}, reasonField()}}
+	f := &form.Form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again immediately. If they keep failing, the breaker opens again.",
+		Fields: []form.Field{{Name: "type", Kind: "hidden", Value: v.query("type")}, form.Reason()}}
 	for _, b := range q.Breakers {
 		if b.Type == v.query("type") {
 			f.Title = "Close the breaker of " + b.Type
-			f.Facts = []fact{{"Cause", b.Reason}, {"Last error", b.Error}}
+			f.Facts = []form.Fact{{Name: "Cause", Value: b.Reason}, {Name: "Last error", Value: b.Error}}
 		}
 	}
 	return f, nil
@@ -357,7 +359,7 @@ func closeBreakerForm(v *visit) (*form, error) {
 func doCloseBreaker(v *visit) (done, error) {
 	typ := v.value("type")
 	if typ == "" {
-		return done{}, badField("type", "is required")
+		return done{}, problem.BadField("type", "is required")
 	}
 	if _, err := v.admin().Queues().CloseBreaker(v.ctx, v.r.PathValue("queue"), typ, v.value("reason")); err != nil {
 		return done{}, err

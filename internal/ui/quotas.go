@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
@@ -58,21 +59,21 @@ func quotaRows(q *admin.Quotas, u *admin.NamespaceUsage) (rows []quotaRow) {
 	return rows
 }
 
-func quotasForm(v *visit) (*form, error) {
+func quotasForm(v *visit) (*form.Form, error) {
 	n, err := v.admin().Namespaces().Get(v.ctx, v.r.PathValue("namespace"))
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "Work beyond a quota is refused. Lowering a quota refuses new work and leaves existing work alone. 0 or empty: no quota."}
+	f := &form.Form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "Work beyond a quota is refused. Lowering a quota refuses new work and leaves existing work alone. 0 or empty: no quota."}
 	for _, k := range quotas {
 		value := ""
 		if most := k.of(&n.Quotas); most > 0 {
 			value = strconv.FormatInt(most, 10)
 		}
-		f.Fields = append(f.Fields, field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
+		f.Fields = append(f.Fields, form.Field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
 	}
-	f.Fields = append(f.Fields, reasonField())
-	f.Version = f.contentVersion()
+	f.Fields = append(f.Fields, form.Reason())
+	f.Version = f.ContentVersion()
 	return f, nil
 }
 
@@ -81,15 +82,15 @@ func doQuotas(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	r := &reader{v: v}
+	r := v.reader()
 	var change admin.QuotaChange
 	for _, k := range quotas {
-		if most := r.whole(k.field); f.touched(v.r.PostForm, k.field) {
+		if most := r.Whole(k.field); f.Touched(v.r.PostForm, k.field) {
 			k.set(&change, &most)
 		}
 	}
-	if r.err != nil {
-		return done{}, r.err
+	if r.Err != nil {
+		return done{}, r.Err
 	}
 	if change == (admin.QuotaChange{}) {
 		return done{Said: "Nothing changed.", Next: "/namespaces"}, nil

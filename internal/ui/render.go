@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -112,30 +113,11 @@ func (v *visit) render(status int, file, part string, data any) error {
 	return nil
 }
 
-// problem is an error as shown to people.
-type problem struct {
-	Title, Code, Message, Field, Reason string
-	Status                              int
-	May                                 []navItem // pages that the visitor may see instead
-	Cluster                             []string  // problems of the cluster, which may be the cause
-}
-
-func problemOf(err error) problem {
-	p := problem{Status: statusOf(err)}
-	if e, ok := errors.AsType[*pawltype.Error](err); ok {
-		p.Code, p.Message, p.Field, p.Reason = string(e.Code), e.Message, e.Field, e.Reason
-		return p
-	}
-	if errors.Is(err, pawltype.ErrClosed) {
-		p.Code, p.Message, p.Status = "unavailable", "this server is stopping", http.StatusServiceUnavailable
-		return p
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		p.Code, p.Message = "unavailable", "the server took too long to answer"
-		return p
-	}
-	p.Code, p.Message, p.Status = "internal", "the page could not be rendered; see the server's log", http.StatusInternalServerError
-	return p
+// errorView is an error page.
+type errorView struct {
+	problem.Problem
+	Pages   []navItem // that the visitor may see instead
+	Cluster []string  // problems of the cluster, which may be the cause
 }
 
 // titleOf returns the title of an error page.
@@ -174,7 +156,7 @@ const troubleTime = 3 * time.Second
 
 // fail shows an error page.
 func (v *visit) fail(err error) {
-	p := problemOf(err)
+	p := errorView{Problem: problem.Of(err)}
 	if p.Code == "internal" {
 		v.log.Error("a page of the UI could not be rendered", "path", v.r.URL.Path, "error", err)
 	}
@@ -185,7 +167,7 @@ func (v *visit) fail(err error) {
 		if errors.Is(err, pawltype.ErrUnavailable) {
 			p.Cluster = v.troubles()
 		} else {
-			p.May = v.menu()
+			p.Pages = v.menu()
 		}
 		part, data = "layout", v.frame(&screen{Title: p.Title, Data: &p, Still: v.left})
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
 // run is a future run of a schedule.
@@ -58,16 +60,16 @@ type previewView struct {
 
 // previewSchedule shows the next runs of the schedule in a form before the form is sent.
 func previewSchedule(v *visit) error {
-	r := &reader{v: v, from: v.r.URL.Query()}
-	s := admin.ScheduleSpec{Name: "preview", Cron: r.text("cron"), Every: r.duration("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
+	r := form.NewReader(v.r.URL.Query(), v.now)
+	s := admin.ScheduleSpec{Name: "preview", Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
 	var view previewView
 	switch {
-	case r.err != nil:
-		view.Refused = problemOf(eachError(r.err)[0]).Message
+	case r.Err != nil:
+		view.Refused = problem.Of(problem.Each(r.Err)[0]).Message
 	case s.Cron != "" || s.Every > 0:
 		change, err := v.admin().Schedules().Preview(v.ctx, s)
 		if err != nil {
-			view.Refused = problemOf(err).Message
+			view.Refused = problem.Of(err).Message
 		} else {
 			view.Runs, view.Words = runsOf(change.Schedule), change.Schedule.InWords
 		}

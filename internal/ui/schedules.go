@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -101,11 +102,11 @@ func showSchedule(v *visit) (*screen, error) {
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
-func scheduleFacts(s *admin.Schedule) []fact {
-	facts := []fact{{"Type", s.Task.Type}, {"Queue", s.Task.Queue}, {"Missed ticks", string(s.Missed)}, {"Overlap", string(s.Overlap)}}
+func scheduleFacts(s *admin.Schedule) []form.Fact {
+	facts := []form.Fact{{Name: "Type", Value: s.Task.Type}, {Name: "Queue", Value: s.Task.Queue}, {Name: "Missed ticks", Value: string(s.Missed)}, {Name: "Overlap", Value: string(s.Overlap)}}
 	add := func(is bool, name, value string) {
 		if is {
-			facts = append(facts, fact{name, value})
+			facts = append(facts, form.Fact{Name: name, Value: value})
 		}
 	}
 	add(s.Jitter > 0, "Jitter", "up to "+format.Duration(s.Jitter))
@@ -121,22 +122,22 @@ func scheduleFacts(s *admin.Schedule) []fact {
 }
 
 // scheduleFields are the fields of the form for a schedule.
-func scheduleFields(s *admin.Schedule) []field {
-	fields := []field{
+func scheduleFields(s *admin.Schedule) []form.Field {
+	fields := []form.Field{
 		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
-		{Name: "every", Label: "Every", Kind: "text", Value: fieldDuration(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
+		{Name: "every", Label: "Every", Kind: "text", Value: form.DurationText(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
 		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "For example Europe/Vienna."},
 	}
 	task := templateFields("task.", &s.Task)
 	task[0].Heading = "Task to enqueue"
 	fields = append(fields, task...)
-	return slices.Insert(fields, len(fields)-moreFields, append([]field{reasonField()}, tickFields(s)...)...)
+	return slices.Insert(fields, len(fields)-moreFields, append([]form.Field{form.Reason()}, tickFields(s)...)...)
 }
 
 // tickFields are the fields that most schedules leave at their defaults.
-func tickFields(s *admin.Schedule) []field {
-	missed, overlap := []option{{"once", "enqueue one task for all of them"}, {"skip", "skip them"}, {"all", "enqueue one task for each"}}, []option{{"allow", "enqueue anyway"}, {"skip", "skip the tick"}}
-	label := func(of []option, value string) string {
+func tickFields(s *admin.Schedule) []form.Field {
+	missed, overlap := []form.Option{{Value: "once", Label: "enqueue one task for all of them"}, {Value: "skip", Label: "skip them"}, {Value: "all", Label: "enqueue one task for each"}}, []form.Option{{Value: "allow", Label: "enqueue anyway"}, {Value: "skip", Label: "skip the tick"}}
+	label := func(of []form.Option, value string) string {
 		for _, o := range of {
 			if o.Value == value {
 				return o.Label
@@ -144,36 +145,36 @@ func tickFields(s *admin.Schedule) []field {
 		}
 		return of[0].Label
 	}
-	return []field{
-		{Fold: "Missed ticks and overlap", FoldSays: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap, string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
+	return []form.Field{
+		{Fold: "Missed ticks and overlap", FoldSummary: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap, string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
 		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: overlap, Value: string(s.Overlap)},
-		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldDuration(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
+		{Name: "jitter", Label: "Jitter", Kind: "text", Value: form.DurationText(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
 		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 }
 
-func newScheduleForm(*visit) (*form, error) {
+func newScheduleForm(*visit) (*form.Form, error) {
 	fields := scheduleFields(&admin.Schedule{})
-	fields = append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
-	return &form{Title: "New schedule", Wide: true, Button: "Create schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "A schedule enqueues a task at fixed times or intervals.", Fields: fields}, nil
+	fields = append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
+	return &form.Form{Title: "New schedule", Wide: true, Button: "Create schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "A schedule enqueues a task at fixed times or intervals.", Fields: fields}, nil
 }
 
-func editScheduleForm(v *visit) (*form, error) {
+func editScheduleForm(v *visit) (*form.Form, error) {
 	s, err := v.schedule()
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
+	return &form.Form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
 		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}, nil
 }
 
 // readSchedule reads a schedule from a form. Options that the form doesn't have are kept from before.
 func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.ScheduleSpec, error) {
-	r := &reader{v: v}
-	args, opts := r.template("task.")
-	unique := r.unique("task.")
-	s := admin.ScheduleSpec{Name: name, Cron: r.text("cron"), Every: r.duration("every"), TimeZone: r.text("time_zone"), Jitter: r.duration("jitter"),
-		Missed: admin.Missed(r.text("missed")), Overlap: admin.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
+	r := v.reader()
+	args, opts := readTemplate(r, "task.")
+	unique := readUnique(r, "task.")
+	s := admin.ScheduleSpec{Name: name, Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"), Jitter: r.Duration("jitter"),
+		Missed: admin.Missed(r.Text("missed")), Overlap: admin.Overlap(r.Text("overlap")), Owner: r.Text("owner"), Options: opts}
 	if before != nil {
 		args.ContentType = before.ContentType
 		s.Options = append(s.Options, restOptions(before)...)
@@ -185,7 +186,7 @@ func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.Sc
 		s.Options = append(s.Options, pawl.Unique(*unique))
 	}
 	s.Task = args
-	return s, r.err
+	return s, r.Err
 }
 
 // restOptions returns a task's options that templateFields don't have.
@@ -269,24 +270,24 @@ func doEditSchedule(v *visit) (done, error) {
 	return v.scheduleDone("Saved: %s.", change.Change), nil
 }
 
-func scheduleForm(verb, text string, danger bool) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func scheduleForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		s, err := v.schedule()
 		if err != nil {
 			return nil, err
 		}
-		return &form{Title: verb + " " + s.Name, Text: text, Button: verb, Danger: danger, Back: "/schedules/" + s.Name,
-			Facts: scheduleAsked(s), Fields: []field{reasonField()}}, nil
+		return &form.Form{Title: verb + " " + s.Name, Text: text, Button: verb, Danger: danger, Back: "/schedules/" + s.Name,
+			Facts: scheduleAsked(s), Fields: []form.Field{form.Reason()}}, nil
 	}
 }
 
 // scheduleAsked returns the facts shown in the form of an action on a schedule.
-func scheduleAsked(s *admin.Schedule) []fact {
-	facts := []fact{{"When", ruleText(s)}}
+func scheduleAsked(s *admin.Schedule) []form.Fact {
+	facts := []form.Fact{{Name: "When", Value: ruleText(s)}}
 	if words := (scheduleRow{Schedule: s}).Words(); words != "" {
-		facts = append(facts, fact{"In words", words})
+		facts = append(facts, form.Fact{Name: "In words", Value: words})
 	}
-	return append(facts, fact{"Type", s.Task.Type}, fact{"Queue", s.Task.Queue})
+	return append(facts, form.Fact{Name: "Type", Value: s.Task.Type}, form.Fact{Name: "Queue", Value: s.Task.Queue})
 }
 
 func doPauseSchedule(v *visit) (done, error) {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -82,37 +84,37 @@ func (v *visit) selection() (s selection, err error) {
 	}
 	at := slices.IndexFunc(verbs, func(w verb) bool { return w.action == s.word.action })
 	if at < 0 {
-		return s, badField("action", "%q works only as an operation, not on single tasks", s.word.action)
+		return s, problem.BadField("action", "%q works only as an operation, not on single tasks", s.word.action)
 	}
 	s.verb, s.back = verbs[at], ownPath(from.Get("back"))
 	for _, some := range from["ids"] {
-		for _, text := range splitList(some) {
+		for _, text := range form.SplitList(some) {
 			id, err := uuid.Parse(text)
 			if err != nil {
-				return s, badField("ids", "%q is not a task id", format.Clip(text, 40))
+				return s, problem.BadField("ids", "%q is not a task id", format.Clip(text, 40))
 			}
 			s.ids = append(s.ids, id.String())
 		}
 	}
 	slices.Sort(s.ids)
 	if s.ids = slices.Compact(s.ids); len(s.ids) == 0 || len(s.ids) > maxSelected {
-		return s, badField("ids", "%d tasks are selected; select 1 to %d", len(s.ids), maxSelected)
+		return s, problem.BadField("ids", "%d tasks are selected; select 1 to %d", len(s.ids), maxSelected)
 	}
 	return s, nil
 }
 
-func selectedForm(v *visit) (*form, error) {
+func selectedForm(v *visit) (*form.Form, error) {
 	s, err := v.selection()
 	if err != nil {
 		return nil, err
 	}
 	what := format.Plural(len(s.ids), "selected task")
-	f := &form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
-		Fields: []field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
+	f := &form.Form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
+		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
-		f.Fields = append(f.Fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
+		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: "normal"})
 	} else {
-		f.Fields = append(f.Fields, reasonField())
+		f.Fields = append(f.Fields, form.Reason())
 	}
 	return f, nil
 }
@@ -139,7 +141,7 @@ func doSelected(v *visit) (done, error) {
 	}
 	said := fmt.Sprintf("%s %s.", s.verb.said, format.Plural(len(s.ids)-len(refused), "task"))
 	if len(refused) > 0 {
-		said += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), problemOf(refused[0]).Message)
+		said += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), problem.Of(refused[0]).Message)
 	}
 	return done{Said: said, Next: s.back}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -31,7 +33,7 @@ func tokenOf(r *http.Request) string {
 // checkToken rejects what can't be part of a header. Whether it is a valid token is for the API to decide.
 func checkToken(token string) error {
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }) {
-		return badField("token", "is not a token: tokens consist of letters, digits and _")
+		return problem.BadField("token", "is not a token: tokens consist of letters, digits and _")
 	}
 	return nil
 }
@@ -100,10 +102,10 @@ func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (v *visit) askToken(status int, refused error) {
-	f := &form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: v.base + v.here("kept", ""),
-		Fields: []field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in until you close the browser."}}}
+	f := &form.Form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: v.base + v.here("kept", ""),
+		Fields: []form.Field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in until you close the browser."}}}
 	if refused != nil {
-		f.refuse(refused)
+		f.Refuse(refused)
 	}
 	part, data := "live", any(f)
 	if !v.partial() {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
 var settingsPages = []page{{path: "/settings", template: "settings", nav: "/settings", show: showSettings}}
@@ -38,7 +40,7 @@ type settingsView struct {
 	Server *admin.Server
 	Bounds *admin.Limits
 	Quotas []quotaRow
-	Limits []fact
+	Limits []form.Fact
 	Me     *admin.Identity
 	Good   string // queues for which the token is valid
 	Theme  string
@@ -80,9 +82,9 @@ var limitLabels = map[string]string{"payload": "task payload", "result": "task r
 	"page": "list entries per page", "wait": "longest wait of a call", "claim": "tasks per claim", "claim_bytes": "payload bytes per claim", "run": "longest run", "connections_per_address": "connections per address"}
 
 // limitFacts describes limits in words.
-func limitFacts(limits []admin.Limit) (facts []fact) {
+func limitFacts(limits []admin.Limit) (facts []form.Fact) {
 	for _, l := range limits {
-		f := fact{strings.ReplaceAll(l.Name, "_", " "), format.Number(l.Value) + " " + l.Unit}
+		f := form.Fact{Name: strings.ReplaceAll(l.Name, "_", " "), Value: format.Number(l.Value) + " " + l.Unit}
 		if label := limitLabels[l.Name]; label != "" {
 			f.Name = label
 		}
@@ -105,11 +107,11 @@ func orAny(queues []string) string {
 	return strings.Join(queues, ", ")
 }
 
-func youForm(v *visit) (*form, error) {
-	return &form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []field{
+func youForm(v *visit) (*form.Form, error) {
+	return &form.Form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []form.Field{
 		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "Recorded in the audit log with what you do. It is not verified."},
-		{Name: "theme", Label: "Theme", Kind: "choice", Options: []option{{"", "system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
-		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: choices("", "on", "off"), Value: keysWord(v.r), Hint: "Turn single-key shortcuts off if you use voice control."},
+		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"}, {Value: "light", Label: "light"}, {Value: "dark", Label: "dark"}}, Value: themeOf(v.r)},
+		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: form.Choices("", "on", "off"), Value: keysWord(v.r), Hint: "Turn single-key shortcuts off if you use voice control."},
 	}}, nil
 }
 
@@ -117,10 +119,10 @@ func youForm(v *visit) (*form, error) {
 func checkOwnName(name string) error {
 	const most = 256
 	if len(name) > most {
-		return badField("name", "%d bytes, at most %d are allowed", len(name), most)
+		return problem.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return badField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
+		return problem.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
 	}
 	return nil
 }
@@ -131,11 +133,11 @@ func doYou(v *visit) (done, error) {
 		return done{}, err
 	}
 	if theme != "" && theme != "light" && theme != "dark" {
-		return done{}, badField("theme", "%q is neither light nor dark", format.Clip(theme, 20))
+		return done{}, problem.BadField("theme", "%q is neither light nor dark", format.Clip(theme, 20))
 	}
 	keys := v.value("keys")
 	if keys != "" && keys != "on" && keys != "off" {
-		return done{}, badField("keys", "%q is neither on nor off", format.Clip(keys, 20))
+		return done{}, problem.BadField("keys", "%q is neither on nor off", format.Clip(keys, 20))
 	}
 	v.keep(keysCookie, strings.TrimPrefix(keys, "on"))
 	v.keep(nameCookie, url.QueryEscape(name))

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -61,8 +63,8 @@ type taskView struct {
 	Older      string // URL of those before
 	Cut        int    // number of those before
 	Facts      []linkedFact
-	Headers    []fact
-	Commands   []fact
+	Headers    []form.Fact
+	Commands   []form.Fact
 	Actions    actionBar
 	Flow       *flow // nil: it has no neighbours
 	// LastError is the failure of the newest attempt, until the task has run again; nil: none. Advice says what to do about it.
@@ -127,7 +129,7 @@ func showTask(v *visit) (*screen, error) {
 	}
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = v.admin().Tasks().Explain(v.ctx, t.ID); err != nil {
-		view.WhyNot = problemOf(err).Message
+		view.WhyNot = problem.Of(err).Message
 	}
 	view.Flow = v.flowOfTask(t)
 	view.lastError(v.now)
@@ -187,7 +189,7 @@ func (v *visit) attempts(view *taskView) error {
 	if said := v.query("attempts"); said != "" {
 		n, err := strconv.Atoi(said)
 		if err != nil || n < 1 {
-			return badField("attempts", "%q is not an attempt number", format.Clip(said, 20))
+			return problem.BadField("attempts", "%q is not an attempt number", format.Clip(said, 20))
 		}
 		upTo = min(n, all)
 	}
@@ -225,11 +227,11 @@ func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 	return rows
 }
 
-func taskFacts(t *pawltype.Task) []fact {
-	facts := []fact{{"Queue", t.Queue}}
+func taskFacts(t *pawltype.Task) []form.Fact {
+	facts := []form.Fact{{Name: "Queue", Value: t.Queue}}
 	add := func(is bool, name, value string) {
 		if is {
-			facts = append(facts, fact{name, value})
+			facts = append(facts, form.Fact{Name: name, Value: value})
 		}
 	}
 	add(t.Worker != "", "Worker", t.Worker)
@@ -256,9 +258,9 @@ func uniqueText(u *pawltype.UniqueOpts) string {
 	return u.Key + ", " + string(u.OnConflict)
 }
 
-func headerFacts(headers map[string]string) (facts []fact) {
+func headerFacts(headers map[string]string) (facts []form.Fact) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		facts = append(facts, fact{name, format.Clip(headers[name], 300)})
+		facts = append(facts, form.Fact{Name: name, Value: format.Clip(headers[name], 300)})
 	}
 	return facts
 }
@@ -267,11 +269,11 @@ func headerFacts(headers map[string]string) (facts []fact) {
 const maxCopied = 2 << 10
 
 // commands are the command lines that show the task and enqueue a copy.
-func (v *visit) commands(t *pawltype.Task) []fact {
+func (v *visit) commands(t *pawltype.Task) []form.Fact {
 	c := v.caller()
-	facts := []fact{
-		{"Show (curl)", c.curl + " " + format.ShellWord(c.url+"/api/v1/tasks/"+t.ID)},
-		{"Show (CLI)", c.command("pawl task show " + t.ID)},
+	facts := []form.Fact{
+		{Name: "Show (curl)", Value: c.curl + " " + format.ShellWord(c.url+"/api/v1/tasks/"+t.ID)},
+		{Name: "Show (CLI)", Value: c.command("pawl task show " + t.ID)},
 	}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
@@ -279,21 +281,21 @@ func (v *visit) commands(t *pawltype.Task) []fact {
 			payload = json.RawMessage("null")
 		}
 		if call, err := c.enqueue(t.Type, t.Queue, payload); err == nil {
-			facts = append(facts, fact{"Enqueue a copy (curl)", call},
-				fact{"Enqueue a copy (CLI)", c.command("pawl enqueue " + format.ShellWord(t.Type) + " " + format.ShellWord(string(payload)) + " --queue " + format.ShellWord(t.Queue))})
+			facts = append(facts, form.Fact{Name: "Enqueue a copy (curl)", Value: call},
+				form.Fact{Name: "Enqueue a copy (CLI)", Value: c.command("pawl enqueue " + format.ShellWord(t.Type) + " " + format.ShellWord(string(payload)) + " --queue " + format.ShellWord(t.Queue))})
 		}
 	}
 	return facts
 }
 
-func taskForm(verb, text string, danger bool) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func taskForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		t, err := v.task()
 		if err != nil {
 			return nil, err
 		}
-		return &form{Title: verb + " this task", Text: text, Button: verb, Danger: danger, Back: "/tasks/" + t.ID,
-			Facts: []fact{{"Type", t.Type}, {"Queue", t.Queue}, {"State", string(t.State)}}, Fields: []field{reasonField()}}, nil
+		return &form.Form{Title: verb + " this task", Text: text, Button: verb, Danger: danger, Back: "/tasks/" + t.ID,
+			Facts: []form.Fact{{Name: "Type", Value: t.Type}, {Name: "Queue", Value: t.Queue}, {Name: "State", Value: string(t.State)}}, Fields: []form.Field{form.Reason()}}, nil
 	}
 }
 
@@ -328,20 +330,20 @@ func doDiscardTask(v *visit) (done, error) {
 	return done{Said: "Discarded.", Next: "/tasks"}, nil
 }
 
-func editTaskForm(v *visit) (*form, error) {
+func editTaskForm(v *visit) (*form.Form, error) {
 	t, err := v.task()
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Edit this task", Text: "Only waiting tasks can be edited. Fields that you don't change keep their values.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []field{
-		{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: string(t.Priority)},
+	f := &form.Form{Title: "Edit this task", Text: "Only waiting tasks can be edited. Fields that you don't change keep their values.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []form.Field{
+		{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: string(t.Priority)},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
 		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
 	}}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {
-		f.Fields = append(f.Fields, field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
+		f.Fields = append(f.Fields, form.Field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
 	} else {
-		f.Fields = append(f.Fields, field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})
+		f.Fields = append(f.Fields, form.Field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})
 	}
 	return f, nil
 }
@@ -389,7 +391,7 @@ func doEditTask(v *visit) (done, error) {
 	}
 	change.IfETag = version
 	if t.ETag != version {
-		return done{}, errStale // otherwise fields that others changed would look changed here
+		return done{}, form.ErrStale // otherwise fields that others changed would look changed here
 	}
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
 		return v.taskDone("Nothing changed."), nil
@@ -402,23 +404,23 @@ func doEditTask(v *visit) (done, error) {
 
 // taskChange returns the differences between the form and the task.
 func (v *visit) taskChange(t *pawltype.Task) (change admin.TaskUpdate, err error) {
-	r := &reader{v: v}
-	if text := r.text("run_at"); text != dueText(t) {
-		if change.RunAt = r.time("run_at"); text == "" {
+	r := v.reader()
+	if text := r.Text("run_at"); text != dueText(t) {
+		if change.RunAt = r.Time("run_at"); text == "" {
 			change.RunAt = v.now
 		}
 	}
-	if n := r.count("max_attempts"); n != t.MaxAttempts {
+	if n := r.Count("max_attempts"); n != t.MaxAttempts {
 		change.MaxAttempts = n
 	}
-	if p := pawltype.Priority(r.text("priority")); p != t.Priority {
+	if p := pawltype.Priority(r.Text("priority")); p != t.Priority {
 		change.Priority = p
 	}
-	if text := r.text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
+	if text := r.Text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
 		if wrong := notJSON([]byte(text)); wrong != "" {
-			r.fail(badField("payload", "%s", wrong))
+			r.Fail(problem.BadField("payload", "%s", wrong))
 		}
 		change.Payload = json.RawMessage(text)
 	}
-	return change, r.err
+	return change, r.Err
 }

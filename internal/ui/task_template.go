@@ -1,32 +1,53 @@
 package ui
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
+// notJSON returns where and why a text is not JSON, at the first error; "": it is JSON.
+func notJSON(text []byte) string {
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); err == nil {
+		return ""
+	} else if !errors.As(err, &syntax) {
+		return "is not JSON: " + err.Error()
+	}
+	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // up to the invalid character
+	if strings.Contains(syntax.Error(), "unexpected end") {
+		at = text
+	}
+	line, column := bytes.Count(at, []byte("\n"))+1, utf8.RuneCount(at[bytes.LastIndexByte(at, '\n')+1:])+1
+	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
+}
+
 // templateFields are the fields of a task's options that enqueuing and scheduling have in common. In a schedule their names begin with "task.". The
 // last moreFields of them are collapsed.
-func templateFields(in string, t *admin.ScheduledTask) []field {
-	attempts := numberText(int64(t.MaxAttempts))
-	return append([]field{
+func templateFields(in string, t *admin.ScheduledTask) []form.Field {
+	attempts := form.NumberText(int64(t.MaxAttempts))
+	return append([]form.Field{
 		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
 		{Name: in + "queue", Label: "Queue", Kind: "text", Placeholder: "default", Value: t.Queue},
-		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: choices("", "normal", "high", "low"), Value: string(t.Priority)},
+		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "normal", "high", "low"), Value: string(t.Priority)},
 		{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)},
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
 		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Separated by commas."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
-		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: fieldDuration(t.Timeout)},
-		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldDuration(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
+		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(t.Timeout)},
+		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: form.DurationText(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
 	}, foldedFields(in, t)...)
 }
 
@@ -34,13 +55,13 @@ func templateFields(in string, t *admin.ScheduledTask) []field {
 const moreFields = 8
 
 // foldedFields are the fields that few tasks need.
-func foldedFields(in string, t *admin.ScheduledTask) []field {
+func foldedFields(in string, t *admin.ScheduledTask) []form.Field {
 	retry, retention, unique := pawltype.RetryPolicy{}, "", pawltype.UniqueOpts{}
 	if t.Retry != nil {
 		retry = *t.Retry
 	}
 	if t.Retention != nil {
-		retention = fieldDuration(*t.Retention)
+		retention = form.DurationText(*t.Retention)
 		if *t.Retention == 0 {
 			retention = "0s"
 		}
@@ -53,32 +74,18 @@ func foldedFields(in string, t *admin.ScheduledTask) []field {
 			conflict = string(pawltype.OnConflictKeep)
 		}
 	}
-	factor, jitter := retryTexts(retry)
-	return []field{
-		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldDuration(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
+	factor, jitter := form.RetryTexts(retry)
+	return []form.Field{
+		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
 		{Name: in + "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor},
-		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: fieldDuration(retry.Max)},
+		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: form.DurationText(retry.Max)},
 		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "From 0 to 1: the share of a delay that is random."},
 		{Name: in + "retention", Label: "Retention", Kind: "text", Placeholder: "the queue's", Value: retention},
 		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
-			Options: []option{{"", "no unique key"}, {"keep", "keep the existing task"}, {"replace", "replace the existing task if it waits"}, {"keep_last", "keep the existing task with this payload"}, {"reject", "refuse this task"}}},
+			Options: []form.Option{{Value: "", Label: "no unique key"}, {Value: "keep", Label: "keep the existing task"}, {Value: "replace", Label: "replace the existing task if it waits"}, {Value: "keep_last", Label: "keep the existing task with this payload"}, {Value: "reject", Label: "refuse this task"}}},
 		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "type and payload", Value: unique.Key},
 		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One per line, as name: value."},
 	}
-}
-
-// retryTexts formats the factor and the jitter of a retry policy for form fields.
-func retryTexts(p pawltype.RetryPolicy) (factor, jitter string) {
-	if p.Factor > 0 {
-		factor = strconv.FormatFloat(p.Factor, 'g', -1, 64)
-	}
-	switch {
-	case p.Jitter > 0:
-		jitter = strconv.FormatFloat(p.Jitter, 'g', -1, 64)
-	case p.Jitter == pawltype.NoJitter:
-		jitter = "0"
-	}
-	return factor, jitter
 }
 
 func headersText(headers map[string]string) string {
@@ -89,13 +96,13 @@ func headersText(headers map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// template reads the fields of templateFields.
-func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
-	args := pawl.RawTask{Type: r.needed(in + "type")}
-	if text := r.text(in + "payload"); text != "" {
+// readTemplate reads the fields of templateFields.
+func readTemplate(r *form.Reader, in string) (pawl.RawTask, []pawl.Option) {
+	args := pawl.RawTask{Type: r.Required(in + "type")}
+	if text := r.Text(in + "payload"); text != "" {
 		args.Payload = []byte(text)
 		if wrong := notJSON(args.Payload); wrong != "" {
-			r.fail(badField(in+"payload", "%s", wrong))
+			r.Fail(problem.BadField(in+"payload", "%s", wrong))
 		}
 	}
 	var opts []pawl.Option
@@ -104,58 +111,40 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 			opts = append(opts, o)
 		}
 	}
-	queue, priority, key := r.text(in+"queue"), r.text(in+"priority"), r.text(in+"key")
-	attempts, timeout, expires := r.count(in+"max_attempts"), r.duration(in+"timeout"), r.duration(in+"expires_in")
+	queue, priority, key := r.Text(in+"queue"), r.Text(in+"priority"), r.Text(in+"key")
+	attempts, timeout, expires := r.Count(in+"max_attempts"), r.Duration(in+"timeout"), r.Duration(in+"expires_in")
 	set(queue != "", pawl.Queue(queue))
 	set(priority != "", pawl.Priority(pawltype.Priority(priority)))
 	set(key != "", pawl.Key(key))
 	set(attempts > 0, pawl.MaxAttempts(attempts))
 	set(timeout > 0, pawl.Timeout(timeout))
 	set(expires > 0, pawl.ExpiresIn(expires))
-	for _, tag := range strings.Split(r.text(in+"tags"), ",") {
+	for _, tag := range strings.Split(r.Text(in+"tags"), ",") {
 		tag = strings.TrimSpace(tag)
 		set(tag != "", pawl.Tags(tag))
 	}
-	if retry := r.retry(in + "retry."); retry != (pawltype.RetryPolicy{}) {
+	if retry := r.RetryPolicy(in + "retry."); retry != (pawltype.RetryPolicy{}) {
 		opts = append(opts, pawl.Retry(retry))
 	}
-	set(r.text(in+"retention") != "", pawl.Retention(r.duration(in+"retention")))
-	for name, value := range r.headers(in + "headers") {
+	set(r.Text(in+"retention") != "", pawl.Retention(r.Duration(in+"retention")))
+	for name, value := range readHeaders(r, in+"headers") {
 		opts = append(opts, pawl.Header(name, value))
 	}
 	return args, opts
 }
 
-// retry reads a retry policy; empty fields are 0.
-func (r *reader) retry(in string) pawltype.RetryPolicy {
-	p := pawltype.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.share(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.share(in + "jitter")}
-	if r.text(in+"jitter") != "" && p.Jitter == 0 {
-		p.Jitter = pawltype.NoJitter
-	}
-	return p
-}
-
-// retrySpan parses a duration for which 0 and "" differ.
-func (r *reader) retrySpan(name string) time.Duration {
-	d := r.duration(name)
-	if d == 0 && r.text(name) != "" {
-		return pawltype.NoWait
-	}
-	return d
-}
-
-// unique reads a unique key; nil: none. With only a key given, a conflict keeps the existing task.
-func (r *reader) unique(in string) *pawltype.UniqueOpts {
-	u := &pawltype.UniqueOpts{Key: r.text(in + "unique.key"), OnConflict: pawltype.OnConflict(r.text(in + "unique.on_conflict"))}
+// readUnique reads a unique key; nil: none. With only a key given, a conflict keeps the existing task.
+func readUnique(r *form.Reader, in string) *pawltype.UniqueOpts {
+	u := &pawltype.UniqueOpts{Key: r.Text(in + "unique.key"), OnConflict: pawltype.OnConflict(r.Text(in + "unique.on_conflict"))}
 	if u.Key == "" && u.OnConflict == "" {
 		return nil
 	}
 	return u
 }
 
-// headers parses lines of names and values.
-func (r *reader) headers(name string) map[string]string {
-	text := r.text(name)
+// readHeaders parses lines of names and values.
+func readHeaders(r *form.Reader, name string) map[string]string {
+	text := r.Text(name)
 	if text == "" {
 		return nil
 	}
@@ -166,11 +155,11 @@ func (r *reader) headers(name string) map[string]string {
 		}
 		key, value, ok := strings.Cut(line, ":")
 		if key = strings.TrimSpace(key); !ok || key == "" {
-			r.fail(badField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
+			r.Fail(problem.BadField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is given twice", format.Clip(key, 60)))
+			r.Fail(problem.BadField(name, "%q is given twice", format.Clip(key, 60)))
 		}
 		all[key] = strings.TrimSpace(value)
 	}

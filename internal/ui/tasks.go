@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -33,12 +35,12 @@ type tasksView struct {
 	Bulk     []bulkLink
 	Ticked   []bulkLink // for the ticked ones
 	Back     string
-	Refused  *problem // what is wrong with the filter
+	Refused  *problem.Problem // what is wrong with the filter
 	Filtered bool
 	Searched *pawltype.Searched // how far an unfinished search has come
 	NoQueue  string             // the queue in the filter, if it doesn't exist
 	PartOfID bool               // the filter looks like part of a task id
-	Hello    []fact             // commands, shown if there are no tasks
+	Hello    []form.Fact        // commands, shown if there are no tasks
 	more
 }
 
@@ -77,7 +79,7 @@ func showTasks(v *visit) (*screen, error) {
 		if !errors.Is(err, pawltype.ErrInvalidArgument) {
 			return nil, err
 		}
-		p := problemOf(err)
+		p := problem.Of(err)
 		view.Refused = &p
 	}
 	return &screen{Title: "Tasks", Data: view, Watch: &watch{Queue: filter.Queue, Type: filter.Type}}, nil

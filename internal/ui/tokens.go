@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -75,7 +77,7 @@ func (v *visit) tokenRow(t *admin.Token, me *admin.Identity) tokenRow {
 }
 
 // roleCheckboxes describe the roles.
-var roleCheckboxes = []checkbox{
+var roleCheckboxes = []form.Checkbox{
 	{Value: string(admin.RoleObserve), Hint: "read"},
 	{Value: string(admin.RoleOperate), Hint: "observe, cancel, retry and pause; settings, schedules"},
 	{Value: string(admin.RoleProduce), Hint: "enqueue"},
@@ -84,74 +86,64 @@ var roleCheckboxes = []checkbox{
 }
 
 // lifeField asks how long a token is valid.
-func lifeField() field {
-	return field{Name: "expires_in", Label: "Valid for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
+func lifeField() form.Field {
+	return form.Field{Name: "expires_in", Label: "Valid for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
 }
 
-func newTokenForm(v *visit) (*form, error) {
+func newTokenForm(v *visit) (*form.Form, error) {
 	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []field{
+	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []form.Field{
 		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
-		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Ticks: slices.Clone(roleCheckboxes)},
+		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Checkboxes: slices.Clone(roleCheckboxes)},
 		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		lifeField(),
 	}}
 	if me.AllNamespaces {
-		f.Fields = append(f.Fields, field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick", Hint: "Otherwise only in " + me.Namespace + "."})
+		f.Fields = append(f.Fields, form.Field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick", Hint: "Otherwise only in " + me.Namespace + "."})
 	}
-	f.Fields = append(f.Fields, reasonField())
+	f.Fields = append(f.Fields, form.Reason())
 	return f, nil
 }
 
-// life parses how long a token is valid; 0: the server's default.
-func (r *reader) life(name string) time.Duration {
-	if r.text(name) == "never" {
+// readLife parses how long a token is valid; 0: the server's default.
+func readLife(r *form.Reader, name string) time.Duration {
+	if r.Text(name) == "never" {
 		return admin.NeverExpires
 	}
-	return r.duration(name)
+	return r.Duration(name)
 }
 
 func doNewToken(v *visit) (done, error) {
-	r := &reader{v: v}
-	t := admin.TokenSpec{Name: r.name("name"), Queues: r.patterns("queues"), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
+	r := v.reader()
+	t := admin.TokenSpec{Name: r.Name("name"), Queues: r.Patterns("queues"), AllNamespaces: r.Text("all_namespaces") != "", Life: readLife(r, "expires_in")}
 	for _, role := range v.r.PostForm["roles"] {
 		t.Roles = append(t.Roles, admin.Role(role))
 	}
 	if len(t.Roles) == 0 {
-		r.fail(badField("roles", "select at least one"))
+		r.Fail(problem.BadField("roles", "select at least one"))
 	}
-	if r.err != nil {
-		return done{}, r.err
+	if r.Err != nil {
+		return done{}, r.Err
 	}
-	made, err := v.admin().WithReason(r.text("reason")).Access().CreateToken(v.ctx, t)
+	made, err := v.admin().WithReason(r.Text("reason")).Access().CreateToken(v.ctx, t)
 	if err != nil {
 		return done{}, err
 	}
 	return shownOnce("Token "+made.Name, made), nil
 }
 
-// splitList splits a comma-separated list.
-func splitList(s string) (all []string) {
-	for _, part := range strings.Split(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			all = append(all, part)
-		}
-	}
-	return all
-}
-
 // shownOnce shows the secret of a token that was created or rotated.
 func shownOnce(title string, t *admin.NewToken) done {
-	once := &secret{Title: title, Text: "Copy it now. It is not shown again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
-		{"For commands", "export PAWL_TOKEN=" + t.Secret}, {"For REST", "Authorization: Bearer " + t.Secret}}}
+	once := &secret{Title: title, Text: "Copy it now. It is not shown again.", Secret: t.Secret, Next: "/tokens", Commands: []form.Fact{
+		{Name: "For commands", Value: "export PAWL_TOKEN=" + t.Secret}, {Name: "For REST", Value: "Authorization: Bearer " + t.Secret}}}
 	if !t.OldUntil.IsZero() {
-		once.Facts = append(once.Facts, fact{"Old secret valid until", t.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+		once.Facts = append(once.Facts, form.Fact{Name: "Old secret valid until", Value: t.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
 	}
 	if len(t.Unconfirmed) > 0 {
-		once.Facts = append(once.Facts, fact{"Not yet confirmed by nodes", strings.Join(t.Unconfirmed, ", ")})
+		once.Facts = append(once.Facts, form.Fact{Name: "Not yet confirmed by nodes", Value: strings.Join(t.Unconfirmed, ", ")})
 	}
 	return done{Once: once}
 }
@@ -162,7 +154,7 @@ func (v *visit) tokenName() admin.TokenName {
 }
 
 // tokenForm adds a token's facts to the form of an action on it.
-func (v *visit) tokenForm(f *form) (*form, error) {
+func (v *visit) tokenForm(f *form.Form) (*form.Form, error) {
 	t, err := v.admin().Access().GetToken(v.ctx, v.tokenName())
 	if err != nil {
 		return nil, err
@@ -178,7 +170,7 @@ func (v *visit) tokenForm(f *form) (*form, error) {
 	}
 	f.Title += " " + t.Name
 	f.Back = "/tokens"
-	f.Facts = []fact{{"Roles", strings.Join(roles, ", ")}, {"Queues", row.Good}, {"Last used", agoText(t.UsedAt, v.now)}}
+	f.Facts = []form.Fact{{Name: "Roles", Value: strings.Join(roles, ", ")}, {Name: "Queues", Value: row.Good}, {Name: "Last used", Value: agoText(t.UsedAt, v.now)}}
 	if row.Mine {
 		f.Text += " You are logged in with this token, and will have to log in again."
 	}
@@ -192,31 +184,31 @@ func agoText(t, now time.Time) string {
 	return format.Ago(t, now).Text
 }
 
-func rotateForm(v *visit) (*form, error) {
-	return v.tokenForm(&form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
-		Fields: []field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), reasonField()}})
+func rotateForm(v *visit) (*form.Form, error) {
+	return v.tokenForm(&form.Form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
+		Fields: []form.Field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), form.Reason()}})
 }
 
 func doRotate(v *visit) (done, error) {
-	r := &reader{v: v}
-	how := admin.Rotation{Life: r.life("expires_in")}
-	if r.text("overlap") != "" {
-		overlap := r.duration("overlap")
+	r := v.reader()
+	how := admin.Rotation{Life: readLife(r, "expires_in")}
+	if r.Text("overlap") != "" {
+		overlap := r.Duration("overlap")
 		how.Overlap = &overlap
 	}
-	if r.err != nil {
-		return done{}, r.err
+	if r.Err != nil {
+		return done{}, r.Err
 	}
-	made, err := v.admin().WithReason(r.text("reason")).Access().RotateToken(v.ctx, v.tokenName(), how)
+	made, err := v.admin().WithReason(r.Text("reason")).Access().RotateToken(v.ctx, v.tokenName(), how)
 	if err != nil {
 		return done{}, err
 	}
 	return shownOnce("New secret of "+made.Name, made), nil
 }
 
-func revokeForm(v *visit) (*form, error) {
-	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working immediately. Workers that use it lose their streams, and other workers claim their tasks.",
-		Fields: []field{reasonField()}})
+func revokeForm(v *visit) (*form.Form, error) {
+	return v.tokenForm(&form.Form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working immediately. Workers that use it lose their streams, and other workers claim their tasks.",
+		Fields: []form.Field{form.Reason()}})
 }
 
 func doRevoke(v *visit) (done, error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -210,7 +211,7 @@ func (v *visit) typeErrors(view *typeView) error {
 	}
 	groups, err := v.admin().DeadLetters().Groups(v.ctx, view.Queue, false)
 	if errors.Is(err, pawltype.ErrUnavailable) { // the rest of the page is still useful
-		view.ErrorsNot = problemOf(err).Message
+		view.ErrorsNot = problem.Of(err).Message
 		return nil
 	}
 	if err != nil {

@@ -16,7 +16,9 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -66,7 +68,7 @@ type screen struct {
 type action struct {
 	path string
 	nav  string
-	form func(*visit) (*form, error)
+	form func(*visit) (*form.Form, error)
 	do   func(*visit) (done, error)
 }
 
@@ -79,7 +81,7 @@ type done struct {
 // secret is shown only once, after the action that created it.
 type secret struct {
 	Title, Text, Secret string
-	Commands, Facts     []fact
+	Commands, Facts     []form.Fact
 	Next                string // the next page, below the base
 }
 
@@ -138,11 +140,8 @@ func (u *UI) Close() error {
 	return u.visitors.close()
 }
 
-// callTime is how long the calls for a page may take, actTime those of an action. The server gives a request 60 s.
-const (
-	callTime = 20 * time.Second
-	actTime  = 55 * time.Second
-)
+// callTime is how long the calls for a page may take.
+const callTime = 20 * time.Second
 
 // visit is a request for a page or an action.
 type visit struct {
@@ -161,7 +160,7 @@ type visit struct {
 func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
 	limit := callTime
 	if r.Method == http.MethodPost {
-		limit = actTime
+		limit = form.ActTime
 	}
 	v := u.newVisit(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
@@ -198,7 +197,7 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 		return handle(v)
 	}
 	v.me, err = v.admin().Access().WhoAmI(v.ctx)
-	if isPost && unanswered(err) { // the input must be shown again
+	if isPost && problem.OutcomeUnknown(err) { // the input must be shown again
 		return handle(v)
 	}
 	if err != nil {
@@ -262,10 +261,10 @@ func (v *visit) ask(a action) error {
 }
 
 // formOf returns an action's form without any input.
-func (v *visit) formOf(a action) (*form, error) {
+func (v *visit) formOf(a action) (*form.Form, error) {
 	f, err := a.form(v)
 	if err == nil {
-		err = f.addVersion()
+		err = f.AddVersion()
 	}
 	return f, err
 }
@@ -282,7 +281,7 @@ func (v *visit) act(a action) error {
 		if err != nil {
 			return err
 		}
-		f.again(v.r.PostForm)
+		f.Refill(v.r.PostForm)
 		return v.showForm(http.StatusOK, f)
 	}
 	if err == nil && d.Once != nil {
@@ -300,9 +299,9 @@ func (v *visit) act(a action) error {
 	if formErr != nil {
 		return v.showFallback(a, err)
 	}
-	f.again(v.r.PostForm)
-	f.refuse(err)
-	return v.showForm(statusOf(err), f)
+	f.Refill(v.r.PostForm)
+	f.Refuse(err)
+	return v.showForm(problem.Status(err), f)
 }
 
 // errCheck is returned by an action that was only asked to show its form again.
@@ -353,23 +352,4 @@ func notFound(v *visit) error {
 		return &pawltype.Error{Code: "invalid_argument", Message: "this address does not accept " + v.r.Method}
 	}
 	return errNoPage
-}
-
-// statusOf returns the HTTP status for an error.
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, pawltype.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, pawltype.ErrUnauthenticated):
-		return http.StatusUnauthorized
-	case errors.Is(err, pawltype.ErrPermissionDenied):
-		return http.StatusForbidden
-	case errors.Is(err, pawltype.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return http.StatusServiceUnavailable
-	case errors.Is(err, pawltype.ErrPayloadTooLarge):
-		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, pawltype.ErrInternal):
-		return http.StatusInternalServerError
-	}
-	return http.StatusUnprocessableEntity
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
 var viewActions = []action{
@@ -55,15 +57,15 @@ func savedViews(r *http.Request) (views []savedView) {
 func (w savedView) check() error {
 	switch {
 	case w.Name == "":
-		return badField("name", "is required")
+		return problem.BadField("name", "is required")
 	case !utf8.ValidString(w.Name) || strings.ContainsFunc(w.Name, func(c rune) bool { return c < ' ' || format.IsBidiControl(c) }):
-		return badField("name", "contains invisible characters")
+		return problem.BadField("name", "contains invisible characters")
 	case utf8.RuneCountInString(w.Name) > maxViewName:
-		return badField("name", "%d characters, at most %d are allowed", utf8.RuneCountInString(w.Name), maxViewName)
+		return problem.BadField("name", "%d characters, at most %d are allowed", utf8.RuneCountInString(w.Name), maxViewName)
 	case w.Filter == "":
-		return badField("q", "is required: filter the tasks first")
+		return problem.BadField("q", "is required: filter the tasks first")
 	case len(w.Filter) > maxViewFilter:
-		return badField("q", "%d bytes, at most %d are allowed", len(w.Filter), maxViewFilter)
+		return problem.BadField("q", "%d bytes, at most %d are allowed", len(w.Filter), maxViewFilter)
 	}
 	return nil
 }
@@ -79,7 +81,7 @@ func (v *visit) keepViews(views []savedView) error {
 	}
 	value := base64.RawURLEncoding.EncodeToString(data)
 	if len(views) > maxViews || len(value) > maxViewBytes {
-		return badField("name", "%d views with %d bytes exceed the limit of %d views and %d bytes per browser: remove one first", len(views), len(value), maxViews, maxViewBytes)
+		return problem.BadField("name", "%d views with %d bytes exceed the limit of %d views and %d bytes per browser: remove one first", len(views), len(value), maxViews, maxViewBytes)
 	}
 	v.keep(viewsCookie, value)
 	return nil
@@ -112,10 +114,10 @@ func (v *visit) ownViews() []savedView {
 	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space != spaceOf(v.r) })
 }
 
-func saveViewForm(v *visit) (*form, error) {
-	return &form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.", Button: "Save", Back: "/tasks",
-		Facts:  []fact{{"Filter", format.Clip(v.query("q"), 300)}},
-		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"}, {Name: "q", Kind: "hidden", Value: v.query("q")}}}, nil
+func saveViewForm(v *visit) (*form.Form, error) {
+	return &form.Form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.", Button: "Save", Back: "/tasks",
+		Facts:  []form.Fact{{Name: "Filter", Value: format.Clip(v.query("q"), 300)}},
+		Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"}, {Name: "q", Kind: "hidden", Value: v.query("q")}}}, nil
 }
 
 func doSaveView(v *visit) (done, error) {
@@ -137,12 +139,12 @@ func (v *visit) viewsWithout(name string) []savedView {
 	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space == spaceOf(v.r) && w.Name == name })
 }
 
-func removeViewForm(v *visit) (*form, error) {
-	f := &form{Title: "Remove this view", Text: "Only the saved view is removed. No task changes.", Button: "Remove", Back: "/tasks", Facts: []fact{{"View", v.query("name")}},
-		Fields: []field{{Name: "name", Kind: "hidden", Value: v.query("name")}}}
+func removeViewForm(v *visit) (*form.Form, error) {
+	f := &form.Form{Title: "Remove this view", Text: "Only the saved view is removed. No task changes.", Button: "Remove", Back: "/tasks", Facts: []form.Fact{{Name: "View", Value: v.query("name")}},
+		Fields: []form.Field{{Name: "name", Kind: "hidden", Value: v.query("name")}}}
 	for _, w := range v.ownViews() {
 		if w.Name == v.query("name") {
-			f.Facts = append(f.Facts, fact{"Filter", format.Clip(w.Filter, 300)})
+			f.Facts = append(f.Facts, form.Fact{Name: "Filter", Value: format.Clip(w.Filter, 300)})
 		}
 	}
 	return f, nil

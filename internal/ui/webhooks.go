@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -19,11 +20,11 @@ var webhookActions = []action{
 	{path: "/new-webhook", nav: "/webhooks", form: newWebhookForm, do: doNewWebhook},
 	{path: "/webhooks/{webhook}/edit", nav: "/webhooks", form: editWebhookForm, do: doEditWebhook},
 	{path: "/webhooks/{webhook}/test", nav: "/webhooks", form: webhookForm("Test", "Send test", "Pawl sends one webhook.test notification now.", false), do: doTestWebhook},
-	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, reasonField()), do: doPauseWebhook},
-	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, reasonField()), do: doResumeWebhook},
+	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, form.Reason()), do: doPauseWebhook},
+	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, form.Reason()), do: doResumeWebhook},
 	{path: "/webhooks/{webhook}/rotate", nav: "/webhooks", form: webhookForm("Rotate the secret of", "Create new secret", "Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
-		field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, reasonField()), do: doRotateWebhook},
-	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, reasonField()), do: doRemoveWebhook},
+		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), do: doRotateWebhook},
+	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, form.Reason()), do: doRemoveWebhook},
 }
 
 // webhooksLimit is the page size of the list.
@@ -76,7 +77,7 @@ func showWebhooks(v *visit) (*screen, error) {
 
 type webhookView struct {
 	webhookRow
-	Facts []fact
+	Facts []form.Fact
 	Sent  []*admin.WebhookDelivery
 }
 
@@ -96,12 +97,12 @@ func showWebhook(v *visit) (*screen, error) {
 	return &screen{Title: "Webhook " + w.Name, Data: webhookView{webhookRow: webhookRowOf(w), Facts: webhookFacts(w), Sent: sent}}, nil
 }
 
-func webhookFacts(w *admin.Webhook) []fact {
+func webhookFacts(w *admin.Webhook) []form.Fact {
 	row := webhookRowOf(w)
-	facts := []fact{{"URL", w.URL}, {"Events", row.Kinds}, {"Queues", row.Good}}
+	facts := []form.Fact{{Name: "URL", Value: w.URL}, {Name: "Events", Value: row.Kinds}, {Name: "Queues", Value: row.Good}}
 	add := func(is bool, name, value string) {
 		if is {
-			facts = append(facts, fact{name, value})
+			facts = append(facts, form.Fact{Name: name, Value: value})
 		}
 	}
 	add(w.DepthOver > 0, "Ready tasks over", format.Number(w.DepthOver))
@@ -112,17 +113,17 @@ func webhookFacts(w *admin.Webhook) []fact {
 }
 
 // webhookCheckboxes are the events that a webhook can receive.
-var webhookCheckboxes = []checkbox{
+var webhookCheckboxes = []form.Checkbox{
 	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
 	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
 	{Value: string(admin.WebhookScheduleMissed), Hint: "a schedule missed its time"},
 	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds one of its thresholds"}, {Value: string(admin.WebhookQueueUnder), Hint: "the queue is below it again"},
 }
 
-func webhookFields(w *admin.Webhook) []field {
+func webhookFields(w *admin.Webhook) []form.Field {
 	ticks := slices.Clone(webhookCheckboxes)
 	for i := range ticks {
-		ticks[i].On = slices.ContainsFunc(w.Events, func(e admin.WebhookEvent) bool {
+		ticks[i].Checked = slices.ContainsFunc(w.Events, func(e admin.WebhookEvent) bool {
 			sort, all := strings.CutSuffix(string(e), "*")
 			return string(e) == ticks[i].Value || all && strings.HasPrefix(ticks[i].Value, sort)
 		})
@@ -132,13 +133,13 @@ func webhookFields(w *admin.Webhook) []field {
 		depth = fmt.Sprint(w.DepthOver)
 	}
 	says := thresholdText(w)
-	return []field{
+	return []form.Field{
 		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "A public HTTPS address. Servers started with --webhook-allow-network may call others."},
-		{Name: "events", Label: "Events", Kind: "ticks", Ticks: ticks, Hint: "With none selected, all events are sent."},
+		{Name: "events", Label: "Events", Kind: "ticks", Checkboxes: ticks, Hint: "With none selected, all events are sent."},
 		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
-		reasonField(),
-		{Fold: "Queue thresholds", FoldSays: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
-		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldDuration(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
+		form.Reason(),
+		{Fold: "Queue thresholds", FoldSummary: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
+		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: form.DurationText(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
 	}
 }
 
@@ -157,9 +158,9 @@ func thresholdText(w *admin.Webhook) string {
 	return strings.Join(all, ", or ")
 }
 
-func newWebhookForm(*visit) (*form, error) {
-	fields := append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
-	return &form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks", Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
+func newWebhookForm(*visit) (*form.Form, error) {
+	fields := append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
+	return &form.Form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks", Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
 }
 
 // webhookEvents returns the ticked events.
@@ -171,12 +172,12 @@ func (v *visit) webhookEvents() (events []admin.WebhookEvent) {
 }
 
 func doNewWebhook(v *visit) (done, error) {
-	r := &reader{v: v}
-	spec := admin.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.duration("wait_over")}
-	if r.err != nil {
-		return done{}, r.err
+	r := v.reader()
+	spec := admin.WebhookSpec{Name: r.Name("name"), URL: r.Required("url"), Events: v.webhookEvents(), Queues: r.Patterns("queues"), DepthOver: r.Whole("depth_over"), WaitOver: r.Duration("wait_over")}
+	if r.Err != nil {
+		return done{}, r.Err
 	}
-	made, err := v.admin().WithReason(r.text("reason")).Webhooks().Create(v.ctx, spec)
+	made, err := v.admin().WithReason(r.Text("reason")).Webhooks().Create(v.ctx, spec)
 	if err != nil {
 		return done{}, err
 	}
@@ -187,18 +188,18 @@ func doNewWebhook(v *visit) (done, error) {
 func signingSecret(title string, w *admin.NewWebhook) done {
 	once := &secret{Title: title, Text: "Give this secret to the receiver, which uses it to verify signatures. It is not shown again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
 	if !w.OldUntil.IsZero() {
-		once.Facts = append(once.Facts, fact{"Old secret signs until", w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+		once.Facts = append(once.Facts, form.Fact{Name: "Old secret signs until", Value: w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
 	}
 	return done{Once: once}
 }
 
-func editWebhookForm(v *visit) (*form, error) {
+func editWebhookForm(v *visit) (*form.Form, error) {
 	w, err := v.webhook()
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
-	f.Version = f.contentVersion()
+	f := &form.Form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
+	f.Version = f.ContentVersion()
 	return f, nil
 }
 
@@ -218,18 +219,18 @@ func doEditWebhook(v *visit) (done, error) {
 }
 
 // webhookChange returns the fields of the form that were changed.
-func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
-	r := &reader{v: v}
-	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.duration("wait_over")
-	if f.touched(v.r.PostForm, "url") {
+func (v *visit) webhookChange(f *form.Form) (change admin.WebhookChange, err error) {
+	r := v.reader()
+	url, queues, depth, wait := r.Required("url"), r.Patterns("queues"), r.Whole("depth_over"), r.Duration("wait_over")
+	if f.Touched(v.r.PostForm, "url") {
 		change.URL = url
 	}
-	if f.touched(v.r.PostForm, "queues") {
+	if f.Touched(v.r.PostForm, "queues") {
 		if change.Queues = queues; len(queues) == 0 {
 			change.Queues = []string{"*"}
 		}
 	}
-	if f.touched(v.r.PostForm, "events") {
+	if f.Touched(v.r.PostForm, "events") {
 		change.Events = v.webhookEvents()
 		for _, t := range webhookCheckboxes {
 			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave the events unchanged
@@ -237,27 +238,27 @@ func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 			}
 		}
 	}
-	if f.touched(v.r.PostForm, "depth_over") {
+	if f.Touched(v.r.PostForm, "depth_over") {
 		change.DepthOver = &depth
 	}
-	if f.touched(v.r.PostForm, "wait_over") {
+	if f.Touched(v.r.PostForm, "wait_over") {
 		change.WaitOver = &wait
 	}
-	return change, r.err
+	return change, r.Err
 }
 
 func (v *visit) webhookDone(said string) done {
 	return done{Said: said, Next: "/webhooks/" + v.r.PathValue("webhook")}
 }
 
-func webhookForm(verb, button, text string, danger bool, fields ...field) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func webhookForm(verb, button, text string, danger bool, fields ...form.Field) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		w, err := v.webhook()
 		if err != nil {
 			return nil, err
 		}
-		return &form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
-			Facts: []fact{{"URL", format.Clip(w.URL, 200)}, {"Pending", format.Plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
+		return &form.Form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
+			Facts: []form.Fact{{Name: "URL", Value: format.Clip(w.URL, 200)}, {Name: "Pending", Value: format.Plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
 	}
 }
 
@@ -287,16 +288,16 @@ func doResumeWebhook(v *visit) (done, error) {
 }
 
 func doRotateWebhook(v *visit) (done, error) {
-	r := &reader{v: v}
+	r := v.reader()
 	var how admin.WebhookRotation
-	if r.text("overlap") != "" {
-		overlap := r.duration("overlap")
+	if r.Text("overlap") != "" {
+		overlap := r.Duration("overlap")
 		how.Overlap = &overlap
 	}
-	if r.err != nil {
-		return done{}, r.err
+	if r.Err != nil {
+		return done{}, r.Err
 	}
-	made, err := v.admin().WithReason(r.text("reason")).Webhooks().RotateSecret(v.ctx, v.r.PathValue("webhook"), how)
+	made, err := v.admin().WithReason(r.Text("reason")).Webhooks().RotateSecret(v.ctx, v.r.PathValue("webhook"), how)
 	if err != nil {
 		return done{}, err
 	}

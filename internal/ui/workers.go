@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -29,7 +30,7 @@ const workersLimit = 40
 type workersView struct {
 	Rows   []workerRow
 	Queue  string
-	Silent []fact // nodes that didn't answer, and why
+	Silent []form.Fact // nodes that didn't answer, and why
 	Slots  int
 	Busy   int
 	Hello  string // the command, shown if there are no workers
@@ -122,7 +123,7 @@ func showWorkers(v *visit) (*screen, error) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
-		view.Silent = append(view.Silent, fact{node, page.Silent[node]})
+		view.Silent = append(view.Silent, form.Fact{Name: node, Value: page.Silent[node]})
 	}
 	if len(view.Rows) == 0 {
 		view.Hello = v.caller().command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
@@ -159,26 +160,26 @@ func showWorker(v *visit) (*screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	facts := []fact{{"Queues", view.Takes}, {"Types", format.Clip(types, 2000)}, {"Host", w.Host}, {"Process", numberText(int64(w.PID))}, {"SDK", w.Version}, {"Address", w.Address}, {"Node", w.Node}}
+	facts := []form.Fact{{Name: "Queues", Value: view.Takes}, {Name: "Types", Value: format.Clip(types, 2000)}, {Name: "Host", Value: w.Host}, {Name: "Process", Value: form.NumberText(int64(w.PID))}, {Name: "SDK", Value: w.Version}, {Name: "Address", Value: w.Address}, {Name: "Node", Value: w.Node}}
 	pages := map[string]string{"Node": v.url("cluster")}
 	if names := queueNames(w.Queues); len(names) == 1 {
 		pages["Queues"] = v.url("queues", names[0])
 	}
-	view.Facts = linked(slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" }), pages)
+	view.Facts = linked(slices.DeleteFunc(facts, func(f form.Fact) bool { return f.Value == "" }), pages)
 	return &screen{Title: "Worker " + w.Name, Data: view}, nil
 }
 
 // quietFor asks for how long.
-var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d, or until someone resumes it."}
+var quietFor = form.Field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d, or until someone resumes it."}
 
-func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) {
-	return func(v *visit) (*form, error) {
+func workerForm(verb, text string, fields ...form.Field) func(*visit) (*form.Form, error) {
+	return func(v *visit) (*form.Form, error) {
 		w, err := v.admin().Workers().Get(v.ctx, v.r.PathValue("worker"))
 		if err != nil {
 			return nil, err
 		}
-		return &form{Title: verb + " " + format.Clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
-			Facts: []fact{{"Runs", format.Plural(w.Running, "task")}, {"Slots", format.Number(w.Slots)}}, Fields: append(slices.Clone(fields), reasonField())}, nil
+		return &form.Form{Title: verb + " " + format.Clip(w.Name, 80), Text: text, Button: verb, Back: v.workerPath(),
+			Facts: []form.Fact{{Name: "Runs", Value: format.Plural(w.Running, "task")}, {Name: "Slots", Value: format.Number(w.Slots)}}, Fields: append(slices.Clone(fields), form.Reason())}, nil
 	}
 }
 
@@ -187,10 +188,10 @@ func (v *visit) workerPath() string {
 }
 
 func doQuiet(v *visit) (done, error) {
-	r := &reader{v: v}
-	span := r.duration("for")
-	if r.err != nil {
-		return done{}, r.err
+	r := v.reader()
+	span := r.Duration("for")
+	if r.Err != nil {
+		return done{}, r.Err
 	}
 	w, err := v.admin().Workers().Quiet(v.ctx, v.r.PathValue("worker"), v.value("reason"), span)
 	if err != nil {

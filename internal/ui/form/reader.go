@@ -1,0 +1,187 @@
+package form
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Reader parses the values of a form and collects their errors, the first one for each field.
+type Reader struct {
+	Err    error // of one field, or errors.Join of several
+	values url.Values
+	now    time.Time
+	wrong  []error
+}
+
+// NewReader returns a reader of a form's values. Delays are relative to now.
+func NewReader(values url.Values, now time.Time) *Reader { return &Reader{values: values, now: now} }
+
+// Text returns a value, trimmed and with LF line ends.
+func (r *Reader) Text(name string) string { return TidyValue(r.values.Get(name)) }
+
+func (r *Reader) Fail(err error) {
+	if slices.ContainsFunc(r.wrong, func(e error) bool { return problem.Of(e).Field == problem.Of(err).Field }) {
+		return
+	}
+	r.wrong = append(r.wrong, err)
+	if r.Err = r.wrong[0]; len(r.wrong) > 1 {
+		r.Err = errors.Join(r.wrong...)
+	}
+}
+
+// Required returns a required value.
+func (r *Reader) Required(field string) string {
+	s := r.Text(field)
+	if s == "" {
+		r.Fail(problem.BadField(field, "is required"))
+	}
+	return s
+}
+
+// Name parses the name of something to be created.
+func (r *Reader) Name(field string) string {
+	s := r.Required(field)
+	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
+		r.Fail(problem.BadField(field, "%q contains characters other than letters, digits and . _ - :", format.Clip(s, 60)))
+	}
+	return s
+}
+
+// nameLetters are the characters allowed in names.
+const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:"
+
+// Patterns parses patterns of queue names.
+func (r *Reader) Patterns(field string) []string {
+	all := SplitList(r.Text(field))
+	for _, p := range all {
+		if strings.ContainsFunc(p, func(c rune) bool { return c != '*' && !strings.ContainsRune(nameLetters, c) }) {
+			r.Fail(problem.BadField(field, "%q contains characters other than letters, digits, . _ - : and *", format.Clip(p, 60)))
+		}
+	}
+	return all
+}
+
+// Whole parses a whole number; "" is 0.
+func (r *Reader) Whole(name string) int64 {
+	s := strings.ReplaceAll(r.Text(name), ",", "")
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		r.Fail(problem.BadField(name, "%q is not a whole number of 0 or more", format.Clip(s, 40)))
+	}
+	return n
+}
+
+func (r *Reader) Count(name string) int { return int(min(r.Whole(name), 1<<31-1)) }
+
+// Float parses a number that may have a fraction.
+func (r *Reader) Float(name string) float64 {
+	s := r.Text(name)
+	if s == "" {
+		return 0
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || f < 0 || f > 1e15 {
+		r.Fail(problem.BadField(name, "%q is not a number of 0 or more", format.Clip(s, 40)))
+		return 0
+	}
+	return f
+}
+
+// Duration parses a duration; "" is 0.
+func (r *Reader) Duration(name string) time.Duration {
+	s := r.Text(name)
+	if s == "" {
+		return 0
+	}
+	d, err := humanize.Duration(s)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%q is negative", format.Clip(s, 40))
+	}
+	if err != nil {
+		r.Fail(problem.BadField(name, "%v", err))
+		return 0
+	}
+	return d
+}
+
+// Time parses a time, or a duration from now.
+func (r *Reader) Time(name string) time.Time {
+	s := r.Text(name)
+	if s == "" {
+		return time.Time{}
+	}
+	if t, err := humanize.Time(s); err == nil {
+		return t
+	}
+	if d, err := humanize.Duration(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
+		return r.now.Add(d)
+	}
+	r.Fail(problem.BadField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", format.Clip(s, 40)))
+	return time.Time{}
+}
+
+// Past parses a time or an age; "" is the zero time.
+func (r *Reader) Past(name string) time.Time {
+	s := r.Text(name)
+	if s == "" {
+		return time.Time{}
+	}
+	at, err := humanize.Past(s, r.now)
+	if err != nil {
+		r.Fail(problem.BadField(name, "%v", err))
+	}
+	return at
+}
+
+const PastHint = "Such as 10m for 10 minutes ago, or 2026-01-31T12:00:00Z."
+
+// NumberText formats a number for a form field; "" for 0.
+func NumberText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// DurationText formats a duration for a form field, so that humanize.Duration can parse it; "" for none.
+func DurationText(d time.Duration) string {
+	switch {
+	case d == 0:
+		return ""
+	case d == pawltype.NoWait:
+		return "0s"
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// SplitList splits a comma-separated list.
+func SplitList(s string) (all []string) {
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
