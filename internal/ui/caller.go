@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
 // caller describes how the visitor would call this server from a terminal: at what address, and as whom.
@@ -85,4 +86,29 @@ func (v *visit) hello() []form.Fact {
 		facts = append([]form.Fact{{Name: "", Value: "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
 	}
 	return facts
+}
+
+// as calls the API once as another visitor than the request's.
+func (v *visit) as(who visitor.Visitor, call func(admin.Client) error) error {
+	client, leave, err := v.visitors.Client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return call(admin.New(client).WithActor(who.Name))
+}
+
+// in returns the visitor in another namespace; "": that of the token.
+func (v *visit) in(namespace string) visitor.Visitor {
+	who := visitor.Of(v.r)
+	who.Namespace = namespace
+	return who
+}
+
+// known checks whether the API accepts a visitor.
+func (v *visit) known(who visitor.Visitor) error {
+	return v.as(who, func(a admin.Client) error {
+		_, err := a.Access().WhoAmI(v.ctx)
+		return err
+	})
 }

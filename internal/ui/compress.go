@@ -6,8 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"strings"
 	"sync"
+
+	"github.com/pawlq/pawl/internal/ui/asset"
 )
 
 // leastZipped is the minimum size for compressing a page.
@@ -39,18 +40,7 @@ func zip(page []byte) []byte {
 // origins are compared instead (guard.go). Pages that show new secrets don't come through here.
 func mayZip(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return takesZipped(r) && (site == "" || site == "same-origin" || site == "none")
-}
-
-// takesZipped reports whether the client accepts gzip.
-func takesZipped(r *http.Request) bool {
-	for _, coding := range strings.Split(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
-		name, quality, _ := strings.Cut(coding, ";")
-		if strings.TrimSpace(name) == "gzip" {
-			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(quality), "q="), "0.") != "" || quality == ""
-		}
-	}
-	return false
+	return asset.AcceptsGzip(r) && (site == "" || site == "same-origin" || site == "none")
 }
 
 // tagOf returns the ETag of a page: a refresh that would bring the same page is answered by the tag alone. Relative times are not part of it, since

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -60,7 +61,7 @@ func (v *visit) menuCounts() (n map[string]int64, urgent bool) {
 	if v.client == nil || v.left {
 		return nil, false
 	}
-	cached := v.counts.of(countsKey{tokenOf(v.r), spaceOf(v.r)})
+	cached := v.counts.of(countsKey{visitor.Token(v.r), visitor.Namespace(v.r)})
 	cached.mu.Lock()
 	defer cached.mu.Unlock()
 	if v.now.Sub(cached.at) >= countsFor {

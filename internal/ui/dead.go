@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -79,7 +80,7 @@ func showDead(state pawltype.State) func(*visit) (*screen, error) {
 				return nil, err
 			}
 		}
-		return &screen{Title: title, Data: view, Watch: &watch{Kinds: deadKinds, Queue: view.Queue}}, nil
+		return &screen{Title: title, Data: view, Watch: &live.Watch{Kinds: live.DeadKinds, Queue: view.Queue}}, nil
 	}
 }
 

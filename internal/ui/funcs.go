@@ -23,7 +23,7 @@ func (u *UI) funcs() template.FuncMap {
 			return findAddress(baseMark, append([]any{field, value}, more...))
 		},
 		"root":  func() string { return u.base + "/" }, // of the overview, without a namespace
-		"asset": u.assets.url,                          // of a file in static/
+		"asset": u.assets.Url,                          // of a file in static/
 		// Times and durations.
 		"ago":    func(t time.Time) format.Moment { return format.Ago(t, time.Now()) },
 		"day":    format.Day,

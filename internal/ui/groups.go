@@ -4,6 +4,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -48,7 +49,7 @@ func showGroups(v *visit) (*screen, error) {
 	for _, g := range page.Items {
 		view.Rows = append(view.Rows, groupRowOf(g))
 	}
-	return &screen{Title: "Groups", Data: view, Watch: &watch{Kinds: endKinds}}, nil
+	return &screen{Title: "Groups", Data: view, Watch: &live.Watch{Kinds: live.EndKinds}}, nil
 }
 
 type groupView struct {
@@ -103,7 +104,7 @@ func showGroup(v *visit) (*screen, error) {
 	if g.Name != "" {
 		title = "Group " + g.Name
 	}
-	return &screen{Title: title, Data: view, Watch: &watch{Kinds: endKinds}}, nil
+	return &screen{Title: title, Data: view, Watch: &live.Watch{Kinds: live.EndKinds}}, nil
 }
 
 func groupForm(verb, text string, danger bool) func(*visit) (*form.Form, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -68,7 +69,7 @@ func mayGo(me *admin.Identity, e navItem) bool {
 	if needs == "" {
 		needs = "observe"
 	}
-	if !slices.Contains(strings.Fields(rights(me)), needs) {
+	if !slices.Contains(strings.Fields(visitor.Rights(me)), needs) {
 		return false
 	}
 	return e.of == someQueues || me.Queues == nil && (e.of == wholeNamespace || me.AllNamespaces)

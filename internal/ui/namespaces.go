@@ -7,6 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -53,7 +54,7 @@ func showNamespaces(v *visit) (*screen, error) {
 	}
 	view.more = v.moreNames(page.NextCursor)
 	for _, n := range page.Items {
-		view.Rows = append(view.Rows, namespaceRow{n, v.baseOf(n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
+		view.Rows = append(view.Rows, namespaceRow{n, visitor.BasePath(v.UI.base, n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
 	}
 	return &screen{Title: "Namespaces", Data: view}, nil
 }
@@ -94,7 +95,7 @@ func doRemoveNamespace(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	if name == spaceOf(v.r) {
+	if name == visitor.Namespace(v.r) {
 		v.base = v.UI.base // the pages of the deleted namespace no longer exist
 	}
 	return done{Said: "Removed namespace " + name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
@@ -134,18 +135,18 @@ func chooseForm(v *visit) (*form.Form, error) {
 	if len(which.Options) > maxListed {
 		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type part of the name, then choose. You can also search on the Namespaces page."
 	}
-	return &form.Form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + v.UI.base + spacePath + "NAME, so you can keep several namespaces open at once.",
+	return &form.Form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + v.UI.base + visitor.NamespacePath + "NAME, so you can keep several namespaces open at once.",
 		Fields: []form.Field{which}}, nil
 }
 
 func doChoose(v *visit) (done, error) {
 	namespace := v.value("namespace")
-	if err := checkOwnName(namespace); err != nil {
+	if err := visitor.CheckName(namespace); err != nil {
 		return done{}, err
 	}
 	if err := v.known(v.in(namespace)); err != nil {
 		return done{}, err
 	}
-	v.base = v.baseOf(namespace)
+	v.base = visitor.BasePath(v.UI.base, namespace)
 	return done{Said: "Now showing namespace " + namespace + ".", Next: "/"}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -106,7 +107,7 @@ func showOperations(v *visit) (*screen, error) {
 	for _, o := range page.Items {
 		view.Rows = append(view.Rows, operationRowOf(o))
 	}
-	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}, Beat: quickRefresh}, nil
+	return &screen{Title: "Operations", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"operation.*"}}, Beat: quickRefresh}, nil
 }
 
 type operationView struct {
@@ -194,7 +195,7 @@ func showOperation(v *visit) (*screen, error) {
 	for _, reason := range slices.Sorted(maps.Keys(o.Counts.Skipped)) {
 		view.Skipped = append(view.Skipped, chart.Count{Word: reason, N: o.Counts.Skipped[reason]})
 	}
-	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}}
+	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"operation.*"}}}
 	if !o.State.Ended() {
 		s.Beat = progressRefresh
 	}

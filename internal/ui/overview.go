@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -91,7 +92,7 @@ func showOverview(v *visit) (*screen, error) {
 			view.Running = append(view.Running, operationRowOf(o))
 		}
 	}
-	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
+	return &screen{Title: "Overview", Data: view, Watch: &live.Watch{}}, nil
 }
 
 // queues adds the busiest queues.

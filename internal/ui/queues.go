@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -96,7 +97,7 @@ func (v *visit) queuePicks(f admin.QueueFilter) (chips []chip) {
 func showQueues(v *visit) (*screen, error) {
 	f := v.queueFilter()
 	view := &queuesView{names: v.names(), Having: string(f.Having), Picks: v.queuePicks(f)}
-	s := &screen{Title: "Queues", Watch: &watch{}}
+	s := &screen{Title: "Queues", Watch: &live.Watch{}}
 	page, err := v.admin().Queues().ListPage(v.ctx, f, pawltype.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
 	if err = view.refuse(err); err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func showQueue(v *visit) (*screen, error) {
 	for _, w := range workers.Items {
 		view.Workers = append(view.Workers, workerRowOf(w))
 	}
-	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
+	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &live.Watch{Queue: q.Name}}, nil
 }
 
 // Troubled reports whether something that may need fixing keeps tasks from running.

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -42,6 +43,13 @@ func (u *UI) parse() map[string]*template.Template {
 	return all
 }
 
+const (
+	// slowRefresh is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
+	slowRefresh = 10 * time.Second
+	// quickRefresh is slowRefresh for pages that no event announces changes of.
+	quickRefresh = 4 * time.Second
+)
+
 // frame is the data of the layout around a page.
 type frame struct {
 	Title string
@@ -66,13 +74,13 @@ type frame struct {
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.addCounts(v.menu()), Here: v.base + v.here(), Said: v.takeFlash(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.addCounts(v.menu()), Here: v.base + v.here(), Said: v.takeFlash(), Theme: themeOf(v.r), Name: visitor.Name(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: visitor.Rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}
 	f.Beat = slowRefresh.Milliseconds()
 	if s.Watch != nil {
-		f.Watch = v.base + s.Watch.address()
+		f.Watch = v.base + s.Watch.Address()
 	} else {
 		f.Beat = quickRefresh.Milliseconds()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -72,7 +73,7 @@ func showSchedules(v *visit) (*screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []admin.EventKind{"schedule.*"}}, Beat: quickRefresh}, nil
+	return &screen{Title: "Schedules", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"schedule.*"}}, Beat: quickRefresh}, nil
 }
 
 type scheduleView struct {
@@ -99,7 +100,7 @@ func showSchedule(v *visit) (*screen, error) {
 	}
 	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: linked(scheduleFacts(s), map[string]string{"Queue": v.url("queues", s.Task.Queue), "Type": v.find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
 		Ticks: ticks.Items, more: v.moreOf(ticks.NextCursor)}
-	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
+	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &live.Watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
 func scheduleFacts(s *admin.Schedule) []form.Fact {

@@ -4,48 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
-
-// A session is a cookie that holds the visitor's token: the server keeps no state. Browsers send the cookie only to this host, over HTTPS or to the
-// local machine, with requests from the host's own pages, and hide it from scripts. It ends with the browser. All ports and paths of the host
-// receive it: no attribute of a cookie can separate them.
-const sessionCookie = "__Host-pawl"
-
-// maxToken is longer than any token.
-const maxToken = 256
-
-// tokenOf returns the token in a request; "": none. Anything that can't be a token is not passed on.
-func tokenOf(r *http.Request) string {
-	c, err := r.Cookie(sessionCookie)
-	if err != nil || checkToken(c.Value) != nil {
-		return ""
-	}
-	return c.Value
-}
-
-// checkToken rejects what can't be part of a header. Whether it is a valid token is for the API to decide.
-func checkToken(token string) error {
-	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }) {
-		return problem.BadField("token", "is not a token: tokens consist of letters, digits and _")
-	}
-	return nil
-}
-
-// setSessionCookie sets the session cookie; "" deletes it.
-func (v *visit) setSessionCookie(token string) {
-	c := &http.Cookie{Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, Secure: true, SameSite: http.SameSiteStrictMode}
-	if token == "" {
-		c.MaxAge = -1
-	}
-	http.SetCookie(v.w, c)
-}
 
 // toLogin redirects to the login form, which returns to the current page.
 func (v *visit) toLogin() {
@@ -92,7 +56,7 @@ func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 	}
 	var refused error
 	if v.query("kept") != "" {
-		if tokenOf(r) != "" {
+		if visitor.Token(r) != "" {
 			v.redirect(ownPath(v.query("next")))
 			return
 		}
@@ -125,7 +89,7 @@ func (v *visit) takeToken() {
 		return
 	}
 	token := v.value("token")
-	err := checkToken(token)
+	err := visitor.CheckToken(token)
 	if err == nil {
 		err = v.try(token)
 	}
@@ -133,13 +97,13 @@ func (v *visit) takeToken() {
 		v.askToken(http.StatusUnprocessableEntity, err)
 		return
 	}
-	v.setSessionCookie(token)
+	visitor.SetSession(v.w, token)
 	v.redirect("/login?kept=yes&next=" + url.QueryEscape(ownPath(v.query("next"))))
 }
 
 func (v *visit) try(token string) error {
 	who := v.in("")
-	who.token = token
+	who.Token = token
 	err := v.known(who)
 	if e, ok := errors.AsType[*pawltype.Error](err); ok && e.Field == "" {
 		beside := *e
@@ -152,21 +116,6 @@ func (v *visit) try(token string) error {
 // logout ends a session.
 func (u *UI) logout(w http.ResponseWriter, r *http.Request) {
 	v := u.newVisit(w, r)
-	v.setSessionCookie("")
+	visitor.SetSession(v.w, "")
 	v.redirect("/login")
-}
-
-// rights returns the visitor's rights as words by which pages hide actions. Whatever pages show, the API decides.
-func rights(me *admin.Identity) string {
-	if me == nil || !me.TokenRequired {
-		return "observe operate produce admin cluster"
-	}
-	var all []string
-	for _, r := range me.Roles {
-		all = append(all, string(r))
-	}
-	if slices.Contains(me.Roles, admin.RoleAdmin) && me.AllNamespaces {
-		all = append(all, "cluster")
-	}
-	return strings.Join(all, " ")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
 var settingsPages = []page{{path: "/settings", template: "settings", nav: "/settings", show: showSettings}}
@@ -23,7 +24,7 @@ const themeCookie = "pawl-theme"
 // keysCookie holds "off" if single-letter shortcuts are disabled, as speech input software requires.
 const keysCookie = "pawl-keys"
 
-func noKeys(r *http.Request) bool { return textCookie(r, keysCookie) == "off" }
+func noKeys(r *http.Request) bool { return visitor.CookieText(r, keysCookie) == "off" }
 
 // yearSeconds is how long a visitor's choices are kept.
 const yearSeconds = 365 * 24 * 3600
@@ -66,7 +67,7 @@ func showSettings(v *visit) (*screen, error) {
 	if theme == "" {
 		theme = "system"
 	}
-	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.UI.base}}, nil
+	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: visitor.Name(v.r), Base: v.UI.base}}, nil
 }
 
 func keysWord(r *http.Request) string {
@@ -109,27 +110,15 @@ func orAny(queues []string) string {
 
 func youForm(v *visit) (*form.Form, error) {
 	return &form.Form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []form.Field{
-		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "Recorded in the audit log with what you do. It is not verified."},
+		{Name: "name", Label: "Your name", Kind: "text", Value: visitor.Name(v.r), Hint: "Recorded in the audit log with what you do. It is not verified."},
 		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"}, {Value: "light", Label: "light"}, {Value: "dark", Label: "dark"}}, Value: themeOf(v.r)},
 		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: form.Choices("", "on", "off"), Value: keysWord(v.r), Hint: "Turn single-key shortcuts off if you use voice control."},
 	}}, nil
 }
 
-// checkOwnName rejects what the API would reject as an actor's name.
-func checkOwnName(name string) error {
-	const most = 256
-	if len(name) > most {
-		return problem.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
-	}
-	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return problem.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
-	}
-	return nil
-}
-
 func doYou(v *visit) (done, error) {
 	name, theme := v.value("name"), v.value("theme")
-	if err := checkOwnName(name); err != nil {
+	if err := visitor.CheckName(name); err != nil {
 		return done{}, err
 	}
 	if theme != "" && theme != "light" && theme != "dark" {
@@ -140,7 +129,7 @@ func doYou(v *visit) (done, error) {
 		return done{}, problem.BadField("keys", "%q is neither on nor off", format.Clip(keys, 20))
 	}
 	v.keep(keysCookie, strings.TrimPrefix(keys, "on"))
-	v.keep(nameCookie, url.QueryEscape(name))
+	v.keep(visitor.NameCookie, url.QueryEscape(name))
 	v.keep(themeCookie, theme)
 	return done{Said: fmt.Sprintf("Saved. The audit log will record you as %q.", name), Next: "/settings"}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -133,7 +134,7 @@ func showTask(v *visit) (*screen, error) {
 	}
 	view.Flow = v.flowOfTask(t)
 	view.lastError(v.now)
-	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
+	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &live.Watch{Task: t.ID}}, nil
 }
 
 // lastError moves the failure of the newest attempt to the top of the page.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -82,7 +83,7 @@ func showTasks(v *visit) (*screen, error) {
 		p := problem.Of(err)
 		view.Refused = &p
 	}
-	return &screen{Title: "Tasks", Data: view, Watch: &watch{Queue: filter.Queue, Type: filter.Type}}, nil
+	return &screen{Title: "Tasks", Data: view, Watch: &live.Watch{Queue: filter.Queue, Type: filter.Type}}, nil
 }
 
 // findTasks reads a page of tasks. If few match, the API returns short pages, and findTasks reads on for searchTime.

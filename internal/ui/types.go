@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/chart"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -75,7 +76,7 @@ func showTypes(v *visit) (*screen, error) {
 	for _, t := range page.Items {
 		view.Rows = append(view.Rows, v.typeRow(t, view))
 	}
-	return &screen{Title: "Types", Data: view, Watch: &watch{Queue: view.Queue}}, nil
+	return &screen{Title: "Types", Data: view, Watch: &live.Watch{Queue: view.Queue}}, nil
 }
 
 // typeRow links to the page of a type, with the list's restrictions.
@@ -162,7 +163,7 @@ func showType(v *visit) (*screen, error) {
 	if err := v.typeErrors(view); err != nil {
 		return nil, err
 	}
-	return &screen{Title: "Type " + humanize.Named(name, "types"), Data: view, Watch: &watch{Queue: queue, Type: name}}, nil
+	return &screen{Title: "Type " + humanize.Named(name, "types"), Data: view, Watch: &live.Watch{Queue: queue, Type: name}}, nil
 }
 
 // typeStats reads the statistics, compared before and after a deploy if there was one.

@@ -15,10 +15,12 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/ui/asset"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -37,9 +39,9 @@ type Config struct {
 type UI struct {
 	base      string
 	log       *slog.Logger
-	visitors  *visitors
-	live      live
-	assets    *assets
+	visitors  *visitor.Clients
+	live      *live.Streams
+	assets    *asset.Files
 	templates func() map[string]*template.Template // parsed for the first page
 	api       func() (*apiDocument, error)
 	counts    counts
@@ -60,7 +62,7 @@ type screen struct {
 	Data  any  // for the template
 	Still bool // it is never refreshed
 	// Watch selects the events that change it; nil: none do.
-	Watch *watch
+	Watch *live.Watch
 	Beat  time.Duration // maximum refresh interval; 0: slowRefresh, or quickRefresh without a Watch
 }
 
@@ -104,12 +106,13 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{slots: admission.NewSlots(maxLive), end: make(chan struct{})}}
-	u.assets = newAssets(u.base)
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: visitor.NewClients(cfg.Dial, cfg.Logger)}
+	u.live = live.NewStreams(u.visitors)
+	u.assets = asset.New(u.base)
 	u.api = u.readAPI(cfg.OpenAPI)
 	u.templates = sync.OnceValue(u.parse)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /static/{name...}", u.assets.serve)
+	mux.HandleFunc("GET /static/{name...}", u.assets.Serve)
 	for _, p := range u.pages() {
 		mux.HandleFunc("GET "+p.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, func(v *visit) error { return v.show(p) }) })
 	}
@@ -120,14 +123,14 @@ func New(cfg Config) *UI {
 	for _, a := range rawAddresses {
 		mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, a.serve) })
 	}
-	mux.HandleFunc("GET /live", u.follow)
+	mux.Handle("GET /live", u.live)
 	mux.HandleFunc("GET /login", u.login)
 	mux.HandleFunc("POST /login", u.login)
 	mux.HandleFunc("POST /logout", u.logout)
 	for _, path := range []string{"/", "/static"} { // for /static, net/http would redirect to /static/ without the prefix
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { u.visit(w, r, notFound) })
 	}
-	u.handler = guard(u.within(mux))
+	u.handler = guard(visitor.StripNamespace(u.base, mux))
 	return u
 }
 
@@ -136,8 +139,8 @@ func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.handler.Serve
 
 // Close ends the streams and closes the connections of all visitors. It must be called only once.
 func (u *UI) Close() error {
-	close(u.live.end)
-	return u.visitors.close()
+	u.live.Close()
+	return u.visitors.Close()
 }
 
 // callTime is how long the calls for a page may take.
@@ -166,7 +169,7 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v.ctx = ctx
-	client, leave, err := u.visitors.client(visitorOf(r))
+	client, leave, err := u.visitors.Client(visitor.Of(r))
 	if err == nil {
 		defer leave()
 		v.client = client
@@ -186,7 +189,7 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 }
 
 func (u *UI) newVisit(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{UI: u, base: u.baseOf(spaceOf(r)), w: w, r: r, ctx: r.Context(), now: time.Now()}
+	return &visit{UI: u, base: visitor.BasePath(u.base, visitor.Namespace(r)), w: w, r: r, ctx: r.Context(), now: time.Now()}
 }
 
 // answer identifies the visitor if a whole page is requested or a form is submitted, and calls handle. It does not read the form of a visitor who is
@@ -212,7 +215,7 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 	return handle(v)
 }
 
-func (v *visit) admin() admin.Client { return admin.New(v.client).WithActor(nameOf(v.r)) }
+func (v *visit) admin() admin.Client { return admin.New(v.client).WithActor(visitor.Name(v.r)) }
 
 // query returns a parameter of the URL.
 func (v *visit) query(name string) string { return v.r.URL.Query().Get(name) }

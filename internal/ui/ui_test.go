@@ -1,15 +1,12 @@
 package ui_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"html"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -312,32 +309,6 @@ func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
 		t.Errorf("%d assets of %d bytes, want at least 6 and at most 200 KiB", len(seen), total)
 	}
 	t.Logf("%d assets, %d bytes", len(seen), total)
-}
-
-// vendored are the checksums of third-party files, as published.
-var vendored = map[string]string{
-	"htmx-2.0.11.min.js":         "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
-	"idiomorph-ext-0.8.0.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
-	"inter-latin-5.3.0.woff2":    "3100e775e8616cd2611beecfa23a4263d7037586789b43f035236a2e6fbd4c62",
-	"htmx-LICENSE.txt":           "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
-	"idiomorph-LICENSE.txt":      "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
-	"inter-LICENSE.txt":          "3b0a5fca3d17942cde889069889dedbbbd075e9b599968c82a95f4d944e9b345",
-}
-
-func TestVendoredFilesAreAsPublished(t *testing.T) {
-	entries, err := os.ReadDir("static/vendor")
-	must(t, err)
-	if len(entries) != len(vendored) {
-		t.Errorf("%d files in static/vendor, %d have a sum here", len(entries), len(vendored))
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile("static/vendor/" + e.Name())
-		must(t, err)
-		sum := sha256.Sum256(data)
-		if got := hex.EncodeToString(sum[:]); got != vendored[e.Name()] {
-			t.Errorf("%s has the sum %s, want %s", e.Name(), got, vendored[e.Name()])
-		}
-	}
 }
 
 func TestOnlyOurOwnPagesChangeSomething(t *testing.T) {

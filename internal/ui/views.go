@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
 var viewActions = []action{
@@ -111,7 +112,7 @@ func (v *visit) viewsOf(text string) (out viewsView) {
 
 // ownViews returns the views of the page's namespace.
 func (v *visit) ownViews() []savedView {
-	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space != spaceOf(v.r) })
+	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space != visitor.Namespace(v.r) })
 }
 
 func saveViewForm(v *visit) (*form.Form, error) {
@@ -121,7 +122,7 @@ func saveViewForm(v *visit) (*form.Form, error) {
 }
 
 func doSaveView(v *visit) (done, error) {
-	w := savedView{Space: spaceOf(v.r), Name: v.value("name"), Filter: v.value("q")}
+	w := savedView{Space: visitor.Namespace(v.r), Name: v.value("name"), Filter: v.value("q")}
 	if err := w.check(); err != nil {
 		return done{}, err
 	}
@@ -136,7 +137,7 @@ func doSaveView(v *visit) (done, error) {
 
 // viewsWithout returns all views but the namespace's one of the given name.
 func (v *visit) viewsWithout(name string) []savedView {
-	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space == spaceOf(v.r) && w.Name == name })
+	return slices.DeleteFunc(savedViews(v.r), func(w savedView) bool { return w.Space == visitor.Namespace(v.r) && w.Name == name })
 }
 
 func removeViewForm(v *visit) (*form.Form, error) {

@@ -1,4 +1,7 @@
-package ui
+// Package asset holds the files that pages load: the stylesheet, scripts, fonts and icons, all in the binary.
+//
+// A file's URL contains a checksum, so browsers keep it forever. The package knows neither pages nor visitors.
+package asset
 
 import (
 	"bytes"
@@ -17,27 +20,28 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// asset is a file that pages load.
-type asset struct {
+// file is a file that pages load.
+type file struct {
 	plain, zipped []byte // zipped is nil if compression saves nothing
 	kind          string
 }
 
-// assets are the files that pages load. Their URLs contain a checksum of the content, so that browsers can cache them forever.
-type assets struct {
+// Files are the files that pages load. Their URLs contain a checksum of the content, so that browsers can cache them forever.
+type Files struct {
 	base   string
 	byName map[string]string // path in static/ to path in a URL
-	files  map[string]asset  // by path in a URL
+	files  map[string]file   // by path in a URL
 }
 
-func newAssets(base string) *assets {
-	a := readAssets()
-	return &assets{base: base, byName: a.byName, files: a.files}
+// New returns the files, with URLs below base, which is the prefix of all pages.
+func New(base string) *Files {
+	a := readAll()
+	return &Files{base: base, byName: a.byName, files: a.files}
 }
 
-// readAssets reads and compresses the files once per process, however many nodes tests start in it.
-var readAssets = sync.OnceValue(func() *assets {
-	a := &assets{byName: map[string]string{}, files: map[string]asset{}}
+// readAll reads and compresses the files once per process, however many nodes tests start in it.
+var readAll = sync.OnceValue(func() *Files {
+	a := &Files{byName: map[string]string{}, files: map[string]file{}}
 	var sheet []byte
 	err := fs.WalkDir(staticFiles, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -62,18 +66,18 @@ var readAssets = sync.OnceValue(func() *assets {
 const stylesheet = "app.css"
 
 // link replaces file names in a stylesheet with their URLs.
-func (a *assets) link(sheet []byte) []byte {
+func (a *Files) link(sheet []byte) []byte {
 	for name, at := range a.byName {
 		sheet = bytes.ReplaceAll(sheet, []byte("url("+name+")"), []byte("url("+at+")"))
 	}
 	return sheet
 }
 
-func (a *assets) add(name string, data []byte) {
+func (a *Files) add(name string, data []byte) {
 	sum := sha256.Sum256(data)
 	ext := path.Ext(name)
 	at := strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
-	f := asset{plain: data, kind: kindOf(ext)}
+	f := file{plain: data, kind: kindOf(ext)}
 	if zipped := compress(data); len(zipped) < len(data)*9/10 {
 		f.zipped = zipped
 	}
@@ -108,8 +112,8 @@ func compress(data []byte) []byte {
 	return b.Bytes()
 }
 
-// url returns the URL of a file in static/.
-func (a *assets) url(name string) string {
+// Url returns the URL of a file in static/.
+func (a *Files) Url(name string) string {
 	at, ok := a.byName[name]
 	if !ok {
 		panic("ui: no such file: " + name)
@@ -117,7 +121,7 @@ func (a *assets) url(name string) string {
 	return a.base + "/static/" + at
 }
 
-func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
+func (a *Files) Serve(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.files[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
@@ -129,10 +133,21 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
 	body := f.plain
 	if f.zipped != nil {
 		h.Set("Vary", "Accept-Encoding")
-		if takesZipped(r) {
+		if AcceptsGzip(r) {
 			h.Set("Content-Encoding", "gzip")
 			body = f.zipped
 		}
 	}
 	_, _ = w.Write(body) // on failure the client is gone
+}
+
+// AcceptsGzip reports whether the client accepts gzip.
+func AcceptsGzip(r *http.Request) bool {
+	for _, coding := range strings.Split(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, quality, _ := strings.Cut(coding, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(quality), "q="), "0.") != "" || quality == ""
+		}
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package ui
+package live
 
 import (
 	"context"
@@ -13,27 +13,24 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// watch selects the events that change what a page shows: a matching event means that the page must be refreshed. Fields that are set must all
+// Watch selects the events that change what a page shows: a matching event means that the page must be refreshed. Fields that are set must all
 // match; the zero watch matches every event in the namespace.
-type watch struct {
+type Watch struct {
 	Queue, Type, Task string
 	Kinds             []admin.EventKind
 }
 
 // deadKinds are the events by which dead letters and poison come and go; endKinds are those by which tasks end.
 var (
-	deadKinds = []admin.EventKind{admin.EventDead, admin.EventPoisoned, admin.EventDiscarded, admin.EventCancelled, admin.EventReplayed}
-	endKinds  = append([]admin.EventKind{admin.EventSucceeded}, deadKinds...)
+	DeadKinds = []admin.EventKind{admin.EventDead, admin.EventPoisoned, admin.EventDiscarded, admin.EventCancelled, admin.EventReplayed}
+	EndKinds  = append([]admin.EventKind{admin.EventSucceeded}, DeadKinds...)
 )
 
 const (
-	// slowRefresh is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
-	slowRefresh = 10 * time.Second
-	// quickRefresh is slowRefresh for pages that no event announces changes of.
-	quickRefresh = 4 * time.Second
 
 	// maxLive is the maximum number of streams of a node. One namespace gets at most half of them.
 	maxLive = 500
@@ -47,6 +44,8 @@ const (
 	// keepAliveEvery is the interval of keep-alives. liveWrite is how long a browser may take to receive a message.
 	keepAliveEvery = 15 * time.Second
 	liveWrite      = 30 * time.Second
+	// identifyTime is how long a stream waits for the visitor's identity.
+	identifyTime = 20 * time.Second
 )
 
 // gapOf returns the time between two change notices of each of n streams.
@@ -54,8 +53,8 @@ func gapOf(n int) time.Duration {
 	return max(noticeGap, time.Duration(n)*time.Second/maxNoticesPerSecond)
 }
 
-// address returns the path of a watch's stream, below the base.
-func (w *watch) address() string {
+// Address returns the path of a watch's stream, below the base.
+func (w *Watch) Address() string {
 	q := url.Values{}
 	kinds := make([]string, len(w.Kinds))
 	for i, k := range w.Kinds {
@@ -69,8 +68,8 @@ func (w *watch) address() string {
 	return "/live?" + q.Encode()
 }
 
-// liveFilter is the inverse of address.
-func liveFilter(q url.Values) admin.EventFilter {
+// filterOf is the inverse of address.
+func filterOf(q url.Values) admin.EventFilter {
 	f := admin.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: noticeGap}
 	if kinds := q.Get("kind"); kinds != "" {
 		for _, k := range strings.Split(kinds, ",") {
@@ -80,21 +79,30 @@ func liveFilter(q url.Values) admin.EventFilter {
 	return f
 }
 
-// live holds the streams of a node.
-type live struct {
-	slots *admission.Slots
-	end   chan struct{} // closed to end all streams
+// Streams are the streams of a node.
+type Streams struct {
+	clients *visitor.Clients
+	slots   *admission.Slots
+	end     chan struct{} // closed to end all streams
 }
 
-// follow serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
+// NewStreams returns streams that call the API with the clients of visitors.
+func NewStreams(of *visitor.Clients) *Streams {
+	return &Streams{clients: of, slots: admission.NewSlots(maxLive), end: make(chan struct{})}
+}
+
+// Close ends all streams. It must be called only once.
+func (s *Streams) Close() { close(s.end) }
+
+// ServeHTTP serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
 // because the token was revoked; full, with the refresh interval in seconds, when there are too many streams. Scripts are told nothing of a response
 // with another status.
-func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
+func (all *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		http.Error(w, "only pages of this server can follow its events", http.StatusForbidden)
 		return
 	}
-	client, leave, err := u.visitors.client(visitorOf(r))
+	client, leave, err := all.clients.Client(visitor.Of(r))
 	if err != nil {
 		http.Error(w, "this server is stopping", http.StatusServiceUnavailable)
 		return
@@ -104,24 +112,24 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // otherwise a proxy might buffer events
-	s := &liveStream{UI: u, w: w, r: r, conn: http.NewResponseController(w), changed: make(chan struct{}, 1), ended: make(chan error, 1)}
+	s := &stream{of: all, w: w, r: r, conn: http.NewResponseController(w), changed: make(chan struct{}, 1), ended: make(chan error, 1)}
 	namespace, err := s.namespace(client)
 	if err != nil {
 		_ = s.gone()
 		return
 	}
-	if ok, _ := u.live.slots.TryAcquire(namespace); !ok {
+	if ok, _ := all.slots.TryAcquire(namespace); !ok {
 		_ = s.sendEvent(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullRefresh.Seconds())))
 		return
 	}
-	defer u.live.slots.Release(namespace)
-	go s.read(client, liveFilter(r.URL.Query()))
+	defer all.slots.Release(namespace)
+	go s.read(client, filterOf(r.URL.Query()))
 	s.write()
 }
 
-// liveStream is a page's stream. read feeds it until the request ends.
-type liveStream struct {
-	*UI
+// stream is a page's stream. read feeds it until the request ends.
+type stream struct {
+	of      *Streams
 	w       http.ResponseWriter
 	r       *http.Request
 	conn    *http.ResponseController
@@ -130,8 +138,8 @@ type liveStream struct {
 }
 
 // namespace returns the stream's namespace according to the API: the one in the URL can be anything.
-func (s *liveStream) namespace(client *pawl.Client) (string, error) {
-	ctx, cancel := context.WithTimeout(s.r.Context(), callTime)
+func (s *stream) namespace(client *pawl.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(s.r.Context(), identifyTime)
 	defer cancel()
 	me, err := admin.New(client).Access().WhoAmI(ctx)
 	if err != nil {
@@ -140,7 +148,7 @@ func (s *liveStream) namespace(client *pawl.Client) (string, error) {
 	return me.Namespace, nil
 }
 
-func (s *liveStream) read(client *pawl.Client, f admin.EventFilter) {
+func (s *stream) read(client *pawl.Client, f admin.EventFilter) {
 	for _, err := range admin.New(client).Events(s.r.Context(), f) {
 		if err != nil {
 			s.ended <- err
@@ -153,30 +161,30 @@ func (s *liveStream) read(client *pawl.Client, f admin.EventFilter) {
 	}
 }
 
-func (s *liveStream) write() {
-	said := s.sendEvent("event: hello\ndata: 1\n\n")
-	breath := time.NewTicker(keepAliveEvery)
-	defer breath.Stop()
+func (s *stream) write() {
+	err := s.sendEvent("event: hello\ndata: 1\n\n")
+	keepAlive := time.NewTicker(keepAliveEvery)
+	defer keepAlive.Stop()
 	var rest <-chan time.Time // set while the stream must not send
-	for said == nil {
+	for err == nil {
 		changed := s.changed
 		if rest != nil {
 			changed = nil
 		}
 		select {
 		case <-changed:
-			said = s.sendEvent("event: changed\ndata: 1\n\n")
-			rest = time.After(gapOf(s.live.slots.InUse()))
+			err = s.sendEvent("event: changed\ndata: 1\n\n")
+			rest = time.After(gapOf(s.of.slots.InUse()))
 		case <-rest:
 			rest = nil
-		case <-breath.C:
-			said = s.sendEvent(": nothing\n\n")
-		case err := <-s.ended:
-			if s.r.Context().Err() == nil && !errors.Is(err, pawltype.ErrClosed) {
+		case <-keepAlive.C:
+			err = s.sendEvent(": nothing\n\n")
+		case ended := <-s.ended:
+			if s.r.Context().Err() == nil && !errors.Is(ended, pawltype.ErrClosed) {
 				_ = s.gone()
 			}
 			return
-		case <-s.live.end:
+		case <-s.of.end:
 			return
 		case <-s.r.Context().Done():
 			return
@@ -185,9 +193,9 @@ func (s *liveStream) write() {
 }
 
 // gone ends a stream permanently. The page finds out the reason when it refreshes.
-func (s *liveStream) gone() error { return s.sendEvent("event: gone\ndata: 1\n\n") }
+func (s *stream) gone() error { return s.sendEvent("event: gone\ndata: 1\n\n") }
 
-func (s *liveStream) sendEvent(text string) error {
+func (s *stream) sendEvent(text string) error {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(liveWrite)) // not supported by in-memory connections
 	if _, err := io.WriteString(s.w, text); err != nil {
 		return err
