@@ -16,9 +16,13 @@ var pageCommand = regexp.MustCompile(`"Text" "(pawl (?:[^"\\]|\\.)*)"|<code>(paw
 
 // TestPagesTellCommandsThatExist: every command that the UI shows is one that this program accepts.
 func TestPagesTellCommandsThatExist(t *testing.T) {
-	files, err := filepath.Glob("../../internal/ui/templates/*.html")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"web/templates/*.html", "web/templates/parts/*.html", "pages/*/templates/*.html", "pages/*/templates/parts/*.html"} {
+		some, err := filepath.Glob("../../internal/ui/" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, some...)
 	}
 	found := 0
 	for _, file := range files {

@@ -5,55 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/pawlq/pawl/admin"
 )
-
-// TestLinksOfAlarms: a page has several, and each link says where it leads.
-func TestLinksOfAlarms(t *testing.T) {
-	v := &visit{}
-	for _, c := range []struct {
-		a         admin.Attention
-		link, url string
-	}{
-		{admin.Attention{Kind: "dead_letters"}, "View: dead letters", "/dead"},
-		{admin.Attention{Kind: "no_worker", Subject: "mail"}, "View: no worker, mail", "/queues/mail"},
-		{admin.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "View: no worker, mail and 13,999 more", "/queues"},
-		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "View: schedule late, nightly", "/schedules/nightly"},
-		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "View: webhook, oncall", "/webhooks/oncall"},
-		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "View: webhook, oncall and 4 more", "/webhooks"},
-		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "View: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
-		{admin.Attention{Kind: "certificate"}, "View: certificate", ""},
-	} {
-		if got := v.alarm(c.a); got.Link != c.link || got.URL != c.url {
-			t.Errorf("%+v: link %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
-		}
-	}
-}
-
-// TestFindFailing: what is not counted separately has no name to search for.
-func TestFindFailing(t *testing.T) {
-	v := &visit{}
-	for _, c := range []struct{ queue, typ, states, want string }{
-		{"mail", "welcome", "", "queue%3Amail+type%3Awelcome"}, {"mail", "welcome", "dead", "queue%3Amail+type%3Awelcome+state%3Adead"},
-		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
-	} {
-		if got := v.findFailing(admin.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
-			t.Errorf("type %q of queue %q, states %q: %q, want %q", c.typ, c.queue, c.states, got, c.want)
-		}
-	}
-}
-
-// TestWorst: the Look link does not lead to an empty page once the failures are fixed.
-func TestWorst(t *testing.T) {
-	v, f := &visit{}, admin.FailingType{Queue: "mail", Type: "welcome"}
-	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
-		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
-		if got := v.worst(f, of); got != want {
-			t.Errorf("with %+v: %q, want %q", of, got, want)
-		}
-	}
-}
 
 // TestPagesOfTheRunbook: every page to which the runbook links exists.
 func TestPagesOfTheRunbook(t *testing.T) {
@@ -63,8 +15,10 @@ func TestPagesOfTheRunbook(t *testing.T) {
 	}
 	word := regexp.MustCompile(`\{\w+\}|\b[A-Z]+\b`)
 	there := map[string]bool{"/": true}
-	for _, p := range (&UI{}).pages() {
-		there[word.ReplaceAllString(p.path, "X")] = p.show != nil
+	for _, set := range sets(nil) {
+		for _, p := range set.Pages {
+			there[word.ReplaceAllString(p.Path, "X")] = p.Show != nil
+		}
 	}
 	looked := 0
 	for line := range strings.Lines(string(book)) {

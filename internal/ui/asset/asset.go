@@ -112,8 +112,8 @@ func compress(data []byte) []byte {
 	return b.Bytes()
 }
 
-// Url returns the URL of a file in static/.
-func (a *Files) Url(name string) string {
+// URL returns the URL of a file in static/.
+func (a *Files) URL(name string) string {
 	at, ok := a.byName[name]
 	if !ok {
 		panic("ui: no such file: " + name)

@@ -1,0 +1,50 @@
+package system
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/admin"
+)
+
+// TestNodesThatAreAway: a node from which a new leader has not heard is waited for, for a while.
+func TestNodesThatAreAway(t *testing.T) {
+	for _, c := range []struct {
+		node               admin.Node
+		state, word, since string
+	}{
+		{admin.Node{State: "active", Alive: true, Heard: true}, "alive", "alive", ""},
+		{admin.Node{State: "draining", Alive: true, Heard: true}, "draining", "draining", ""},
+		{admin.Node{State: "active", Silent: 4 * time.Second}, "waited-for", "not heard from yet", ""},
+		{admin.Node{State: "active", Silent: 2 * time.Minute}, "silent", "no answer", "for 2 min"},
+		{admin.Node{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
+	} {
+		if row := nodeRowOf(c.node); row.State != c.state || row.Word != c.word || row.For != c.since {
+			t.Errorf("%+v is %s, %q %q; want %s, %q %q", c.node, row.State, row.Word, row.For, c.state, c.word, c.since)
+		}
+	}
+}
+
+// TestShardsAreNoSounderThanKnown: while a shard's leader still counts a dead node's replica as answering, the shard is not shown as healthy.
+func TestShardsAreNoSounderThanKnown(t *testing.T) {
+	nodes := []nodeRow{nodeRowOf(admin.Node{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(admin.Node{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
+	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)
+	if row.Unheard != "n2" || row.Replicas[0].State != "behind" || row.Replicas[1].State != "silent" {
+		t.Errorf("unheard %q, replicas %+v", row.Unheard, row.Replicas)
+	}
+	nodes[1].Alive = true
+	if row = shardRowOf(row.ShardStatus, nodes); row.Unheard != "" || row.Replicas[1].State != "alive" {
+		t.Errorf("with both alive: unheard %q, replicas %+v", row.Unheard, row.Replicas)
+	}
+}
+
+func TestDisksAreShortAsTheOverviewSays(t *testing.T) {
+	for free, want := range map[int64]bool{0: true, 9: true, 10: false, 96: false} {
+		if row := nodeRowOf(admin.Node{DiskFree: free, DiskTotal: 100}); row.DiskShort() != want {
+			t.Errorf("%d of 100 free: short %t", free, row.DiskShort())
+		}
+	}
+	if nodeRowOf(admin.Node{}).DiskShort() {
+		t.Error("a disk of which nothing is known is short")
+	}
+}

@@ -1,0 +1,19 @@
+package tasks
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// TestFilterErrors: an error of a filter is shown at its field, which it does not name again.
+func TestFilterErrors(t *testing.T) {
+	_, _, err := parseFilter("state:sleeping", time.Now())
+	e := (*pawltype.Error)(nil)
+	if !errors.As(err, &e) || e.Field != "q" || !strings.HasPrefix(e.Message, `"sleeping" is not a state: the states are scheduled,`) {
+		t.Errorf("got %v", err)
+	}
+}

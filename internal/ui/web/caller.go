@@ -1,0 +1,114 @@
+package web
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/visitor"
+)
+
+// caller describes how the visitor would call this server from a terminal: at what address, and as whom.
+type caller struct {
+	Curl string // "curl" with its headers
+	URL  string // base URL of the API, up to /api/v1
+	CLI  string // flags of pawl, each preceded by a space
+}
+
+// Identity returns the visitor's identity; nil: the API could not be asked.
+func (req *Request) Identity() *admin.Identity {
+	if req.me == nil && req.Client != nil {
+		req.me, _ = req.Admin().Access().WhoAmI(req.Ctx)
+	}
+	return req.me
+}
+
+func (req *Request) Caller() caller {
+	secure := req.HTTP.TLS != nil || req.HTTP.Header.Get("X-Forwarded-Proto") == "https"
+	c := caller{Curl: "curl", URL: "http://" + req.HTTP.Host + req.server.base}
+	switch {
+	case secure:
+		c.URL = "https://" + req.HTTP.Host + req.server.base
+		c.CLI = " --server " + format.ShellWord("https://"+req.HTTP.Host)
+	case !isDefaultServer(req.HTTP.Host):
+		c.CLI = " --server " + format.ShellWord(req.HTTP.Host)
+	}
+	me := req.Identity()
+	if me == nil {
+		return c
+	}
+	if me.TokenRequired && me.Certificate == "" {
+		c.Curl += ` -H "Authorization: Bearer $PAWL_TOKEN"`
+	}
+	if me.Namespace != "default" && (me.AllNamespaces || !me.TokenRequired) {
+		c.Curl += " -H " + format.ShellWord("Pawl-Namespace: "+me.Namespace)
+		c.CLI += " --namespace " + format.ShellWord(me.Namespace)
+	}
+	return c
+}
+
+// isDefaultServer reports whether the CLI calls this server by default.
+func isDefaultServer(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil || port != "7295" {
+		return false
+	}
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Command returns a command line of the CLI.
+func (c caller) Command(line string) string { return line + c.CLI }
+
+// Enqueue returns the call that enqueues a task.
+func (c caller) Enqueue(typ, queue string, payload json.RawMessage) (string, error) {
+	body, err := json.Marshal(struct {
+		Type    string          `json:"type"`
+		Queue   string          `json:"queue,omitempty"`
+		Payload json.RawMessage `json:"payload"`
+	}{typ, queue, payload})
+	return c.Curl + " -d " + format.ShellWord(string(body)) + " " + format.ShellWord(c.URL+"/api/v1/tasks"), err
+}
+
+// GettingStarted returns commands for a visitor who has not enqueued anything yet.
+func (req *Request) GettingStarted() []form.Fact {
+	c := req.Caller()
+	const payload = `{"to":"a@example.com"}`
+	call, err := c.Enqueue("mail.welcome", "mail", json.RawMessage(payload))
+	if err != nil {
+		call = ""
+	}
+	facts := []form.Fact{{Value: c.Command("pawl enqueue mail.welcome " + format.ShellWord(payload) + " --queue mail")}, {Value: c.Command("pawl work --type mail.welcome --queue mail --exec cat")}, {Value: call}}
+	if strings.Contains(c.Curl, "PAWL_TOKEN") {
+		facts = append([]form.Fact{{Value: "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
+	}
+	return facts
+}
+
+// As calls the API once as another visitor than the request's.
+func (req *Request) As(who visitor.Visitor, call func(admin.Client) error) error {
+	client, leave, err := req.server.clients.Client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return call(admin.New(client).WithActor(who.Name))
+}
+
+// Visitor returns the visitor in another namespace; "": that of the token.
+func (req *Request) Visitor(namespace string) visitor.Visitor {
+	who := visitor.Of(req.HTTP)
+	who.Namespace = namespace
+	return who
+}
+
+// CheckVisitor checks whether the API accepts a visitor.
+func (req *Request) CheckVisitor(who visitor.Visitor) error {
+	return req.As(who, func(a admin.Client) error {
+		_, err := a.Access().WhoAmI(req.Ctx)
+		return err
+	})
+}

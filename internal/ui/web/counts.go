@@ -1,0 +1,130 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/ui/visitor"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// The menu has counts of what may need attention. They are read with the visitor's rights, and cached for all visitors with the same token: however
+// many pages are open, they cost two calls per countsFor.
+const (
+	countsFor = 5 * time.Second
+	// countsTime is how long a page waits for the counts, which it can do without.
+	countsTime = 500 * time.Millisecond
+	// maxCounts is the maximum number of cached counts.
+	maxCounts = 256
+	// countedWindow and countedOperations are how far back the calls look.
+	countedWindow     = 5 * time.Minute
+	countedOperations = 50
+	// countsHeader carries the counts in the response to a refresh, which does not include the menu.
+	countsHeader = "Pawl-Menu"
+)
+
+// countsKey identifies visitors with the same counts.
+type countsKey struct{ token, namespace string }
+
+// menuCounts holds a visitor's counts, by the paths of the menu's entries.
+type menuCounts struct {
+	mu     sync.Mutex
+	at     time.Time
+	n      map[string]int64
+	urgent bool // something critical needs attention
+}
+
+// counts caches the counts of all visitors.
+type counts struct {
+	mu  sync.Mutex
+	all map[countsKey]*menuCounts
+}
+
+func (c *counts) of(who countsKey) *menuCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cached := c.all[who]
+	if cached == nil {
+		if c.all == nil || len(c.all) >= maxCounts {
+			c.all = map[countsKey]*menuCounts{}
+		}
+		cached = &menuCounts{}
+		c.all[who] = cached
+	}
+	return cached
+}
+
+// menuCounts returns the counts, which may be some seconds old. A visitor who may not see what is counted has none.
+func (s *Server) menuCounts(req *Request) (n map[string]int64, urgent bool) {
+	if req.Client == nil || req.left {
+		return nil, false
+	}
+	cached := s.counts.of(countsKey{visitor.Token(req.HTTP), visitor.Namespace(req.HTTP)})
+	cached.mu.Lock()
+	defer cached.mu.Unlock()
+	if req.Now.Sub(cached.at) >= countsFor {
+		s.count(req, cached)
+	}
+	return cached.n, cached.urgent
+}
+
+// count reads the counts. A count whose call fails keeps its last value.
+func (s *Server) count(req *Request, cached *menuCounts) {
+	ctx, cancel := context.WithTimeout(req.Ctx, countsTime)
+	defer cancel()
+	n := map[string]int64{}
+	for path, of := range cached.n {
+		n[path] = of
+	}
+	if stats, err := req.Admin().Stats(ctx, countedWindow); err == nil {
+		cached.urgent = false
+		n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
+		for _, a := range stats.Attention {
+			n["/"] += 1 + a.More
+			cached.urgent = cached.urgent || a.Severity == "critical"
+		}
+	}
+	if page, err := req.Admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: countedOperations}); err == nil {
+		n["/operations"] = 0
+		for _, o := range page.Items {
+			if !o.State.Ended() {
+				n["/operations"]++
+			}
+		}
+	}
+	cached.n, cached.at = n, req.Now
+}
+
+// counted names what each count is of.
+var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks", "/operations": "operations under way"}
+
+// addCounts adds the counts to the entries of the menu.
+func (s *Server) addCounts(req *Request, items []navItem) []navItem {
+	n, urgent := s.menuCounts(req)
+	for i := range items {
+		at := &items[i]
+		at.N, at.Counted = n[at.Path], counted[at.Path] != ""
+		at.Counts, at.Urgent = counted[at.Path], at.Path == "/" && urgent
+	}
+	return items
+}
+
+// setCountsHeader sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
+func (s *Server) setCountsHeader(req *Request) {
+	n, urgent := s.menuCounts(req)
+	var all []string
+	for path, of := range n {
+		mark := ""
+		if path == "/" && urgent {
+			mark = "!"
+		}
+		all = append(all, fmt.Sprintf("%s=%s%s", path, format.ShortNumber(of), mark))
+	}
+	slices.Sort(all)
+	req.Writer.Header().Set(countsHeader, strings.Join(all, " "))
+}

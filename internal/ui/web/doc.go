@@ -1,0 +1,7 @@
+// Package web answers requests for pages and actions: it finds out who asks, calls the page's function, renders its template in the layout with the
+// menu, and shows forms and errors.
+//
+// A page's function gets a Request, which has the API's client with the visitor's rights, the URL's parameters, the submitted form, and links to other
+// pages. What is the same for all pages is here: login, messages to the next page, the visitor's preferences, security headers, compression, and the
+// functions and parts that templates share. The package knows none of the pages: each package of pages hands it a Set.
+package web

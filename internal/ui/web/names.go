@@ -1,0 +1,61 @@
+package web
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Names is the search of a list by name.
+type Names struct {
+	Like    string
+	Unlike  string           // URL of the list without the search
+	Refused *problem.Problem // what is wrong with the search
+}
+
+func (l *Links) Names() Names {
+	return Names{Like: l.Query("like"), Unlike: l.Here("like", "", "cursor", "")}
+}
+
+// Refuse keeps an API error about the search, to be shown next to it, and returns any other error.
+func (n *Names) Refuse(err error) error {
+	if !errors.Is(err, pawltype.ErrInvalidArgument) {
+		return err
+	}
+	p := problem.Of(err)
+	n.Refused = &p
+	return nil
+}
+
+// Pattern returns the pattern that names must match; "" matches all. A word without a star matches anywhere in a name.
+func (l *Links) Pattern() string {
+	like := strings.TrimSpace(l.Query("like"))
+	if like == "" || strings.Contains(like, "*") {
+		return like
+	}
+	return "*" + like + "*"
+}
+
+// More links to the next part of a list.
+type More struct {
+	Next, First string
+	Later       bool // this is not the first part
+	ByName      bool // the list is sorted by name rather than newest first
+}
+
+func (l *Links) More(next string) More {
+	m := More{First: l.Here("cursor", ""), Later: l.Query("cursor") != ""}
+	if next != "" {
+		m.Next = l.Here("cursor", next)
+	}
+	return m
+}
+
+// MoreByName returns the links of a list that is sorted by name.
+func (l *Links) MoreByName(next string) More {
+	m := l.More(next)
+	m.ByName = true
+	return m
+}

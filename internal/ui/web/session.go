@@ -1,0 +1,121 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/visitor"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// toLogin redirects to the login form, which returns to the current page.
+func (req *Request) toLogin() {
+	next := req.path() // for an action this is its form
+	if req.partial() {
+		next = pathOf(req.HTTP.Header.Get("HX-Current-URL"), req.base)
+	}
+	if req.HTTP.Method != http.MethodGet {
+		req.setFlash("Your session had ended. Nothing was changed.")
+	}
+	req.Redirect("/login?next=" + url.QueryEscape(next))
+}
+
+// pathOf returns the path of a URL below the base, whatever its host.
+func pathOf(address, base string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "/"
+	}
+	path, ok := strings.CutPrefix(u.EscapedPath(), base)
+	if !ok {
+		return "/"
+	}
+	if u.RawQuery != "" {
+		path += "?" + u.RawQuery
+	}
+	return LocalPath(path)
+}
+
+// LocalPath returns path if it can only lead below the base, otherwise that of the overview.
+func LocalPath(path string) string {
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {
+		return "/"
+	}
+	return path
+}
+
+// login serves the login form and handles its submission.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	req := s.newVisit(w, r)
+	if r.Method == http.MethodPost {
+		s.takeToken(req)
+		return
+	}
+	var refused error
+	if req.Query("kept") != "" {
+		if visitor.Token(r) != "" {
+			req.Redirect(LocalPath(req.Query("next")))
+			return
+		}
+		refused = &pawltype.Error{Code: "unauthenticated", Message: "the browser did not keep the session: browsers do so only over HTTPS, or for a server on the same machine"}
+	}
+	s.askToken(req, http.StatusOK, refused)
+}
+
+func (s *Server) askToken(req *Request, status int, refused error) {
+	f := &form.Form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: req.Here("kept", ""),
+		Fields: []form.Field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in until you close the browser."}}}
+	if refused != nil {
+		f.Refuse(refused)
+	}
+	part, data := "live", any(f)
+	if !req.partial() {
+		login := s.frame(req, &Screen{Title: "Log in", Data: f, NoRefresh: true})
+		login.Bare = true
+		part, data = "layout", login
+	}
+	if err := req.Render(status, "form", part, data); err != nil {
+		s.fail(req, err)
+	}
+}
+
+// takeToken logs in if the API accepts the submitted token.
+func (s *Server) takeToken(req *Request) {
+	if err := req.readForm(); err != nil {
+		s.fail(req, err)
+		return
+	}
+	token := req.Value("token")
+	err := visitor.CheckToken(token)
+	if err == nil {
+		err = s.try(req, token)
+	}
+	if err != nil {
+		s.askToken(req, http.StatusUnprocessableEntity, err)
+		return
+	}
+	visitor.SetSession(req.Writer, token)
+	req.Redirect("/login?kept=yes&next=" + url.QueryEscape(LocalPath(req.Query("next"))))
+}
+
+func (s *Server) try(req *Request, token string) error {
+	who := req.Visitor("")
+	who.Token = token
+	err := req.CheckVisitor(who)
+	if e, ok := errors.AsType[*pawltype.Error](err); ok && e.Field == "" {
+		beside := *e
+		beside.Field = "token"
+		return &beside
+	}
+	return err
+}
+
+// logout ends a session.
+func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+	req := s.newVisit(w, r)
+	visitor.SetSession(req.Writer, "")
+	req.Redirect("/login")
+}
