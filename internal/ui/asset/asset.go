@@ -121,6 +121,7 @@ func (a *Files) URL(name string) string {
 	return a.base + "/static/" + at
 }
 
+// Serve answers a request for a file, which is the part "name" of the URL's path.
 func (a *Files) Serve(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.files[r.PathValue("name")]
 	if !ok {

@@ -20,6 +20,7 @@ type Histogram struct {
 	Top   int64 // count of the highest bar
 }
 
+// HistogramBar is the bar of a bucket.
 type HistogramBar struct {
 	X, Width, Y, Height string
 	Title               string

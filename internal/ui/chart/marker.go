@@ -105,6 +105,7 @@ func newVersion(m *admin.Marker) string {
 	return m.Version
 }
 
+// MarkerAbout returns what a marker concerns: queue mail · type mail.welcome; "": everything.
 func MarkerAbout(m *admin.Marker) string {
 	var about []string
 	if len(m.Queues) > 0 {

@@ -18,6 +18,7 @@ type Shares struct {
 	None  bool // no attempt ended
 }
 
+// ShareBar is the bar of a step.
 type ShareBar struct {
 	X, Width, Y, Height string
 	Class               string // "f-dead", or "quiet" if attempts ended and none failed
@@ -27,6 +28,7 @@ type ShareBar struct {
 // shareTops are the possible values at the upper edge.
 var shareTops = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1}
 
+// NewShares draws the share of attempts that failed in each step.
 func NewShares(s *admin.Stats) Shares {
 	c := Shares{Label: "Attempts that failed: " + format.FailureRate(s), Start: s.Start, Empty: true, None: true}
 	most := 0.0

@@ -41,6 +41,7 @@ func (r *Reader) RateLimit(name string) admin.RateLimit {
 	return rate
 }
 
+// ParseRate parses a rate limit: 50/s, or 100/1m burst 20.
 func ParseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
 	n, period, err := humanize.Rate(pace)
@@ -62,6 +63,7 @@ func ParseRate(s string) (rate admin.RateLimit, err error) {
 	return rate, nil
 }
 
+// RateText formats a rate limit so that ParseRate can parse it; "" for none.
 func RateText(r admin.RateLimit) string {
 	if r.Limit == 0 {
 		return ""

@@ -29,6 +29,7 @@ func NewReader(values url.Values, now time.Time) *Reader { return &Reader{values
 // Text returns a value, trimmed and with LF line ends.
 func (r *Reader) Text(name string) string { return TidyValue(r.values.Get(name)) }
 
+// Fail records an error, unless its field has one already.
 func (r *Reader) Fail(err error) {
 	if slices.ContainsFunc(r.wrong, func(e error) bool { return problem.Of(e).Field == problem.Of(err).Field }) {
 		return
@@ -84,6 +85,7 @@ func (r *Reader) Whole(name string) int64 {
 	return n
 }
 
+// Count parses a whole number that fits an int32; "" is 0, and a larger one is the largest.
 func (r *Reader) Count(name string) int { return int(min(r.Whole(name), 1<<31-1)) }
 
 // Float parses a number that may have a fraction.
@@ -146,6 +148,7 @@ func (r *Reader) Past(name string) time.Time {
 	return at
 }
 
+// PastHint explains how to write a time in the past.
 const PastHint = "Such as 10m for 10 minutes ago, or 2026-01-31T12:00:00Z."
 
 // NumberText formats a number for a form field; "" for 0.

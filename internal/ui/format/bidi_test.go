@@ -1,8 +1,6 @@
 package format
 
-import (
-	"testing"
-)
+import "testing"
 
 // TestBidiControlsAreVisible: characters that change the direction of a text are visible, and are kept in what is sent back.
 func TestBidiControlsAreVisible(t *testing.T) {

@@ -36,7 +36,7 @@ func DocumentOf(data []byte, kind string) *Document {
 		var b bytes.Buffer
 		if json.Indent(&b, data, "", "  ") == nil {
 			var read bool
-			if text, read = DecodeEscapes(b.Bytes()); read {
+			if text, read = decodeEscapes(b.Bytes()); read {
 				d.Raw = shownOf(data)
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"unicode/utf16"
 )
 
-// DecodeEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
+// decodeEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
 // characters stay, and so do those that JSON requires.
-func DecodeEscapes(text []byte) ([]byte, bool) {
+func decodeEscapes(text []byte) ([]byte, bool) {
 	if !bytes.Contains(text, []byte(`\u`)) {
 		return text, false
 	}

@@ -1,8 +1,6 @@
 package format
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestEscapesAreRead(t *testing.T) {
 	for _, c := range []struct {
@@ -17,7 +15,7 @@ func TestEscapesAreRead(t *testing.T) {
 		{`"\ud83d \ude00 \ud83d\u0041"`, `"\ud83d \ude00 \ud83dA"`, true},
 		{`"\"\u00e9\n"`, `"\"é\n"`, true},
 	} {
-		got, read := DecodeEscapes([]byte(c.text))
+		got, read := decodeEscapes([]byte(c.text))
 		if string(got) != c.want || read != c.read {
 			t.Errorf("%s reads %s, %t; want %s, %t", c.text, got, read, c.want, c.read)
 		}

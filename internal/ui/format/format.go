@@ -52,6 +52,7 @@ func ShortNumber(n int64) string {
 	return Number(n)
 }
 
+// Size formats a number of bytes: 512 B, 1.5 MiB.
 func Size(n int64) string {
 	const unit = 1024
 	f, i := float64(n), 0
@@ -72,6 +73,7 @@ func Clip(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
+// List joins texts with commas.
 func List(list []string) string { return strings.Join(list, ", ") }
 
 // Plural formats a count with its noun: 1 task, 1,204 tasks.

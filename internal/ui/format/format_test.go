@@ -86,7 +86,7 @@ func TestTimesToCome(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Time]string{now.Add(14 * 24 * time.Hour): "6 Dec 12:00 UTC", now.Add(60 * 24 * time.Hour): "21 Jan 2027", now.Add(23 * time.Hour): "23 Nov 11:00 UTC", now.Add(11 * time.Hour): "23:00 UTC",
 		now.Add(-13 * time.Hour): "21 Nov 23:00 UTC", now.Add(-11 * time.Hour).In(time.FixedZone("", -7200)): "01:00 UTC"} {
-		if got := DayFrom(at, now); got != want {
+		if got := dayFrom(at, now); got != want {
 			t.Errorf("%v reads %q, want %q", at, got, want)
 		}
 	}

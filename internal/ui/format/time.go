@@ -15,6 +15,7 @@ type Moment struct {
 	Long    string
 }
 
+// Ago returns a time relative to now; the zero time is not set.
 func Ago(t, now time.Time) Moment {
 	if t.IsZero() {
 		return Moment{}
@@ -109,9 +110,9 @@ func Offset(d time.Duration) string {
 }
 
 // Day formats a time of day, with the date if it is not today.
-func Day(t time.Time) string { return DayFrom(t, time.Now()) }
+func Day(t time.Time) string { return dayFrom(t, time.Now()) }
 
-func DayFrom(t, now time.Time) string {
+func dayFrom(t, now time.Time) string {
 	if sameDay(t, now) {
 		return t.UTC().Format("15:04 MST")
 	}

@@ -32,32 +32,33 @@ type conn struct {
 	last   time.Time
 }
 
+// NewClients returns no clients yet. dial connects to the API on behalf of a remote host.
 func NewClients(dial func(context.Context, string) (net.Conn, error), log *slog.Logger) *Clients {
 	return &Clients{dial: dial, log: log, known: map[Visitor]*conn{}}
 }
 
 // Client returns the client for a visitor's request. leave must be called when the request has been answered.
-func (v *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.closed {
+func (c *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		return nil, nil, pawltype.ErrClosed
 	}
-	s := v.known[who]
+	s := c.known[who]
 	if s == nil {
-		c, err := pawl.Dial(who.host, pawl.DialOptions{Dialer: v.dial, Token: who.Token, Namespace: who.Namespace, NoRouting: true, Logger: v.log, RetryFor: retryFor})
+		client, err := pawl.Dial(who.host, pawl.DialOptions{Dialer: c.dial, Token: who.Token, Namespace: who.Namespace, NoRouting: true, Logger: c.log, RetryFor: retryFor})
 		if err != nil {
 			return nil, nil, err
 		}
-		v.makeRoom()
-		s = &conn{client: c}
-		v.known[who] = s
+		c.makeRoom()
+		s = &conn{client: client}
+		c.known[who] = s
 	}
 	s.users++
 	s.last = time.Now()
 	return s.client, func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		s.users--
 	}, nil
 }
@@ -66,31 +67,32 @@ func (v *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err er
 const retryFor = 5 * time.Second
 
 // makeRoom closes the client that has been unused longest, if there are too many.
-func (v *Clients) makeRoom() {
-	if len(v.known) < maxVisitors {
+func (c *Clients) makeRoom() {
+	if len(c.known) < maxVisitors {
 		return
 	}
 	var oldest Visitor
 	var away *conn
-	for who, s := range v.known {
+	for who, s := range c.known {
 		if s.users == 0 && (away == nil || s.last.Before(away.last)) {
 			oldest, away = who, s
 		}
 	}
 	if away != nil {
-		delete(v.known, oldest)
+		delete(c.known, oldest)
 		_ = away.client.Close()
 	}
 }
 
-func (v *Clients) Close() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.closed = true
+// Close closes all clients, also those in use. Client fails from then on.
+func (c *Clients) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
 	var all []error
-	for who, s := range v.known {
+	for who, s := range c.known {
 		all = append(all, s.client.Close())
-		delete(v.known, who)
+		delete(c.known, who)
 	}
 	return errors.Join(all...)
 }

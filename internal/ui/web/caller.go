@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
-// caller describes how the visitor would call this server from a terminal: at what address, and as whom.
-type caller struct {
+// Caller describes how the visitor would call this server from a terminal: at what address, and as whom.
+type Caller struct {
 	Curl string // "curl" with its headers
 	URL  string // base URL of the API, up to /api/v1
 	CLI  string // flags of pawl, each preceded by a space
@@ -26,9 +26,10 @@ func (req *Request) Identity() *admin.Identity {
 	return req.me
 }
 
-func (req *Request) Caller() caller {
+// Caller returns how the visitor would call this server.
+func (req *Request) Caller() Caller {
 	secure := req.HTTP.TLS != nil || req.HTTP.Header.Get("X-Forwarded-Proto") == "https"
-	c := caller{Curl: "curl", URL: "http://" + req.HTTP.Host + req.server.base}
+	c := Caller{Curl: "curl", URL: "http://" + req.HTTP.Host + req.server.base}
 	switch {
 	case secure:
 		c.URL = "https://" + req.HTTP.Host + req.server.base
@@ -61,10 +62,10 @@ func isDefaultServer(host string) bool {
 }
 
 // Command returns a command line of the CLI.
-func (c caller) Command(line string) string { return line + c.CLI }
+func (c Caller) Command(line string) string { return line + c.CLI }
 
 // Enqueue returns the call that enqueues a task.
-func (c caller) Enqueue(typ, queue string, payload json.RawMessage) (string, error) {
+func (c Caller) Enqueue(typ, queue string, payload json.RawMessage) (string, error) {
 	body, err := json.Marshal(struct {
 		Type    string          `json:"type"`
 		Queue   string          `json:"queue,omitempty"`

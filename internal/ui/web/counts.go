@@ -59,34 +59,34 @@ func (c *counts) of(who countsKey) *menuCounts {
 	return cached
 }
 
-// menuCounts returns the counts, which may be some seconds old. A visitor who may not see what is counted has none.
-func (s *Server) menuCounts(req *Request) (n map[string]int64, urgent bool) {
+// menu returns the counts, which may be some seconds old. A visitor who may not see what is counted has none.
+func (c *counts) menu(req *Request) (n map[string]int64, urgent bool) {
 	if req.Client == nil || req.left {
 		return nil, false
 	}
-	cached := s.counts.of(countsKey{visitor.Token(req.HTTP), visitor.Namespace(req.HTTP)})
+	cached := c.of(countsKey{visitor.Token(req.HTTP), visitor.Namespace(req.HTTP)})
 	cached.mu.Lock()
 	defer cached.mu.Unlock()
 	if req.Now.Sub(cached.at) >= countsFor {
-		s.count(req, cached)
+		cached.read(req)
 	}
 	return cached.n, cached.urgent
 }
 
-// count reads the counts. A count whose call fails keeps its last value.
-func (s *Server) count(req *Request, cached *menuCounts) {
+// read reads the counts. A count whose call fails keeps its last value.
+func (m *menuCounts) read(req *Request) {
 	ctx, cancel := context.WithTimeout(req.Ctx, countsTime)
 	defer cancel()
 	n := map[string]int64{}
-	for path, of := range cached.n {
+	for path, of := range m.n {
 		n[path] = of
 	}
 	if stats, err := req.Admin().Stats(ctx, countedWindow); err == nil {
-		cached.urgent = false
+		m.urgent = false
 		n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
 		for _, a := range stats.Attention {
 			n["/"] += 1 + a.More
-			cached.urgent = cached.urgent || a.Severity == "critical"
+			m.urgent = m.urgent || a.Severity == "critical"
 		}
 	}
 	if page, err := req.Admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: countedOperations}); err == nil {
@@ -97,15 +97,15 @@ func (s *Server) count(req *Request, cached *menuCounts) {
 			}
 		}
 	}
-	cached.n, cached.at = n, req.Now
+	m.n, m.at = n, req.Now
 }
 
 // counted names what each count is of.
 var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks", "/operations": "operations under way"}
 
-// addCounts adds the counts to the entries of the menu.
-func (s *Server) addCounts(req *Request, items []navItem) []navItem {
-	n, urgent := s.menuCounts(req)
+// addTo adds the counts to the entries of the menu.
+func (c *counts) addTo(items []navItem, req *Request) []navItem {
+	n, urgent := c.menu(req)
 	for i := range items {
 		at := &items[i]
 		at.N, at.Counted = n[at.Path], counted[at.Path] != ""
@@ -114,9 +114,9 @@ func (s *Server) addCounts(req *Request, items []navItem) []navItem {
 	return items
 }
 
-// setCountsHeader sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
-func (s *Server) setCountsHeader(req *Request) {
-	n, urgent := s.menuCounts(req)
+// setHeader sends the counts in the header of a refresh: "/=3! /dead=1.2k", where ! means critical.
+func (c *counts) setHeader(req *Request) {
+	n, urgent := c.menu(req)
 	var all []string
 	for path, of := range n {
 		mark := ""

@@ -3,5 +3,6 @@
 //
 // A page's function gets a Request, which has the API's client with the visitor's rights, the URL's parameters, the submitted form, and links to other
 // pages. What is the same for all pages is here: login, messages to the next page, the visitor's preferences, security headers, compression, and the
-// functions and parts that templates share. The package knows none of the pages: each package of pages hands it a Set.
+// functions and parts that templates share. Each package of pages hands over a Set: of the pages themselves, this package knows only the paths in the
+// menu.
 package web

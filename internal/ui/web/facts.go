@@ -1,8 +1,6 @@
 package web
 
-import (
-	"github.com/pawlq/pawl/internal/ui/form"
-)
+import "github.com/pawlq/pawl/internal/ui/form"
 
 // LinkedFact is a fact whose value may have a page.
 type LinkedFact struct {

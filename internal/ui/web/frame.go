@@ -12,31 +12,31 @@ const slowRefresh = 10 * time.Second
 
 // frame is the data of the layout around a page.
 type frame struct {
-	Title string
-	Nav   []navItem
-	Here  string // the page's own URL, for refreshes
-	Flash string // message from the previous page
-	Theme string // "light", "dark"; "": the system's
-	Query string // in the search field
-	Still bool   // it is never refreshed
-	Watch string // URL of the stream of changes; "": none
+	Title     string
+	Nav       []navItem
+	Here      string // the page's own URL, for refreshes
+	Flash     string // message from the previous page
+	Theme     string // "light", "dark"; "": the system's
+	Query     string // in the search field
+	NoRefresh bool   // it is never refreshed
+	Watch     string // URL of the stream of changes; "": none
 	// RefreshMillis is the maximum refresh interval, in milliseconds.
 	RefreshMillis int64
-	Bare          bool // without menu and search: the visitor is not logged in
+	LoggedOut     bool // without menu and search: the visitor is not logged in
 	// NoKeys disables single-letter shortcuts.
-	NoKeys bool
-	Me     *admin.Identity
-	Space  string // the namespace, if there are several
-	Can    string // the visitor's rights
+	NoKeys    bool
+	Me        *admin.Identity
+	Namespace string // the namespace, if there are several
+	Rights    string // the visitor's rights
 	// Enqueues: this is the page for enqueuing a task.
 	Enqueues bool
 	Data     any
 }
 
 func (s *Server) frame(req *Request, content *Screen) *frame {
-	f := &frame{Title: content.Title, Nav: s.addCounts(req, req.menu()), Here: req.Here(), Flash: req.takeFlash(), Theme: Theme(req.HTTP), Still: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Can: visitor.Rights(req.me), Enqueues: req.nav == "/enqueue", Data: content.Data}
+	f := &frame{Title: content.Title, Nav: s.counts.addTo(req.menu(), req), Here: req.Here(), Flash: req.takeFlash(), Theme: Theme(req.HTTP), NoRefresh: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Rights: visitor.Rights(req.me), Enqueues: req.nav == "/enqueue", Data: content.Data}
 	if req.several() {
-		f.Space = req.me.Namespace
+		f.Namespace = req.me.Namespace
 	}
 	f.RefreshMillis = slowRefresh.Milliseconds()
 	if content.Watch != nil {

@@ -57,7 +57,7 @@ func funcs(base string, assets *asset.Files) template.FuncMap {
 	}
 }
 
-// baseMark stands for the base in rendered templates, which are parsed once while the base differs between visits. It is random, so that no input
+// baseMark stands for the base in rendered templates, which are parsed once while the base differs between requests. It is random, so that no input
 // can contain it.
 var baseMark = "/" + rand.Text()
 

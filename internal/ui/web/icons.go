@@ -1,8 +1,6 @@
 package web
 
-import (
-	"html/template"
-)
+import "html/template"
 
 // icons are drawn with a single stroke in a 16×16 square. Keys are paths of the menu's entries, or names of buttons' actions.
 var icons = map[string]string{

@@ -76,7 +76,7 @@ func (s *Server) showPart(req *Request, status int, file string, content *Screen
 	return req.Render(status, file, "layout", s.frame(req, content))
 }
 
-// Unchanged rebuilds a form from the current state, and returns errStale if the submitted form was built from another.
+// Unchanged rebuilds a form from the current state, and returns form.ErrStale if the submitted form was built from another.
 func (req *Request) Unchanged(make func(*Request) (*form.Form, error)) (*form.Form, error) {
 	version, err := req.Version()
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 
 // Names is the search of a list by name.
 type Names struct {
-	Like    string
-	Unlike  string           // URL of the list without the search
-	Refused *problem.Problem // what is wrong with the search
+	Like     string
+	ClearURL string           // URL of the list without the search
+	Refused  *problem.Problem // what is wrong with the search
 }
 
+// Names returns the search in the URL.
 func (l *Links) Names() Names {
-	return Names{Like: l.Query("like"), Unlike: l.Here("like", "", "cursor", "")}
+	return Names{Like: l.Query("like"), ClearURL: l.Here("like", "", "cursor", "")}
 }
 
 // Refuse keeps an API error about the search, to be shown next to it, and returns any other error.
@@ -41,12 +42,13 @@ func (l *Links) Pattern() string {
 // More links to the next part of a list.
 type More struct {
 	Next, First string
-	Later       bool // this is not the first part
+	NotFirst    bool // this is not the first part
 	ByName      bool // the list is sorted by name rather than newest first
 }
 
+// More returns the links of a list; next is the cursor of its next part, "" if there is none.
 func (l *Links) More(next string) More {
-	m := More{First: l.Here("cursor", ""), Later: l.Query("cursor") != ""}
+	m := More{First: l.Here("cursor", ""), NotFirst: l.Query("cursor") != ""}
 	if next != "" {
 		m.Next = l.Here("cursor", next)
 	}

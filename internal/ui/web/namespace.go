@@ -8,18 +8,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// several reports whether there is more than one to choose from.
-func (req *Request) several() (many bool) {
-	if req.me == nil || !req.me.AllNamespaces {
-		return false
-	}
-	if req.me.Namespace != "default" {
-		return true
-	}
-	page, err := req.Admin().Namespaces().ListPage(req.Ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: 2})
-	return err == nil && len(page.Items) > 1
-}
-
 // toCanonicalURL redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's token, or to the URL without a
 // namespace if none is needed. It reports whether it did.
 func (req *Request) toCanonicalURL() bool {
@@ -48,4 +36,16 @@ func (req *Request) Root() string { return req.server.base }
 // SwitchTo makes the next page one of another namespace; "" is the visitor's default namespace.
 func (req *Request) SwitchTo(namespace string) {
 	req.base = visitor.BasePath(req.server.base, namespace)
+}
+
+// several reports whether the visitor can choose between namespaces.
+func (req *Request) several() (many bool) {
+	if req.me == nil || !req.me.AllNamespaces {
+		return false
+	}
+	if req.me.Namespace != "default" {
+		return true
+	}
+	page, err := req.Admin().Namespaces().ListPage(req.Ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: 2})
+	return err == nil && len(page.Items) > 1
 }

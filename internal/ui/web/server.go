@@ -92,7 +92,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*Requ
 	if r.Method == http.MethodPost {
 		limit = form.ActTime
 	}
-	req := s.newVisit(w, r)
+	req := s.newRequest(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	req.Ctx = ctx
@@ -115,7 +115,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*Requ
 	}
 }
 
-func (s *Server) newVisit(w http.ResponseWriter, r *http.Request) *Request {
+func (s *Server) newRequest(w http.ResponseWriter, r *http.Request) *Request {
 	return &Request{Links: Links{r, visitor.BasePath(s.base, visitor.Namespace(r))}, server: s, Writer: w, Ctx: r.Context(), Now: time.Now()}
 }
 
@@ -149,7 +149,7 @@ func (s *Server) show(req *Request, p Page) error {
 		return err
 	}
 	if req.partial() {
-		s.setCountsHeader(req)
+		s.counts.setHeader(req)
 		return req.Render(http.StatusOK, p.Template, "live", content.Data)
 	}
 	return req.Render(http.StatusOK, p.Template, "layout", s.frame(req, content))

@@ -49,7 +49,7 @@ func LocalPath(path string) string {
 
 // login serves the login form and handles its submission.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
-	req := s.newVisit(w, r)
+	req := s.newRequest(w, r)
 	if r.Method == http.MethodPost {
 		s.takeToken(req)
 		return
@@ -74,7 +74,7 @@ func (s *Server) askToken(req *Request, status int, refused error) {
 	part, data := "live", any(f)
 	if !req.partial() {
 		login := s.frame(req, &Screen{Title: "Log in", Data: f, NoRefresh: true})
-		login.Bare = true
+		login.LoggedOut = true
 		part, data = "layout", login
 	}
 	if err := req.Render(status, "form", part, data); err != nil {
@@ -115,7 +115,7 @@ func (s *Server) try(req *Request, token string) error {
 
 // logout ends a session.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	req := s.newVisit(w, r)
+	req := s.newRequest(w, r)
 	visitor.SetSession(req.Writer, "")
 	req.Redirect("/login")
 }

@@ -61,10 +61,10 @@ type deadQueue struct {
 
 type deadGroup struct {
 	admin.DeadGroup
-	Links tasks.BulkLinks
-	Bar   chart.Bar
-	Trend chart.Trend
-	Only  string // the page of the queue that has most of them
+	Links    tasks.BulkLinks
+	Bar      chart.Bar
+	Trend    chart.Trend
+	QueueURL string // the page of the queue that has most of them
 }
 
 const (
@@ -170,7 +170,7 @@ func (d *deadView) addQueues(req *web.Request) error {
 // addGroups groups them by error.
 func (d *deadView) addGroups(req *web.Request) error {
 	filter := admin.Filter{Queue: d.Queue, States: []pawltype.State{d.State}}
-	d.All = tasks.LinksOf(req, filter)
+	d.All = tasks.BulkLinksOf(req, filter)
 	groups, err := req.Admin().DeadLetters().Groups(req.Ctx, d.Queue, d.State == pawltype.StatePoisoned)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (d *deadView) addGroups(req *web.Request) error {
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
-		d.Groups = append(d.Groups, deadGroup{DeadGroup: g, Links: tasks.LinksOf(req, f), Only: req.Here("queue", g.Queue), Trend: chart.NewTrend(g.Trend),
+		d.Groups = append(d.Groups, deadGroup{DeadGroup: g, Links: tasks.BulkLinksOf(req, f), QueueURL: req.Here("queue", g.Queue), Trend: chart.NewTrend(g.Trend),
 			Bar: chart.NewBar([]chart.Count{{Word: string(d.State), N: g.Count}, {Word: "rest", N: max(d.Total-g.Count, 0)}})})
 	}
 	return nil

@@ -21,16 +21,16 @@ import (
 var overviewPages = []web.Page{{Path: "/{$}", Template: "overview", Nav: "/", Show: showOverview}}
 
 type overviewView struct {
-	Counts  []chart.Count
-	Totals  admin.QueueTotals
-	Stats   *admin.Stats
-	Windows []web.Chip
-	Chart   chart.Chart
-	Busy    []queueRow
-	Alarms  []alarm
-	Failing []failingRow
-	Running []tasks.OperationRow
-	Hello   []form.Fact // commands, shown if nothing has been enqueued yet
+	Counts         []chart.Count
+	Totals         admin.QueueTotals
+	Stats          *admin.Stats
+	Windows        []web.Chip
+	Chart          chart.Chart
+	Busy           []queueRow
+	Alarms         []alarm
+	Failing        []failingRow
+	Running        []tasks.OperationRow
+	GettingStarted []form.Fact // commands, shown if nothing has been enqueued yet
 }
 
 // alarm is something that needs attention.
@@ -83,7 +83,7 @@ func showOverview(req *web.Request) (*web.Screen, error) {
 		return nil, err
 	}
 	if view.Totals.Queues == 0 {
-		view.Hello = req.GettingStarted()
+		view.GettingStarted = req.GettingStarted()
 	}
 	page, err := req.Admin().Operations().ListPage(req.Ctx, pawltype.PageRequest{Limit: tasks.OperationsLimit})
 	if err != nil {
@@ -98,19 +98,19 @@ func showOverview(req *web.Request) (*web.Screen, error) {
 }
 
 // addQueues adds the busiest queues.
-func (view *overviewView) addQueues(req *web.Request) error {
+func (o *overviewView) addQueues(req *web.Request) error {
 	page, err := req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: busyAmong})
 	if err != nil {
 		return err
 	}
 	if page.NextCursor == "" {
-		view.add(page.Items)
+		o.add(page.Items)
 	} else if page, err = req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Most: true}, pawltype.PageRequest{Limit: busyQueues}); err != nil {
 		return err
 	}
 	slices.SortStableFunc(page.Items, func(a, b *admin.Queue) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
 	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
-		view.Busy = append(view.Busy, rowOf(q))
+		o.Busy = append(o.Busy, rowOf(q))
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ func rowOf(q *admin.Queue) queueRow {
 	return queueRow{Queue: q, Bar: chart.NewBar(chart.DepthCounts(q.Depth)), Spark: chart.NewSpark(q.Series)}
 }
 
-// Takers is how many workers take the queue's tasks; "": unknown.
-func (r queueRow) Takers() string {
+// WorkerCount is how many workers take the queue's tasks; "": unknown.
+func (r queueRow) WorkerCount() string {
 	if r.Workers == nil {
 		return ""
 	}
@@ -63,10 +63,10 @@ func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.
 func waitingOf(d admin.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
-	Rows   []queueRow
-	Having string // preserved by the search field
-	Picks  []web.Chip
-	Hello  []form.Fact // commands, shown if there are none
+	Rows           []queueRow
+	Having         string // preserved by the search field
+	Picks          []web.Chip
+	GettingStarted []form.Fact // commands, shown if there are none
 	web.Names
 	web.More
 }
@@ -108,21 +108,21 @@ func showQueues(req *web.Request) (*web.Screen, error) {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
 	if len(view.Rows) == 0 && view.Refused == nil {
-		view.Hello = req.GettingStarted()
+		view.GettingStarted = req.GettingStarted()
 	}
 	s.Data = view
 	return s, nil
 }
 
 // Filtered reports whether the list shows only some of the queues.
-func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || q.Later }
+func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || q.NotFirst }
 
 type queueView struct {
 	queueRow
 	Counts []chart.Count
 	Why    *admin.QueueExplanation
-	// WhyNot is why there is no Why.
-	WhyNot   string
+	// WhyError is why there is no Why.
+	WhyError string
 	Settings []factGroup
 	Actions  web.ActionBar
 	Keys     []keyRow
@@ -144,7 +144,7 @@ func showQueue(req *web.Request) (*web.Screen, error) {
 	}
 	view := queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Actions: actionsOnQueue(req, q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
 	if view.Why, err = req.Admin().Queues().Explain(req.Ctx, q.Name); err != nil {
-		view.WhyNot = problem.Of(err).Message
+		view.WhyError = problem.Of(err).Message
 	}
 	if err := view.addStats(req); err != nil {
 		return nil, err
@@ -182,17 +182,17 @@ func actionsOnQueue(req *web.Request, q *admin.Queue) web.ActionBar {
 }
 
 // addStats adds recent statistics and what follows from them.
-func (view *queueView) addStats(req *web.Request) error {
+func (q *queueView) addStats(req *web.Request) error {
 	window, chips, err := windowOf(req)
 	if err != nil {
 		return err
 	}
-	if view.Stats, err = req.Admin().Queues().Stats(req.Ctx, view.Name, window); err != nil {
+	if q.Stats, err = req.Admin().Queues().Stats(req.Ctx, q.Name, window); err != nil {
 		return err
 	}
-	view.Windows, view.Chart, view.Drain = chips, chart.Throughput("Tasks of the queue ended and enqueued", view.Stats), drainText(view.Queue)
-	addMarkers(req, &view.Chart, view.Name, "", ownMarkers(view.Queue)...)
-	view.Scale, err = req.Admin().Queues().Scale(req.Ctx, view.Name, 0, 0)
+	q.Windows, q.Chart, q.Drain = chips, chart.Throughput("Tasks of the queue ended and enqueued", q.Stats), drainText(q.Queue)
+	addMarkers(req, &q.Chart, q.Name, "", ownMarkers(q.Queue)...)
+	q.Scale, err = req.Admin().Queues().Scale(req.Ctx, q.Name, 0, 0)
 	return err
 }
 

@@ -29,9 +29,9 @@ const (
 // typeRow is a type in a list.
 type typeRow struct {
 	*admin.Type
-	Spark *chart.Spark
-	URL   string
-	Only  string // the first of its queues; "": none
+	Spark      *chart.Spark
+	URL        string
+	FirstQueue string // the first of its queues; "": none
 }
 
 // Failed is the share of attempts that failed; a dash if none ended.
@@ -43,14 +43,14 @@ func (r typeRow) Failed() string {
 func (r typeRow) More() int { return len(r.Queues) - 1 }
 
 type typesView struct {
-	Rows    []typeRow
-	Queue   string // only in this queue; "": in all
-	Every   string // URL of the list for all queues
-	Order   string // preserved by the search field
-	Window  string // "1h"
-	Windows []web.Chip
-	Picks   []web.Chip
-	Missing []string // nodes that did not answer
+	Rows         []typeRow
+	Queue        string // only in this queue; "": in all
+	AllQueuesURL string // URL of the list for all queues
+	Order        string // preserved by the search field
+	Window       string // "1h"
+	Windows      []web.Chip
+	Picks        []web.Chip
+	Missing      []string // nodes that did not answer
 	web.Names
 	web.More
 }
@@ -65,7 +65,7 @@ func showTypes(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"), Windows: windows, Every: req.Here("queue", "", "cursor", "")}
+	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"), Windows: windows, AllQueuesURL: req.Here("queue", "", "cursor", "")}
 	for _, p := range typePicks {
 		view.Picks = append(view.Picks, web.Chip{Label: p.label, URL: req.Here("order", string(p.order), "cursor", ""), On: string(p.order) == view.Order})
 	}
@@ -85,7 +85,7 @@ func showTypes(req *web.Request) (*web.Screen, error) {
 func typeRowOf(req *web.Request, t *admin.Type, view *typesView) typeRow {
 	r := typeRow{Type: t, Spark: chart.NewSpark(t.Series), URL: typeURL(req, t.Name, "queue", view.Queue, "window", view.Window)}
 	if len(t.Queues) > 0 {
-		r.Only = t.Queues[0]
+		r.FirstQueue = t.Queues[0]
 	}
 	return r
 }
@@ -107,24 +107,24 @@ func typeURL(req *web.Request, name string, set ...string) string {
 
 // Filtered reports whether the list is restricted.
 func (t *typesView) Filtered() bool {
-	return t.Like != "" || t.Order != "" || t.Queue != "" || t.Later
+	return t.Like != "" || t.Order != "" || t.Queue != "" || t.NotFirst
 }
 
 type typeView struct {
 	*admin.TypeStats
-	Apart     bool // it is a single type, rather than all those that are not counted separately
-	Windows   []web.Chip
-	In        []web.Chip // links to its queues
-	States    []web.Chip // links to its tasks by state
-	Chart     chart.Chart
-	Shares    chart.Shares
-	Runs      chart.Histogram
-	Waits     chart.Histogram
-	Slow      []slowRow
-	Errors    []deadGroup
-	ErrorsNot string // why they can't be shown
-	Cut       int    // number of errors that are not shown
-	Deploy    *deployView
+	Apart         bool // it is a single type, rather than all those that are not counted separately
+	Windows       []web.Chip
+	In            []web.Chip // links to its queues
+	States        []web.Chip // links to its tasks by state
+	Chart         chart.Chart
+	Shares        chart.Shares
+	Runs          chart.Histogram
+	Waits         chart.Histogram
+	Slow          []slowRow
+	Errors        []deadGroup
+	ErrorsProblem string // why they can't be shown
+	Cut           int    // number of errors that are not shown
+	Deploy        *deployView
 }
 
 // slowRow is one of the slowest runs.
@@ -209,12 +209,12 @@ func slowRowOf(r admin.SlowRun) slowRow {
 // addErrors adds the type's dead letters, grouped by error.
 func (view *typeView) addErrors(req *web.Request) error {
 	if !view.Apart {
-		view.ErrorsNot = "Dead letters are listed by their own types."
+		view.ErrorsProblem = "Dead letters are listed by their own types."
 		return nil
 	}
 	groups, err := req.Admin().DeadLetters().Groups(req.Ctx, view.Queue, false)
 	if errors.Is(err, pawltype.ErrUnavailable) { // the rest of the page is still useful
-		view.ErrorsNot = problem.Of(err).Message
+		view.ErrorsProblem = problem.Of(err).Message
 		return nil
 	}
 	if err != nil {
@@ -231,7 +231,7 @@ func (view *typeView) addErrors(req *web.Request) error {
 			continue
 		}
 		f := admin.Filter{Queue: view.Queue, Type: g.Type, Fingerprint: g.Fingerprint, States: []pawltype.State{pawltype.StateDead}}
-		view.Errors = append(view.Errors, deadGroup{DeadGroup: g, Links: tasks.LinksOf(req, f), Trend: chart.NewTrend(g.Trend)})
+		view.Errors = append(view.Errors, deadGroup{DeadGroup: g, Links: tasks.BulkLinksOf(req, f), Trend: chart.NewTrend(g.Trend)})
 	}
 	for i := range view.Errors {
 		view.Errors[i].Bar = chart.NewBar([]chart.Count{{Word: "dead", N: view.Errors[i].Count}, {Word: "rest", N: max(total-view.Errors[i].Count, 0)}})

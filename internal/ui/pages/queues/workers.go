@@ -41,14 +41,14 @@ var workerActions = []web.Action{
 const workersLimit = 40
 
 type workersView struct {
-	Rows   []workerRow
-	Queue  string
-	Silent []form.Fact // nodes that didn't answer, and why
-	Slots  int
-	Busy   int
-	Hello  string // the command, shown if there are no workers
-	Picks  []web.Chip
-	Lost   string // "true": only lost workers; "false": only the others
+	Rows           []workerRow
+	Queue          string
+	Silent         []form.Fact // nodes that didn't answer, and why
+	Slots          int
+	Busy           int
+	GettingStarted string // the command, shown if there are no workers
+	Picks          []web.Chip
+	Lost           string // "true": only lost workers; "false": only the others
 	web.More
 }
 
@@ -139,7 +139,7 @@ func showWorkers(req *web.Request) (*web.Screen, error) {
 		view.Silent = append(view.Silent, form.Fact{Name: node, Value: page.Silent[node]})
 	}
 	if len(view.Rows) == 0 {
-		view.Hello = req.Caller().Command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
+		view.GettingStarted = req.Caller().Command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
 	}
 	return &web.Screen{Title: "Workers", Data: view}, nil
 }

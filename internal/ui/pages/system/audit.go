@@ -25,7 +25,7 @@ var auditPages = []web.Page{{Path: "/audit", Template: "audit", Nav: "/audit", S
 const auditLimit = 50
 
 type auditView struct {
-	Filled  admin.AuditFilter
+	Filter  admin.AuditFilter
 	Since   string
 	Kinds   []form.Option
 	Rows    []auditRow
@@ -36,12 +36,12 @@ type auditView struct {
 // auditRow is an entry with its changes and the page of its target.
 type auditRow struct {
 	*admin.AuditEntry
-	URL     string
-	Changes []change
-	Cut     int
-	Place   string // the entry's anchor on the page
-	Open    string // the page with all of its changes; "": they are all here
-	Close   string // the page with only the first of them; "": it is not expanded
+	URL         string
+	Changes     []change
+	Cut         int
+	Anchor      string // the entry's anchor on the page
+	ExpandURL   string // the page with all of its changes; "": they are all here
+	CollapseURL string // the page with only the first of them; "": it is not expanded
 }
 
 // change is a value before and after.
@@ -55,7 +55,7 @@ const (
 
 func showAudit(req *web.Request) (*web.Screen, error) {
 	view := auditView{Since: req.Query("since"), Kinds: form.Choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
-		Filled: admin.AuditFilter{Actor: req.Query("actor"), Action: req.Query("action"), TargetKind: req.Query("kind"), Target: req.Query("target"), Queue: req.Query("queue")}}
+		Filter: admin.AuditFilter{Actor: req.Query("actor"), Action: req.Query("action"), TargetKind: req.Query("kind"), Target: req.Query("target"), Queue: req.Query("queue")}}
 	err := view.find(req)
 	if errors.Is(err, pawltype.ErrInvalidArgument) {
 		p := problem.Of(err)
@@ -65,7 +65,7 @@ func showAudit(req *web.Request) (*web.Screen, error) {
 }
 
 func (view *auditView) find(req *web.Request) error {
-	filter := view.Filled
+	filter := view.Filter
 	if view.Since != "" {
 		at, err := humanize.Past(view.Since, req.Now)
 		if err != nil {
@@ -92,7 +92,7 @@ func (view *auditView) find(req *web.Request) error {
 }
 
 func auditRowOf(req *web.Request, e *admin.AuditEntry) auditRow {
-	row := auditRow{AuditEntry: e, Place: fmt.Sprintf("a-%d-%d", e.Shard, e.Seq)}
+	row := auditRow{AuditEntry: e, Anchor: fmt.Sprintf("a-%d-%d", e.Shard, e.Seq)}
 	switch e.TargetKind {
 	case "queue":
 		row.URL = req.URL("queues", e.Target)
@@ -106,10 +106,10 @@ func auditRowOf(req *web.Request, e *admin.AuditEntry) auditRow {
 	row.Changes = changesOf(e.Before, e.After)
 	switch n := len(row.Changes) - maxChanges; {
 	case n <= 0:
-	case req.Query("open") == row.Place:
-		row.Close = req.Here("open", "") + "#" + row.Place
+	case req.Query("open") == row.Anchor:
+		row.CollapseURL = req.Here("open", "") + "#" + row.Anchor
 	default:
-		row.Changes, row.Cut, row.Open = row.Changes[:maxChanges], n, req.Here("open", row.Place)+"#"+row.Place
+		row.Changes, row.Cut, row.ExpandURL = row.Changes[:maxChanges], n, req.Here("open", row.Anchor)+"#"+row.Anchor
 	}
 	return row
 }

@@ -36,12 +36,12 @@ type clusterView struct {
 
 type nodeRow struct {
 	admin.Node
-	State    string // for its colour
-	Word     string // state in words
-	For      string // how long it has been away
-	DiskUsed int64  // percent
-	Has      string // number of replicas, and their shards
-	Heads    string // number of shards that it leads, and which
+	State       string // for its colour
+	Word        string // state in words
+	SilentFor   string // how long it has been away
+	DiskUsed    int64  // percent
+	HasReplicas string // number of replicas, and their shards
+	LeadsShards string // number of shards that it leads, and which
 }
 
 // silenceLimit is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
@@ -49,7 +49,7 @@ type nodeRow struct {
 const silenceLimit = 10 * time.Second
 
 func nodeRowOf(n admin.Node) nodeRow {
-	row := nodeRow{Node: n, State: n.State, Word: n.State, Has: humanize.Counted(n.Replicas), Heads: humanize.Counted(n.Leads)}
+	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas), LeadsShards: humanize.Counted(n.Leads)}
 	switch {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
@@ -57,7 +57,7 @@ func nodeRowOf(n admin.Node) nodeRow {
 	case !n.Heard && n.Silent < silenceLimit:
 		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
-		row.State, row.Word, row.For = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
+		row.State, row.Word, row.SilentFor = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal

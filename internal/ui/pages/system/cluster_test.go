@@ -19,8 +19,8 @@ func TestNodesThatAreAway(t *testing.T) {
 		{admin.Node{State: "active", Silent: 2 * time.Minute}, "silent", "no answer", "for 2 min"},
 		{admin.Node{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
 	} {
-		if row := nodeRowOf(c.node); row.State != c.state || row.Word != c.word || row.For != c.since {
-			t.Errorf("%+v is %s, %q %q; want %s, %q %q", c.node, row.State, row.Word, row.For, c.state, c.word, c.since)
+		if row := nodeRowOf(c.node); row.State != c.state || row.Word != c.word || row.SilentFor != c.since {
+			t.Errorf("%+v is %s, %q %q; want %s, %q %q", c.node, row.State, row.Word, row.SilentFor, c.state, c.word, c.since)
 		}
 	}
 }

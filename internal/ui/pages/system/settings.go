@@ -20,16 +20,16 @@ var settingsPages = []web.Page{{Path: "/settings", Template: "settings", Nav: "/
 var settingsActions = []web.Action{{Path: "/settings/you", Nav: "/settings", Form: youForm, Do: doYou}}
 
 type settingsView struct {
-	Server *admin.Server
-	Bounds *admin.Limits
-	Quotas []quotaRow
-	Limits []form.Fact
-	Me     *admin.Identity
-	Good   string // queues for which the token is valid
-	Theme  string
-	Keys   string // "on", "off"
-	Name   string
-	Base   string
+	Server        *admin.Server
+	Bounds        *admin.Limits
+	Quotas        []quotaRow
+	Limits        []form.Fact
+	Me            *admin.Identity
+	QueuePatterns string // queues for which the token is valid
+	Theme         string
+	Keys          string // "on", "off"
+	Name          string
+	Base          string
 }
 
 func showSettings(req *web.Request) (*web.Screen, error) {
@@ -49,7 +49,7 @@ func showSettings(req *web.Request) (*web.Screen, error) {
 	if theme == "" {
 		theme = "system"
 	}
-	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP), Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
+	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP), Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
 }
 
 func keysWord(r *http.Request) string {

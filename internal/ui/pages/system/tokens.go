@@ -32,10 +32,10 @@ const (
 // tokenRow is a token in a list.
 type tokenRow struct {
 	*admin.Token
-	Good  string // queues for which it is valid
-	State string // "", "expired", "ends soon"
-	Mine  bool
-	Query string // distinguishes it from a token of the same name in another namespace
+	QueuePatterns string // queues for which it is valid
+	State         string // "", "expired", "ends soon"
+	Mine          bool
+	Query         string // distinguishes it from a token of the same name in another namespace
 }
 
 type tokensView struct {
@@ -63,7 +63,7 @@ func showTokens(req *web.Request) (*web.Screen, error) {
 }
 
 func tokenRowOf(req *web.Request, t *admin.Token, me *admin.Identity) tokenRow {
-	row := tokenRow{Token: t, Good: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == admin.AllNamespaces) == me.AllNamespaces}
+	row := tokenRow{Token: t, QueuePatterns: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == admin.AllNamespaces) == me.AllNamespaces}
 	if t.Namespace == admin.AllNamespaces {
 		row.Query = "?all=yes"
 	}
@@ -171,7 +171,7 @@ func tokenForm(req *web.Request, f *form.Form) (*form.Form, error) {
 	}
 	f.Title += " " + t.Name
 	f.Back = "/tokens"
-	f.Facts = []form.Fact{{Name: "Roles", Value: strings.Join(roles, ", ")}, {Name: "Queues", Value: row.Good}, {Name: "Last used", Value: agoText(t.UsedAt, req.Now)}}
+	f.Facts = []form.Fact{{Name: "Roles", Value: strings.Join(roles, ", ")}, {Name: "Queues", Value: row.QueuePatterns}, {Name: "Last used", Value: agoText(t.UsedAt, req.Now)}}
 	if row.Mine {
 		f.Text += " You are logged in with this token, and will have to log in again."
 	}

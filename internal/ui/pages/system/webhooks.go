@@ -45,13 +45,13 @@ const webhooksLimit = 50
 // webhookRow is a webhook in a list.
 type webhookRow struct {
 	*admin.Webhook
-	Why   string // reason for the state
-	Kinds string
-	Good  string // queues for which it is used
+	Why           string // reason for the state
+	Kinds         string
+	QueuePatterns string // queues for which it is used
 }
 
 func webhookRowOf(w *admin.Webhook) webhookRow {
-	row := webhookRow{Webhook: w, Kinds: "all", Good: orAny(w.Queues)}
+	row := webhookRow{Webhook: w, Kinds: "all", QueuePatterns: orAny(w.Queues)}
 	if len(w.Events) > 0 {
 		kinds := make([]string, len(w.Events))
 		for i, e := range w.Events {
@@ -111,7 +111,7 @@ func showWebhook(req *web.Request) (*web.Screen, error) {
 
 func webhookFacts(w *admin.Webhook) []form.Fact {
 	row := webhookRowOf(w)
-	facts := []form.Fact{{Name: "URL", Value: w.URL}, {Name: "Events", Value: row.Kinds}, {Name: "Queues", Value: row.Good}}
+	facts := []form.Fact{{Name: "URL", Value: w.URL}, {Name: "Events", Value: row.Kinds}, {Name: "Queues", Value: row.QueuePatterns}}
 	add := func(is bool, name, value string) {
 		if is {
 			facts = append(facts, form.Fact{Name: name, Value: value})

@@ -36,7 +36,8 @@ func (o operationView) Actions() (a web.ActionBar) {
 // BulkLinks are links to what can be done with all that match a filter.
 type BulkLinks struct{ Find, Replay, Discard string }
 
-func LinksOf(req *web.Request, f admin.Filter) BulkLinks {
+// BulkLinksOf returns the links for the tasks that a filter selects.
+func BulkLinksOf(req *web.Request, f admin.Filter) BulkLinks {
 	text := url.QueryEscape(filterText(f))
 	return BulkLinks{Find: req.URL("tasks", "?q="+text), Replay: req.URL("operations", "new", "?action=replay&q="+text),
 		Discard: req.URL("operations", "new", "?action=discard&q="+text)}
@@ -97,6 +98,7 @@ const progressRefresh = 2 * time.Second
 // OperationsLimit is the page size of the list.
 const OperationsLimit = 50
 
+// OperationRow is an operation in a list.
 type OperationRow struct {
 	*admin.Operation
 	Filter  string
@@ -104,6 +106,7 @@ type OperationRow struct {
 	Bar     chart.Bar
 }
 
+// OperationRowOf returns the row of an operation.
 func OperationRowOf(o *admin.Operation) OperationRow {
 	row := OperationRow{Operation: o, Filter: "every task"}
 	if o.Filter != nil {
@@ -169,7 +172,7 @@ func changed(o *admin.Operation, states ...pawltype.State) admin.Filter {
 
 func outcomeLinks(req *web.Request, o *admin.Operation) (links []outcomeLink) {
 	for _, out := range outcomes {
-		link := outcomeLink{Label: out.label, State: string(out.states[0]), URL: LinksOf(req, changed(o, out.states...)).Find}
+		link := outcomeLink{Label: out.label, State: string(out.states[0]), URL: BulkLinksOf(req, changed(o, out.states...)).Find}
 		for _, s := range out.states {
 			link.N += o.CurrentStates.States[s]
 		}

@@ -58,7 +58,7 @@ func taskOf(req *web.Request) (*pawltype.Task, error) {
 type taskView struct {
 	*pawltype.Task
 	Why        *admin.Explanation
-	WhyNot     string
+	WhyError   string
 	Payload    *format.Document
 	Result     *format.Document
 	Checkpoint *format.Document
@@ -133,7 +133,7 @@ func showTask(req *web.Request) (*web.Screen, error) {
 	}
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = req.Admin().Tasks().Explain(req.Ctx, t.ID); err != nil {
-		view.WhyNot = problem.Of(err).Message
+		view.WhyError = problem.Of(err).Message
 	}
 	view.Flow = flowOfTask(req, t)
 	view.lastError(req.Now)
@@ -189,8 +189,8 @@ func checkpointKind(data []byte) string {
 }
 
 // addAttempts adds the newest attempts, or those up to the one that the URL names by its position in the log.
-func (view *taskView) addAttempts(req *web.Request) error {
-	all := len(view.AttemptLog)
+func (t *taskView) addAttempts(req *web.Request) error {
+	all := len(t.AttemptLog)
 	upTo := all
 	if said := req.Query("attempts"); said != "" {
 		n, err := strconv.Atoi(said)
@@ -199,15 +199,15 @@ func (view *taskView) addAttempts(req *web.Request) error {
 		}
 		upTo = min(n, all)
 	}
-	view.Cut = max(upTo-maxAttempts, 0)
-	view.Attempts = attemptRows(view.AttemptLog[view.Cut:upTo], req.Now)
-	if view.Cut > 0 {
-		view.Older = req.Here("attempts", strconv.Itoa(view.Cut))
+	t.Cut = max(upTo-maxAttempts, 0)
+	t.Attempts = attemptRows(t.AttemptLog[t.Cut:upTo], req.Now)
+	if t.Cut > 0 {
+		t.Older = req.Here("attempts", strconv.Itoa(t.Cut))
 	}
 	if next := upTo + maxAttempts; upTo < all && next < all {
-		view.Newer = req.Here("attempts", strconv.Itoa(next))
+		t.Newer = req.Here("attempts", strconv.Itoa(next))
 	} else if upTo < all {
-		view.Newer = req.Here("attempts", "")
+		t.Newer = req.Here("attempts", "")
 	}
 	return nil
 }

@@ -26,20 +26,20 @@ var taskPages = []web.Page{
 const tasksLimit = 50
 
 type tasksView struct {
-	Text     string
-	Saved    viewsView
-	Terms    []termChip
-	States   []web.Chip
-	Tasks    []*pawltype.Task
-	Bulk     []BulkLink
-	Ticked   []BulkLink // for the ticked ones
-	Back     string
-	Refused  *problem.Problem // what is wrong with the filter
-	Filtered bool
-	Searched *pawltype.Searched // how far an unfinished search has come
-	NoQueue  string             // the queue in the filter, if it doesn't exist
-	PartOfID bool               // the filter looks like part of a task id
-	Hello    []form.Fact        // commands, shown if there are no tasks
+	Text           string
+	Saved          viewsView
+	Terms          []termChip
+	States         []web.Chip
+	Tasks          []*pawltype.Task
+	Bulk           []BulkLink
+	Ticked         []BulkLink // for the ticked ones
+	Back           string
+	Refused        *problem.Problem // what is wrong with the filter
+	Filtered       bool
+	Searched       *pawltype.Searched // how far an unfinished search has come
+	NoQueue        string             // the queue in the filter, if it doesn't exist
+	PartOfID       bool               // the filter looks like part of a task id
+	GettingStarted []form.Fact        // commands, shown if there are no tasks
 	web.More
 }
 
@@ -109,7 +109,7 @@ var shownID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f-]*|….*)?$`)
 
 // explainNone looks for a mistake in a filter that no task matches.
 func (view *tasksView) explainNone(req *web.Request, filter admin.Filter) error {
-	view.Hello = req.GettingStarted()
+	view.GettingStarted = req.GettingStarted()
 	view.PartOfID = shownID.MatchString(filter.Text)
 	if filter.Queue == "" {
 		return nil

@@ -28,7 +28,7 @@ func flowOfTask(req *web.Request, t *pawltype.Task) *flow {
 	near := nearOf(req, t)
 	f.drawBefore(req, here, t, near)
 	f.drawAfter(here, t, near)
-	f.lay()
+	f.layout()
 	return f
 }
 
@@ -133,7 +133,7 @@ func (f *flow) drawBefore(req *web.Request, here *flowNode, t *pawltype.Task, ne
 	child, col := here, -1
 	for parent := t.Parent; parent != nil && parent.TaskID != ""; col-- {
 		if -col > flowAncestors {
-			f.Left = append(f.Left, "what comes before the first task shown")
+			f.Omitted = append(f.Omitted, "what comes before the first task shown")
 			break
 		}
 		id := parent.TaskID
@@ -165,7 +165,7 @@ func (f *flow) drawAfter(here *flowNode, t *pawltype.Task, near *neighbours) {
 			f.drawSecond(node, read, near)
 		}
 	}
-	f.leave(len(t.Then)-flowFollowers, "follower")
+	f.omit(len(t.Then)-flowFollowers, "follower")
 	if t.MovedTo != "" {
 		f.join(here, f.add(1, near.task("it lives on as", t.MovedTo)), "moved", false)
 	}
@@ -185,7 +185,7 @@ func (f *flow) drawSecond(from *flowNode, t *pawltype.Task, near *neighbours) {
 		node := f.add(2, near.followerNode("then", &t.Then[i]))
 		f.join(from, node, "", node.waits())
 	}
-	f.leave(len(t.Then)-flowSecond, "follower")
+	f.omit(len(t.Then)-flowSecond, "follower")
 }
 
 // drawPoints draws the tasks that a group enqueues.
@@ -232,7 +232,7 @@ func flowOfGroup(g *pawltype.Group, members []*pawltype.GroupMember) *flow {
 		f.join(f.add(0, restNode(rest, left)), group, "", left[memberPending] > 0)
 	}
 	f.drawPoints(2, group, g, near)
-	f.lay()
+	f.layout()
 	return f
 }
 

@@ -14,7 +14,7 @@ type flow struct {
 	Width, Height int
 	Nodes         []*flowNode
 	Edges         []*flowEdge
-	Left          []string // what it leaves out
+	Omitted       []string // what it leaves out
 }
 
 // flowNode is a task, a group, or several tasks.
@@ -60,14 +60,14 @@ func (f *flow) join(from, to *flowNode, label string, waits bool) {
 	f.Edges = append(f.Edges, &flowEdge{Label: label, Waits: waits, from: from, to: to})
 }
 
-func (f *flow) leave(n int, noun string) {
+func (f *flow) omit(n int, noun string) {
 	if n > 0 {
-		f.Left = append(f.Left, format.Plural(n, "more "+noun))
+		f.Omitted = append(f.Omitted, format.Plural(n, "more "+noun))
 	}
 }
 
-// lay positions all nodes and edges; columns are centred.
-func (f *flow) lay() {
+// layout positions all nodes and edges; columns are centred.
+func (f *flow) layout() {
 	columns := map[int][]*flowNode{}
 	first, last, most := 0, 0, 0
 	for i, n := range f.Nodes {
@@ -89,11 +89,11 @@ func (f *flow) lay() {
 		}
 	}
 	for _, e := range f.Edges {
-		e.lay()
+		e.layout()
 	}
 }
 
-func (e *flowEdge) lay() {
+func (e *flowEdge) layout() {
 	const tip = 7
 	x, y := e.from.X+flowNodeWidth, e.from.Y+flowNodeHeight/2
 	toX, toY := e.to.X-2, e.to.Y+flowNodeHeight/2
