@@ -14,21 +14,6 @@ import (
 	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
-// CheckName rejects what the API would reject as an actor's name.
-func CheckName(name string) error {
-	const most = 256
-	if len(name) > most {
-		return problem.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
-	}
-	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return problem.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
-	}
-	return nil
-}
-
-// NameCookie holds the name that the audit log shows for a visitor.
-const NameCookie = "pawl-name"
-
 // Visitor identifies as whom a request calls the API.
 type Visitor struct {
 	host string // remote host
@@ -48,6 +33,9 @@ func Of(r *http.Request) Visitor {
 	return Visitor{host: host, Name: Name(r), Token: Token(r), Namespace: Namespace(r)}
 }
 
+// NameCookie holds the name that the audit log shows for a visitor.
+const NameCookie = "pawl-name"
+
 // Name returns a visitor's self-chosen name. A cookie can contain anything: what the API would reject is ignored.
 func Name(r *http.Request) string {
 	return CookieText(r, NameCookie)
@@ -64,4 +52,16 @@ func CookieText(r *http.Request, cookie string) string {
 		return ""
 	}
 	return text
+}
+
+// CheckName rejects what the API would reject as an actor's name.
+func CheckName(name string) error {
+	const most = 256
+	if len(name) > most {
+		return problem.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
+	}
+	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return problem.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
+	}
+	return nil
 }

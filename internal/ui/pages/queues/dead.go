@@ -14,17 +14,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on all dead letters of a page.
-func (d deadView) Actions() (a web.ActionBar) {
-	if d.Total > 0 {
-		a.Main = &web.Button{Label: "Replay all…", URL: d.All.Replay}
-		a.Beside = []web.Button{{Label: "List", URL: d.All.Find, Page: true}}
-		a.Danger = []web.Button{{Label: "Discard all…", URL: d.All.Discard}}
-	}
-	a.Beside = append(a.Beside, web.Ask("Archive", "archive").AsPage())
-	return a
-}
-
 // Dead letters and poison are the same page for two states.
 var deadPages = []web.Page{
 	{Path: "/dead", Template: "dead", Nav: "/dead", Show: showDead(pawltype.StateDead)},
@@ -49,6 +38,17 @@ type deadView struct {
 	All     tasks.BulkLinks
 	Ticked  []tasks.BulkLink // for the ticked ones
 	Back    string
+}
+
+// Actions returns the actions on all dead letters of a page.
+func (d deadView) Actions() (a web.ActionBar) {
+	if d.Total > 0 {
+		a.Main = &web.Button{Label: "Replay all…", URL: d.All.Replay}
+		a.Beside = []web.Button{{Label: "List", URL: d.All.Find, Page: true}}
+		a.Danger = []web.Button{{Label: "Discard all…", URL: d.All.Discard}}
+	}
+	a.Beside = append(a.Beside, web.Ask("Archive", "archive").AsPage())
+	return a
 }
 
 // deadQueue is a queue that has some, or all queues together.

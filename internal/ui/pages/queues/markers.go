@@ -16,38 +16,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// addMarkers adds the markers within the chart's time span. A chart without them is still useful.
-func addMarkers(req *web.Request, c *chart.Chart, queue, typ string, own ...*admin.Marker) {
-	c.Marks = &chart.Marks{New: newMarkerURL(req, queue, typ), All: req.URL("markers")}
-	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ}, pawltype.PageRequest{Limit: chart.MaxFlags})
-	if err != nil {
-		c.Marks.Problem = problem.Of(err).Message
-	}
-	for i, m := range own {
-		m.ID = "own-" + strconv.Itoa(i)
-		c.Mark(m, true)
-	}
-	for _, m := range page.Items {
-		c.Mark(m, false)
-	}
-	c.Marks.List(chart.MaxListed)
-	c.Marks.Cut = page.NextCursor != ""
-}
-
-// newMarkerURL returns the URL of the form for a marker about a queue and a type; "" for any.
-func newMarkerURL(req *web.Request, queue, typ string) string {
-	about := url.Values{}
-	for name, value := range map[string]string{"queues": queue, "types": typ} {
-		if value != "" {
-			about.Set(name, value)
-		}
-	}
-	if len(about) == 0 {
-		return req.URL("new-marker")
-	}
-	return req.URL("new-marker", "?"+about.Encode())
-}
-
 var markerPages = []web.Page{{Path: "/markers", Template: "markers", Nav: "/", Show: showMarkers}}
 
 var markerActions = []web.Action{
@@ -203,4 +171,36 @@ func withReason(what, reason string) string {
 		return what
 	}
 	return what + ": " + reason
+}
+
+// addMarkers adds the markers within the chart's time span. A chart without them is still useful.
+func addMarkers(req *web.Request, c *chart.Chart, queue, typ string, own ...*admin.Marker) {
+	c.Marks = &chart.Marks{New: newMarkerURL(req, queue, typ), All: req.URL("markers")}
+	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ}, pawltype.PageRequest{Limit: chart.MaxFlags})
+	if err != nil {
+		c.Marks.Problem = problem.Of(err).Message
+	}
+	for i, m := range own {
+		m.ID = "own-" + strconv.Itoa(i)
+		c.Mark(m, true)
+	}
+	for _, m := range page.Items {
+		c.Mark(m, false)
+	}
+	c.Marks.List(chart.MaxListed)
+	c.Marks.Cut = page.NextCursor != ""
+}
+
+// newMarkerURL returns the URL of the form for a marker about a queue and a type; "" for any.
+func newMarkerURL(req *web.Request, queue, typ string) string {
+	about := url.Values{}
+	for name, value := range map[string]string{"queues": queue, "types": typ} {
+		if value != "" {
+			about.Set(name, value)
+		}
+	}
+	if len(about) == 0 {
+		return req.URL("new-marker")
+	}
+	return req.URL("new-marker", "?"+about.Encode())
 }

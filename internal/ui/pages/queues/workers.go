@@ -15,18 +15,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on a worker.
-func (w workerView) Actions() (a web.ActionBar) {
-	switch resume := web.Ask("Resume…", "workers", w.ID, "resume"); {
-	case w.Lost():
-	case w.Quiet != nil:
-		a.Main = &resume
-	default:
-		a.Beside = []web.Button{web.Ask("Quiet…", "workers", w.ID, "quiet")}
-	}
-	return a
-}
-
 var workerPages = []web.Page{
 	{Path: "/workers", Template: "workers", Nav: "/workers", Show: showWorkers},
 	{Path: "/workers/{worker}", Template: "worker", Nav: "/workers", Show: showWorker},
@@ -159,6 +147,18 @@ type workerView struct {
 	Facts []web.LinkedFact
 	Shown []admin.RunningTask
 	Cut   int
+}
+
+// Actions returns the actions on a worker.
+func (w workerView) Actions() (a web.ActionBar) {
+	switch resume := web.Ask("Resume…", "workers", w.ID, "resume"); {
+	case w.Lost():
+	case w.Quiet != nil:
+		a.Main = &resume
+	default:
+		a.Beside = []web.Button{web.Ask("Quiet…", "workers", w.ID, "quiet")}
+	}
+	return a
 }
 
 func showWorker(req *web.Request) (*web.Screen, error) {

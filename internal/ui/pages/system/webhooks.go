@@ -12,17 +12,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on a webhook.
-func (w webhookView) Actions() web.ActionBar {
-	test, resume := web.Ask("Test…", "webhooks", w.Name, "test"), web.Ask("Resume…", "webhooks", w.Name, "resume")
-	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"), web.Ask("Edit…", "webhooks", w.Name, "edit").Needing("admin")},
-		More: []web.Button{web.Ask("Rotate secret…", "webhooks", w.Name, "rotate").Needing("admin")}, Danger: []web.Button{web.Ask("Remove…", "webhooks", w.Name, "remove").Needing("admin")}}
-	if w.Paused || w.DisabledReason != "" {
-		a.Main, a.Beside[0] = &resume, test
-	}
-	return a
-}
-
 var webhookPages = []web.Page{
 	{Path: "/webhooks", Template: "webhooks", Nav: "/webhooks", Show: showWebhooks},
 	{Path: "/webhooks/{webhook}", Template: "webhook", Nav: "/webhooks", Show: showWebhook},
@@ -91,6 +80,17 @@ type webhookView struct {
 	webhookRow
 	Facts []form.Fact
 	Sent  []*admin.WebhookDelivery
+}
+
+// Actions returns the actions on a webhook.
+func (w webhookView) Actions() web.ActionBar {
+	test, resume := web.Ask("Test…", "webhooks", w.Name, "test"), web.Ask("Resume…", "webhooks", w.Name, "resume")
+	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"), web.Ask("Edit…", "webhooks", w.Name, "edit").Needing("admin")},
+		More: []web.Button{web.Ask("Rotate secret…", "webhooks", w.Name, "rotate").Needing("admin")}, Danger: []web.Button{web.Ask("Remove…", "webhooks", w.Name, "remove").Needing("admin")}}
+	if w.Paused || w.DisabledReason != "" {
+		a.Main, a.Beside[0] = &resume, test
+	}
+	return a
 }
 
 func webhookOf(req *web.Request) (*admin.Webhook, error) {

@@ -9,17 +9,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on a group.
-func (g groupView) Actions() (a web.ActionBar) {
-	if g.Open {
-		a.Beside = []web.Button{web.Ask("Close…", "groups", g.ID, "close").Needing("produce")}
-	}
-	if g.State == "running" {
-		a.Danger = []web.Button{web.Ask("Cancel…", "groups", g.ID, "cancel")}
-	}
-	return a
-}
-
 var groupPages = []web.Page{
 	{Path: "/groups", Template: "groups", Nav: "/groups", Show: showGroups},
 	{Path: "/groups/{group}", Template: "group", Nav: "/groups", Show: showGroup},
@@ -71,6 +60,17 @@ type groupView struct {
 	Points  []groupPoint
 	Flow    *flow
 	web.More
+}
+
+// Actions returns the actions on a group.
+func (g groupView) Actions() (a web.ActionBar) {
+	if g.Open {
+		a.Beside = []web.Button{web.Ask("Close…", "groups", g.ID, "close").Needing("produce")}
+	}
+	if g.State == "running" {
+		a.Danger = []web.Button{web.Ask("Cancel…", "groups", g.ID, "cancel")}
+	}
+	return a
 }
 
 // groupPoint is a point in a group's life with the task that the group enqueues then.

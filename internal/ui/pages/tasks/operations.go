@@ -19,30 +19,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on an operation.
-func (o operationView) Actions() (a web.ActionBar) {
-	switch resume := web.Ask("Resume…", "operations", o.ID, "resume"); o.State {
-	case admin.OperationRunning:
-		a.Beside = []web.Button{web.Ask("Pause…", "operations", o.ID, "pause")}
-	case admin.OperationPaused:
-		a.Main = &resume
-	}
-	if !o.State.Ended() {
-		a.Danger = []web.Button{web.Ask("Abort…", "operations", o.ID, "abort")}
-	}
-	return a
-}
-
-// BulkLinks are links to what can be done with all that match a filter.
-type BulkLinks struct{ Find, Replay, Discard string }
-
-// BulkLinksOf returns the links for the tasks that a filter selects.
-func BulkLinksOf(req *web.Request, f admin.Filter) BulkLinks {
-	text := url.QueryEscape(filterText(f))
-	return BulkLinks{Find: req.URL("tasks", "?q="+text), Replay: req.URL("operations", "new", "?action=replay&q="+text),
-		Discard: req.URL("operations", "new", "?action=discard&q="+text)}
-}
-
 var operationPages = []web.Page{
 	{Path: "/operations", Template: "operations", Nav: "/operations", Show: showOperations},
 	{Path: "/operations/{operation}", Template: "operation", Nav: "/operations", Show: showOperation},
@@ -144,6 +120,20 @@ type operationView struct {
 	Find    string // in the filter language
 	Became  []outcomeLink
 	Next    []BulkLink // actions available after it has ended
+}
+
+// Actions returns the actions on an operation.
+func (o operationView) Actions() (a web.ActionBar) {
+	switch resume := web.Ask("Resume…", "operations", o.ID, "resume"); o.State {
+	case admin.OperationRunning:
+		a.Beside = []web.Button{web.Ask("Pause…", "operations", o.ID, "pause")}
+	case admin.OperationPaused:
+		a.Main = &resume
+	}
+	if !o.State.Ended() {
+		a.Danger = []web.Button{web.Ask("Abort…", "operations", o.ID, "abort")}
+	}
+	return a
 }
 
 // outcomeLink links to the tasks that an operation has changed and that are now in some states.
@@ -426,4 +416,14 @@ func doOperation(said string, call func(admin.Operations, context.Context, strin
 		}
 		return web.Done{Message: said, Next: "/operations/" + id}, nil
 	}
+}
+
+// BulkLinks are links to what can be done with all that match a filter.
+type BulkLinks struct{ Find, Replay, Discard string }
+
+// BulkLinksOf returns the links for the tasks that a filter selects.
+func BulkLinksOf(req *web.Request, f admin.Filter) BulkLinks {
+	text := url.QueryEscape(filterText(f))
+	return BulkLinks{Find: req.URL("tasks", "?q="+text), Replay: req.URL("operations", "new", "?action=replay&q="+text),
+		Discard: req.URL("operations", "new", "?action=discard&q="+text)}
 }

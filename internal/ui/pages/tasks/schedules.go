@@ -15,17 +15,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Actions returns the actions on a schedule.
-func (s scheduleView) Actions() web.ActionBar {
-	edit := web.Ask("Edit…", "schedules", s.Name, "edit").Needing("operate").AsPage() // the form is long
-	trigger, resume := web.Ask("Trigger…", "schedules", s.Name, "trigger"), web.Ask("Resume…", "schedules", s.Name, "resume")
-	a := web.ActionBar{Main: &trigger, Beside: []web.Button{web.Ask("Pause…", "schedules", s.Name, "pause"), edit}, Danger: []web.Button{web.Ask("Delete…", "schedules", s.Name, "delete")}}
-	if s.Pause != nil {
-		a.Main, a.Beside[0] = &resume, trigger
-	}
-	return a
-}
-
 var schedulePages = []web.Page{
 	{Path: "/schedules", Template: "schedules", Nav: "/schedules", Show: showSchedules},
 	{Path: "/schedules/{schedule}", Template: "schedule", Nav: "/schedules", Show: showSchedule},
@@ -95,6 +84,17 @@ type scheduleView struct {
 	Runs    []run
 	Ticks   []*admin.Tick
 	web.More
+}
+
+// Actions returns the actions on a schedule.
+func (s scheduleView) Actions() web.ActionBar {
+	edit := web.Ask("Edit…", "schedules", s.Name, "edit").Needing("operate").AsPage() // the form is long
+	trigger, resume := web.Ask("Trigger…", "schedules", s.Name, "trigger"), web.Ask("Resume…", "schedules", s.Name, "resume")
+	a := web.ActionBar{Main: &trigger, Beside: []web.Button{web.Ask("Pause…", "schedules", s.Name, "pause"), edit}, Danger: []web.Button{web.Ask("Delete…", "schedules", s.Name, "delete")}}
+	if s.Pause != nil {
+		a.Main, a.Beside[0] = &resume, trigger
+	}
+	return a
 }
 
 func scheduleOf(req *web.Request) (*admin.Schedule, error) {

@@ -18,22 +18,6 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// notJSON returns where and why a text is not JSON, at the first error; "": it is JSON.
-func notJSON(text []byte) string {
-	var syntax *json.SyntaxError
-	if err := json.Unmarshal(text, new(json.RawMessage)); err == nil {
-		return ""
-	} else if !errors.As(err, &syntax) {
-		return "is not JSON: " + err.Error()
-	}
-	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // up to the invalid character
-	if strings.Contains(syntax.Error(), "unexpected end") {
-		at = text
-	}
-	line, column := bytes.Count(at, []byte("\n"))+1, utf8.RuneCount(at[bytes.LastIndexByte(at, '\n')+1:])+1
-	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
-}
-
 // templateFields are the fields of a task's options that enqueuing and scheduling have in common. In a schedule their names begin with "task.". The
 // last moreFields of them are collapsed.
 func templateFields(in string, t *admin.ScheduledTask) []form.Field {
@@ -164,4 +148,20 @@ func readHeaders(r *form.Reader, name string) map[string]string {
 		all[key] = strings.TrimSpace(value)
 	}
 	return all
+}
+
+// notJSON returns where and why a text is not JSON, at the first error; "": it is JSON.
+func notJSON(text []byte) string {
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); err == nil {
+		return ""
+	} else if !errors.As(err, &syntax) {
+		return "is not JSON: " + err.Error()
+	}
+	at := text[:max(min(int(syntax.Offset), len(text))-1, 0)] // up to the invalid character
+	if strings.Contains(syntax.Error(), "unexpected end") {
+		at = text
+	}
+	line, column := bytes.Count(at, []byte("\n"))+1, utf8.RuneCount(at[bytes.LastIndexByte(at, '\n')+1:])+1
+	return fmt.Sprintf("is not JSON: line %d, column %d: %s", line, column, syntax)
 }
