@@ -62,10 +62,7 @@ type taskView struct {
 	Payload    *format.Document
 	Result     *format.Document
 	Checkpoint *format.Document
-	Attempts   []attemptRow
-	Newer      string // URL of the attempts after those shown; "": none
-	Older      string // URL of those before
-	Cut        int    // number of those before
+	Attempts   attemptsView
 	Facts      []web.LinkedFact
 	Headers    []form.Fact
 	Commands   []form.Fact
@@ -74,6 +71,14 @@ type taskView struct {
 	// LastError is the failure of the newest attempt, until the task has run again; nil: none. Advice says what to do about it.
 	LastError *attemptRow
 	Advice    string
+}
+
+// attemptsView is a part of a task's attempt log.
+type attemptsView struct {
+	Rows  []attemptRow
+	Newer string // URL of the attempts after those shown; "": none
+	Older string // URL of those before
+	Cut   int    // number of those before
 }
 
 // Ended reports whether the task doesn't run again by itself.
@@ -128,7 +133,7 @@ func showTask(req *web.Request) (*web.Screen, error) {
 	}
 	view := &taskView{Task: t, Actions: actionsOnTask(req, t), Payload: format.DocumentOf(t.Payload, t.ContentType), Result: format.DocumentOf(t.Result, t.ResultContentType),
 		Checkpoint: format.DocumentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: web.WithLinks(taskFacts(t), map[string]string{"Queue": req.URL("queues", t.Queue), "Worker": req.Find("worker", t.Worker)}), Commands: taskCommands(req, t)}
-	if err := view.addAttempts(req); err != nil {
+	if view.Attempts, err = attemptsOf(req, t.AttemptLog); err != nil {
 		return nil, err
 	}
 	view.Headers = headerFacts(t.Headers)
@@ -147,8 +152,8 @@ func (t *taskView) lastError(now time.Time) {
 		return
 	}
 	t.LastError = &attemptRows(t.AttemptLog[n-1:], now)[0]
-	for i := range t.Attempts {
-		t.Attempts[i].Above = t.Attempts[i].Fence == t.LastError.Fence
+	for i, row := range t.Attempts.Rows {
+		t.Attempts.Rows[i].Above = row.Fence == t.LastError.Fence
 	}
 	if t.Ended() && t.Why != nil && len(t.Why.Reasons) > 0 {
 		t.Advice = t.Why.Reasons[0].Change
@@ -188,28 +193,28 @@ func checkpointKind(data []byte) string {
 	return "application/octet-stream"
 }
 
-// addAttempts adds the newest attempts, or those up to the one that the URL names by its position in the log.
-func (t *taskView) addAttempts(req *web.Request) error {
-	all := len(t.AttemptLog)
+// attemptsOf returns the newest attempts, or those up to the one that the URL names by its position in the log.
+func attemptsOf(req *web.Request, log []pawltype.Attempt) (view attemptsView, err error) {
+	all := len(log)
 	upTo := all
 	if said := req.Query("attempts"); said != "" {
 		n, err := strconv.Atoi(said)
 		if err != nil || n < 1 {
-			return problem.BadField("attempts", "%q is not an attempt number", format.Clip(said, 20))
+			return view, problem.BadField("attempts", "%q is not an attempt number", format.Clip(said, 20))
 		}
 		upTo = min(n, all)
 	}
-	t.Cut = max(upTo-maxAttempts, 0)
-	t.Attempts = attemptRows(t.AttemptLog[t.Cut:upTo], req.Now)
-	if t.Cut > 0 {
-		t.Older = req.Here("attempts", strconv.Itoa(t.Cut))
+	view.Cut = max(upTo-maxAttempts, 0)
+	view.Rows = attemptRows(log[view.Cut:upTo], req.Now)
+	if view.Cut > 0 {
+		view.Older = req.Here("attempts", strconv.Itoa(view.Cut))
 	}
 	if next := upTo + maxAttempts; upTo < all && next < all {
-		t.Newer = req.Here("attempts", strconv.Itoa(next))
+		view.Newer = req.Here("attempts", strconv.Itoa(next))
 	} else if upTo < all {
-		t.Newer = req.Here("attempts", "")
+		view.Newer = req.Here("attempts", "")
 	}
-	return nil
+	return view, nil
 }
 
 func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
