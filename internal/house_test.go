@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 	"internal/grpcpool":           {},
 	"internal/humanize":           {},
 	"internal/metrics":            {"internal/stats"},
-	"internal/node":               {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
+	"internal/node":               {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
 	"internal/rest":               {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":           {"internal/task"},
 	"internal/router":             {"internal/broker", "internal/cluster", "internal/events", "internal/registry", "internal/stats", "internal/task", "internal/verb"},

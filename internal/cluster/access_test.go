@@ -25,7 +25,7 @@ func newToken(ns, name string) TokenCall {
 
 func names(t *testing.T, c *Control, by auth.Rights) (all []string) {
 	t.Helper()
-	tokens, err := c.Tokens(bg, by)
+	tokens, err := c.Tokens.List(bg, by)
 	must(t, err)
 	for _, tok := range tokens {
 		all = append(all, tok.Namespace+"/"+tok.Name)
@@ -37,24 +37,24 @@ func TestTokens(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		add := newToken("default", "ci")
-		first, err := c.AddToken(bg, add)
+		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
 		if got := first.Token; got.CreatedBy != "boss" || got.ExpiresAt != got.CreatedAt.Add(time.Hour) || got.Hash != add.Token.Hash {
 			t.Errorf("made: %+v", got)
 		}
-		if again, err := c.AddToken(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt {
+		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
-		if _, err := c.AddToken(bg, newToken("default", "ci")); !errors.Is(err, task.ErrConflict) {
+		if _, err := c.Tokens.Add(bg, newToken("default", "ci")); !errors.Is(err, task.ErrConflict) {
 			t.Errorf("another of that name: %v", err)
 		}
-		if _, err := c.AddToken(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Tokens.Add(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("for a namespace that is not there: %v", err)
 		}
-		_, err = c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
+		_, err = c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
 		must(t, err)
 		for _, ns := range []string{"team", auth.AllNamespaces} {
-			_, err = c.AddToken(bg, newToken(ns, "ci"))
+			_, err = c.Tokens.Add(bg, newToken(ns, "ci"))
 			must(t, err)
 		}
 
@@ -64,7 +64,7 @@ func TestTokens(t *testing.T) {
 		}
 		other := newToken("default", "ci")
 		other.By = narrow
-		for what, do := range map[string]func(context.Context, TokenCall) (TokenDone, error){"revoke": c.RevokeToken, "rotate": c.RotateToken} {
+		for what, do := range map[string]func(context.Context, TokenCall) (TokenDone, error){"revoke": c.Tokens.Revoke, "rotate": c.Tokens.Rotate} {
 			if _, err := do(bg, other); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("%s the token of another namespace: %v", what, err)
 			}
@@ -73,20 +73,20 @@ func TestTokens(t *testing.T) {
 		pass(time.Minute)
 		rotate := newToken("default", "ci")
 		rotate.Overlap, rotate.Life = 2*time.Hour, 0
-		turned, err := c.RotateToken(bg, rotate)
+		turned, err := c.Tokens.Rotate(bg, rotate)
 		must(t, err)
 		if got := turned.Token; got.Hash != rotate.Token.Hash || got.OldHash != add.Token.Hash || got.OldUntil != first.Token.ExpiresAt || got.ExpiresAt != 0 {
 			t.Errorf("rotated: %+v, the old secret must not outlive %v", got, first.Token.ExpiresAt)
 		}
-		if again, err := c.RotateToken(bg, rotate); err != nil || again.Token.OldHash != add.Token.Hash {
+		if again, err := c.Tokens.Rotate(bg, rotate); err != nil || again.Token.OldHash != add.Token.Hash {
 			t.Errorf("the same rotation again: %+v, %v", again, err)
 		}
-		_, err = c.RevokeToken(bg, newToken("default", "ci"))
+		_, err = c.Tokens.Revoke(bg, newToken("default", "ci"))
 		must(t, err)
-		if _, err := c.RevokeToken(bg, newToken("default", "ci")); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Tokens.Revoke(bg, newToken("default", "ci")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("revoked twice: %v", err)
 		}
-		noted, err := c.Audit(bg, audit.Query{Namespace: "default", Action: "token.*", Own: true}, nil, 10)
+		noted, err := c.Audit.Audit(bg, audit.Query{Namespace: "default", Action: "token.*", Own: true}, nil, 10)
 		must(t, err)
 		var said []string
 		for _, e := range noted.Entries {
@@ -105,7 +105,7 @@ func TestTokens(t *testing.T) {
 func TestTokensAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		_, err := c.AddToken(bg, newToken("default", "ci"))
+		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		rotate := func(by string, asked time.Duration) TokenCall {
 			a := newToken("default", "ci")
@@ -113,24 +113,24 @@ func TestTokensAskedForAgain(t *testing.T) {
 			return a
 		}
 		second := rotate("lena", time.Second)
-		done, err := c.RotateToken(bg, second)
+		done, err := c.Tokens.Rotate(bg, second)
 		must(t, err)
 		for what, a := range map[string]TokenCall{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
-			if _, err := c.RotateToken(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
+			if _, err := c.Tokens.Rotate(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if again, err := c.RotateToken(bg, second); err != nil || again.Token.Hash != second.Token.Hash || again.Token.RotatedAt != done.Token.RotatedAt {
+		if again, err := c.Tokens.Rotate(bg, second); err != nil || again.Token.Hash != second.Token.Hash || again.Token.RotatedAt != done.Token.RotatedAt {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
 		third := rotate("lena", 3*time.Second)
-		again, err := c.RotateToken(bg, third)
+		again, err := c.Tokens.Rotate(bg, third)
 		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
 		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
 			pass(repeatWindow * 6 / 10)
-			if _, err := c.RotateToken(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
+			if _, err := c.Tokens.Rotate(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
 				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
 			}
 		}
@@ -144,23 +144,23 @@ func TestTokensForCertificates(t *testing.T) {
 		add := newToken("default", "billing")
 		add.Token.Certificate, add.Life = "dns:billing", 0
 		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
-		first, err := c.AddToken(bg, add)
+		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
-		if again, err := c.AddToken(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
+		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
 		other := add
 		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
-		if _, err := c.AddToken(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `already belongs to token "billing" of namespace "default"`) {
+		if _, err := c.Tokens.Add(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `already belongs to token "billing" of namespace "default"`) {
 			t.Errorf("another token for it: %v", err)
 		}
 		rotate := newToken("default", "billing")
-		if _, err := c.RotateToken(bg, rotate); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has no secret") {
+		if _, err := c.Tokens.Rotate(bg, rotate); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has no secret") {
 			t.Errorf("rotated: %v", err)
 		}
-		_, err = c.RevokeToken(bg, add)
+		_, err = c.Tokens.Revoke(bg, add)
 		must(t, err)
-		if _, err := c.AddToken(bg, other); err != nil {
+		if _, err := c.Tokens.Add(bg, other); err != nil {
 			t.Errorf("another token for it, when it is nobody's: %v", err)
 		}
 	})
@@ -169,9 +169,9 @@ func TestTokensForCertificates(t *testing.T) {
 func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
-		_, err := c.AddToken(bg, newToken("default", "ci"))
-		_, err2 := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
-		if err3 := c.RequireTokens(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
+		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
+		_, err2 := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
+		if err3 := c.Tokens.Require(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
 			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
 		}
 	})
@@ -189,7 +189,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 			}
 			return nil
 		}))
-		_, err := c.AddToken(bg, newToken("default", "new"))
+		_, err := c.Tokens.Add(bg, newToken("default", "new"))
 		must(t, err)
 		if got := fmt.Sprint(names(t, c, auth.Everything)); got != "[default/new default/old]" {
 			t.Errorf("tokens: %s", got)
@@ -200,38 +200,38 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		if _, err := c.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a queue in a namespace that is not there: %v", err)
 		}
-		if _, err := c.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Schedules.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a schedule in a namespace that is not there: %v", err)
 		}
 		for range 2 {
-			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"})
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{
-			"queues": {func() error { _, err := c.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); return err },
-				func() error { return c.DropQueue(bg, task.Author{}, "team", "mail") }},
-			"tokens": {func() error { _, err := c.AddToken(bg, newToken("team", "ci")); return err },
-				func() error { _, err := c.RevokeToken(bg, newToken("team", "ci")); return err }},
+			"queues": {func() error { _, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); return err },
+				func() error { return c.Queues.DropQueue(bg, task.Author{}, "team", "mail") }},
+			"tokens": {func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
+				func() error { _, err := c.Tokens.Revoke(bg, newToken("team", "ci")); return err }},
 		} {
 			must(t, fill.fill())
-			if _, err := c.RemoveNamespace(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), what) {
+			if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), what) {
 				t.Errorf("with %s: %v", what, err)
 			}
 			must(t, fill.empty())
 		}
-		all, err := c.Namespaces(bg)
+		all, err := c.Namespaces.List(bg)
 		if err != nil || len(all) != 2 || all[0].Name != "default" || all[1].CreatedBy != "boss" {
 			t.Errorf("namespaces: %+v, %v", all, err)
 		}
-		_, err = c.RemoveNamespace(bg, boss, "team")
+		_, err = c.Namespaces.Remove(bg, boss, "team")
 		must(t, err)
-		if _, err := c.RemoveNamespace(bg, boss, "team"); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("removed twice: %v", err)
 		}
-		if _, err := c.RemoveNamespace(bg, boss, "default"); !errors.Is(err, task.ErrWrongState) {
+		if _, err := c.Namespaces.Remove(bg, boss, "default"); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("the default one: %v", err)
 		}
 	})
@@ -249,26 +249,26 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		go func() {
 			defer close(done)
 			copied.Follow(follow, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
-				return c.Changes(ctx, after, Report{Node: 1}, wait)
+				return c.Copies.Changes(ctx, after, Report{Node: 1}, wait)
 			}, func(time.Time) {})
 		}()
 		pass(time.Second)
-		made, err := c.AddToken(bg, newToken("default", "ci"))
+		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		began := time.Now()
-		if behind, err := c.Confirm(bg, made.Version); err != nil || len(behind) != 0 || time.Since(began) > confirmTime/2 {
+		if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || len(behind) != 0 || time.Since(began) > confirmTime/2 {
 			t.Errorf("confirmed: %v, %v after %v", behind, err, time.Since(began))
 		}
 		if last := heard[len(heard)-1]; len(last.Tokens) != 1 || last.Tokens[0].Name != "ci" || last.Required {
 			t.Errorf("heard: %+v", last)
 		}
-		must(t, c.RequireTokens(bg, boss, true))
+		must(t, c.Tokens.Require(bg, boss, true))
 		synctest.Wait()
 		if last := heard[len(heard)-1]; !last.Required || len(last.Tokens) != 1 {
 			t.Errorf("heard of what is required: %+v", last)
 		}
 		before := len(heard)
-		_, err = c.PutQueue(bg, AuditedAction{}, "default", "mail", unchanged)
+		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "mail", unchanged)
 		must(t, err)
 		pass(3 * time.Second)
 		if len(heard) != before {
@@ -276,15 +276,15 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		}
 		stop()
 		<-done
-		gone, err := c.RevokeToken(bg, newToken("default", "ci"))
+		gone, err := c.Tokens.Revoke(bg, newToken("default", "ci"))
 		must(t, err)
 		began = time.Now()
-		if behind, err := c.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != confirmTime {
+		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != confirmTime {
 			t.Errorf("nobody follows: %v, %v after %v", behind, err, time.Since(began))
 		}
 		pass(aliveFor)
 		began = time.Now()
-		if behind, err := c.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != 0 {
+		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != 0 {
 			t.Errorf("a node that is not alive: %v, %v after %v", behind, err, time.Since(began))
 		}
 	})
@@ -294,18 +294,18 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 func TestTokenUses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		made, err := c.AddToken(bg, newToken("default", "ci"))
+		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		used := func() store.Time {
 			t.Helper()
-			all, err := c.Tokens(bg, auth.Everything)
+			all, err := c.Tokens.List(bg, auth.Everything)
 			must(t, err)
 			return all[0].UsedAt
 		}
 		at := store.TimeOf(time.Now().Truncate(time.Minute))
 		tell := func(of auth.TokenName) {
 			t.Helper()
-			_, err := c.Changes(bg, made.Version, Report{Node: 1, Uses: []auth.Use{{Token: of, At: at}}}, 0)
+			_, err := c.Copies.Changes(bg, made.Version, Report{Node: 1, Uses: []auth.Use{{Token: of, At: at}}}, 0)
 			must(t, err)
 		}
 		tell(made.Token.ID())
@@ -331,7 +331,7 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 		c := w.openAt(PoliciesLevel, 1)
 		fill := func(ns string, tokens int) {
 			t.Helper()
-			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: ns})
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: ns})
 			must(t, err)
 			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 				for n := range tokens {
@@ -340,24 +340,24 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 				}
 				return nil
 			}))
-			_, err = c.AddToken(bg, newToken(ns, "last"))
+			_, err = c.Tokens.Add(bg, newToken(ns, "last"))
 			must(t, err)
-			_, err = c.AddToken(bg, newToken(ns, "more"))
+			_, err = c.Tokens.Add(bg, newToken(ns, "more"))
 			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("the limit of %d tokens in namespace %q", tokens+1, ns))
 		}
 		fill("default", 2499)
 		for n := range 4 {
 			fill(fmt.Sprint("team-", n), 499)
 		}
-		_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "late"})
+		_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "late"})
 		must(t, err)
-		_, err = c.AddToken(bg, newToken("late", "ci"))
+		_, err = c.Tokens.Add(bg, newToken("late", "ci"))
 		is(t, err, task.ErrInvalidArgument, "the limit of 4500 tokens for single namespaces")
-		_, err = c.AddToken(bg, newToken(auth.AllNamespaces, "oncall"))
+		_, err = c.Tokens.Add(bg, newToken(auth.AllNamespaces, "oncall"))
 		must(t, err)
-		_, err = c.RevokeToken(bg, newToken("team-0", "last"))
+		_, err = c.Tokens.Revoke(bg, newToken("team-0", "last"))
 		must(t, err)
-		_, err = c.AddToken(bg, newToken("late", "ci"))
+		_, err = c.Tokens.Add(bg, newToken("late", "ci"))
 		must(t, err)
 	})
 }

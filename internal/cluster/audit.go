@@ -33,7 +33,7 @@ func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	}
 	log, err := audit.Open(tx, settings.AuditKeep())
 	if err == nil {
-		log.Append(e) // nothing needs to be scheduled: see expireAudit
+		log.Append(e) // nothing needs to be scheduled: see Expire
 	}
 	return err
 }
@@ -160,11 +160,11 @@ func CheckAuditRetention(field string, d time.Duration) error { return audit.Che
 // SetAuditRetention sets how long audit entries are kept, in all shards. It takes effect within a day.
 //
 // Errors: wrong_state below the feature level.
-func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
+func (p *Placement) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
 	if err := CheckAuditRetention("retention", d); err != nil {
 		return err
 	}
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		if m.Settings.Level < PoliciesLevel {
 			return wrongState("setting the audit retention needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
 				PoliciesLevel, m.Settings.Level)
@@ -174,40 +174,46 @@ func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.
 		}
 		was := factsOfSettings(m.Settings)
 		m.Settings.AuditRetention = d
-		c.setSettings(tx, m.Settings)
+		p.setSettings(tx, m.Settings)
 		return onCluster(tx, by, task.AuditRetentionSet, was, factsOfSettings(m.Settings))
 	})
 }
 
 // NoteBackup records that a backup of the cluster is being made.
-func (c *Control) NoteBackup(ctx context.Context, by task.Author) error {
+func (p *Placement) NoteBackup(ctx context.Context, by task.Author) error {
 	type facts struct {
 		Shards int `json:"shards"`
 	}
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		return onCluster(tx, by, task.BackupTaken, nil, &facts{len(m.Shards)})
 	})
 }
 
+// AuditLog is the audit log of the system shard.
+type AuditLog struct{ shard *SystemShard }
+
+// NewAuditLog returns the audit log in a system shard.
+func NewAuditLog(shard *SystemShard) *AuditLog { return &AuditLog{shard} }
+
 // Audit returns a page of what operators did to queues and to the cluster, newest first, after a place; nil: from the newest.
-func (c *Control) Audit(ctx context.Context, q audit.Query, behind *audit.Place, limit int) (audit.Page, error) {
-	return view(ctx, c, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
+func (l *AuditLog) Audit(ctx context.Context, q audit.Query, behind *audit.Place, limit int) (audit.Page, error) {
+	return view(ctx, l.shard, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
 }
 
 // Check returns what is wrong with the audit log of the system shard.
-func (c *Control) Check(ctx context.Context) ([]string, error) {
-	return view(ctx, c, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
+func (l *AuditLog) Check(ctx context.Context) ([]string, error) {
+	return view(ctx, l.shard, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
 }
 
 // auditGrace is how long a leader waits before it removes old entries: its clock may be wrong, and the removal can't be undone.
 const auditGrace = time.Hour
 
-// expireAudit removes entries that have been kept long enough.
-func (c *Control) expireAudit(ctx context.Context) error {
-	if o := c.current(); o == nil || time.Since(o.began) < auditGrace {
+// Expire removes entries that have been kept long enough.
+func (l *AuditLog) Expire(ctx context.Context) error {
+	if term := l.shard.Term(); term == nil || time.Since(term.Began) < auditGrace {
 		return nil
 	}
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err := update(ctx, l.shard, func(tx *store.Tx) (struct{}, error) {
 		if due, err := audit.Due(tx); err != nil || due == 0 || due > tx.Now() {
 			return struct{}{}, err
 		}

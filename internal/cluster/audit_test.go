@@ -18,14 +18,14 @@ var lena = task.Author{Name: "lena", Face: task.FaceREST}
 // noted returns what the audit log says of what operators did, oldest first, and checks that its chain is intact.
 func (s *systemReplica) noted() (all []string) {
 	s.t.Helper()
-	page, err := s.control.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
+	page, err := s.control.Audit.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, e := range slices.Backward(page.Entries) {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.By.Name, e.Action, e.Target.Name)))
 	}
-	if problems, err := s.control.Check(s.t.Context()); err != nil || len(problems) > 0 {
+	if problems, err := s.control.Audit.Check(s.t.Context()); err != nil || len(problems) > 0 {
 		s.t.Errorf("the audit: %q, %v", problems, err)
 	}
 	return all
@@ -39,7 +39,7 @@ func TestAuditOfQueues(t *testing.T) {
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
-			_, err := s.control.PutQueue(ctx, AuditedAction{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
+			_, err := s.control.Queues.PutQueue(ctx, AuditedAction{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
 				c.Settings.MaxLength = length
 				return nil
 			})
@@ -52,7 +52,7 @@ func TestAuditOfQueues(t *testing.T) {
 		put(lena, 2)
 		w.cut(1, errors.New("no answer"))
 		other := w.newReplica()
-		if err := s.control.DropQueue(ctx, lena, "default", "mail"); err == nil {
+		if err := s.control.Queues.DropQueue(ctx, lena, "default", "mail"); err == nil {
 			t.Error("a shard that gave no answer has dropped the queue")
 		}
 		if got, want := s.noted(), []string{"lena queue.put mail"}; !slices.Equal(got, want) {
@@ -93,22 +93,22 @@ func TestOldAuditGoes(t *testing.T) {
 func TestAuditRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
-		is(t, c.SetAuditRetention(bg, lena, 48*time.Hour), task.ErrWrongState, "feature level")
+		is(t, c.Placement.SetAuditRetention(bg, lena, 48*time.Hour), task.ErrWrongState, "feature level")
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		is(t, c.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
+		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
 		copied := NewCopy(nil)
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
 			t.Errorf("a copy that has heard nothing says %v", got)
 		}
 		for _, d := range []time.Duration{audit.DefaultKeep, 48 * time.Hour, 48 * time.Hour} { // the first is the default
-			must(t, c.SetAuditRetention(bg, lena, d))
+			must(t, c.Placement.SetAuditRetention(bg, lena, d))
 		}
 		if got, want := w.leader.noted(), []string{"lena cluster.audit_retention"}; !slices.Equal(got, want) {
 			t.Errorf("noted %q, want %q", got, want)
 		}
-		d, err := c.Changes(bg, 0, Report{Node: 1}, 0)
+		d, err := c.Copies.Changes(bg, 0, Report{Node: 1}, 0)
 		must(t, err)
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
 			t.Errorf("a copy says %v", copied.AuditKeep())
@@ -136,17 +136,17 @@ func TestAuditNeedsALevel(t *testing.T) {
 		ctx := t.Context()
 		w.openAt(PoliciesLevel-1, 1)
 		s := w.leader
-		if err := s.control.Drain(ctx, lena, "n1"); err != nil {
+		if err := s.control.Placement.Drain(ctx, lena, "n1"); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.noted(); len(got) > 0 {
 			t.Errorf("below the level %q was noted", got)
 		}
-		if _, err := s.control.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: PoliciesLevel}); err != nil {
+		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: PoliciesLevel}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if level, err := s.control.RaiseLevel(ctx, lena); err != nil || level != PoliciesLevel {
+			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != PoliciesLevel {
 				t.Fatalf("level %d, %v", level, err)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 // poll asks for changes for node 1.
 func poll(t *testing.T, c *Control, after uint64, wait time.Duration) Delta {
 	t.Helper()
-	d, err := c.Changes(bg, after, Report{Node: 1}, wait)
+	d, err := c.Copies.Changes(bg, after, Report{Node: 1}, wait)
 	must(t, err)
 	return d
 }
@@ -40,22 +40,22 @@ func (d Delta) brief() string {
 func TestChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
 		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.state.Applied().Index || len(first.Map.Shards) != 2 {
 			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
 		}
-		_, err = c.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
 		must(t, err)
-		_, err = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(2))
+		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(2))
 		must(t, err)
 		second := poll(t, c, first.Version, 0)
 		if got := second.brief(); got != "[a2 b1] all false map false" {
 			t.Errorf("after two changes: %s", got)
 		}
-		must(t, c.DropQueue(bg, nobody, "default", "a"))
-		must(t, c.Drain(bg, nobody, "n1"))
+		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
+		must(t, c.Placement.Drain(bg, nobody, "n1"))
 		third := poll(t, c, second.Version, 0)
 		if got := third.brief(); got != "[-a] all false map true" {
 			t.Errorf("after a deletion and a drain: %s", got)
@@ -77,7 +77,7 @@ func TestChangesWait(t *testing.T) {
 		pass(time.Minute)
 		began := time.Now()
 		time.AfterFunc(maxWait-1, func() {
-			if d := c.silent(1); d > maxWait {
+			if d := c.Placement.liveness.silent(1); d > maxWait {
 				t.Errorf("while it polls, the node is silent for %v", d)
 			}
 		})
@@ -92,14 +92,14 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		wg.Wait()
 		// Its leader is deposed: the caller is told immediately.
 		at = poll(t, c, 0, 0).Version
 		began = time.Now()
 		wg.Go(func() {
-			if _, err := c.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, errNotLeader) || time.Since(began) != time.Second {
+			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, errNotLeader) || time.Since(began) != time.Second {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -111,7 +111,7 @@ func TestChangesWait(t *testing.T) {
 		defer cancel()
 		c = w.leader.control
 		began = time.Now()
-		_, _ = c.Changes(ctx, at, Report{Node: 1}, 5*time.Second)
+		_, _ = c.Copies.Changes(ctx, at, Report{Node: 1}, 5*time.Second)
 		if time.Since(began) != time.Second {
 			t.Errorf("it waited %v", time.Since(began))
 		}
@@ -123,7 +123,7 @@ func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		old := poll(t, c, 0, 0).Version
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		at := poll(t, c, 0, 0).Version
 		c = w.open(1)
@@ -131,7 +131,7 @@ func TestChangesAfterElection(t *testing.T) {
 			t.Errorf("a complete copy gets %s", got)
 		}
 		c = w.open(1) // a change comes before the first poll
-		_, err = c.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
 		must(t, err)
 		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
 			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
@@ -148,10 +148,10 @@ func TestChangesAreForgotten(t *testing.T) {
 		c := w.open(1)
 		from := poll(t, c, 0, 0).Version
 		for i := range 3 * changeLogSize {
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(int64(i+1)))
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(int64(i+1)))
 			must(t, err)
 		}
-		if n := len(c.leading.changeLog.queues); n > 2*changeLogSize {
+		if n := len(c.shard.term.changes.queues); n > 2*changeLogSize {
 			t.Errorf("%d changes are remembered", n)
 		}
 		if got := poll(t, c, from, 0); !got.All {
@@ -175,7 +175,7 @@ func TestCopiesConverge(t *testing.T) {
 			name := string(rune('a' + rnd.IntN(3)))
 			switch rnd.IntN(6) {
 			case 0:
-				_ = c.DropQueue(bg, nobody, "default", name)
+				_ = c.Queues.DropQueue(bg, nobody, "default", name)
 			case 1:
 				joins++
 				join(t, c, fmt.Sprint("n", joins), joins)
@@ -184,7 +184,7 @@ func TestCopiesConverge(t *testing.T) {
 					c = w.open(1)
 				}
 			default:
-				_, _ = c.PutQueue(bg, AuditedAction{}, "default", name, setLength(int64(i)))
+				_, _ = c.Queues.PutQueue(bg, AuditedAction{}, "default", name, setLength(int64(i)))
 			}
 			if cp := copies[rnd.IntN(3)]; rnd.IntN(3) == 0 {
 				cp.Apply(poll(t, c, cp.Version(), 0))
@@ -199,7 +199,7 @@ func TestCopiesConverge(t *testing.T) {
 
 func checkCopy(t *testing.T, c *Control, cp *Copy) {
 	t.Helper()
-	want, err := c.Queues(bg, "default", QueueQuery{Limit: 10})
+	want, err := c.Queues.Queues(bg, "default", QueueQuery{Limit: 10})
 	must(t, err)
 	if got := cp.Queues("default", "", 10); !reflect.DeepEqual(got, want) {
 		t.Errorf("the copy has %+v, want %+v", got, want)
@@ -227,7 +227,7 @@ func TestFollow(t *testing.T) {
 				if polls.Add(1); fails.Load() {
 					return Delta{}, errNotLeader
 				}
-				return c.Changes(ctx, after, Report{Node: 1}, wait)
+				return c.Copies.Changes(ctx, after, Report{Node: 1}, wait)
 			}, func(asked time.Time) {
 				if current = append(current, asked); len(told.Namespaces) == 0 || cp.Version() == 0 {
 					t.Errorf("the copy is called current at version %d, with access %+v", cp.Version(), told)
@@ -247,14 +247,14 @@ func TestFollow(t *testing.T) {
 		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
 			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
 		}
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		synctest.Wait()
 		if _, ok := cp.Queue("default", "a"); !ok {
 			t.Error("the queue did not come at once")
 		}
-		if c.silent(1) > pollWait {
-			t.Errorf("the node is silent for %v", c.silent(1))
+		if c.Placement.liveness.silent(1) > pollWait {
+			t.Errorf("the node is silent for %v", c.Placement.liveness.silent(1))
 		}
 		fails.Store(true)
 		polls.Store(0)
@@ -269,7 +269,7 @@ func TestFollow(t *testing.T) {
 		if n := polls.Load(); n < 20 || n > 80 {
 			t.Errorf("%d polls in a minute without a leader", n)
 		}
-		must(t, c.Drain(bg, nobody, "n1"))
+		must(t, c.Placement.Drain(bg, nobody, "n1"))
 		fails.Store(false)
 		pass(maxFollowPause)
 		if synctest.Wait(); cp.Map().Nodes[0].State != Draining {

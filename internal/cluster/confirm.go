@@ -3,17 +3,40 @@ package cluster
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/store"
 )
 
 // confirmTime is how long a call waits for the nodes to learn of a change. It bounds the time that a revocation takes.
 const confirmTime = time.Second
 
+// Copies keeps the copies of all nodes up to date.
+type Copies struct {
+	shard     *SystemShard
+	placement *Placement
+	noteUses  func([]auth.Use) // takes the uses of tokens that a node has reported
+
+	mu      sync.Mutex
+	copies  map[uint32]uint64 // up to which version nodes have reported their copies to be complete
+	awaited chan struct{}     // closed when a node reports that; nil: nobody waits for it
+}
+
+// NewCopies returns the copies of a system shard's tables.
+func NewCopies(shard *SystemShard, p *Placement, noteUses func([]auth.Use)) *Copies {
+	return &Copies{shard: shard, placement: p, noteUses: noteUses, copies: map[uint32]uint64{}}
+}
+
+// Elected must be called before a term begins.
+func (c *Copies) Elected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.copies)
+}
+
 // noteCopyVersion records up to which version a node says that its copy is complete.
-func (c *Control) noteCopyVersion(node uint32, version uint64) {
+func (c *Copies) noteCopyVersion(node uint32, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.copies[node] = version
@@ -25,10 +48,10 @@ func (c *Control) noteCopyVersion(node uint32, version uint64) {
 
 // Confirm waits, for a second at most, until the copies of all live nodes are complete up to a version. behind names the members that have
 // not confirmed it, alive or not: one that is cut off does not rely on its copy for long.
-func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string, err error) {
+func (c *Copies) Confirm(ctx context.Context, version uint64) (behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	m, err := c.Map(ctx)
+	m, err := c.placement.Map(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +64,7 @@ func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string,
 		}
 		news := c.awaited
 		c.mu.Unlock()
-		alive := slices.ContainsFunc(lack, func(n Node) bool { return c.silent(n.Number) < aliveFor })
+		alive := slices.ContainsFunc(lack, func(n Node) bool { return c.placement.liveness.silent(n.Number) < aliveFor })
 		if alive {
 			select {
 			case <-news:
@@ -54,42 +77,4 @@ func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string,
 		}
 		return behind, nil
 	}
-}
-
-// noteTokenUses records the uses of tokens that a node reported.
-func (c *Control) noteTokenUses(uses []auth.Use) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, u := range uses {
-		if len(c.uses) < maxTokens && u.At > c.uses[u.Token] {
-			c.uses[u.Token] = u.At
-		}
-	}
-}
-
-// usedAt returns when a token was last used, if that is not written yet.
-func (c *Control) usedAt(of auth.TokenName) store.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.uses[of]
-}
-
-// writeUses writes when tokens were last used, all in one round. A leader that fails loses at most a minute of that.
-func (c *Control) writeUses(ctx context.Context) error {
-	c.mu.Lock()
-	uses := c.uses
-	c.uses = map[auth.TokenName]store.Time{}
-	c.mu.Unlock()
-	if len(uses) == 0 {
-		return nil
-	}
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
-		for of, at := range uses {
-			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > getNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
-				tx.Set(usedKey(of), encodeNumber(uint64(at))) // #nosec G115
-			}
-		}
-		return struct{}{}, nil
-	})
-	return err
 }

@@ -18,65 +18,77 @@ func TestRowsThatCantBeRead(t *testing.T) {
 	const ns, team = "default", "team"
 	calls := map[string]func(c *Control) error{
 		"changes": func(c *Control) error {
-			_, err := c.Changes(bg, 0, Report{Node: 1}, 0)
+			_, err := c.Copies.Changes(bg, 0, Report{Node: 1}, 0)
 			return err
 		},
-		"queue":  func(c *Control) error { _, err := c.Queue(bg, ns, "q"); return err },
-		"queues": func(c *Control) error { _, err := c.Queues(bg, ns, QueueQuery{Limit: 10}); return err },
+		"queue":  func(c *Control) error { _, err := c.Queues.Queue(bg, ns, "q"); return err },
+		"queues": func(c *Control) error { _, err := c.Queues.Queues(bg, ns, QueueQuery{Limit: 10}); return err },
 		"named": func(c *Control) error {
-			_, err := c.Queues(bg, ns, QueueQuery{Limit: 9, Names: []string{"q"}})
+			_, err := c.Queues.Queues(bg, ns, QueueQuery{Limit: 9, Names: []string{"q"}})
 			return err
 		},
-		"place":         func(c *Control) error { _, err := c.Place(bg, ns, "q"); return err },
-		"put":           func(c *Control) error { _, err := c.PutQueue(bg, AuditedAction{}, ns, "q", setLength(5)); return err },
-		"put limited":   func(c *Control) error { _, err := c.PutQueue(bg, AuditedAction{}, ns, "q", strictly); return err },
-		"copy":          func(c *Control) error { return c.copyAll(bg) },
-		"drop":          func(c *Control) error { return c.DropQueue(bg, boss, ns, "q") },
-		"add token":     func(c *Control) error { _, err := c.AddToken(bg, newToken(ns, "new")); return err },
-		"rotate token":  func(c *Control) error { _, err := c.RotateToken(bg, newToken(team, "ci")); return err },
-		"revoke token":  func(c *Control) error { _, err := c.RevokeToken(bg, newToken(team, "ci")); return err },
-		"tokens":        func(c *Control) error { _, err := c.Tokens(bg, auth.Everything); return err },
-		"add team":      func(c *Control) error { _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: team}); return err },
-		"add namespace": func(c *Control) error { _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "new"}); return err },
-		"namespaces":    func(c *Control) error { _, err := c.Namespaces(bg); return err },
+		"place": func(c *Control) error { _, err := c.Queues.Place(bg, ns, "q"); return err },
+		"put": func(c *Control) error {
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, ns, "q", setLength(5))
+			return err
+		},
+		"put limited": func(c *Control) error {
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, ns, "q", strictly)
+			return err
+		},
+		"copy":         func(c *Control) error { return c.Queues.copyAll(bg) },
+		"drop":         func(c *Control) error { return c.Queues.DropQueue(bg, boss, ns, "q") },
+		"add token":    func(c *Control) error { _, err := c.Tokens.Add(bg, newToken(ns, "new")); return err },
+		"rotate token": func(c *Control) error { _, err := c.Tokens.Rotate(bg, newToken(team, "ci")); return err },
+		"revoke token": func(c *Control) error { _, err := c.Tokens.Revoke(bg, newToken(team, "ci")); return err },
+		"tokens":       func(c *Control) error { _, err := c.Tokens.List(bg, auth.Everything); return err },
+		"add team": func(c *Control) error {
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: team})
+			return err
+		},
+		"add namespace": func(c *Control) error {
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "new"})
+			return err
+		},
+		"namespaces": func(c *Control) error { _, err := c.Namespaces.List(bg); return err },
 		"quotas": func(c *Control) error {
-			_, err := c.SetQuotas(bg, boss, team, task.QuotaChange{task.QuotaQueues: 7})
+			_, err := c.Quotas.SetQuotas(bg, boss, team, task.QuotaChange{task.QuotaQueues: 7})
 			return err
 		},
-		"schedule":       func(c *Control) error { _, err := c.ScheduleHome(bg, ns, "s"); return err },
-		"name":           func(c *Control) error { _, err := c.NameSchedule(bg, ns, "s", 1); return err },
-		"name new":       func(c *Control) error { _, err := c.NameSchedule(bg, team, "new", 1); return err },
-		"forget":         func(c *Control) error { return c.ForgetSchedule(bg, ns, "s", 77) },
-		"webhook":        func(c *Control) error { _, err := c.Webhook(bg, ns, "h"); return err },
-		"webhooks":       func(c *Control) error { _, err := c.Webhooks(bg, ns); return err },
-		"pause webhook":  func(c *Control) error { _, err := c.PauseWebhook(bg, hookCall("h")); return err },
-		"resume webhook": func(c *Control) error { _, err := c.ResumeWebhook(bg, hookCall("h")); return err },
-		"remove webhook": func(c *Control) error { return c.RemoveWebhook(bg, hookCall("h")) },
+		"schedule":       func(c *Control) error { _, err := c.Schedules.ScheduleHome(bg, ns, "s"); return err },
+		"name":           func(c *Control) error { _, err := c.Schedules.NameSchedule(bg, ns, "s", 1); return err },
+		"name new":       func(c *Control) error { _, err := c.Schedules.NameSchedule(bg, team, "new", 1); return err },
+		"forget":         func(c *Control) error { return c.Schedules.ForgetSchedule(bg, ns, "s", 77) },
+		"webhook":        func(c *Control) error { _, err := c.Webhooks.Get(bg, ns, "h"); return err },
+		"webhooks":       func(c *Control) error { _, err := c.Webhooks.List(bg, ns); return err },
+		"pause webhook":  func(c *Control) error { _, err := c.Webhooks.Pause(bg, hookCall("h")); return err },
+		"resume webhook": func(c *Control) error { _, err := c.Webhooks.Resume(bg, hookCall("h")); return err },
+		"remove webhook": func(c *Control) error { return c.Webhooks.Remove(bg, hookCall("h")) },
 		"add webhook": func(c *Control) error {
-			_, err := c.AddWebhook(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: operator})
+			_, err := c.Webhooks.Add(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: operator})
 			return err
 		},
-		"attempt": func(c *Control) error { _, err := c.nextAttempt(bg, ns, "h"); return err },
+		"attempt": func(c *Control) error { _, err := c.Webhooks.nextAttempt(bg, ns, "h"); return err },
 		"news": func(c *Control) error {
-			return c.TakeNotifications(bg, ns, []*task.Notification{deaths("q", 1, 100)})
+			return c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{deaths("q", 1, 100)})
 		},
-		"crossed":     func(c *Control) error { return c.cross(1000) },
-		"markers":     func(c *Control) error { _, err := c.Markers(bg, MarkerQuery{Namespace: ns, Limit: 5}); return err },
-		"map":         func(c *Control) error { _, err := c.Map(bg); return err },
-		"overview":    func(c *Control) error { _, err := c.Overview(bg); return err },
-		"away":        func(c *Control) error { _, err := c.AwayNodes(bg); return err },
-		"drain":       func(c *Control) error { return c.Drain(bg, boss, "n1") },
-		"transfer":    func(c *Control) error { return c.Transfer(bg, boss, 1, "n1") },
-		"move":        func(c *Control) error { return c.Move(bg, boss, 1, "n1", "n2") },
-		"replication": func(c *Control) error { return c.SetReplication(bg, boss, 5) },
-		"raise":       func(c *Control) error { _, err := c.RaiseLevel(bg, boss); return err },
-		"shards":      func(c *Control) error { return c.AddShards(bg, boss, 4) },
-		"has shard":   func(c *Control) error { _, err := c.HasShard(bg, 1); return err },
+		"crossed":     func(c *Control) error { return c.Webhooks.cross(1000) },
+		"markers":     func(c *Control) error { _, err := c.Markers.List(bg, MarkerQuery{Namespace: ns, Limit: 5}); return err },
+		"map":         func(c *Control) error { _, err := c.Placement.Map(bg); return err },
+		"overview":    func(c *Control) error { _, err := c.Placement.Overview(bg); return err },
+		"away":        func(c *Control) error { _, err := c.Placement.AwayNodes(bg); return err },
+		"drain":       func(c *Control) error { return c.Placement.Drain(bg, boss, "n1") },
+		"transfer":    func(c *Control) error { return c.Placement.Transfer(bg, boss, 1, "n1") },
+		"move":        func(c *Control) error { return c.Placement.Move(bg, boss, 1, "n1", "n2") },
+		"replication": func(c *Control) error { return c.Placement.SetReplication(bg, boss, 5) },
+		"raise":       func(c *Control) error { _, err := c.Placement.RaiseLevel(bg, boss); return err },
+		"shards":      func(c *Control) error { return c.Placement.AddShards(bg, boss, 4) },
+		"has shard":   func(c *Control) error { _, err := c.Placement.HasShard(bg, 1); return err },
 		"hello": func(c *Control) error {
-			_, err := c.Hello(bg, Presence{Number: 1, Version: "v1", MinLevel: 1, MaxLevel: PoliciesLevel})
+			_, err := c.Placement.Hello(bg, Presence{Number: 1, Version: "v1", MinLevel: 1, MaxLevel: PoliciesLevel})
 			return err
 		},
-		"resume worker": func(c *Control) error { _, err := c.ResumeWorker(bg, boss, WorkerName{ns, "w"}); return err },
+		"resume worker": func(c *Control) error { _, err := c.Workers.ResumeWorker(bg, boss, WorkerName{ns, "w"}); return err },
 	}
 	limits := "put limited, add token, add team, add namespace, quotas, name, name new"
 	for _, c := range []struct {
@@ -116,33 +128,33 @@ func TestRowsThatCantBeRead(t *testing.T) {
 }
 
 // cross checks the depth of queue q, as a dispatcher does.
-func (c *Control) cross(ready int64) error {
-	hooks, err := view(bg, c, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
+func (w *Webhooks) cross(ready int64) error {
+	hooks, err := view(bg, w.shard, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
 	if err != nil {
 		return err
 	}
-	return c.crossed(bg, "default", hooks, []Depth{{Queue: "q", Ready: ready}}, false)
+	return w.crossed(bg, "default", hooks, []Depth{{Queue: "q", Ready: ready}}, false)
 }
 
 // furnish founds a cluster with one of everything.
 func (w *world) furnish(t *testing.T) *Control {
 	c := w.openAt(PoliciesLevel, 1)
 	for _, make := range []func() error{
-		func() error { _, err := c.PutQueue(bg, AuditedAction{}, "default", "q", unchanged); return err },
-		func() error { _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team"}); return err },
-		func() error { _, err := c.AddToken(bg, newToken("team", "ci")); return err },
-		func() error { _, err := c.NameSchedule(bg, "default", "s", 1); return err },
+		func() error { _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "q", unchanged); return err },
+		func() error { _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"}); return err },
+		func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
+		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },
 		func() error { return w.mark(bg, 1, time.Minute) },
 		func() error {
-			_, err := c.QuietWorker(bg, boss, WorkerName{"default", "w"}, "w", time.Hour)
+			_, err := c.Workers.QuietWorker(bg, boss, WorkerName{"default", "w"}, "w", time.Hour)
 			return err
 		},
 	} {
 		must(t, make())
 	}
 	hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyDead, task.NotifyQueueOver}, DepthOver: 10})
-	must(t, c.cross(100))
-	c.takes(t, deaths("q", 1, 1))
+	must(t, c.Webhooks.cross(100))
+	c.Webhooks.takes(t, deaths("q", 1, 1))
 	return c
 }
 

@@ -247,8 +247,8 @@ func seenKey(n *task.Notification) []byte {
 }
 
 // TakeNotifications takes what the webhooks of a namespace are to be notified of from a data shard. What was taken before is ignored.
-func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
-	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+func (w *Webhooks) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
+	dropped, err := update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
 		hooks, err := scanHooks(tx, ns)
 		if err != nil {
 			return nil, err
@@ -278,28 +278,28 @@ func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task
 		return dropped, nil
 	})
 	if err == nil {
-		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices are waiting for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
+		w.droppedFor(ns, dropped, fmt.Sprintf("%d notices are waiting for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
 	}
-	c.pokeDispatcher() // even after an error: if the outcome is unknown, there may be something to send
+	w.pokeDispatcher() // even after an error: if the outcome is unknown, there may be something to send
 	return err
 }
 
 // droppedFor logs and counts dropped notices of some webhooks; each name stands for one notice.
-func (c *Control) droppedFor(ns string, names []string, why string) {
+func (w *Webhooks) droppedFor(ns string, names []string, why string) {
 	counts := map[string]int{}
 	for _, name := range names {
 		counts[name]++
 	}
 	for name, n := range counts {
-		c.log.Warn("notices for a webhook were dropped", "namespace", ns, "webhook", name, "count", n, "reason", why)
+		w.log.Warn("notices for a webhook were dropped", "namespace", ns, "webhook", name, "count", n, "reason", why)
 	}
-	c.hooksDropped.Add(uint64(len(names)))
+	w.dropped.Add(uint64(len(names)))
 }
 
 // pokeDispatcher has the Dispatcher check what is to be sent.
-func (c *Control) pokeDispatcher() {
+func (w *Webhooks) pokeDispatcher() {
 	select {
-	case c.dispatch <- struct{}{}:
+	case w.dispatch <- struct{}{}:
 	default:
 	}
 }
@@ -322,12 +322,12 @@ func (a *attempt) request() webhook.Request {
 func tooOld(id noticeID, now store.Time) bool { return now > id.created().Add(maxNoticeAge) }
 
 // nextAttempt returns the next attempt for a webhook if a notice is due, and drops notices that are too old.
-func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, error) {
+func (w *Webhooks) nextAttempt(ctx context.Context, ns, name string) (*attempt, error) {
 	type took struct {
 		next *attempt
 		gone []string
 	}
-	t, err := update(ctx, c, func(tx *store.Tx) (t took, err error) {
+	t, err := update(ctx, w.shard, func(tx *store.Tx) (t took, err error) {
 		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
 		if err != nil || !ok {
 			return t, err
@@ -351,7 +351,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 	if err != nil {
 		return nil, err
 	}
-	c.droppedFor(ns, t.gone, fmt.Sprintf("they were not delivered within %v, or %d attempts", maxNoticeAge, maxAttempts))
+	w.droppedFor(ns, t.gone, fmt.Sprintf("they were not delivered within %v, or %d attempts", maxNoticeAge, maxAttempts))
 	return t.next, nil
 }
 
@@ -422,12 +422,12 @@ func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 }
 
 // settle records the outcome of an attempt. If that took so long that another attempt has begun, the later one counts.
-func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) error {
+func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) error {
 	type came struct {
 		dropped  []string
 		disabled bool
 	}
-	of, err := update(ctx, c, func(tx *store.Tx) (of came, err error) {
+	of, err := update(ctx, w.shard, func(tx *store.Tx) (of came, err error) {
 		h, ok, err := getRow[Webhook](tx, hookKey(a.hook.Namespace, a.hook.Name))
 		if err != nil || !ok {
 			return of, err
@@ -461,7 +461,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
 		}
 		if of.disabled = o.Gone && !h.disabled(); err == nil && of.disabled {
-			err = c.disable(tx, h, o)
+			err = w.disable(tx, h, o)
 		}
 		if err == nil {
 			err = remember(tx, &h, d)
@@ -470,10 +470,10 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		return of, err
 	})
 	if err == nil {
-		c.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
+		w.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
 	}
 	if err == nil && of.disabled {
-		c.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
+		w.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
 	}
 	return err
 }
@@ -506,11 +506,11 @@ func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64)
 }
 
 // disable stops the deliveries of a webhook whose receiver says that it is gone, until the webhook is resumed.
-func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
+func (w *Webhooks) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	before := h
 	h.DisabledReason, h.DisabledAt = o.Error, tx.Now()
 	by := task.Author{Name: "receiver of " + h.Name, Face: task.FaceNode, Reason: "it answered 410 Gone"}
-	_, err := c.putHook(tx, by, task.WebhookDisabled, &before, h)
+	_, err := w.putHook(tx, by, task.WebhookDisabled, &before, h)
 	return err
 }
 
@@ -550,8 +550,8 @@ func remember(tx *store.Tx, h *Webhook, d Delivery) error {
 }
 
 // Deliveries returns the outcomes of a webhook's last notices, newest first.
-func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
-	return view(ctx, c, func(r store.Reader) ([]Delivery, error) {
+func (w *Webhooks) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
+	return view(ctx, w.shard, func(r store.Reader) ([]Delivery, error) {
 		h, err := getHook(r, ns, name)
 		if err != nil {
 			return nil, err

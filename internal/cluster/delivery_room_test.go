@@ -15,9 +15,9 @@ import (
 // hookIn adds a webhook in a namespace, which is created if need be.
 func hookIn(t *testing.T, c *Control, ns, name string) {
 	t.Helper()
-	_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: ns})
+	_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: ns})
 	must(t, err)
-	_, err = c.AddWebhook(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
+	_, err = c.Webhooks.Add(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
 	must(t, err)
 }
 
@@ -44,12 +44,12 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 		for ns, want := range map[string]WebhookStatus{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
 			n := deaths("mail", 1, 1)
 			n.Namespace = ns
-			must(t, c.TakeNotifications(bg, ns, []*task.Notification{n}))
+			must(t, c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{n}))
 			last := "h0"
 			if ns == "greedy" {
 				last = "h10"
 			}
-			if v, err := c.Webhook(bg, ns, last); err != nil || v.Pending != want.Pending || v.Dropped != want.Dropped {
+			if v, err := c.Webhooks.Get(bg, ns, last); err != nil || v.Pending != want.Pending || v.Dropped != want.Dropped {
 				t.Errorf("%s/%s: %d wait and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err, want.Pending, want.Dropped)
 			}
 		}
@@ -64,7 +64,7 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 			hookIn(t, c, ns, "h")
 		}
 		hang := make(chan struct{})
-		p := NewDispatcher(DispatcherConfig{Control: c, Send: func(context.Context, webhook.Request) webhook.Outcome {
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: func(context.Context, webhook.Request) webhook.Outcome {
 			<-hang
 			return webhook.Outcome{Status: 200}
 		}})

@@ -101,7 +101,7 @@ func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 
 // postSeldom is post with rare checks: what is due is sent when it is due, not because of a check.
 func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
-	p := NewDispatcher(DispatcherConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
+	p := NewDispatcher(DispatcherConfig{Webhooks: s.control.Webhooks, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -119,7 +119,7 @@ var operator = task.Author{Name: "lena", Face: task.FaceGRPC}
 func hook(t *testing.T, c *Control, h Webhook) {
 	t.Helper()
 	h.Namespace, h.URL = "default", "https://"+h.Name
-	if _, err := c.AddWebhook(context.Background(), WebhookCall{Hook: h, Secret: webhook.NewSecret(), By: operator}); err != nil {
+	if _, err := c.Webhooks.Add(context.Background(), WebhookCall{Hook: h, Secret: webhook.NewSecret(), By: operator}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,9 +134,9 @@ func deaths(queue string, n, seq int64) *task.Notification {
 	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
 }
 
-func (c *Control) takes(t *testing.T, n ...*task.Notification) {
+func (w *Webhooks) takes(t *testing.T, n ...*task.Notification) {
 	t.Helper()
-	if err := c.TakeNotifications(context.Background(), "default", n); err != nil {
+	if err := w.TakeNotifications(context.Background(), "default", n); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -156,14 +156,14 @@ func TestPost(t *testing.T) {
 		}
 		standing := func(name string) WebhookView {
 			t.Helper()
-			v, err := c.Webhook(t.Context(), "default", name)
+			v, err := c.Webhooks.Get(t.Context(), "default", name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return v
 		}
-		c.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
-		c.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // delivered twice
+		c.Webhooks.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
+		c.Webhooks.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // delivered twice
 		pass(time.Second)
 		expect("news", "all", 5, 2)
 		expect("news", "mail", 3, 1)
@@ -172,7 +172,7 @@ func TestPost(t *testing.T) {
 			return webhook.Outcome{Status: 500, Error: "no"}
 		})
 		for i := range int64(20) {
-			c.takes(t, deaths("mail", 1, 20+i))
+			c.Webhooks.takes(t, deaths("mail", 1, 20+i))
 			pass(time.Minute)
 		}
 		v := standing("mail")
@@ -191,11 +191,11 @@ func TestPost(t *testing.T) {
 		in.answers(func(string) webhook.Outcome {
 			return webhook.Outcome{Status: 503, Error: "busy", RetryAfter: 20 * time.Minute}
 		})
-		c.takes(t, deaths("mail", 1, 100))
+		c.Webhooks.takes(t, deaths("mail", 1, 100))
 		pass(time.Second)
 		tries := in.triesOf("https://all")
 		in.answers(nil)
-		c.takes(t, deaths("sms", 1, 100))
+		c.Webhooks.takes(t, deaths("sms", 1, 100))
 		pass(19 * time.Minute)
 		if in.triesOf("https://all") != tries {
 			t.Error("it is tried although its receiver wants to be left alone")
@@ -207,7 +207,7 @@ func TestPost(t *testing.T) {
 
 		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
 		before, _ := in.count("https://mail")
-		c.takes(t, deaths("mail", 5, 200))
+		c.Webhooks.takes(t, deaths("mail", 5, 200))
 		pass(28 * time.Hour)
 		in.answers(nil)
 		pass(2 * time.Hour)
@@ -217,7 +217,7 @@ func TestPost(t *testing.T) {
 		if v := standing("mail"); v.Pending != 0 || v.Dropped != 1 || v.DroppedAt == 0 {
 			t.Errorf("after a day: %+v", v)
 		}
-		last, err := c.Deliveries(t.Context(), "default", "mail")
+		last, err := c.Webhooks.Deliveries(t.Context(), "default", "mail")
 		if err != nil || len(last) > maxRecent || last[0].Outcome != Dropped || last[0].Attempts < 15 || last[0].Attempts > maxAttempts {
 			t.Errorf("after a day: %+v, %v", last[:1], err)
 		}
@@ -243,11 +243,11 @@ func TestRetriesAreSpread(t *testing.T) {
 			hook(t, c, Webhook{Name: name})
 		}
 		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
-		c.takes(t, deaths("mail", 1, 1))
+		c.Webhooks.takes(t, deaths("mail", 1, 1))
 		pass(time.Hour)
 		all := map[string][]time.Time{}
 		for _, name := range names {
-			last, err := c.Deliveries(t.Context(), "default", name)
+			last, err := c.Webhooks.Deliveries(t.Context(), "default", name)
 			if err != nil || len(last) != 1 {
 				t.Fatalf("%+v, %v", last, err)
 			}
@@ -282,7 +282,7 @@ func TestRetriesAreSpread(t *testing.T) {
 func TestWebhookRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.open(1)
-		if _, err := old.AddWebhook(t.Context(), WebhookCall{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
+		if _, err := old.Webhooks.Add(t.Context(), WebhookCall{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
 			!strings.Contains(err.Error(), "raise-level") {
 			t.Errorf("below the level: %v", err)
 		}
@@ -291,7 +291,7 @@ func TestWebhookRules(t *testing.T) {
 		c := w.openAt(PoliciesLevel, 1)
 		add := func(h Webhook, secret string) error {
 			h.Namespace, h.URL = "default", "https://a"
-			_, err := c.AddWebhook(t.Context(), WebhookCall{Hook: h, Secret: secret, By: operator})
+			_, err := c.Webhooks.Add(t.Context(), WebhookCall{Hook: h, Secret: secret, By: operator})
 			return err
 		}
 		for want, h := range map[string]Webhook{
@@ -320,15 +320,15 @@ func TestWebhookRules(t *testing.T) {
 		five := int64(5)
 		set := hookCall("a")
 		set.Change = WebhookChange{DepthOver: &five}
-		if _, err := c.SetWebhook(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
+		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
 			t.Errorf("a threshold nobody is to be told of: %v", err)
 		}
 		set.Change.Events = []task.NotificationKind{task.NotifyQueueOver}
-		if v, err := c.SetWebhook(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
+		if v, err := c.Webhooks.Set(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
 			t.Errorf("a threshold: %+v, %v", v, err)
 		}
 		set.Change = WebhookChange{DepthOver: &zero}
-		if _, err := c.SetWebhook(t.Context(), set); err == nil || !strings.Contains(err.Error(), "need a threshold") {
+		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "need a threshold") {
 			t.Errorf("no threshold any more: %v", err)
 		}
 		for i := range MaxWebhooks - 1 {
@@ -339,7 +339,7 @@ func TestWebhookRules(t *testing.T) {
 		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the limit of 100 webhooks per namespace") {
 			t.Errorf("one too many: %v", err)
 		}
-		if err := c.RemoveWebhook(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {
+		if err := c.Webhooks.Remove(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("removing none: %v", err)
 		}
 	})
@@ -355,14 +355,14 @@ func TestPostIsBounded(t *testing.T) {
 			for n := range 100 {
 				some = append(some, deaths(fmt.Sprintf("q%d", 100*i+n), 1, 1))
 			}
-			c.takes(t, some...)
+			c.Webhooks.takes(t, some...)
 		}
-		c.takes(t, deaths("q1", 1, 2)) // is merged into the pending one
-		v, err := c.Webhook(t.Context(), "default", "a")
-		if err != nil || v.Pending != maxPending || v.Dropped != 200 || c.hooksDropped.Load() != 200 {
-			t.Errorf("%+v, %v; this node counts %d", v, err, c.hooksDropped.Load())
+		c.Webhooks.takes(t, deaths("q1", 1, 2)) // is merged into the pending one
+		v, err := c.Webhooks.Get(t.Context(), "default", "a")
+		if err != nil || v.Pending != maxPending || v.Dropped != 200 || c.Webhooks.dropped.Load() != 200 {
+			t.Errorf("%+v, %v; this node counts %d", v, err, c.Webhooks.dropped.Load())
 		}
-		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
+		if err := c.Webhooks.Remove(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
 		}
 		left := 0
@@ -382,7 +382,7 @@ func TestShardsAreTold(t *testing.T) {
 		w.leader.post(newInbox(), noDepths)
 		w.cut(2, errors.New("no leader"))
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
-		behind, err := c.TellShards(t.Context())
+		behind, err := c.Webhooks.TellShards(t.Context())
 		if err != nil || fmt.Sprint(behind) != "[2]" {
 			t.Errorf("unconfirmed: %v, %v", behind, err)
 		}
@@ -402,7 +402,7 @@ func TestShardsAreTold(t *testing.T) {
 		if !wants(2) {
 			t.Error("shard 2 never hears of it")
 		}
-		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
+		if err := c.Webhooks.Remove(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * checkEvery)
@@ -449,9 +449,9 @@ func TestPostUnderChange(t *testing.T) {
 					seq[queue]++
 					news := deaths(queue, n, seq[queue])
 					want += n
-					c.takes(t, news)
+					c.Webhooks.takes(t, news)
 					if dice.IntN(2) == 0 {
-						c.takes(t, news)
+						c.Webhooks.takes(t, news)
 					}
 				case 3:
 					pass(time.Duration(dice.IntN(200)) * time.Second)
@@ -462,9 +462,9 @@ func TestPostUnderChange(t *testing.T) {
 					call.By.Reason = "now and then"
 					var err error
 					if dice.IntN(2) == 0 {
-						_, err = c.PauseWebhook(t.Context(), call)
+						_, err = c.Webhooks.Pause(t.Context(), call)
 					} else {
-						_, err = c.ResumeWebhook(t.Context(), call)
+						_, err = c.Webhooks.Resume(t.Context(), call)
 					}
 					if err != nil {
 						t.Fatal(err)
@@ -472,7 +472,7 @@ func TestPostUnderChange(t *testing.T) {
 				}
 			}
 			in.answers(nil)
-			if _, err := w.leader.control.ResumeWebhook(t.Context(), hookCall("b")); err != nil {
+			if _, err := w.leader.control.Webhooks.Resume(t.Context(), hookCall("b")); err != nil {
 				t.Fatal(err)
 			}
 			pass(2 * time.Hour) // one that failed often, while others did not, has a long rest
@@ -480,7 +480,7 @@ func TestPostUnderChange(t *testing.T) {
 				if n, _ := in.count("https://" + name); n != want {
 					t.Errorf("seed %d: %s was told of %d, and there were %d", seed, name, n, want)
 				}
-				v, err := w.leader.control.Webhook(t.Context(), "default", name)
+				v, err := w.leader.control.Webhooks.Get(t.Context(), "default", name)
 				if err != nil || v.Pending != 0 || v.Dropped != 0 {
 					t.Errorf("seed %d: %s: %+v, %v", seed, name, v, err)
 				}
@@ -560,7 +560,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 		told := map[task.NotificationKind][]time.Time{}
 		look := func() {
 			pass(checkEvery)
-			last, err := c.Deliveries(t.Context(), "default", "a")
+			last, err := c.Webhooks.Deliveries(t.Context(), "default", "a")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -595,7 +595,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 			for range 14 {
 				look()
 			}
-			last, err := c.Deliveries(t.Context(), "default", "a")
+			last, err := c.Webhooks.Deliveries(t.Context(), "default", "a")
 			if want := map[int64]task.NotificationKind{20: task.NotifyQueueOver, 0: task.NotifyQueueUnder}[stands]; err != nil || last[0].Kind != want {
 				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
 			}
@@ -638,7 +638,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 		hook(t, c, Webhook{Name: "a"})
 		looked := func() bool {
 			select {
-			case <-c.dispatch:
+			case <-c.Webhooks.dispatch:
 				return true
 			default:
 				return false
@@ -654,37 +654,37 @@ func TestWebhooksAreChanged(t *testing.T) {
 		}
 		set := hookCall("a")
 		set.Change.Queues = []string{"mail"}
-		if v := change(c.SetWebhook, set); fmt.Sprint(v.Queues) != "[mail]" {
+		if v := change(c.Webhooks.Set, set); fmt.Sprint(v.Queues) != "[mail]" {
 			t.Errorf("one pattern: %v", v.Queues)
 		}
 		pause := hookCall("a")
 		pause.By.Reason = "too loud"
 		at := store.TimeOf(time.Now())
-		if v := change(c.PauseWebhook, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name || v.PausedAt < at {
+		if v := change(c.Webhooks.Pause, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name || v.PausedAt < at {
 			t.Errorf("paused: %+v", v)
 		}
-		c.takes(t, deaths("mail", 1, 1))
-		if a, err := c.nextAttempt(t.Context(), "default", "a"); a != nil || err != nil {
+		c.Webhooks.takes(t, deaths("mail", 1, 1))
+		if a, err := c.Webhooks.nextAttempt(t.Context(), "default", "a"); a != nil || err != nil {
 			t.Errorf("while it is paused: %+v, %v", a, err)
 		}
-		if v, err := c.Webhook(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 || c.hooksDropped.Load() != 0 {
+		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 || c.Webhooks.dropped.Load() != 0 {
 			t.Errorf("what waits is not lost: %+v, %v", v, err)
 		}
 		pass(time.Minute)
 		looked()
-		if v := change(c.ResumeWebhook, hookCall("a")); v.Paused || v.PausedAt != 0 || !looked() {
+		if v := change(c.Webhooks.Resume, hookCall("a")); v.Paused || v.PausedAt != 0 || !looked() {
 			t.Errorf("resumed: %+v", v)
 		}
-		c.takes(t, deaths("mail", 1, 2)) // is merged into the pending one
-		if v, err := c.Webhook(t.Context(), "default", "a"); err != nil || v.Pending != 1 {
+		c.Webhooks.takes(t, deaths("mail", 1, 2)) // is merged into the pending one
+		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 {
 			t.Errorf("after a pause %d notices wait, %v", v.Pending, err)
 		}
 		var secrets []string
 		for i := range maxHookSecrets + 1 {
 			rotate := hookCall("a")
 			rotate.Secret, rotate.Overlap = fmt.Sprint("s", i), time.Hour
-			change(c.RotateWebhook, rotate)
-			a, err := c.nextAttempt(t.Context(), "default", "a")
+			change(c.Webhooks.Rotate, rotate)
+			a, err := c.Webhooks.nextAttempt(t.Context(), "default", "a")
 			if err != nil || i == 0 && a == nil {
 				t.Fatal(a, err)
 			}
@@ -696,8 +696,8 @@ func TestWebhooksAreChanged(t *testing.T) {
 			t.Errorf("it is signed with %v, want the last three secrets", secrets)
 		}
 		// One that is removed while it is tested leaves nothing behind.
-		p := NewDispatcher(DispatcherConfig{Control: c, Send: func(ctx context.Context, l webhook.Request) webhook.Outcome {
-			must(t, c.RemoveWebhook(ctx, hookCall("a")))
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: func(ctx context.Context, l webhook.Request) webhook.Outcome {
+			must(t, c.Webhooks.Remove(ctx, hookCall("a")))
 			return in.send(ctx, l)
 		}})
 		if _, err := p.Test(t.Context(), operator, "default", "a"); err != nil {
@@ -714,17 +714,17 @@ func TestCrossingsThatAreNotTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
-		for len(c.dispatch) > 0 {
-			<-c.dispatch
+		for len(c.Webhooks.dispatch) > 0 {
+			<-c.Webhooks.dispatch
 		}
-		if must(t, c.cross(5)); len(c.dispatch) != 0 {
+		if must(t, c.Webhooks.cross(5)); len(c.Webhooks.dispatch) != 0 {
 			t.Error("nothing was crossed, and somebody is to send something")
 		}
 		for _, ready := range []int64{100, 0, 100, 0} {
-			must(t, c.cross(ready))
+			must(t, c.Webhooks.cross(ready))
 		}
-		if v, err := c.Webhook(bg, "default", "h"); err != nil || v.Pending != 2 || c.hooksDropped.Load() != 0 {
-			t.Errorf("over and under and over and under at once: %d notices wait, %d were dropped, %v", v.Pending, c.hooksDropped.Load(), err)
+		if v, err := c.Webhooks.Get(bg, "default", "h"); err != nil || v.Pending != 2 || c.Webhooks.dropped.Load() != 0 {
+			t.Errorf("over and under and over and under at once: %d notices wait, %d were dropped, %v", v.Pending, c.Webhooks.dropped.Load(), err)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // DispatcherConfig configures a Dispatcher.
 type DispatcherConfig struct {
-	Control *Control
+	Webhooks *Webhooks
 	// Send makes one attempt. It returns within a bounded time, and early when ctx is done.
 	Send func(ctx context.Context, l webhook.Request) webhook.Outcome
 	// Depths returns the numbers of ready tasks of queues over all shards. missing is set if a shard did not answer.
@@ -79,9 +79,9 @@ type DispatchCounts struct {
 
 // Counts returns what this node has done for webhooks.
 func (p *Dispatcher) Counts(ctx context.Context) DispatchCounts {
-	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.leads()}
+	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Webhooks.dropped.Load(), Leads: p.cfg.Webhooks.shard.Leads()}
 	if c.Leads {
-		c.States = p.cfg.Control.hookStates(ctx)
+		c.States = p.cfg.Webhooks.hookStates(ctx)
 	}
 	if at := p.oldest.Load(); c.Leads && at != 0 {
 		c.Oldest = max(time.Since(store.Time(at).Time()), 0)
@@ -95,7 +95,7 @@ func (p *Dispatcher) Run(ctx context.Context) {
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
 		wait := idleCheck
-		if p.cfg.Control.leads() {
+		if p.cfg.Webhooks.shard.Leads() {
 			wait = p.checkDue(ctx)
 		} else {
 			p.oldest.Store(0)
@@ -104,7 +104,7 @@ func (p *Dispatcher) Run(ctx context.Context) {
 		t := time.NewTimer(max(wait-dispatchPause, 0))
 		select {
 		case <-ctx.Done():
-		case <-p.cfg.Control.dispatch:
+		case <-p.cfg.Webhooks.dispatch:
 		case <-t.C:
 		}
 		t.Stop()
@@ -113,7 +113,7 @@ func (p *Dispatcher) Run(ctx context.Context) {
 
 // checkDue serves the webhooks that have something due, and returns when to look again.
 func (p *Dispatcher) checkDue(ctx context.Context) (wait time.Duration) {
-	due, err := p.cfg.Control.dueHooks(ctx)
+	due, err := p.cfg.Webhooks.dueHooks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Debug("pending notices for webhooks could not be read", "error", err)
@@ -148,8 +148,8 @@ type dueList struct {
 }
 
 // dueHooks returns the webhooks that have pending notices.
-func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
-	return update(ctx, c, func(r *store.Tx) (due dueList, err error) { // writes nothing, but a view has no clock
+func (w *Webhooks) dueHooks(ctx context.Context) (dueList, error) {
+	return update(ctx, w.shard, func(r *store.Tx) (due dueList, err error) { // writes nothing, but a view has no clock
 		due.now = r.Now()
 		if getNumber(r, pendingsKey) == 0 {
 			return due, nil
@@ -200,10 +200,10 @@ func (p *Dispatcher) serve(ctx context.Context, of hookName) {
 			p.mu.Lock()
 			delete(p.busy, of)
 			p.mu.Unlock()
-			p.cfg.Control.pokeDispatcher()
+			p.cfg.Webhooks.pokeDispatcher()
 		}()
 		for ctx.Err() == nil {
-			a, err := p.cfg.Control.nextAttempt(ctx, of.ns, of.name)
+			a, err := p.cfg.Webhooks.nextAttempt(ctx, of.ns, of.name)
 			if err != nil || a == nil {
 				return // the next check sees what is due
 			}
@@ -220,7 +220,7 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 	}
 	p.logOutcome(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
 	for try := range settleTries {
-		if err := p.cfg.Control.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Control.leads() || try == settleTries-1 {
+		if err := p.cfg.Webhooks.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Webhooks.shard.Leads() || try == settleTries-1 {
 			return
 		}
 		sleep(ctx, time.Second)
@@ -245,12 +245,12 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		return Delivery{}, p.tooManyTests(name, own)
 	}
 	defer p.tests.Release(ns)
-	c := p.cfg.Control
+	w := p.cfg.Webhooks
 	type found struct {
 		Webhook
 		now store.Time
 	}
-	h, err := update(ctx, c, func(tx *store.Tx) (found, error) { // writes nothing, but a view has no clock
+	h, err := update(ctx, w.shard, func(tx *store.Tx) (found, error) { // writes nothing, but a view has no clock
 		h, err := getHook(tx, ns, name)
 		return found{h, tx.Now()}, err
 	})
@@ -269,7 +269,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 	if !o.Delivered() {
 		d.Outcome = FailedFor
 	}
-	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err = update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
 		if err == nil && ok {
 			err = remember(tx, &h, d)
@@ -283,7 +283,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		return struct{}{}, record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
 			&testFacts{d.Outcome, d.Status})
 	})
-	c.pokeDispatcher()
+	w.pokeDispatcher()
 	d.Error = o.Error
 	return d, err
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -39,6 +40,9 @@ type shardPart struct {
 
 func divisionKey(ns string) []byte { return append([]byte{divisionTable}, ns...) }
 
+// forgetDivision removes how a namespace is divided.
+func forgetDivision(tx *store.Tx, ns string) { tx.Delete(divisionKey(ns)) }
+
 // settled reports whether the shard uses the last share sent to it.
 func (p *shardPart) settled() bool {
 	return p.known && p.Version != 0 && p.space.Share.Version == p.Version
@@ -55,6 +59,29 @@ type division struct {
 	row    divisionRow // as last written
 }
 
+// Shards gives access to what namespaces use in the data shards.
+type quotaShards interface {
+	// Spaces returns what namespaces use in a shard, in the order of names.
+	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
+	// PutShare replaces a namespace's share in a shard, unless the existing one is as new, and returns what the namespace uses.
+	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+}
+
+// Divider divides the quotas of namespaces among the data shards.
+type Divider struct {
+	shard  *SystemShard
+	shards quotaShards
+	log    *slog.Logger
+
+	dividing    chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
+	quotasExist chan struct{} // capacity 1: some namespace has quotas
+}
+
+// NewDivider returns a Divider that does not watch yet how namespaces use their shares: see Run.
+func NewDivider(shard *SystemShard, shards quotaShards, log *slog.Logger) *Divider {
+	return &Divider{shard: shard, shards: shards, log: log, dividing: make(chan struct{}, 1), quotasExist: make(chan struct{}, 1)}
+}
+
 const (
 	// dividePause is the pause between two checks of how namespaces use their shares.
 	dividePause = time.Second
@@ -62,25 +89,54 @@ const (
 	askTimeout = 2 * time.Second
 )
 
+// SetQuotas changes some of a namespace's quotas, and returns when no shard uses more than the new ones allow. Lower ones refuse new work
+// and do not affect existing work. After unavailable they may have been set, and take effect without a repeat.
+func (s *Divider) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (uint64, error) {
+	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		if err := mayHaveTokens(tx); err != nil {
+			return 0, err
+		}
+		n, err := namespaceOf(tx, name)
+		if err != nil {
+			return 0, err
+		}
+		before := n.Quotas
+		n.Quotas = before.Change(to)
+		if err := n.Quotas.Check(); err != nil || n.Quotas == before {
+			return tx.Index(), err
+		}
+		if err := onNamespace(tx, by, task.QuotasSet, name, &namespaceFacts{name, before}, &namespaceFacts{name, n.Quotas}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(name), encodeRow(n))
+		s.shard.Note(tx, Change{Kind: AccessChanged})
+		return tx.Index(), nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return version, s.divide(ctx, name, 0)
+}
+
 // divide divides a namespace's quotas again. joining is a shard that is about to get its first queue of the namespace; 0: none.
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
-func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
+func (s *Divider) divide(ctx context.Context, ns string, joining uint32) error {
 	select {
-	case c.dividing <- struct{}{}:
-		defer func() { <-c.dividing }()
+	case s.dividing <- struct{}{}:
+		defer func() { <-s.dividing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	d, err := c.division(ctx, ns)
+	d, err := s.division(ctx, ns)
 	if err != nil || d == nil {
 		return err
 	}
 	select {
-	case c.quotasExist <- struct{}{}: // there is work for divideAll
+	case s.quotasExist <- struct{}{}: // there is work for Run
 	default:
 	}
-	errs := c.askShards(ctx, d)
+	errs := s.askShards(ctx, d)
 	for i := range d.parts {
 		p := &d.parts[i]
 		p.joining = p.Shard == joining
@@ -88,14 +144,14 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 	}
 	want := d.shareOut()
 	first := d.safeShares(want)
-	lower, err := c.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+	lower, err := s.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
 		return first[i], !p.settled() || least(first[i], p.space.Share.Amounts) != p.space.Share.Amounts
 	})
 	if err != nil {
 		return err
 	}
 	room := d.room()
-	raise, err := c.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
+	raise, err := s.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
 		to := raisedShare(p, want[i], &room)
 		return to, p.settled() && to != p.space.Share.Amounts
 	})
@@ -109,8 +165,8 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 }
 
 // division reads how a namespace is divided; nil: there is no such namespace.
-func (c *Control) division(ctx context.Context, ns string) (*division, error) {
-	return view(ctx, c, func(r store.Reader) (*division, error) {
+func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
+	return view(ctx, s.shard, func(r store.Reader) (*division, error) {
 		n, err := namespaceOf(r, ns)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil, nil
@@ -144,13 +200,13 @@ func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *di
 }
 
 // askShards asks the shards for their state.
-func (c *Control) askShards(ctx context.Context, d *division) []error {
+func (s *Divider) askShards(ctx context.Context, d *division) []error {
 	errs := make([]error, len(d.parts))
 	each(len(d.parts), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
-		spaces, err := c.cfg.Shards.Spaces(ctx, p.Shard, []string{d.ns})
+		spaces, err := s.shards.Spaces(ctx, p.Shard, []string{d.ns})
 		if err == nil {
 			p.space, p.known = spaces[0], true
 		}
@@ -171,7 +227,7 @@ func (p *shardPart) updateMost() {
 }
 
 // sendShares sends a new share to those shards for which of returns one. What each may use from then on is written first.
-func (c *Control) sendShares(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
+func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
 	told := make([]*task.Share, len(d.parts))
 	some := false
 	for i := range d.parts {
@@ -187,7 +243,7 @@ func (c *Control) sendShares(ctx context.Context, d *division, of func(p *shardP
 	if !some && slices.Equal(d.row.Parts, d.storedParts()) {
 		return nil, nil
 	}
-	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
+	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		row := divisionRow{d.storedParts()}
 		for i := range d.parts {
 			if told[i] != nil {
@@ -213,7 +269,7 @@ func (c *Control) sendShares(ctx context.Context, d *division, of func(p *shardP
 		defer cancel()
 		p := &d.parts[i]
 		p.Version, told[i].Version = version, version
-		space, err := c.cfg.Shards.PutShare(ctx, p.Shard, d.ns, *told[i])
+		space, err := s.shards.PutShare(ctx, p.Shard, d.ns, *told[i])
 		if errs[i] = err; err == nil {
 			p.space = space
 			p.updateMost()
@@ -311,9 +367,9 @@ func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
 	return a
 }
 
-// mustHaveShare makes sure that a shard knows its share of the namespace before it gets a queue.
-func (c *Control) mustHaveShare(ctx context.Context, ns string, shard uint32) error {
-	lacks, err := view(ctx, c, func(r store.Reader) (bool, error) {
+// EnsureShare makes sure that a shard knows its share of the namespace before it gets a queue.
+func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) error {
+	lacks, err := view(ctx, s.shard, func(r store.Reader) (bool, error) {
 		n, err := namespaceOf(r, ns)
 		if err != nil || !n.Quotas.Tasks() {
 			return false, nil // creating the queue will report that the namespace does not exist
@@ -328,7 +384,7 @@ func (c *Control) mustHaveShare(ctx context.Context, ns string, shard uint32) er
 	if err != nil || !lacks {
 		return err
 	}
-	return c.divide(ctx, ns, shard)
+	return s.divide(ctx, ns, shard)
 }
 
 // lacks reports whether the shard has nothing of some quota, or may not know of it.
@@ -341,29 +397,29 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 	return false
 }
 
-// divideAll watches how namespaces use their shares, and divides again where a shard is short of room, until ctx is done. While no
+// Run watches how namespaces use their shares, and divides again where a shard is short of room, until ctx is done. While no
 // namespace has quotas, it waits for the first that does.
-func (c *Control) divideAll(ctx context.Context) {
+func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	for sleep(ctx, dividePause); ctx.Err() == nil; sleep(ctx, dividePause) {
-		all, err := c.divisions(ctx)
+		all, err := s.divisions(ctx)
 		if err != nil {
 			continue
 		}
 		if len(all) == 0 {
 			select {
-			case <-c.quotasExist:
+			case <-s.quotasExist:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		c.askAll(ctx, all)
+		s.askAll(ctx, all)
 		for _, d := range all {
 			if !d.needsDivision(seen) {
 				continue
 			}
-			if err := c.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
-				c.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
+			if err := s.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
+				s.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
 			}
 		}
 	}
@@ -375,8 +431,8 @@ type spaceName struct {
 }
 
 // divisions returns all namespaces that shards must know of.
-func (c *Control) divisions(ctx context.Context) ([]*division, error) {
-	return view(ctx, c, func(r store.Reader) (all []*division, err error) {
+func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
+	return view(ctx, s.shard, func(r store.Reader) (all []*division, err error) {
 		rows, err := scanRows[Namespace](r, namespaceTable)
 		if err != nil {
 			return nil, err
@@ -399,7 +455,7 @@ func (c *Control) divisions(ctx context.Context) ([]*division, error) {
 }
 
 // askAll asks each shard once.
-func (c *Control) askAll(ctx context.Context, all []*division) {
+func (s *Divider) askAll(ctx context.Context, all []*division) {
 	if len(all) == 0 {
 		return
 	}
@@ -410,7 +466,7 @@ func (c *Control) askAll(ctx context.Context, all []*division) {
 	each(len(all[0].parts), func(at int) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		spaces, err := c.cfg.Shards.Spaces(ctx, all[0].parts[at].Shard, names)
+		spaces, err := s.shards.Spaces(ctx, all[0].parts[at].Shard, names)
 		for i := range spaces {
 			if err == nil {
 				all[i].parts[at].space, all[i].parts[at].known = spaces[i], true

@@ -37,9 +37,9 @@ func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
 		c := w.openAt(PoliciesLevel, 3)
-		_, err := c.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
+		_, err := c.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
-		first, err := c.PutQueue(bg, AuditedAction{}, "team", "a", unchanged)
+		first, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "a", unchanged)
 		must(t, err)
 		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
 			t.Errorf("the shard of the only queue may have %d of 100", got)
@@ -47,7 +47,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
 		other := first
 		for i := 0; other.Shard == first.Shard; i++ {
-			other, err = c.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("b", i), unchanged)
+			other, err = c.Queues.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 		}
 		got := w.shares("team", 3)
@@ -68,7 +68,7 @@ func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 		}
 		pass(time.Minute) // no namespace has a quota, and nothing is checked
@@ -76,7 +76,7 @@ func TestQuotaLowered(t *testing.T) {
 		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
 		set := func(n int64) {
 			t.Helper()
-			_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: n})
+			_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: n})
 			must(t, err)
 		}
 		set(1000)
@@ -92,7 +92,7 @@ func TestQuotaLowered(t *testing.T) {
 			t.Errorf("without a quota: %v", got)
 		}
 		w.cut(2, errors.New("cut off"))
-		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
+		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
 		is(t, err, task.ErrUnavailable, "not all shards have confirmed")
 		if got := w.shares("default", 2)[0]; got != 0 {
 			t.Errorf("while one shard may take what it likes, the other has %d", got)
@@ -103,10 +103,10 @@ func TestQuotaLowered(t *testing.T) {
 			t.Errorf("after it is back: %v", got)
 		}
 		for _, bad := range []int64{-1, task.MaxQuota + 1} {
-			_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
+			_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
 			is(t, err, task.ErrInvalidArgument, "quotas.max_running")
 		}
-		_, err = c.SetQuotas(bg, boss, "nobody", nil)
+		_, err = c.Quotas.SetQuotas(bg, boss, "nobody", nil)
 		is(t, err, task.ErrNotFound)
 	})
 }
@@ -116,13 +116,13 @@ func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 3)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 			for shard := range uint32(3) {
 				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
 			}
 		}
-		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: 2})
+		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: 2})
 		must(t, err)
 		had := map[uint32]int{}
 		for range 60 {
@@ -186,12 +186,9 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	w.most = 100
 	w.openAt(PoliciesLevel, shards)
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
-	replicas := []*systemReplica{w.newReplica(), w.newReplica()}
-	for _, s := range replicas {
-		s.control.cfg.Shards = lossy
-	}
+	replicas := []*systemReplica{w.newReplicaOver(lossy), w.newReplicaOver(lossy)}
 	replicas[0].lead()
-	_, err := replicas[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
+	_, err := replicas[0].control.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
 	must(t, err)
 	lossy.be(false)
 	queues := 0
@@ -204,7 +201,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 			w.cut(uint32(rng.IntN(shards))+1, []error{nil, errors.New("cut off")}[rng.IntN(2)])
 		case 2:
 			queues++
-			_, _ = leader.control.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
+			_, _ = leader.control.Queues.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
 		case 3, 12, 13:
 			lossy.late()
 		case 4, 5:

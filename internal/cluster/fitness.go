@@ -65,25 +65,3 @@ type fitness struct {
 	barred bool // it gets no leadership
 	full   bool // the leadership that it has is transferred
 }
-
-// fitnessOf returns the fitness of a node. The caller holds Control.mu.
-func (c *Control) fitnessOf(number uint32, now time.Time) fitness {
-	r := c.heard[number].Report
-	return fitness{barred: r.Barred || r.DiskShort || c.probationOf(number, now) > 0, full: r.DiskShort}
-}
-
-// probationOf returns how long a node that keeps restarting must have run; 0: it does not keep restarting. The caller holds Control.mu.
-func (c *Control) probationOf(number uint32, now time.Time) time.Duration {
-	if s := c.starts[number]; s != nil {
-		return s.probation(now)
-	}
-	return 0
-}
-
-// startsOf returns the number of a node's starts within the window. The caller holds Control.mu.
-func (c *Control) startsOf(number uint32, now time.Time) int {
-	if s := c.starts[number]; s != nil {
-		return s.lately(now)
-	}
-	return 0
-}

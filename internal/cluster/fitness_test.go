@@ -14,10 +14,10 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		// run lets the process of node 2 run for a while, and returns for how long it was barred from leadership.
 		run := func(d time.Duration) (barred time.Duration) {
 			for up := time.Duration(1); up <= d; up += time.Second {
-				c.noteReport(Report{Node: 2, Up: up})
-				m, err := c.Map(bg)
+				c.Placement.liveness.noteReport(Report{Node: 2, Up: up})
+				m, err := c.Placement.Map(bg)
 				must(t, err)
-				if c.members(m)[1].Barred {
+				if c.Placement.members(m)[1].Barred {
 					barred = up.Round(time.Second) + time.Second
 				}
 				pass(time.Second)
@@ -35,12 +35,12 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		if got := run(6 * time.Minute); got != maxProbation {
 			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProbation)
 		}
-		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Starts != 7 || o.Nodes[1].Proof != 0 {
+		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Starts != 7 || o.Nodes[1].Proof != 0 {
 			t.Errorf("it has run for long enough, and seven starts still count; the overview has %+v, %v", o.Nodes[1], err)
 		}
 		run(0)
-		c.noteReport(Report{Node: 2, Up: 1})
-		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Proof != maxProbation {
+		c.Placement.liveness.noteReport(Report{Node: 2, Up: 1})
+		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Proof != maxProbation {
 			t.Errorf("it has just started again, and the overview has %+v, %v", o.Nodes[1], err)
 		}
 		run(startsWindow)
@@ -49,10 +49,10 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		}
 		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is of an older release
 			for range 3 {
-				c.noteReport(r)
-				m, err := c.Map(bg)
+				c.Placement.liveness.noteReport(r)
+				m, err := c.Placement.Map(bg)
 				must(t, err)
-				if is := c.members(m)[1]; is.Barred != (r.Barred || r.DiskShort) || is.Full != r.DiskShort {
+				if is := c.Placement.members(m)[1]; is.Barred != (r.Barred || r.DiskShort) || is.Full != r.DiskShort {
 					t.Errorf("%+v makes it %+v", r, is)
 				}
 				pass(time.Second)
@@ -89,7 +89,7 @@ func TestLeadersLeaveFullDisks(t *testing.T) {
 				s.short[n] = true
 			}
 		}
-		must(t, s.replica.control.AddShards(bg, nobody, 4))
+		must(t, s.replica.control.Placement.AddShards(bg, nobody, 4))
 		pass(30 * time.Second)
 		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 || n[1]+n[2]+n[3] != 5 {
 			t.Fatalf("leaders are not spread: %v", n)

@@ -25,7 +25,7 @@ func TestIdleNodeIsNotLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: groups})
+		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: groups})
 		s.replica.poke = s.loop.Poke
 		stop := s.run()
 		pass(time.Minute)
@@ -35,7 +35,7 @@ func TestIdleNodeIsNotLookedAt(t *testing.T) {
 		if n := groups.asked.Load() - before; n > 7*shards {
 			t.Errorf("%d shards were asked %d times in an idle hour", shards, n)
 		}
-		o, err := s.replica.control.Overview(bg)
+		o, err := s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if !v.Known || v.Under || v.Problem != "" {
@@ -63,7 +63,7 @@ func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: groups})
+		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: groups})
 		stop := s.run()
 		s.mu.Lock()
 		s.up[1] = false
@@ -80,20 +80,20 @@ func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
 func TestOwnNodeIsHeardOf(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		c.cfg.Node, c.cfg.Own = 1, func() Report { return Report{Node: 1, Version: "now"} }
+		c.Placement.liveness.node, c.Placement.liveness.own = 1, func() Report { return Report{Node: 1, Version: "now"} }
 		began := time.Now()
 		at := poll(t, c, 0, 0).Version
 		poll(t, c, at, OwnPollWait)
 		if d := time.Since(began); d != OwnPollWait {
 			t.Errorf("the node waited %s for its own news", d)
 		}
-		o, err := c.Overview(bg)
+		o, err := c.Placement.Overview(bg)
 		must(t, err)
 		if n := o.Nodes[0]; !n.Alive || !n.Heard || n.Silent != 0 || n.Report.Version != "now" {
 			t.Errorf("the node that leads: %+v", n)
 		}
-		c.cfg.Node = 2
-		if o, err = c.Overview(bg); err != nil || o.Nodes[0].Report.Version == "now" {
+		c.Placement.liveness.node = 2
+		if o, err = c.Placement.Overview(bg); err != nil || o.Nodes[0].Report.Version == "now" {
 			t.Errorf("another node: %+v, %v", o.Nodes[0], err)
 		}
 		began = time.Now()

@@ -29,7 +29,7 @@ type Groups interface {
 
 // ReconcilerConfig configures a Reconciler.
 type ReconcilerConfig struct {
-	Control      *Control
+	Placement    *Placement
 	Groups       Groups
 	Period       time.Duration // between two passes; default 500 ms
 	ReplaceAfter time.Duration // how long a node must be silent for its replicas to be replaced; default 5 minutes
@@ -86,7 +86,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer r.answer()
 	for ctx.Err() == nil {
 		wait := r.cfg.Period
-		if r.cfg.Control.leads() {
+		if r.cfg.Placement.shard.Leads() {
 			var err error
 			if wait, err = r.reconcile(ctx); err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Debug("placement can't be read", "error", err)
@@ -111,7 +111,7 @@ func (r *Reconciler) answer() {
 func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
 	var wanted chan chan struct{}
 	if wait > r.cfg.Period {
-		wanted = r.cfg.Control.passWanted
+		wanted = r.cfg.Placement.passWanted
 	}
 	t := time.NewTimer(max(wait, 0))
 	defer t.Stop()
@@ -135,7 +135,7 @@ type shardPass struct {
 
 // reconcile reads the rows, asks all shards, and takes at most one step for each. It returns how long the next pass may wait.
 func (r *Reconciler) reconcile(ctx context.Context) (wait time.Duration, err error) {
-	m, err := r.cfg.Control.Map(ctx)
+	m, err := r.cfg.Placement.Map(ctx)
 	if err != nil {
 		return r.cfg.Period, err
 	}
@@ -166,7 +166,7 @@ func (l shardPass) unsettled() bool {
 
 // decide plans the steps. Each plan sees what the previous steps do to the rows, so that not all shards choose the same node.
 func (r *Reconciler) decide(m *Map, passes []shardPass) {
-	members := r.cfg.Control.members(m)
+	members := r.cfg.Placement.members(m)
 	for i := range passes {
 		if j := memberIndex(members, NodeOf(passes[i].status.Leader)); j >= 0 {
 			members[j].Leaders++
@@ -220,7 +220,7 @@ func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 		if err := errs[i]; err != nil && !errors.Is(err, errStale) {
 			s.problem = s.step + ": not done yet, will be retried" // the log has the error
 		}
-		r.cfg.Control.observed(l.row.ID, s)
+		r.cfg.Placement.observations.observed(l.row.ID, s)
 	}
 	return acted
 }
@@ -248,18 +248,18 @@ func (r *Reconciler) take(ctx context.Context, l shardPass) error {
 	case RemoveLearner:
 		return r.cfg.Groups.RemoveLearner(ctx, step.Shard, step.Replica)
 	case ChangeVoters:
-		if err := r.cfg.Control.beginChange(ctx, l.m, step.Shard); err != nil {
+		if err := r.cfg.Placement.beginChange(ctx, l.m, step.Shard); err != nil {
 			return err
 		}
 		err := r.cfg.Groups.ChangeVoters(ctx, step.Shard, step.Change)
 		if err == nil {
-			r.cfg.Control.changeDone(step.Shard)
+			r.cfg.Placement.observations.changeDone(step.Shard)
 		}
 		return err
 	case TransferLeader:
 		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica, step.Why)
 	}
-	return r.cfg.Control.takeRowStep(ctx, l.row, step)
+	return r.cfg.Placement.takeRowStep(ctx, l.row, step)
 }
 
 // each calls fn for 0 to n-1, a few concurrently, and waits for all.

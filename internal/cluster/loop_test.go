@@ -20,14 +20,14 @@ func (s *saga) run() (stop func()) {
 	wg.Go(func() { s.loop.Run(ctx) })
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			m, err := s.replica.control.Map(ctx)
+			m, err := s.replica.control.Placement.Map(ctx)
 			if err == nil {
 				s.obey(m)
 				s.mu.Lock()
 				up := s.up
 				for n := range up {
 					if up[n] && !s.cut[n] {
-						s.replica.control.noteReport(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
+						s.replica.control.Placement.liveness.noteReport(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
 					}
 				}
 				s.mu.Unlock()
@@ -46,7 +46,7 @@ func TestClusterGrows(t *testing.T) {
 		s.load = 500
 		stop := s.run()
 		pass(5 * time.Second)
-		o, err := s.replica.control.Overview(bg)
+		o, err := s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if !v.Known || v.Under { // there is no node for a second replica
@@ -56,7 +56,7 @@ func TestClusterGrows(t *testing.T) {
 		must(t, s.join("n2"))
 		must(t, s.join("n3"))
 		pass(20 * time.Second)
-		o, err = s.replica.control.Overview(bg)
+		o, err = s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		stop()
 		s.check()
@@ -91,7 +91,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		s.up[3] = false
 		s.mu.Unlock()
 		pass(6 * time.Minute)
-		o, err := s.replica.control.Overview(bg)
+		o, err := s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		if n := o.Nodes[2]; n.Alive || n.Silent < 5*time.Minute {
 			t.Errorf("the dead node is %+v", n)
@@ -105,7 +105,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		s.up[2] = false
 		s.mu.Unlock()
 		pass(20 * time.Second)
-		o, err = s.replica.control.Overview(bg)
+		o, err = s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if v.Known || !v.Under || !strings.Contains(v.Problem, "none of its replicas answers") {
@@ -121,22 +121,23 @@ func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 1)
 		other := w.newReplica()
-		idle := NewReconciler(ReconcilerConfig{Control: other.control, Groups: s, Period: time.Hour})
+		idle := NewReconciler(ReconcilerConfig{Placement: other.control.Placement, Groups: s, Period: time.Hour})
+		looked := func() bool {
+			_, _, seen := other.control.Placement.observations.of(0)
+			return seen
+		}
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
 		wg.Go(func() { idle.Run(ctx) })
 		pass(time.Minute)
-		if len(other.control.seen) != 0 {
+		if looked() {
 			t.Error("it looked")
 		}
 		other.lead()
 		idle.Poke()
 		idle.Poke()
 		synctest.Wait()
-		other.control.mu.Lock()
-		n := len(other.control.seen)
-		other.control.mu.Unlock()
-		if n == 0 {
+		if !looked() {
 			t.Error("it was poked and did not look")
 		}
 		cancel()
@@ -160,7 +161,7 @@ func TestLoopPassesASilentShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: slow{s.fleet}})
+		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: slow{s.fleet}})
 		began := time.Now()
 		s.tick()
 		s.tick()
@@ -183,26 +184,26 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		join(t, c, "n3", 3)
 		pass(stepTimeout)
 		for _, n := range []uint32{2, 3} {
-			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: n}))
+			must(t, c.Placement.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: n}))
 		}
 		saw(c, 1, []uint64{1, ReplicaID(1, 2), ReplicaID(2, 3)})
 		planned := mapOf(t, c)
-		must(t, c.Remove(bg, nobody, "n3", true))
-		if err := c.beginChange(bg, planned, 1); err == nil {
+		must(t, c.Placement.Remove(bg, nobody, "n3", true))
+		if err := c.Placement.beginChange(bg, planned, 1); err == nil {
 			t.Error("voters may be changed on a plan from before a removal")
 		}
 		planned = mapOf(t, c)
-		must(t, c.beginChange(bg, planned, 1))
-		is(t, c.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
-		c.changeDone(1)
-		is(t, c.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
+		must(t, c.Placement.beginChange(bg, planned, 1))
+		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
+		c.Placement.observations.changeDone(1)
+		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
 		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
-		must(t, c.Remove(bg, nobody, "n2", true))
+		must(t, c.Placement.Remove(bg, nobody, "n2", true))
 		// A plan from before a drain is refused, too.
-		must(t, c.beginChange(bg, mapOf(t, c), 1))
-		must(t, c.Drain(bg, nobody, "n1"))
-		if err := c.beginChange(bg, planned, 1); err == nil {
+		must(t, c.Placement.beginChange(bg, mapOf(t, c), 1))
+		must(t, c.Placement.Drain(bg, nobody, "n1"))
+		if err := c.Placement.beginChange(bg, planned, 1); err == nil {
 			t.Error("voters may be changed on a plan from before a drain")
 		}
 	})
@@ -231,17 +232,17 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
 		g := &meddler{fleet: s.fleet, meddle: func() {}}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: g})
+		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: g})
 		for range 20 {
 			s.tick()
 		}
 		// Two nodes: the voters should move to the second while the first drains, but it no longer drains when they would.
-		must(t, s.replica.control.Drain(bg, nobody, "n1"))
-		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Undrain(bg, nobody, "n1")) }
+		must(t, s.replica.control.Placement.Drain(bg, nobody, "n1"))
+		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Placement.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
 			t.Errorf("%d changes of voters on an old plan", g.changes)
 		}
-		must(t, s.replica.control.Drain(bg, nobody, "n1"))
+		must(t, s.replica.control.Placement.Drain(bg, nobody, "n1"))
 		s.tick()
 		for range 10 {
 			s.tick()
@@ -305,7 +306,7 @@ func (s *saga) mustHaveVoters(n int) {
 func TestLoopSpreadsReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
-		must(t, s.replica.control.AddShards(bg, nobody, 5))
+		must(t, s.replica.control.Placement.AddShards(bg, nobody, 5))
 		for _, name := range []string{"n2", "n3", "n4"} {
 			must(t, s.join(name))
 		}

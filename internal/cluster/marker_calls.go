@@ -97,11 +97,17 @@ func (m *Marker) maySet(ctx context.Context) error {
 		strings.Join(scope.Queues, ", "), about)}
 }
 
-// AddMarker adds a marker. A repeat under the same id returns the existing marker.
+// Markers reads and changes the markers.
+type Markers struct{ shard *SystemShard }
+
+// NewMarkers returns the markers in a system shard.
+func NewMarkers(shard *SystemShard) *Markers { return &Markers{shard} }
+
+// Add adds a marker. A repeat under the same id returns the existing marker.
 //
 // Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour; wrong_state below the feature level.
-func (c *Control) AddMarker(ctx context.Context, a MarkerCall) (Marker, error) {
-	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
+func (s *Markers) Add(ctx context.Context, a MarkerCall) (Marker, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		m := a.Marker
 		if err := mayHaveMarkers(tx); err != nil {
 			return m, err
@@ -207,9 +213,9 @@ func countMarkers(tx *store.Tx, n int) {
 	tx.Set(markersKey, encodeNumber(uint64(max(int(getNumber(tx, markersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
 }
 
-// EndMarker sets when a marker was over. Without a time, an existing end is kept.
-func (c *Control) EndMarker(ctx context.Context, a MarkerEnd) (Marker, error) {
-	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
+// End sets when a marker was over. Without a time, an existing end is kept.
+func (s *Markers) End(ctx context.Context, a MarkerEnd) (Marker, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		before, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
 			err = before.maySet(ctx)
@@ -237,9 +243,9 @@ func (c *Control) EndMarker(ctx context.Context, a MarkerEnd) (Marker, error) {
 	})
 }
 
-// RemoveMarker removes a marker.
-func (c *Control) RemoveMarker(ctx context.Context, a MarkerName) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+// Remove removes a marker.
+func (s *Markers) Remove(ctx context.Context, a MarkerName) error {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		m, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
 			err = m.maySet(ctx)
@@ -266,10 +272,10 @@ func forgetMarkers(tx *store.Tx, ns string) {
 	tx.Delete(markerPaceKey(ns))
 }
 
-// Markers returns a page of the markers that overlap a range of time and that the caller may see.
-func (c *Control) Markers(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
+// List returns a page of the markers that overlap a range of time and that the caller may see.
+func (s *Markers) List(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
 	oldest := store.TimeOf(time.Now().Add(-MarkersKept))
-	return view(ctx, c, func(r store.Reader) (page MarkerPage, err error) {
+	return view(ctx, s.shard, func(r store.Reader) (page MarkerPage, err error) {
 		lo := markerPlace{at: oldest + 1}.key(q.Namespace)
 		r.ScanBack(lo, q.end(), func(k, v []byte) bool {
 			if p, ok := placeOfMarker(k); !ok || p.until < q.Since {

@@ -15,7 +15,7 @@ import (
 
 // mark adds a marker that began that long ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
-	_, err := w.leader.control.AddMarker(ctx, MarkerCall{By: lena, Marker: Marker{ID: numbered(n), Namespace: "default", Kind: DeployMarker, Title: fmt.Sprint(n), Queues: queues,
+	_, err := w.leader.control.Markers.Add(ctx, MarkerCall{By: lena, Marker: Marker{ID: numbered(n), Namespace: "default", Kind: DeployMarker, Title: fmt.Sprint(n), Queues: queues,
 		At: store.TimeOf(time.Now().Add(-ago))}})
 	return err
 }
@@ -24,7 +24,7 @@ func numbered(n int) task.ID { return task.NewID(0, int64(n), 0) }
 
 // marks returns the titles of the markers that a caller sees, oldest first.
 func (w *world) marks(ctx context.Context, ns string) (titles []string) {
-	page, err := w.leader.control.Markers(ctx, MarkerQuery{Namespace: ns, Limit: MaxMarkers})
+	page, err := w.leader.control.Markers.List(ctx, MarkerQuery{Namespace: ns, Limit: MaxMarkers})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (w *world) marks(ctx context.Context, ns string) (titles []string) {
 }
 
 func (w *world) countedMarkers() int {
-	n, err := view(bg, w.leader.control, func(r store.Reader) (uint64, error) { return getNumber(r, markersKey), nil })
+	n, err := view(bg, w.leader.control.shard, func(r store.Reader) (uint64, error) { return getNumber(r, markersKey), nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestMarkersAreBounded(t *testing.T) {
 		if err := w.mark(bg, MaxMarkers+3, 90*day); err == nil {
 			t.Error("one of 90 days ago is set")
 		}
-		_, err := update(bg, w.leader.control, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
+		_, err := update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
 		must(t, err)
 		if err := w.mark(bg, MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("one more than all namespaces may have: %v", err)
@@ -92,7 +92,7 @@ func TestMarkersAreScoped(t *testing.T) {
 		if got := w.marks(mail, "default"); !slices.Equal(got, []string{"1", "2"}) {
 			t.Errorf("a caller of mail-eu sees %q", got)
 		}
-		page, err := c.Markers(mail, MarkerQuery{Namespace: "default", Limit: 1})
+		page, err := c.Markers.List(mail, MarkerQuery{Namespace: "default", Limit: 1})
 		if must(t, err); !page.More || !slices.Equal(page.Markers[0].Queues, []string{"mail*"}) {
 			t.Errorf("it sees of another's queues: %+v", page)
 		}
@@ -101,9 +101,9 @@ func TestMarkersAreScoped(t *testing.T) {
 			"one about all queues": w.mark(mail, 5, 0),
 			"one about no queues":  w.mark(mail, 5, 0, []string{}...), // which is about all
 			"one about others too": w.mark(mail, 5, 0, "mail-eu", "images"),
-			"to remove its own":    c.RemoveMarker(mail, MarkerName{lena, "default", numbered(4)}),
-			"to remove one of all": c.RemoveMarker(mail, MarkerName{lena, "default", numbered(1)}),
-			"to remove another's":  c.RemoveMarker(mail, MarkerName{lena, "default", numbered(3)}),
+			"to remove its own":    c.Markers.Remove(mail, MarkerName{lena, "default", numbered(4)}),
+			"to remove one of all": c.Markers.Remove(mail, MarkerName{lena, "default", numbered(1)}),
+			"to remove another's":  c.Markers.Remove(mail, MarkerName{lena, "default", numbered(3)}),
 		} {
 			want := map[string]task.Code{"to remove its own": "", "to remove another's": task.CodeNotFound}
 			code, known := want[what]
@@ -114,7 +114,7 @@ func TestMarkersAreScoped(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		_, err = c.EndMarker(mail, MarkerEnd{MarkerName: MarkerName{lena, "default", numbered(2)}})
+		_, err = c.Markers.End(mail, MarkerEnd{MarkerName: MarkerName{lena, "default", numbered(2)}})
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("to end one that is about others too: %v", err)
 		}
@@ -125,17 +125,17 @@ func TestMarkersAreScoped(t *testing.T) {
 func TestMarkersGoWithTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
-		_, err := c.AddNamespace(bg, NamespaceCall{By: lena, Name: "team"})
+		_, err := c.Namespaces.Add(bg, NamespaceCall{By: lena, Name: "team"})
 		must(t, err)
-		_, err = c.AddMarker(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(1), Namespace: "team", Kind: IncidentMarker, Title: "team's"}})
+		_, err = c.Markers.Add(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(1), Namespace: "team", Kind: IncidentMarker, Title: "team's"}})
 		must(t, err)
 		must(t, w.mark(bg, 2, 0))
-		_, err = c.RemoveNamespace(bg, lena, "team")
+		_, err = c.Namespaces.Remove(bg, lena, "team")
 		must(t, err)
 		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
 			t.Errorf("a removed namespace has the markers %q, %d are counted", got, w.countedMarkers())
 		}
-		_, err = c.AddMarker(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(3), Namespace: "team", Kind: NoteMarker, Title: "late"}})
+		_, err = c.Markers.Add(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(3), Namespace: "team", Kind: NoteMarker, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a marker in a namespace that is gone: %v", err)
 		}
@@ -203,7 +203,7 @@ func TestPagesOfMarkers(t *testing.T) {
 		var got []string
 		q := MarkerQuery{Namespace: "default", Limit: 2}
 		for more := true; more; {
-			page, err := c.Markers(bg, q)
+			page, err := c.Markers.List(bg, q)
 			if err != nil || len(page.Markers) == 0 || len(got) > 5 {
 				t.Fatalf("%+v, %v", page, err)
 			}
@@ -216,7 +216,7 @@ func TestPagesOfMarkers(t *testing.T) {
 		if fmt.Sprint(got) != "[4 3 2 1 0]" {
 			t.Errorf("page by page: %v", got)
 		}
-		page, err := c.Markers(bg, MarkerQuery{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
+		page, err := c.Markers.List(bg, MarkerQuery{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
 		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
 			t.Errorf("up to two minutes ago: %+v, %v", page, err)
 		}

@@ -30,7 +30,7 @@ type FirstNode struct {
 
 // Found writes the first rows: node 1, and its replicas of the system shard and of the data shards 1 to shards. If the cluster exists it is
 // a no-op. A directory from before these rows existed gets them in the same way.
-func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error {
+func (p *Placement) Found(ctx context.Context, first FirstNode, shards int) error {
 	n := Node{Number: 1, Name: first.Name, PeerAddress: first.PeerAddress, APIAddress: first.APIAddress, State: Active,
 		Version: first.Version, MinLevel: first.MinLevel, MaxLevel: first.MaxLevel}
 	if err := CheckName(first.Name); err != nil {
@@ -39,16 +39,16 @@ func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error 
 	if shards < 1 || shards > MaxDataShards {
 		return task.Invalid("shards", "%d is not between 1 and %d", shards, MaxDataShards)
 	}
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err := update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
 		if _, founded := tx.Get(settingsKey); founded {
 			return struct{}{}, nil
 		}
 		n.JoinedAt = tx.Now()
-		c.setNode(tx, n)
+		p.setNode(tx, n)
 		for id := range uint32(shards) + 1 {
-			c.setShard(tx, newShard(id, n.Number))
+			p.setShard(tx, newShard(id, n.Number))
 		}
-		c.setSettings(tx, Settings{Replication: defaultReplication, Level: first.MaxLevel, NextNode: 2, DataShards: shards})
+		p.setSettings(tx, Settings{Replication: defaultReplication, Level: first.MaxLevel, NextNode: 2, DataShards: shards})
 		return struct{}{}, nil
 	})
 	return err
@@ -59,9 +59,9 @@ func newShard(id, node uint32) Shard {
 	return Shard{ID: id, Replicas: []Replica{{ID: ReplicaID(0, node), Node: node, Founder: true}}, NextIncarnation: 1}
 }
 
-func (c *Control) setNode(tx *store.Tx, n Node)         { c.set(tx, nodeKey(n.Number), encodeRow(n)) }
-func (c *Control) setShard(tx *store.Tx, s Shard)       { c.set(tx, shardKey(s.ID), encodeRow(s)) }
-func (c *Control) setSettings(tx *store.Tx, s Settings) { c.set(tx, settingsKey, encodeRow(s)) }
+func (p *Placement) setNode(tx *store.Tx, n Node)         { p.set(tx, nodeKey(n.Number), encodeRow(n)) }
+func (p *Placement) setShard(tx *store.Tx, s Shard)       { p.set(tx, shardKey(s.ID), encodeRow(s)) }
+func (p *Placement) setSettings(tx *store.Tx, s Settings) { p.set(tx, settingsKey, encodeRow(s)) }
 
 // JoinRequest is the request of a node without a number for one.
 type JoinRequest struct {
@@ -81,16 +81,16 @@ type Joined struct {
 // Join makes a node a member and assigns it a number. Repeating it with the same nonce returns the same answer. The name of a running node
 // is refused. The name of a node that isn't running is taken over: the new node is assumed to be the same machine without its disk, so the
 // old number and its replicas are removed for good.
-func (c *Control) Join(ctx context.Context, r JoinRequest) (Joined, error) {
+func (p *Placement) Join(ctx context.Context, r JoinRequest) (Joined, error) {
 	if err := r.check(); err != nil {
 		return Joined{}, err
 	}
-	return update(ctx, c, func(tx *store.Tx) (Joined, error) {
+	return update(ctx, p.shard, func(tx *store.Tx) (Joined, error) {
 		m, err := readMap(tx)
 		if err != nil {
 			return Joined{}, err
 		}
-		number, err := c.join(tx, m, r)
+		number, err := p.join(tx, m, r)
 		if err != nil {
 			return Joined{}, err
 		}
@@ -146,7 +146,7 @@ func checkProgram(version string, minLevel, maxLevel int) error {
 }
 
 // join decides about a join, and writes it if it is granted.
-func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
+func (p *Placement) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	if m.Settings.NextNode == 0 {
 		return 0, task.Unavailable(time.Second, "join: there is no cluster here yet")
 	}
@@ -158,7 +158,7 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	}
 	old, replaces := m.Named(r.Name)
 	if replaces {
-		if err := c.checkReplace(m, old); err != nil {
+		if err := p.checkReplace(m, old); err != nil {
 			return 0, err
 		}
 	}
@@ -170,14 +170,14 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	}
 	number := m.Settings.NextNode
 	if replaces {
-		c.remove(tx, m, old, number)
+		p.remove(tx, m, old, number)
 	}
-	c.forgetOldest(tx, m)
+	p.forgetOldest(tx, m)
 	m.Settings.NextNode++
-	c.setSettings(tx, m.Settings)
+	p.setSettings(tx, m.Settings)
 	n := Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
 		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()}
-	c.setNode(tx, n)
+	p.setNode(tx, n)
 	by := task.Author{Name: r.Name, Face: task.FaceNode, Address: hostOf(r.PeerAddress)}
 	if !replaces {
 		return number, onNode(tx, by, task.NodeJoined, n.Name, nil, factsOfNode(n))
@@ -206,12 +206,12 @@ func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 }
 
 // checkReplace returns an error if a node's name must not pass to another one because the node may be needed. The call may be repeated.
-func (c *Control) checkReplace(m *Map, old Node) error {
-	if d := c.silent(old.Number); d < aliveFor {
+func (p *Placement) checkReplace(m *Map, old Node) error {
+	if d := p.liveness.silent(old.Number); d < aliveFor {
 		return conflict("node %q is running as number %d at %s, last seen %v ago: choose another name, or stop that one and wait %v",
 			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
 	}
-	err := c.checkLoss(m, old)
+	err := p.checkLoss(m, old)
 	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState { // it passes once others answer again
 		return task.Unavailable(time.Second, "%s", e.Message)
 	}
@@ -257,9 +257,9 @@ func countRemoved(nodes []Node) (n int) {
 }
 
 // remove marks a node as removed and its replicas as leaving.
-func (c *Control) remove(tx *store.Tx, m *Map, n Node, replacedBy uint32) {
+func (p *Placement) remove(tx *store.Tx, m *Map, n Node, replacedBy uint32) {
 	n.State, n.ReplacedBy = Removed, replacedBy
-	c.setNode(tx, n)
+	p.setNode(tx, n)
 	for _, s := range m.Shards {
 		s = s.clone()
 		changed := s.Preferred == n.Number
@@ -271,20 +271,20 @@ func (c *Control) remove(tx *store.Tx, m *Map, n Node, replacedBy uint32) {
 			changed = true
 		}
 		if changed {
-			c.setShard(tx, s)
+			p.setShard(tx, s)
 		}
 	}
 }
 
 // forgetOldest deletes the row of the oldest removed node, if there are too many and no shard still has a replica on it.
-func (c *Control) forgetOldest(tx *store.Tx, m *Map) {
+func (p *Placement) forgetOldest(tx *store.Tx, m *Map) {
 	if countRemoved(m.Nodes) < maxRemovedNodes {
 		return
 	}
 	for _, n := range m.Nodes {
 		if n.State == Removed && len(m.holding(n.Number)) == 0 {
 			tx.Delete(nodeKey(n.Number))
-			c.note(tx, change{})
+			p.shard.Note(tx, Change{})
 			return
 		}
 	}
@@ -317,49 +317,49 @@ func (p Presence) check() error {
 }
 
 // Hello stores what a member says of itself: it may have moved, or run another version than before.
-func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
-	if err := p.check(); err != nil {
+func (p *Placement) Hello(ctx context.Context, who Presence) (Node, error) {
+	if err := who.check(); err != nil {
 		return Node{}, err
 	}
-	return update(ctx, c, func(tx *store.Tx) (Node, error) {
-		if err := mustBelong(tx, p.Number); err != nil {
+	return update(ctx, p.shard, func(tx *store.Tx) (Node, error) {
+		if err := mustBelong(tx, who.Number); err != nil {
 			return Node{}, err
 		}
 		m, err := readMap(tx)
 		if err != nil {
 			return Node{}, err
 		}
-		n, _ := m.Node(p.Number)
-		if err := CheckLevel(m.Settings, n.Name, p.MinLevel, p.MaxLevel); err != nil {
+		n, _ := m.Node(who.Number)
+		if err := CheckLevel(m.Settings, n.Name, who.MinLevel, who.MaxLevel); err != nil {
 			return Node{}, err
 		}
 		now := n
-		now.Version, now.MinLevel, now.MaxLevel = p.Version, p.MinLevel, p.MaxLevel
-		if p.PeerAddress != "" {
-			if err := checkAddresses(m, p.Number, p.PeerAddress, p.APIAddress); err != nil {
+		now.Version, now.MinLevel, now.MaxLevel = who.Version, who.MinLevel, who.MaxLevel
+		if who.PeerAddress != "" {
+			if err := checkAddresses(m, who.Number, who.PeerAddress, who.APIAddress); err != nil {
 				return Node{}, err
 			}
-			now.PeerAddress, now.APIAddress = p.PeerAddress, p.APIAddress
+			now.PeerAddress, now.APIAddress = who.PeerAddress, who.APIAddress
 		}
 		if now != n {
-			c.setNode(tx, now)
+			p.setNode(tx, now)
 		}
 		return now, nil
 	})
 }
 
 // Drain moves replicas and leadership off a node, as far as others can take them.
-func (c *Control) Drain(ctx context.Context, by task.Author, name string) error {
-	return c.setNodeState(ctx, AuditedAction{by, task.NodeDrained}, name, Draining)
+func (p *Placement) Drain(ctx context.Context, by task.Author, name string) error {
+	return p.setNodeState(ctx, AuditedAction{by, task.NodeDrained}, name, Draining)
 }
 
 // Undrain lets a node take replicas again.
-func (c *Control) Undrain(ctx context.Context, by task.Author, name string) error {
-	return c.setNodeState(ctx, AuditedAction{by, task.NodeUndrained}, name, Active)
+func (p *Placement) Undrain(ctx context.Context, by task.Author, name string) error {
+	return p.setNodeState(ctx, AuditedAction{by, task.NodeUndrained}, name, Active)
 }
 
-func (c *Control) setNodeState(ctx context.Context, action AuditedAction, name string, state NodeState) error {
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+func (p *Placement) setNodeState(ctx context.Context, action AuditedAction, name string, state NodeState) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
 			return task.NotFound("node", name)
@@ -369,15 +369,15 @@ func (c *Control) setNodeState(ctx context.Context, action AuditedAction, name s
 		}
 		was := factsOfNode(n)
 		n.State = state
-		c.setNode(tx, n)
+		p.setNode(tx, n)
 		return onNode(tx, action.By, action.Action, name, was, factsOfNode(n))
 	})
 }
 
 // Remove removes a node for good. A node that holds replicas can only be removed by force: they leave, if every shard can go on without
 // them.
-func (c *Control) Remove(ctx context.Context, by task.Author, name string, force bool) error {
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+func (p *Placement) Remove(ctx context.Context, by task.Author, name string, force bool) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
 			if slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name }) {
@@ -391,10 +391,10 @@ func (c *Control) Remove(ctx context.Context, by task.Author, name string, force
 		if held := m.holding(n.Number); len(held) > 0 && !force {
 			return wrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
 		}
-		if err := c.checkLoss(m, n); err != nil {
+		if err := p.checkLoss(m, n); err != nil {
 			return err
 		}
-		c.remove(tx, m, n, 0)
+		p.remove(tx, m, n, 0)
 		was, is := factsOfNode(n), factsOfNode(n)
 		is.State = Removed
 		return onNode(tx, by, task.NodeRemoved, name, was, is)
@@ -421,13 +421,13 @@ func shardList(ids []uint32) string {
 }
 
 // checkLoss returns an error if a shard needs a node's replica for a majority that answers.
-func (c *Control) checkLoss(m *Map, n Node) error {
+func (p *Placement) checkLoss(m *Map, n Node) error {
 	for _, s := range m.Shards {
 		r, ok := s.On(n.Number)
 		if !ok {
 			continue
 		}
-		status, ok := c.certainStatus(s.ID)
+		status, ok := p.observations.certainStatus(s.ID)
 		if !ok {
 			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed; try again in a few seconds",
 				n.Name, shardText(s.ID))
@@ -456,8 +456,8 @@ func without(ids []uint64, id uint64) []uint64 {
 }
 
 // HasShard reports whether a data shard exists.
-func (c *Control) HasShard(ctx context.Context, id uint32) (bool, error) {
-	m, err := c.Map(ctx)
+func (p *Placement) HasShard(ctx context.Context, id uint32) (bool, error) {
+	m, err := p.Map(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -20,7 +20,7 @@ func joinOf(name string, n int) JoinRequest {
 
 func join(t *testing.T, c *Control, name string, n int) uint32 {
 	t.Helper()
-	j, err := c.Join(bg, joinOf(name, n))
+	j, err := c.Placement.Join(bg, joinOf(name, n))
 	must(t, err)
 	return j.Number
 }
@@ -29,14 +29,14 @@ func join(t *testing.T, c *Control, name string, n int) uint32 {
 func beat(t *testing.T, c *Control, nodes ...uint32) {
 	t.Helper()
 	for _, n := range nodes {
-		_, err := c.Changes(bg, 1<<60, Report{Node: n}, 0)
+		_, err := c.Copies.Changes(bg, 1<<60, Report{Node: n}, 0)
 		must(t, err)
 	}
 }
 
 func mapOf(t *testing.T, c *Control) *Map {
 	t.Helper()
-	m, err := c.Map(bg)
+	m, err := c.Placement.Map(bg)
 	must(t, err)
 	return m
 }
@@ -52,7 +52,7 @@ func stateOf(t *testing.T, c *Control, number uint32) Node {
 
 // saw lets the leader see a shard with these voters, all of which answer except the dead.
 func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
-	c.observed(shard, observation{status: statusOf(voters, nil, dead...), at: time.Now()})
+	c.Placement.observations.observed(shard, observation{status: statusOf(voters, nil, dead...), at: time.Now()})
 }
 
 func TestFound(t *testing.T) {
@@ -68,8 +68,8 @@ func TestFound(t *testing.T) {
 		if want := (Shard{ID: 2, Replicas: []Replica{{ID: 1, Node: 1, Founder: true}}, NextIncarnation: 1}); !reflect.DeepEqual(s, want) {
 			t.Errorf("shard 2 is %+v", s)
 		}
-		is(t, c.Found(bg, FirstNode{Name: "N1"}, 1), task.ErrInvalidArgument, "N1")
-		is(t, c.Found(bg, FirstNode{Name: "n1"}, MaxDataShards+1), task.ErrInvalidArgument, "between 1 and 64")
+		is(t, c.Placement.Found(bg, FirstNode{Name: "N1"}, 1), task.ErrInvalidArgument, "N1")
+		is(t, c.Placement.Found(bg, FirstNode{Name: "n1"}, MaxDataShards+1), task.ErrInvalidArgument, "between 1 and 64")
 	})
 }
 
@@ -84,7 +84,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(nil)))
 		tx.Close()
 		c := w.open(1)
-		if got, err := c.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {
+		if got, err := c.Queues.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {
 			t.Errorf("%+v, %v; the shard has %+v", got, err, w.copyOf(1, "old"))
 		}
 	})
@@ -93,7 +93,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 func TestJoin(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		j, err := c.Join(bg, joinOf("n2", 2))
+		j, err := c.Placement.Join(bg, joinOf("n2", 2))
 		if err != nil || j.Number != 2 || len(j.Map.Nodes) != 2 || j.Map.Settings.NextNode != 3 {
 			t.Fatalf("%+v, %v", j, err)
 		}
@@ -101,23 +101,23 @@ func TestJoin(t *testing.T) {
 			t.Errorf("a repeat gave %d", again)
 		}
 		r := joinOf("n3", 2)
-		_, err = c.Join(bg, r)
+		_, err = c.Placement.Join(bg, r)
 		is(t, err, task.ErrConflict, `joined as "n2"`)
 		pass(time.Minute)
 		beat(t, c, 2)
-		_, err = c.Join(bg, joinOf("n2", 3))
+		_, err = c.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, `node "n2" is running as number 2 at 10.0.0.2:7`)
 		r = joinOf("n3", 3)
 		r.PeerAddress = "10.0.0.2:7"
-		_, err = c.Join(bg, r)
+		_, err = c.Placement.Join(bg, r)
 		is(t, err, task.ErrConflict, `10.0.0.2:7 is that of node "n2"`)
 		r = joinOf("n3", 3)
 		r.APIAddress = "10.0.0.2:8"
-		_, err = c.Join(bg, r)
+		_, err = c.Placement.Join(bg, r)
 		is(t, err, task.ErrConflict, `API address 10.0.0.2:8`)
 		r = joinOf("n3", 3)
 		r.MinLevel, r.MaxLevel = 2, 4
-		_, err = c.Join(bg, r)
+		_, err = c.Placement.Join(bg, r)
 		is(t, err, task.ErrWrongState, `"n3" works at feature levels 2 to 4, but the cluster is at 1`)
 		if n := join(t, c, "n3", 3); n != 3 {
 			t.Errorf("the third has number %d", n)
@@ -141,7 +141,7 @@ func TestJoinChecksItsRequest(t *testing.T) {
 		} {
 			r := joinOf("n2", 2)
 			spoil(&r)
-			_, err := c.Join(bg, r)
+			_, err := c.Placement.Join(bg, r)
 			is(t, err, task.ErrInvalidArgument, what)
 		}
 	})
@@ -153,22 +153,22 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
-		must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: 2}))
-		must(t, c.Transfer(bg, nobody, 1, "n2"))
-		_, err := c.Join(bg, joinOf("n2", 3))
+		must(t, c.Placement.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: 2}))
+		must(t, c.Placement.Transfer(bg, nobody, 1, "n2"))
+		_, err := c.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(aliveFor)
 		// Shard 1 has no leader: the old node may be needed, and may come back.
-		_, err = c.Join(bg, joinOf("n2", 3))
+		_, err = c.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrUnavailable, "shard 1")
 		id := ReplicaID(1, 2)
 		saw(c, 1, []uint64{1, id}, id)
-		_, err = c.Join(bg, joinOf("n2", 3))
+		_, err = c.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrUnavailable, "shard 1", "lose its majority") // for now: its replicas will not be needed for ever
 		saw(c, 1, []uint64{1})
 		r := joinOf("n2", 3)
 		r.PeerAddress, r.APIAddress = "10.0.0.2:7", "10.0.0.2:8" // the same machine
-		j, err := c.Join(bg, r)
+		j, err := c.Placement.Join(bg, r)
 		if err != nil || j.Number != 3 {
 			t.Fatalf("%+v, %v", j, err)
 		}
@@ -178,11 +178,11 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(id) || s.Preferred != 0 {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		_, err = c.Join(bg, joinOf("n2", 2)) // the old directory turns up
+		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // the old directory turns up
 		is(t, err, task.ErrWrongState, "joined again as number 3")
-		_, err = c.Changes(bg, 0, Report{Node: 2}, 0)
+		_, err = c.Copies.Changes(bg, 0, Report{Node: 2}, 0)
 		is(t, err, task.ErrWrongState, "joined again as number 3")
-		_, err = c.Changes(bg, 0, Report{Node: 9}, 0)
+		_, err = c.Copies.Changes(bg, 0, Report{Node: 9}, 0)
 		is(t, err, task.ErrWrongState, "not known")
 	})
 }
@@ -195,11 +195,11 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		beat(t, c, 2)
 		pass(time.Hour)
 		again := w.open(1)
-		_, err := again.Join(bg, joinOf("n2", 3))
+		_, err := again.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(2 * sameLeader)
-		c.cfg.System.(*systemReplica).lead() // what it heard in its former term is outdated
-		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
+		c.shard.replica.(*systemReplica).lead() // what it heard in its former term is outdated
+		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Heard || c.Placement.liveness.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
 		pass(aliveFor)
@@ -208,7 +208,7 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		pass(time.Minute)
 		c.Dropped(true)
 		c.Elected()
-		if d := c.silent(3); d < time.Minute {
+		if d := c.Placement.liveness.silent(3); d < time.Minute {
 			t.Errorf("silent for %v", d)
 		}
 	})
@@ -219,24 +219,24 @@ func TestHello(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		p := Presence{Number: 2, PeerAddress: "10.0.1.2:7", APIAddress: "10.0.1.2:8", Version: "v2", MinLevel: 1, MaxLevel: 3}
-		if n, err := c.Hello(bg, p); err != nil || n.PeerAddress != p.PeerAddress || n.Name != "n2" || stateOf(t, c, 2) != n {
+		if n, err := c.Placement.Hello(bg, p); err != nil || n.PeerAddress != p.PeerAddress || n.Name != "n2" || stateOf(t, c, 2) != n {
 			t.Errorf("%+v, %v", n, err)
 		}
 		at := w.state.Applied().Index
-		if _, err := c.Hello(bg, p); err != nil || w.state.Applied().Index != at {
+		if _, err := c.Placement.Hello(bg, p); err != nil || w.state.Applied().Index != at {
 			t.Errorf("a repeat wrote, or %v", err)
 		}
 		p.MinLevel = 2
-		_, err := c.Hello(bg, p)
+		_, err := c.Placement.Hello(bg, p)
 		is(t, err, task.ErrWrongState, "feature levels 2 to 3")
 		p.MinLevel, p.Number = 1, 1
-		_, err = c.Hello(bg, p)
+		_, err = c.Placement.Hello(bg, p)
 		is(t, err, task.ErrConflict, `node "n2"`)
 		p.Number = 7
-		_, err = c.Hello(bg, p)
+		_, err = c.Placement.Hello(bg, p)
 		is(t, err, task.ErrWrongState, "not known")
 		was := stateOf(t, c, 1)
-		n, err := c.Hello(bg, Presence{Number: 1, APIAddress: "nowhere", Version: "v3", MinLevel: 1, MaxLevel: 4})
+		n, err := c.Placement.Hello(bg, Presence{Number: 1, APIAddress: "nowhere", Version: "v3", MinLevel: 1, MaxLevel: 4})
 		if was.Version, was.MaxLevel = "v3", 4; err != nil || n != was || stateOf(t, c, 1) != was {
 			t.Errorf("without a peer address: %+v, %v, want %+v", n, err, was)
 		}
@@ -246,31 +246,31 @@ func TestHello(t *testing.T) {
 func TestDrainAndRemove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		is(t, c.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the only one")
+		is(t, c.Placement.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the only one")
 		join(t, c, "n2", 2)
 		// A change of voters requested by the previous leader may still arrive.
 		saw(c, 0, []uint64{1, 2, 3})
 		saw(c, 1, []uint64{1, 2, 3})
-		is(t, c.Remove(bg, nobody, "n1", true), task.ErrUnavailable, "not known now who votes")
+		is(t, c.Placement.Remove(bg, nobody, "n1", true), task.ErrUnavailable, "not known now who votes")
 		pass(stepTimeout)
-		is(t, c.Drain(bg, nobody, "n9"), task.ErrNotFound)
-		must(t, c.Drain(bg, nobody, "n2"))
-		must(t, c.Drain(bg, nobody, "n2"))
+		is(t, c.Placement.Drain(bg, nobody, "n9"), task.ErrNotFound)
+		must(t, c.Placement.Drain(bg, nobody, "n2"))
+		must(t, c.Placement.Drain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Draining {
 			t.Errorf("it is %s", n.State)
 		}
-		must(t, c.Undrain(bg, nobody, "n2"))
+		must(t, c.Placement.Undrain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Active {
 			t.Errorf("it is %s", n.State)
 		}
-		is(t, c.Remove(bg, nobody, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
+		is(t, c.Placement.Remove(bg, nobody, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
 		saw(c, 0, []uint64{1})
 		saw(c, 1, []uint64{1})
-		is(t, c.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the system shard", "lose its majority")
-		is(t, c.Remove(bg, nobody, "n9", true), task.ErrNotFound)
-		must(t, c.Remove(bg, nobody, "n2", false))
-		must(t, c.Remove(bg, nobody, "n2", false)) // a repeat
-		is(t, c.Drain(bg, nobody, "n2"), task.ErrNotFound)
+		is(t, c.Placement.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the system shard", "lose its majority")
+		is(t, c.Placement.Remove(bg, nobody, "n9", true), task.ErrNotFound)
+		must(t, c.Placement.Remove(bg, nobody, "n2", false))
+		must(t, c.Placement.Remove(bg, nobody, "n2", false)) // a repeat
+		is(t, c.Placement.Drain(bg, nobody, "n2"), task.ErrNotFound)
 		if n := stateOf(t, c, 2); n.State != Removed {
 			t.Errorf("it is %s", n.State)
 		}
@@ -285,22 +285,22 @@ func TestRemoveByForce(t *testing.T) {
 		var voters []uint64
 		for n := 2; n <= 5; n++ {
 			join(t, c, fmt.Sprint("n", n), n)
-			must(t, c.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: uint32(n)}))
+			must(t, c.Placement.takeRowStep(bg, mapOf(t, c).Shards[1], Step{Kind: AddReplica, Node: uint32(n)}))
 			voters = append(voters, ReplicaID(uint32(n-1), uint32(n)))
 		}
-		is(t, c.Remove(bg, nobody, "n5", true), task.ErrUnavailable, "shard 1", "not known now who votes")
+		is(t, c.Placement.Remove(bg, nobody, "n5", true), task.ErrUnavailable, "shard 1", "not known now who votes")
 		voters = append(voters, 1)
 		saw(c, 1, voters, voters[0]) // n2 is dead
-		must(t, c.Remove(bg, nobody, "n5", true))
+		must(t, c.Placement.Remove(bg, nobody, "n5", true))
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(voters[3]) {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		// n5 still answers, but no node talks to it any more: with n2 dead there is no majority without n4.
-		is(t, c.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others of the 5 voters")
-		must(t, c.Remove(bg, nobody, "n2", true))
+		is(t, c.Placement.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others of the 5 voters")
+		must(t, c.Placement.Remove(bg, nobody, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
 		pass(freshStatus)
-		is(t, c.Remove(bg, nobody, "n4", true), task.ErrUnavailable, "not known now who votes")
+		is(t, c.Placement.Remove(bg, nobody, "n4", true), task.ErrUnavailable, "not known now who votes")
 	})
 }
 
@@ -308,13 +308,13 @@ func TestNodeLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		fill := func(from uint32, n int, state NodeState) {
-			must(t, changeMap(bg, c, func(tx *storeTx, m *Map) error {
+			must(t, changeMap(bg, c.Placement, func(tx *storeTx, m *Map) error {
 				for i := range n {
 					number := from + uint32(i)
-					c.setNode(tx, Node{Number: number, Name: fmt.Sprint("x", number), PeerAddress: fmt.Sprint("x:", number), APIAddress: fmt.Sprint("y:", number), State: state, Nonce: [16]byte{9, byte(i), byte(i >> 8)}})
+					c.Placement.setNode(tx, Node{Number: number, Name: fmt.Sprint("x", number), PeerAddress: fmt.Sprint("x:", number), APIAddress: fmt.Sprint("y:", number), State: state, Nonce: [16]byte{9, byte(i), byte(i >> 8)}})
 				}
 				m.Settings.NextNode = from + uint32(n)
-				c.setSettings(tx, m.Settings)
+				c.Placement.setSettings(tx, m.Settings)
 				return nil
 			}))
 		}
@@ -327,7 +327,7 @@ func TestNodeLimits(t *testing.T) {
 			t.Errorf("%d removed nodes, the oldest still there: %v", countRemoved(m.Nodes), there)
 		}
 		fill(m.Settings.NextNode, MaxNodes-2, Active)
-		_, err := c.Join(bg, joinOf("n3", 3))
+		_, err := c.Placement.Join(bg, joinOf("n3", 3))
 		is(t, err, task.ErrWrongState, "1000 nodes")
 	})
 }
@@ -337,7 +337,7 @@ func TestAddShards(t *testing.T) {
 		c := w.open(2)
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
-		must(t, c.AddShards(bg, nobody, 4))
+		must(t, c.Placement.AddShards(bg, nobody, 4))
 		m := mapOf(t, c)
 		for id := uint32(3); id <= 4; id++ {
 			if s, _ := m.Shard(id); len(s.Replicas) != 1 || s.Replicas[0] != (Replica{ID: 2, Node: 2, Founder: true}) {
@@ -345,14 +345,14 @@ func TestAddShards(t *testing.T) {
 			}
 		}
 		at := w.state.Applied().Index
-		must(t, c.AddShards(bg, nobody, 4))
+		must(t, c.Placement.AddShards(bg, nobody, 4))
 		if m.Settings.DataShards != 4 || w.state.Applied().Index != at {
 			t.Errorf("%+v, or a repeat wrote", m.Settings)
 		}
-		is(t, c.AddShards(bg, nobody, 3), task.ErrWrongState, "can only grow")
-		is(t, c.AddShards(bg, nobody, 65), task.ErrInvalidArgument, "between 1 and 64")
+		is(t, c.Placement.AddShards(bg, nobody, 3), task.ErrWrongState, "can only grow")
+		is(t, c.Placement.AddShards(bg, nobody, 65), task.ErrInvalidArgument, "between 1 and 64")
 		pass(aliveFor)
-		is(t, c.AddShards(bg, nobody, 5), task.ErrUnavailable, "shard 5")
+		is(t, c.Placement.AddShards(bg, nobody, 5), task.ErrUnavailable, "shard 5")
 	})
 }
 
@@ -361,54 +361,54 @@ func TestMoveAndTransfer(t *testing.T) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
 		beat(t, c, 1, 2)
-		is(t, c.Move(bg, nobody, 9, "n1", "n2"), task.ErrNotFound, `shard "9"`)
-		is(t, c.Move(bg, nobody, 1, "n1", "n9"), task.ErrNotFound, `node "n9"`)
-		is(t, c.Move(bg, nobody, 1, "n2", "n1"), task.ErrWrongState, `no replica on node "n2"`)
-		is(t, c.Move(bg, nobody, 1, "n1", "n1"), task.ErrWrongState, `has a replica on node "n1" already`)
-		is(t, c.Transfer(bg, nobody, 1, "n2"), task.ErrWrongState, `node "n2" has no replica`)
-		must(t, c.Drain(bg, nobody, "n2"))
-		is(t, c.Move(bg, nobody, 1, "n1", "n2"), task.ErrWrongState, "draining")
-		must(t, c.Undrain(bg, nobody, "n2"))
-		must(t, c.Move(bg, nobody, 1, "n1", "n2"))
-		must(t, c.Move(bg, nobody, 1, "n1", "n2")) // a repeat
+		is(t, c.Placement.Move(bg, nobody, 9, "n1", "n2"), task.ErrNotFound, `shard "9"`)
+		is(t, c.Placement.Move(bg, nobody, 1, "n1", "n9"), task.ErrNotFound, `node "n9"`)
+		is(t, c.Placement.Move(bg, nobody, 1, "n2", "n1"), task.ErrWrongState, `no replica on node "n2"`)
+		is(t, c.Placement.Move(bg, nobody, 1, "n1", "n1"), task.ErrWrongState, `has a replica on node "n1" already`)
+		is(t, c.Placement.Transfer(bg, nobody, 1, "n2"), task.ErrWrongState, `node "n2" has no replica`)
+		must(t, c.Placement.Drain(bg, nobody, "n2"))
+		is(t, c.Placement.Move(bg, nobody, 1, "n1", "n2"), task.ErrWrongState, "draining")
+		must(t, c.Placement.Undrain(bg, nobody, "n2"))
+		must(t, c.Placement.Move(bg, nobody, 1, "n1", "n2"))
+		must(t, c.Placement.Move(bg, nobody, 1, "n1", "n2")) // a repeat
 		want := Shard{ID: 1, Replicas: []Replica{{1, 1, true}, {ReplicaID(1, 2), 2, false}}, Leaving: []uint64{1}, NextIncarnation: 2}
 		if s, _ := mapOf(t, c).Shard(1); !reflect.DeepEqual(s, want) {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		is(t, c.Transfer(bg, nobody, 1, "n1"), task.ErrWrongState, "stays")
-		must(t, c.Transfer(bg, nobody, 1, "n2"))
+		is(t, c.Placement.Transfer(bg, nobody, 1, "n1"), task.ErrWrongState, "stays")
+		must(t, c.Placement.Transfer(bg, nobody, 1, "n2"))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 2 {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		must(t, c.Transfer(bg, nobody, 1, ""))
+		must(t, c.Placement.Transfer(bg, nobody, 1, ""))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 0 {
 			t.Errorf("shard 1 is %+v", s)
 		}
 		pass(aliveFor)
-		is(t, c.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not seen in the last")
+		is(t, c.Placement.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not seen in the last")
 	})
 }
 
 func TestSettings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		is(t, c.SetReplication(bg, nobody, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
-		must(t, c.SetReplication(bg, nobody, 5))
+		is(t, c.Placement.SetReplication(bg, nobody, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
+		must(t, c.Placement.SetReplication(bg, nobody, 5))
 		if s := mapOf(t, c).Settings; s.Replication != 5 {
 			t.Errorf("%+v", s)
 		}
-		_, err := c.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
+		_, err := c.Placement.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
 		must(t, err)
-		if level, err := c.RaiseLevel(bg, nobody); err != nil || level != 2 {
+		if level, err := c.Placement.RaiseLevel(bg, nobody); err != nil || level != 2 {
 			t.Errorf("level %d, %v", level, err)
 		}
-		_, err = c.Join(bg, joinOf("n2", 2)) // knows level 1 only
+		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // knows level 1 only
 		is(t, err, task.ErrWrongState, "the cluster is at 2")
 		r := joinOf("n2", 2)
 		r.MaxLevel = 2
-		_, err = c.Join(bg, r)
+		_, err = c.Placement.Join(bg, r)
 		must(t, err)
-		if level, err := c.RaiseLevel(bg, nobody); err != nil || level != 2 {
+		if level, err := c.Placement.RaiseLevel(bg, nobody); err != nil || level != 2 {
 			t.Errorf("again: level %d, %v", level, err)
 		}
 	})
@@ -421,12 +421,12 @@ func TestStaleStep(t *testing.T) {
 		join(t, c, "n2", 2)
 		planned := mapOf(t, c).Shards[1]
 		step := Step{Kind: AddReplica, Node: 2}
-		must(t, c.takeRowStep(bg, planned, step))
-		if err := c.takeRowStep(bg, planned, step); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
+		must(t, c.Placement.takeRowStep(bg, planned, step))
+		if err := c.Placement.takeRowStep(bg, planned, step); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
 			t.Errorf("a step taken twice: %v", err)
 		}
-		must(t, c.Drain(bg, nobody, "n2"))
-		if err := c.takeRowStep(bg, mapOf(t, c).Shards[0], step); err == nil {
+		must(t, c.Placement.Drain(bg, nobody, "n2"))
+		if err := c.Placement.takeRowStep(bg, mapOf(t, c).Shards[0], step); err == nil {
 			t.Error("a node that drains got a replica")
 		}
 	})
@@ -444,9 +444,9 @@ func TestMapIsDecodedOnce(t *testing.T) {
 		c := w.open(2)
 		read := func() *Map {
 			t.Helper()
-			m, err := c.Map(bg)
+			m, err := c.Placement.Map(bg)
 			must(t, err)
-			fresh, err := view(bg, c, readMap)
+			fresh, err := view(bg, c.shard, readMap)
 			must(t, err)
 			if !reflect.DeepEqual(m, fresh) {
 				t.Errorf("the map is %+v, in the tables %+v", m, fresh)
@@ -461,11 +461,11 @@ func TestMapIsDecodedOnce(t *testing.T) {
 			what   string
 			change func() error
 		}{
-			{"a shard", func() error { return c.AddShards(bg, nobody, 3) }},
-			{"a node", func() error { _, err := c.Join(bg, joinOf("n2", 2)); return err }},
-			{"a setting", func() error { return c.SetReplication(bg, nobody, 1) }},
-			{"a drain", func() error { return c.Drain(bg, nobody, "n1") }},
-			{"its end", func() error { return c.Undrain(bg, nobody, "n1") }},
+			{"a shard", func() error { return c.Placement.AddShards(bg, nobody, 3) }},
+			{"a node", func() error { _, err := c.Placement.Join(bg, joinOf("n2", 2)); return err }},
+			{"a setting", func() error { return c.Placement.SetReplication(bg, nobody, 1) }},
+			{"a drain", func() error { return c.Placement.Drain(bg, nobody, "n1") }},
+			{"its end", func() error { return c.Placement.Undrain(bg, nobody, "n1") }},
 		} {
 			must(t, c.change())
 			now := read()
@@ -482,17 +482,17 @@ func BenchmarkMap(b *testing.B) {
 	s := newWorld(b).newReplica()
 	s.lead()
 	c := s.control
-	_, err := update(bg, c, func(tx *store.Tx) (struct{}, error) {
-		c.setSettings(tx, Settings{DataShards: 64})
+	_, err := update(bg, c.shard, func(tx *store.Tx) (struct{}, error) {
+		c.Placement.setSettings(tx, Settings{DataShards: 64})
 		for n := range uint32(8) {
-			c.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295"})
+			c.Placement.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295"})
 		}
 		for id := range uint32(65) {
 			s := Shard{ID: id}
 			for n := range uint32(3) {
 				s.Replicas = append(s.Replicas, Replica{ID: uint64(n+1) << 32, Node: n + 1})
 			}
-			c.setShard(tx, s)
+			c.Placement.setShard(tx, s)
 		}
 		return struct{}{}, nil
 	})
@@ -501,7 +501,7 @@ func BenchmarkMap(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Map(bg); err != nil {
+		if _, err := c.Placement.Map(bg); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -511,7 +511,7 @@ func BenchmarkMap(b *testing.B) {
 func TestCallsOfNodesAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		if _, err := c.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
+		if _, err := c.Placement.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
 			t.Error("a version that is too long is taken")
 		}
 		_, err := MoveReplica.Call(bg, c, ReplicaCall{Shard: 1, From: "n1", To: "n7"})

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -18,9 +19,49 @@ const (
 	defaultReplication = 3
 	// maxReplicas bounds a shard's replicas, including those that come and go. More means that nodes die faster than replicas can be made.
 	maxReplicas = 16
-	// freshStatus is how old the last answer of a shard's leader may be to decide by it.
-	freshStatus = 5 * time.Second
 )
+
+// Placement reads and changes nodes, shards and settings: where each replica is, and where it should be.
+type Placement struct {
+	shard        *SystemShard
+	liveness     *liveness
+	observations *observations
+	lastMap      atomic.Pointer[Map] // the last one read; nil: none
+	passWanted   chan chan struct{}  // requests to the Reconciler, which may be in a long sleep
+}
+
+// NewPlacement returns the placement in a system shard. own returns this node's report, and node is its number: a node that leads the system
+// shard need not report to itself.
+func NewPlacement(shard *SystemShard, own func() Report, node uint32) *Placement {
+	return &Placement{shard: shard, liveness: newLiveness(own, node), observations: &observations{shard: shard}, passWanted: make(chan chan struct{})}
+}
+
+// Elected must be called before a term begins, and Dropped after it has ended.
+func (p *Placement) Elected() { p.liveness.elected() }
+
+// Dropped is described at Elected.
+func (p *Placement) Dropped() { p.liveness.dropped() }
+
+// Map returns nodes, shards and settings. It is called all the time, while nothing changes for days: so the last decoded map is returned as
+// long as it is as new as the tables, whose every change updates the row newestKey.
+func (p *Placement) Map(ctx context.Context) (*Map, error) {
+	return view(ctx, p.shard, func(r store.Reader) (*Map, error) {
+		if m := p.lastMap.Load(); m != nil && m.Version == getNumber(r, newestKey) {
+			return m, nil
+		}
+		m, err := readMap(r)
+		if err == nil {
+			p.lastMap.Store(m)
+		}
+		return m, err
+	})
+}
+
+// set writes a row of nodes, shards or settings.
+func (p *Placement) set(tx *store.Tx, key, value []byte) {
+	tx.Set(key, value)
+	p.shard.Note(tx, Change{})
+}
 
 func shardName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
@@ -33,8 +74,8 @@ func shardText(id uint32) string {
 }
 
 // changeMap runs a change of nodes, shards and settings.
-func changeMap(ctx context.Context, c *Control, fn func(tx *store.Tx, m *Map) error) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+func changeMap(ctx context.Context, p *Placement, fn func(tx *store.Tx, m *Map) error) error {
+	_, err := update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
 		m, err := readMap(tx)
 		if err == nil {
 			err = fn(tx, m)
@@ -46,11 +87,11 @@ func changeMap(ctx context.Context, c *Control, fn func(tx *store.Tx, m *Map) er
 
 // AddShards raises the number of data shards to total. It can only grow. Each new shard begins on the node with the fewest replicas; its
 // other replicas follow.
-func (c *Control) AddShards(ctx context.Context, by task.Author, total int) error {
+func (p *Placement) AddShards(ctx context.Context, by task.Author, total int) error {
 	if total < 1 || total > MaxDataShards {
 		return task.Invalid("shards", "%d is not between 1 and %d", total, MaxDataShards)
 	}
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		have := m.Settings.DataShards
 		switch {
 		case total == have:
@@ -58,7 +99,7 @@ func (c *Control) AddShards(ctx context.Context, by task.Author, total int) erro
 		case total < have:
 			return wrongState("the cluster has %d data shards, and their number can only grow: %d is fewer", have, total)
 		}
-		members := c.members(m)
+		members := p.members(m)
 		for id := have + 1; id <= total; id++ {
 			i := place(members, Shard{})
 			if i < 0 {
@@ -68,18 +109,18 @@ func (c *Control) AddShards(ctx context.Context, by task.Author, total int) erro
 			m.Shards = append(m.Shards, newShard(uint32(id), members[i].Number)) // #nosec G115 -- at most MaxDataShards
 		}
 		for _, s := range m.Shards[len(m.Shards)-(total-have):] {
-			c.setShard(tx, s)
+			p.setShard(tx, s)
 		}
 		was := factsOfSettings(m.Settings)
 		m.Settings.DataShards = total
-		c.setSettings(tx, m.Settings)
+		p.setSettings(tx, m.Settings)
 		return onCluster(tx, by, task.ShardsAdded, was, factsOfSettings(m.Settings))
 	})
 }
 
 // Move adds a replica of a shard on node to, and has the one on node from leave once the new one can vote.
-func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+func (p *Placement) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
 		if !ok {
 			return task.NotFound("shard", shardName(shard))
@@ -103,7 +144,7 @@ func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, 
 			return wrongState("move %s: it has a replica on node %q already", shardText(shard), to)
 		case dst.State != Active:
 			return wrongState("move %s: node %q is %s", shardText(shard), to, dst.State)
-		case c.silent(dst.Number) >= aliveFor:
+		case p.liveness.silent(dst.Number) >= aliveFor:
 			return wrongState("move %s: node %q was not seen in the last %v", shardText(shard), to, aliveFor)
 		case len(s.Replicas) >= maxReplicas:
 			return wrongState("move %s: it has %d replicas, the most allowed", shardText(shard), len(s.Replicas))
@@ -111,7 +152,7 @@ func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, 
 		s = s.clone()
 		s.add(dst.Number)
 		s.Leaving = append(s.Leaving, old.ID)
-		c.setShard(tx, s)
+		p.setShard(tx, s)
 		return onShard(tx, by, task.ReplicaMoved, shard, &replicaFacts{from}, &replicaFacts{to})
 	})
 }
@@ -123,8 +164,8 @@ func (s *Shard) add(node uint32) {
 }
 
 // Transfer sets the node that should lead a shard; "": any.
-func (c *Control) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+func (p *Placement) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
 		if !ok {
 			return task.NotFound("shard", shardName(shard))
@@ -147,31 +188,31 @@ func (c *Control) Transfer(ctx context.Context, by task.Author, shard uint32, to
 		}
 		was, _ := m.Node(s.Preferred)
 		s.Preferred = n.Number
-		c.setShard(tx, s)
+		p.setShard(tx, s)
 		return onShard(tx, by, task.LeaderTransferred, shard, &leaderFacts{was.Name}, &leaderFacts{to})
 	})
 }
 
 // SetReplication sets how many replicas each shard should have: 1, 3, 5 or 7.
-func (c *Control) SetReplication(ctx context.Context, by task.Author, n int) error {
+func (p *Placement) SetReplication(ctx context.Context, by task.Author, n int) error {
 	if !slices.Contains([]int{1, 3, 5, 7}, n) {
 		return task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		if m.Settings.Replication == n {
 			return nil
 		}
 		was := factsOfSettings(m.Settings)
 		m.Settings.Replication = n
-		c.setSettings(tx, m.Settings)
+		p.setSettings(tx, m.Settings)
 		return onCluster(tx, by, task.ReplicationSet, was, factsOfSettings(m.Settings))
 	})
 }
 
 // RaiseLevel raises the feature level to the highest that all nodes support, and returns it. There is no way back: nodes of older releases
 // can no longer join.
-func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
-	return update(ctx, c, func(tx *store.Tx) (int, error) {
+func (p *Placement) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
+	return update(ctx, p.shard, func(tx *store.Tx) (int, error) {
 		m, err := readMap(tx)
 		if err != nil {
 			return 0, err
@@ -187,7 +228,7 @@ func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 		}
 		was := factsOfSettings(m.Settings)
 		m.Settings.Level = level
-		c.setSettings(tx, m.Settings)
+		p.setSettings(tx, m.Settings)
 		return level, onCluster(tx, by, task.LevelRaised, was, factsOfSettings(m.Settings))
 	})
 }
@@ -196,8 +237,8 @@ func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 var errStale = fmt.Errorf("the placement has changed meanwhile")
 
 // takeRowStep writes what a step changes in a shard's row, if the row is still the one that the step was planned for.
-func (c *Control) takeRowStep(ctx context.Context, planned Shard, step Step) error {
-	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
+func (p *Placement) takeRowStep(ctx context.Context, planned Shard, step Step) error {
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		now, ok := m.Shard(planned.ID)
 		if !ok || !reflect.DeepEqual(now, planned) {
 			return errStale
@@ -205,7 +246,7 @@ func (c *Control) takeRowStep(ctx context.Context, planned Shard, step Step) err
 		if n, ok := m.Node(step.Node); step.Kind == AddReplica && (!ok || n.State != Active) {
 			return errStale
 		}
-		c.setShard(tx, step.applied(now))
+		p.setShard(tx, step.applied(now))
 		return nil
 	})
 }
@@ -236,11 +277,11 @@ func (step Step) applied(s Shard) Shard {
 }
 
 // members returns the nodes as the plan sees them, except for what they lead.
-func (c *Control) members(m *Map) []Member {
+func (p *Placement) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
-		fit := c.fitness(n.Number)
-		members[i] = Member{Node: n, Silent: c.silent(n.Number), Barred: fit.barred, Full: fit.full}
+		fit := p.liveness.fitness(n.Number)
+		members[i] = Member{Node: n, Silent: p.liveness.silent(n.Number), Barred: fit.barred, Full: fit.full}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {
@@ -255,8 +296,8 @@ func (c *Control) members(m *Map) []Member {
 // beginChange must be called before the voters of a shard are changed. It returns an error if the row or the nodes are not those that the
 // change was planned for. From then on the last seen status of the shard is in doubt. It and the removal of a node are rounds, so that the
 // later of the two sees the earlier; otherwise each could take away a part of a majority.
-func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) error {
-	return changeMap(ctx, c, func(_ *store.Tx, m *Map) error {
+func (p *Placement) beginChange(ctx context.Context, planned *Map, shard uint32) error {
+	return changeMap(ctx, p, func(_ *store.Tx, m *Map) error {
 		then, _ := planned.Shard(shard)
 		now, ok := m.Shard(shard)
 		if !ok || !reflect.DeepEqual(now, then) {
@@ -267,39 +308,18 @@ func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) e
 				return errStale
 			}
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.leading == nil {
+		if !p.observations.doubt(shard, time.Now().Add(stepTimeout)) {
 			return errStale
 		}
-		c.leading.doubt[shard] = time.Now().Add(stepTimeout)
 		return nil
 	})
 }
 
-// changeDone notes that the voters of a shard have changed. A status seen from now on has the new ones.
-func (c *Control) changeDone(shard uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leading != nil {
-		c.leading.doubt[shard] = time.Now()
-	}
-}
-
-// observed records the state of a shard.
-func (c *Control) observed(shard uint32, s observation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leading != nil {
-		c.seen[shard] = s
-	}
-}
-
 // reconcileNow has the Reconciler make a pass, if none would come soon.
-func (c *Control) reconcileNow(ctx context.Context) {
+func (p *Placement) reconcileNow(ctx context.Context) {
 	looked := make(chan struct{})
 	select {
-	case c.passWanted <- looked:
+	case p.passWanted <- looked:
 	default:
 		return
 	}
@@ -307,25 +327,4 @@ func (c *Control) reconcileNow(ctx context.Context) {
 	case <-looked:
 	case <-ctx.Done():
 	}
-}
-
-// statusOf returns the last status of a shard's leader, if it is recent enough to decide by.
-func (c *Control) statusOf(shard uint32) (Status, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, ok := c.seen[shard]
-	return s.status, ok && s.status.Leader != 0 && time.Since(s.at) < freshStatus
-}
-
-// certainStatus returns the last status of a shard's leader, if its voters cannot have changed since: neither by this leader of the system
-// shard, nor by an earlier one, whose calls have ended by then.
-func (c *Control) certainStatus(shard uint32) (Status, bool) {
-	s, ok := c.statusOf(shard)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !ok || c.leading == nil {
-		return s, false
-	}
-	seen := c.seen[shard].at
-	return s, seen.Sub(c.leading.began) >= stepTimeout && seen.After(c.leading.doubt[shard])
 }

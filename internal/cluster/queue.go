@@ -20,7 +20,7 @@ type Queue struct {
 }
 
 // QueueName names a queue.
-type QueueName struct{ Namespace, Name string }
+type QueueName = Name
 
 func (q Queue) name() QueueName { return QueueName{q.Namespace, q.Name} }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -12,9 +13,61 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// QueueShards gives access to the copies of queues in the data shards.
+type queueShards interface {
+	// CopyQueues brings a shard's copies of queue configurations to at least these versions.
+	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	// DropQueue removes a shard's copy of an empty queue. It returns an error if the queue has tasks.
+	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0: there is none.
+	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
+	// HoldsUnique reports whether a task of one of the slots holds a unique key of a queue in a shard.
+	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
+	// OnceUntil returns when the last once key of a queue for some slots in a shard expires; 0: there is none. In a shard that takes no
+	// more tasks of the slots, no new ones appear.
+	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
+}
+
+// DefaultMaxQueues bounds the queues of all namespaces together.
+const DefaultMaxQueues = 10_000
+
+// QueuesConfig configures Queues.
+type QueuesConfig struct {
+	Shard  *SystemShard
+	Shards queueShards
+	// EnsureShare makes sure that a shard knows its share of a namespace's quotas before it gets a queue.
+	EnsureShare func(ctx context.Context, ns string, shard uint32) error
+	MaxQueues   int // default DefaultMaxQueues
+	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
+	Room   func() error
+	Logger *slog.Logger
+}
+
+// Queues reads and changes the queues, and sends copies of their settings to the data shards that take their tasks.
+type Queues struct {
+	cfg   QueuesConfig
+	shard *SystemShard
+	log   *slog.Logger
+
+	counts     Memory[*queueCounts]       // nil: not counted
+	unfinished Memory[map[QueueName]bool] // queues whose parts need further work; true: slots are moving
+	moves      chan struct{}              // capacity 1: slots of a queue are moving
+
+	events  events.Ring
+	pending Memory[[]events.Event] // of the round in flight
+}
+
+// NewQueues returns the queues in a system shard.
+func NewQueues(cfg QueuesConfig) *Queues {
+	if cfg.MaxQueues == 0 {
+		cfg.MaxQueues = DefaultMaxQueues
+	}
+	return &Queues{cfg: cfg, shard: cfg.Shard, log: cfg.Logger, moves: make(chan struct{}, 1)}
+}
+
 // Queue returns a queue.
-func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
-	return view(ctx, c, func(r store.Reader) (Queue, error) {
+func (s *Queues) Queue(ctx context.Context, ns, name string) (Queue, error) {
+	return view(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, _, ok, err := getQueue(r, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
@@ -24,8 +77,8 @@ func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
 }
 
 // Queues returns the queues of a namespace that match a query.
-func (c *Control) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
-	return view(ctx, c, func(r store.Reader) (queues []Queue, err error) {
+func (s *Queues) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
+	return view(ctx, s.shard, func(r store.Reader) (queues []Queue, err error) {
 		if of.Limit <= 0 {
 			return nil, nil
 		}
@@ -84,16 +137,16 @@ func namedQueues(r store.Reader, ns string, within task.Scope, names []string) (
 }
 
 // Place returns a queue. If it does not exist, it is created, provided that the disk has room.
-func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
-	if q, err := c.Queue(ctx, ns, name); err == nil || !errors.Is(err, task.ErrNotFound) {
+func (s *Queues) Place(ctx context.Context, ns, name string) (Queue, error) {
+	if q, err := s.Queue(ctx, ns, name); err == nil || !errors.Is(err, task.ErrNotFound) {
 		return q, err
 	}
-	if c.cfg.Room != nil {
-		if err := c.cfg.Room(); err != nil {
+	if s.cfg.Room != nil {
+		if err := s.cfg.Room(); err != nil {
 			return Queue{}, err
 		}
 	}
-	return c.PutQueue(ctx, AuditedAction{}, ns, name, unchanged)
+	return s.PutQueue(ctx, AuditedAction{}, ns, name, unchanged)
 }
 
 func unchanged(*task.QueueConfig) error { return nil }
@@ -101,12 +154,12 @@ func unchanged(*task.QueueConfig) error { return nil }
 // PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
 // only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. action is
 // recorded, as the creation of a queue if there was none.
-func (c *Control) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, action, ns, name, change) })
+func (s *Queues) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
 	}
-	if err := c.copy(ctx, q); err != nil {
+	if err := s.copy(ctx, q); err != nil {
 		return Queue{}, err
 	}
 	return q, nil
@@ -114,13 +167,13 @@ func (c *Control) PutQueue(ctx context.Context, action AuditedAction, ns, name s
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
 // using it keeps it, and the new version tells whoever is deleting it.
-func (c *Control) changed(tx *store.Tx, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (s *Queues) changed(tx *store.Tx, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
 	}
 	if !exists {
-		if q, err = c.newQueue(tx, ns, name); err != nil {
+		if q, err = s.newQueue(tx, ns, name); err != nil {
 			return Queue{}, err
 		}
 	}
@@ -140,17 +193,17 @@ func (c *Control) changed(tx *store.Tx, action AuditedAction, ns, name string, c
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += getNumber(tx, floorKey)
-		c.count(ns, +1)
+		s.count(ns, +1)
 		action.Action = task.QueueCreated
 	}
-	c.setQueue(tx, q, false)
+	s.setQueue(tx, q, false)
 	if !exists {
 		was = nil
 	}
 	if err := action.onQueue(tx, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
-	c.addQueueEvent(tx, q, exists, before)
+	s.addQueueEvent(tx, q, exists, before)
 	return q, nil
 }
 
@@ -181,7 +234,7 @@ func mayOrder(q Queue, before task.QueueConfig) error {
 }
 
 // newQueue returns a queue with the default configuration, if there is room for another.
-func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
+func (s *Queues) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	settings, founded, err := getRow[Settings](tx, settingsKey)
 	if err != nil {
 		return Queue{}, err
@@ -193,12 +246,12 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
-	known, err := c.countQueues(tx)
+	known, err := s.countQueues(tx)
 	if err != nil {
 		return Queue{}, err
 	}
-	if known.queues >= c.cfg.MaxQueues {
-		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, c.cfg.MaxQueues)
+	if known.queues >= s.cfg.MaxQueues {
+		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, s.cfg.MaxQueues)
 	}
 	if err := of.mayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
 		return Queue{}, err
@@ -215,11 +268,20 @@ type queueCounts struct {
 }
 
 // countQueues counts the queues, once per leadership. It runs on the shard's loop.
-func (c *Control) countQueues(r store.Reader) (*queueCounts, error) {
-	o := c.current()
-	if o != nil && o.queues != nil {
-		return o.queues, nil
+func (s *Queues) countQueues(r store.Reader) (counts *queueCounts, err error) {
+	s.counts.In(s.shard, func(known **queueCounts) {
+		if *known == nil {
+			*known, err = readCounts(r)
+		}
+		counts = *known
+	})
+	if counts == nil && err == nil { // this node no longer leads: the round will not commit
+		return readCounts(r)
 	}
+	return counts, err
+}
+
+func readCounts(r store.Reader) (*queueCounts, error) {
 	found := &queueCounts{of: map[string]int{}, owners: owners{}}
 	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
 		found.queues++
@@ -227,36 +289,30 @@ func (c *Control) countQueues(r store.Reader) (*queueCounts, error) {
 		found.owners.add(q)
 		return true
 	})
-	if err == nil && o != nil {
-		o.queues = found
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	return found, nil
 }
 
 // count adds n to the number of queues. It runs on the shard's loop; if the round is dropped, so are the counts.
-func (c *Control) count(ns string, n int) {
-	if o := c.current(); o != nil && o.queues != nil {
-		o.queues.queues += n
-		o.queues.of[ns] += n
-	}
+func (s *Queues) count(ns string, n int) {
+	s.counts.In(s.shard, func(known **queueCounts) {
+		if *known != nil {
+			(*known).queues += n
+			(*known).of[ns] += n
+		}
+	})
 }
 
 // recount has the next creation of a queue count again, since the owners of shards have changed. It runs on the shard's loop.
-func (c *Control) recount() {
-	if o := c.current(); o != nil {
-		o.queues = nil
-	}
+func (s *Queues) recount() {
+	s.counts.In(s.shard, func(known **queueCounts) { *known = nil })
 }
 
-func (c *Control) current() *leading {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leading
-}
-
-func (c *Control) setQueue(tx *store.Tx, q Queue, dropping bool) {
+func (s *Queues) setQueue(tx *store.Tx, q Queue, dropping bool) {
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, dropping))
-	c.note(tx, change{queue: q.name()})
+	s.shard.Note(tx, Change{QueueChanged, q.name()})
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -267,49 +323,49 @@ func home(ns, name string, shards []uint32) uint32 {
 }
 
 // copy sends a queue's configuration to its shards, except to those that are about to drop it.
-func (c *Control) copy(ctx context.Context, q Queue) error {
+func (s *Queues) copy(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
 		if p := q.part(shard); p != nil && p.Retiring {
 			continue
 		}
-		if err := c.copyTo(ctx, q, shard); err != nil {
+		if err := s.copyTo(ctx, q, shard); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
-	if err := c.mustHaveShare(ctx, q.Namespace, shard); err != nil {
+func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
+	if err := s.cfg.EnsureShare(ctx, q.Namespace, shard); err != nil {
 		return err
 	}
-	return c.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
+	return s.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
 }
 
 // EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the shard has a part of the queue: see Queue.In. The
 // queue is created if it was deleted meanwhile.
-func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
-		q, err := c.changed(tx, AuditedAction{}, ns, name, unchanged)
+func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
+	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
+		q, err := s.changed(tx, AuditedAction{}, ns, name, unchanged)
 		if p := q.part(shard); err == nil && p != nil && p.Retiring {
 			q.Parts = slices.Clone(q.Parts)
 			q.part(shard).Retiring = false
 			q.Config.Version++
-			c.setQueue(tx, q, false)
+			s.setQueue(tx, q, false)
 		}
 		return q, err
 	})
 	if err != nil || !q.In(shard) {
 		return q, err
 	}
-	return q, c.copyTo(ctx, q, shard)
+	return q, s.copyTo(ctx, q, shard)
 }
 
 // DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row is deleted if the mark is still there:
 // using the queue in between clears the mark, and the queue stays. The mark records who deletes the queue, for the audit log, whoever
 // finishes.
-func (c *Control) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
+func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
+	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, ns, name)
 		switch {
 		case err != nil:
@@ -318,27 +374,27 @@ func (c *Control) DropQueue(ctx context.Context, by task.Author, ns, name string
 			return q, task.NotFound("queue", name)
 		case !dropping:
 			tx.Set(queueKey(ns, name), encodeDropping(q, by))
-			c.note(tx, change{queue: q.name()})
+			s.shard.Note(tx, Change{QueueChanged, q.name()})
 		}
 		return q, nil
 	})
 	if err != nil {
 		return err
 	}
-	return c.finishDrop(ctx, q)
+	return s.finishDrop(ctx, q)
 }
 
 // finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader.
-func (c *Control) finishDrop(ctx context.Context, q Queue) error {
+func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
-		if err := c.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
+		if err := s.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
 			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
 				return err // it may have been dropped; a repeat, or the next leader, finishes
 			}
-			return errors.Join(err, c.keep(ctx, q))
+			return errors.Join(err, s.keep(ctx, q))
 		}
 	}
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
 		switch {
 		case err != nil || !ok: // gone already
@@ -352,26 +408,26 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 		}
 		tx.Delete(queueKey(q.Namespace, q.Name))
 		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
-		c.note(tx, change{queue: q.name()})
-		c.count(q.Namespace, -1)
+		s.shard.Note(tx, Change{QueueChanged, q.name()})
+		s.count(q.Namespace, -1)
 		if now.Own {
-			c.recount()
+			s.recount()
 		}
 		if err := (AuditedAction{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
 			return struct{}{}, err
 		}
-		c.addEvent(tx, events.QueueDeleted, now, "")
+		s.addEvent(tx, events.QueueDeleted, now, "")
 		return struct{}{}, nil
 	})
 	return err
 }
 
 // keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again at its next use.
-func (c *Control) keep(ctx context.Context, q Queue) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+func (s *Queues) keep(ctx context.Context, q Queue) error {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
-			c.setQueue(tx, now, false)
+			s.setQueue(tx, now, false)
 		}
 		return struct{}{}, err
 	})
@@ -386,16 +442,16 @@ const (
 	maxRepairPause = 5 * time.Second
 )
 
-// repair completes what a leader that died between a change and its copy has left undone, until ctx is done.
-func (c *Control) repair(ctx context.Context) {
+// Repair completes what a leader that died between a change and its copy has left undone, until ctx is done.
+func (s *Queues) Repair(ctx context.Context) {
 	pause := repairPause
 	for ctx.Err() == nil {
-		err := c.copyAll(ctx)
+		err := s.copyAll(ctx)
 		if err == nil {
 			return
 		}
 		if ctx.Err() == nil {
-			c.log.Warn("copies of queues are not complete yet", "error", err)
+			s.log.Warn("copies of queues are not complete yet", "error", err)
 		}
 		sleep(ctx, pause)
 		pause = min(2*pause, maxRepairPause)
@@ -414,12 +470,12 @@ type copyTarget struct {
 }
 
 // copyAll sends all configurations to their shards, and completes pending deletions. A shard that can't be reached holds up no other.
-func (c *Control) copyAll(ctx context.Context) error {
+func (s *Queues) copyAll(ctx context.Context) error {
 	type rows struct {
 		parts    []copyPart
 		dropping []Queue
 	}
-	all, err := view(ctx, c, func(r store.Reader) (rs rows, err error) {
+	all, err := view(ctx, s.shard, func(r store.Reader) (rs rows, err error) {
 		var queues []Queue
 		err = scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
 			if dropping {
@@ -427,7 +483,7 @@ func (c *Control) copyAll(ctx context.Context) error {
 			} else {
 				queues = append(queues, q)
 			}
-			c.trackMoves(q)
+			s.trackMoves(q)
 			return true
 		})
 		rs.parts = copyParts(queues)
@@ -438,16 +494,16 @@ func (c *Control) copyAll(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range all.parts {
-		if err := c.mustHaveShare(ctx, p.ns, p.shard); err != nil {
+		if err := s.cfg.EnsureShare(ctx, p.ns, p.shard); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if err := c.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs); err != nil {
+		if err := s.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	for _, q := range all.dropping {
-		if err := c.finishDrop(ctx, q); err != nil && !errors.Is(err, task.ErrWrongState) {
+		if err := s.finishDrop(ctx, q); err != nil && !errors.Is(err, task.ErrWrongState) {
 			errs = append(errs, err)
 		}
 	}

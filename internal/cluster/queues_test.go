@@ -27,7 +27,7 @@ func TestQueuesAppearOnce(t *testing.T) {
 		shards := make([]uint32, 8)
 		for i := range shards {
 			callers.Go(func() {
-				q, _ := c.Place(bg, "default", "mail")
+				q, _ := c.Queues.Place(bg, "default", "mail")
 				shards[i] = q.Shard
 			})
 		}
@@ -37,12 +37,12 @@ func TestQueuesAppearOnce(t *testing.T) {
 				t.Fatalf("placed in %v", shards)
 			}
 		}
-		if q, err := c.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
+		if q, err := c.Queues.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
 			t.Errorf("the queue is %+v, %v", q, err)
 		}
-		must(t, c.AddShards(bg, nobody, 4)) // adding a shard moves nothing
+		must(t, c.Placement.AddShards(bg, nobody, 4)) // adding a shard moves nothing
 		again := w.open(1)
-		if q, err := again.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
+		if q, err := again.Queues.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
 			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
 		}
 	})
@@ -51,23 +51,23 @@ func TestQueuesAppearOnce(t *testing.T) {
 func TestChangesReachTheShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
 		if err != nil || q.Config.Version != 1 || w.copyOf(1, "a").Settings.MaxLength != 5 {
 			t.Fatalf("%+v, %v; the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
-		if q, err = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
+		if q, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
 			t.Errorf("a change that changes nothing: %+v, %v", q, err)
 		}
 		refused := errors.New("refused")
-		if _, err = c.PutQueue(bg, AuditedAction{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
 		// The copy fails: the caller is told, and a repeat completes it.
 		w.fail = task.ErrUnavailable
-		if _, err = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
+		if _, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a lost copy: %v", err)
 		}
-		if q, err = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
+		if q, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
 			t.Errorf("the repeat: %+v, %v", q, err)
 		}
 	})
@@ -78,13 +78,13 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(1)
 		c := w.newReplica().control
-		_, errs := c.Queue(bg, "default", "a")
-		_, errPut := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
-		_, errPlace := c.Place(bg, "default", "a")
-		_, errJoin := c.Join(bg, joinOf("n2", 1))
-		_, errChanges := c.Changes(bg, 0, Report{Node: 1}, time.Second)
-		_, errOverview := c.Overview(bg)
-		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.DropQueue(bg, nobody, "default", "a"), c.Drain(bg, nobody, "n1")} {
+		_, errs := c.Queues.Queue(bg, "default", "a")
+		_, errPut := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, errPlace := c.Queues.Place(bg, "default", "a")
+		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
+		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
+		_, errOverview := c.Placement.Overview(bg)
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
 			if !errors.Is(err, errNotLeader) {
 				t.Errorf("call %d: %v", i, err)
 			}
@@ -97,7 +97,7 @@ func TestElectionBringsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.fail = task.ErrUnavailable
-		if _, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(7)); err == nil {
+		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(7)); err == nil {
 			t.Fatal("the copy was to fail")
 		}
 		w.cut(1, task.ErrUnavailable)
@@ -121,7 +121,7 @@ func TestElectionBringsCopies(t *testing.T) {
 func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		if _, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged); err != nil {
+		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged); err != nil {
 			t.Fatal(err)
 		}
 		w.cut(1, task.ErrUnavailable)
@@ -144,15 +144,15 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for i := range int64(3) {
-			if _, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(i+1)); err != nil {
+			if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(i+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		late, err := c.Queue(bg, "default", "a")
+		late, err := c.Queues.Queue(bg, "default", "a")
 		must(t, err)
-		must(t, c.DropQueue(bg, nobody, "default", "a"))
-		must(t, c.copy(bg, late))
-		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(9))
+		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
+		must(t, c.Queues.copy(bg, late))
+		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(9))
 		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
 			t.Errorf("made again it is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
 		}
@@ -163,11 +163,11 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 func TestUseDuringDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() { ensure(t, c, 1, "a") }
-		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
-		if q, err := c.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
 			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 	})
@@ -175,7 +175,7 @@ func TestUseDuringDeletion(t *testing.T) {
 
 func ensure(t *testing.T, c *Control, shard uint32, name string) {
 	t.Helper()
-	_, err := c.EnsureQueue(bg, shard, "default", name)
+	_, err := c.Queues.EnsureQueue(bg, shard, "default", name)
 	must(t, err)
 }
 
@@ -183,15 +183,15 @@ func ensure(t *testing.T, c *Control, shard uint32, name string) {
 func TestUseBetweenDeletions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() {
 			ensure(t, c, 1, "a")
 			w.cut(1, task.ErrUnavailable)
-			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		}
-		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
-		if _, err := c.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a").Version != 2 {
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
+		if _, err := c.Queues.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a").Version != 2 {
 			t.Errorf("%v, and the shard has %+v", err, w.copyOf(1, "a"))
 		}
 	})
@@ -202,21 +202,21 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.open(1)
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 			must(t, err)
 			w.cut(1, task.ErrUnavailable)
-			is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
-			if q, err := c.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
+			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+			if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
 				t.Errorf("a queue whose deletion is not done: %+v, %v", q, err)
 			}
 			w.cut(1, nil)
 			w.full["a"] = full
 			c = w.open(1)
-			_, err = c.Queue(bg, "default", "a")
+			_, err = c.Queues.Queue(bg, "default", "a")
 			if full && err != nil || !full && !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("with tasks %v: %v", full, err)
 			}
-			if err := c.copyAll(bg); err != nil { // no mark is left
+			if err := c.Queues.copyAll(bg); err != nil { // no mark is left
 				t.Error(err)
 			}
 		})
@@ -227,20 +227,20 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Place(bg, "default", "mail")
+		_, err := c.Queues.Place(bg, "default", "mail")
 		must(t, err)
 		w.room = task.Unavailable(time.Second, "full")
 		before := w.state.Applied()
-		if _, err := c.Place(bg, "default", "new"); !errors.Is(err, task.ErrUnavailable) {
+		if _, err := c.Queues.Place(bg, "default", "new"); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a new queue on a full disk: %v", err)
 		}
 		if after := w.state.Applied(); after.Index != before.Index {
 			t.Error("the refusal wrote something")
 		}
-		if _, err := c.Place(bg, "default", "mail"); err != nil {
+		if _, err := c.Queues.Place(bg, "default", "mail"); err != nil {
 			t.Errorf("a known queue on a full disk: %v", err)
 		}
-		if _, err := c.PutQueue(bg, AuditedAction{}, "default", "mail", setLength(7)); err != nil {
+		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "mail", setLength(7)); err != nil {
 			t.Errorf("new settings on a full disk: %v", err)
 		}
 	})
@@ -250,25 +250,25 @@ func TestDropAndLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for _, name := range []string{"c", "a", "b"} {
-			_, err := c.Place(bg, "default", name)
+			_, err := c.Queues.Place(bg, "default", name)
 			must(t, err)
 		}
-		_, err := c.Place(bg, "default", "d")
+		_, err := c.Queues.Place(bg, "default", "d")
 		is(t, err, task.ErrInvalidArgument, "limit of 3 queues")
 		w.full["a"] = true
-		is(t, c.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
 		if _, dropping, _, err := getQueue(w.state, "default", "a"); dropping || err != nil {
 			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
 		}
-		must(t, c.DropQueue(bg, nobody, "default", "b"))
-		is(t, c.DropQueue(bg, nobody, "default", "b"), task.ErrNotFound)
+		must(t, c.Queues.DropQueue(bg, nobody, "default", "b"))
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "b"), task.ErrNotFound)
 		if names := namesOf(t, c, ""); names != "[a c]" {
 			t.Errorf("queues %v", names)
 		}
 		if names := namesOf(t, c, "a"); names != "[c]" {
 			t.Errorf("behind a: %v", names)
 		}
-		_, err = c.Place(bg, "default", "d")
+		_, err = c.Queues.Place(bg, "default", "d")
 		must(t, err)
 		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
 		c = w.open(1) // counts again
@@ -283,22 +283,22 @@ func TestDropAndLimit(t *testing.T) {
 func TestDroppedRoundIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Place(bg, "default", "a")
+		_, err := c.Queues.Place(bg, "default", "a")
 		must(t, err)
 		at := w.state.Applied()
 		tx := w.state.Begin(at.Time+1, at.Index+1)
 		for _, name := range []string{"x", "y"} {
-			_, err := c.changed(tx, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.changed(tx, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 		}
 		tx.Close()
 		c.Dropped(false)
 		c.Elected()
 		for _, name := range []string{"b", "c"} {
-			_, err := c.Place(bg, "default", name)
+			_, err := c.Queues.Place(bg, "default", name)
 			must(t, err)
 		}
-		d, err := c.Changes(bg, at.Index, Report{Node: 1}, 0)
+		d, err := c.Copies.Changes(bg, at.Index, Report{Node: 1}, 0)
 		if err != nil || len(d.Queues) != 2 || len(d.Dropped) != 0 {
 			t.Errorf("news %+v, %v", d, err)
 		}
@@ -306,13 +306,13 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 }
 
 func placeErr(c *Control, name string) error {
-	_, err := c.Place(bg, "default", name)
+	_, err := c.Queues.Place(bg, "default", name)
 	return err
 }
 
 func namesOf(t *testing.T, c *Control, after string) string {
 	t.Helper()
-	queues, err := c.Queues(bg, "default", QueueQuery{After: after, Limit: 10})
+	queues, err := c.Queues.Queues(bg, "default", QueueQuery{After: after, Limit: 10})
 	must(t, err)
 	var names []string
 	for _, q := range queues {
@@ -325,17 +325,17 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.AddNamespace(bg, NamespaceCall{By: task.Author{}, Name: ns})
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: task.Author{}, Name: ns})
 			must(t, err)
-			_, err = c.PutQueue(bg, AuditedAction{}, ns, "q-"+ns, unchanged)
+			_, err = c.Queues.PutQueue(bg, AuditedAction{}, ns, "q-"+ns, unchanged)
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
-			if queues, err := c.Queues(bg, ns, QueueQuery{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
+			if queues, err := c.Queues.Queues(bg, ns, QueueQuery{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
 				t.Errorf("of %q: %+v, %v", ns, queues, err)
 			}
 		}
-		if queues, err := c.Queues(bg, "a", QueueQuery{}); err != nil || len(queues) != 0 {
+		if queues, err := c.Queues.Queues(bg, "a", QueueQuery{}); err != nil || len(queues) != 0 {
 			t.Errorf("none asked for: %+v, %v", queues, err)
 		}
 	})
@@ -377,7 +377,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 		w.most = 10
 		c := w.open(1)
 		for _, name := range []string{"mail-a", "mail-b", "sms"} {
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
 		}
 		for _, q := range []struct {
@@ -389,7 +389,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 			{QueueQuery{Limit: 9, Within: task.Scope{Queues: []string{"sms"}}}, "[sms]"}, {QueueQuery{Limit: 1, After: "mail-a"}, "[mail-b]"},
 			{QueueQuery{Limit: 9, Names: []string{"sms", "none", "mail-a"}, Within: task.Scope{Queues: []string{"mail*"}}}, "[mail-a]"},
 		} {
-			list, err := c.Queues(bg, "default", q.query)
+			list, err := c.Queues.Queues(bg, "default", q.query)
 			must(t, err)
 			names := []string{}
 			for _, one := range list {
@@ -432,7 +432,7 @@ func TestEventsEndWithTheTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.newReplica().lead()
-		if _, err := c.events.Read(bg, events.Query{}); !errors.Is(err, events.ErrClosed) {
+		if _, err := c.Queues.events.Read(bg, events.Query{}); !errors.Is(err, events.ErrClosed) {
 			t.Errorf("events of a term that is over: %v", err)
 		}
 	})

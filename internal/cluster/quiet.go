@@ -45,6 +45,18 @@ const (
 	maxQuiet = 10_000
 )
 
+// changed names the worker in the log of changes.
+func (w WorkerName) changed() Name { return Name{w.Namespace, w.ID} }
+
+// workerNamed is the inverse of changed.
+func workerNamed(n Name) WorkerName { return WorkerName{n.Namespace, n.Name} }
+
+// Workers reads and changes which workers are quiet.
+type Workers struct{ shard *SystemShard }
+
+// NewWorkers returns the workers in a system shard.
+func NewWorkers(shard *SystemShard) *Workers { return &Workers{shard} }
+
 func quietKey(w WorkerName) []byte {
 	return append(append(append([]byte{quietTable}, w.Namespace...), 0), w.ID...)
 }
@@ -58,8 +70,8 @@ type quietFacts struct {
 
 // QuietWorker has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
 // changes.
-func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
-	return update(ctx, c, func(tx *store.Tx) (QuietWorker, error) {
+func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (QuietWorker, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err == nil && settings.Level < PoliciesLevel {
 			err = wrongState("worker %q: making workers quiet needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
@@ -70,7 +82,7 @@ func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 		}
 		old, quiet, err := getRow[QuietWorker](tx, quietKey(name))
 		if err == nil && !quiet {
-			err = c.roomForQuiet(tx, name)
+			err = s.roomForQuiet(tx, name)
 		}
 		if err != nil {
 			return QuietWorker{}, err
@@ -85,33 +97,33 @@ func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 			}
 		}
 		tx.Set(quietKey(name), encodeRow(row))
-		c.note(tx, change{worker: name})
+		s.shard.Note(tx, Change{WorkerChanged, name.changed()})
 		return row, onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason})
 	})
 }
 
 // ResumeWorker lets a worker take tasks again, and reports whether it was quiet. The nodes are told even if it was not: its SDK may
 // remember a request that no longer has a row.
-func (c *Control) ResumeWorker(ctx context.Context, by task.Author, name WorkerName) (was bool, err error) {
-	return update(ctx, c, func(tx *store.Tx) (bool, error) {
+func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name WorkerName) (was bool, err error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
 		old, quiet, err := getRow[QuietWorker](tx, quietKey(name))
 		if err != nil {
 			return false, err
 		}
-		c.note(tx, change{worker: name})
+		s.shard.Note(tx, Change{WorkerChanged, name.changed()})
 		if !quiet {
 			return false, nil
 		}
 		tx.Delete(quietKey(name))
-		c.countQuiet(tx, -1)
+		s.countQuiet(tx, -1)
 		return true, onWorker(tx, by, task.WorkerResumed, name, &quietFacts{true, old.Name, old.Reason}, nil)
 	})
 }
 
 // roomForQuiet counts one more row, unless that is too many. Rows that are void are deleted first.
-func (c *Control) roomForQuiet(tx *store.Tx, name WorkerName) error {
+func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
 	if getNumber(tx, quietsKey) < maxQuiet {
-		c.countQuiet(tx, +1)
+		s.countQuiet(tx, +1)
 		return nil
 	}
 	rows, err := scanRows[QuietWorker](tx, quietTable)
@@ -122,19 +134,19 @@ func (c *Control) roomForQuiet(tx *store.Tx, name WorkerName) error {
 	for _, row := range rows {
 		if !tx.Now().Time().Before(row.Until) {
 			tx.Delete(quietKey(row.WorkerName()))
-			c.note(tx, change{worker: row.WorkerName()})
+			s.shard.Note(tx, Change{WorkerChanged, row.WorkerName().changed()})
 			gone++
 		}
 	}
 	if gone == 0 {
 		return wrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
 	}
-	c.countQuiet(tx, 1-gone)
+	s.countQuiet(tx, 1-gone)
 	return nil
 }
 
 // countQuiet adds n to the number of rows.
-func (c *Control) countQuiet(tx *store.Tx, n int) {
+func (s *Workers) countQuiet(tx *store.Tx, n int) {
 	tx.Set(quietsKey, encodeNumber(uint64(max(int(getNumber(tx, quietsKey))+n, 0)))) // #nosec G115 -- at most maxQuiet
 }
 

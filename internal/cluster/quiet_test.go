@@ -37,7 +37,7 @@ func TestQuietWorkers(t *testing.T) {
 			t.Helper()
 			by := lena
 			by.Reason = reason
-			row, err := c.QuietWorker(bg, by, name, "host/1", QuietFor)
+			row, err := c.Workers.QuietWorker(bg, by, name, "host/1", QuietFor)
 			must(t, err)
 			return row
 		}
@@ -54,9 +54,9 @@ func TestQuietWorkers(t *testing.T) {
 		if again := quiet(a, "deploy"); again.At != row.At || again.Until.Sub(row.Until).Round(time.Second) != time.Hour {
 			t.Errorf("the same word again gives %+v", again)
 		}
-		was, err := c.ResumeWorker(bg, lena, b)
+		was, err := c.Workers.ResumeWorker(bg, lena, b)
 		must(t, err)
-		none, err := c.ResumeWorker(bg, lena, WorkerName{"default", "c"})
+		none, err := c.Workers.ResumeWorker(bg, lena, WorkerName{"default", "c"})
 		must(t, err)
 		if !was || none {
 			t.Errorf("resumed: b %v, one that was not quiet %v", was, none)
@@ -83,31 +83,31 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel, 1)
 		c := w.leader.control
-		_, err := update(bg, c, func(tx *store.Tx) (int, error) {
+		_, err := update(bg, c.shard, func(tx *store.Tx) (int, error) {
 			for i := range maxQuiet {
 				row := QuietWorker{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(QuietFor)}
 				tx.Set(quietKey(row.WorkerName()), encodeRow(row))
 			}
-			c.countQuiet(tx, maxQuiet)
+			c.Workers.countQuiet(tx, maxQuiet)
 			return 0, nil
 		})
 		must(t, err)
 		more := WorkerName{"default", "more"}
-		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
 			t.Error("one too many is quiet")
 		}
-		if _, err := c.QuietWorker(bg, nobody, WorkerName{"default", "0"}, "", QuietFor); err != nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, WorkerName{"default", "0"}, "", QuietFor); err != nil {
 			t.Errorf("one that is quiet already: %v", err)
 		}
 		w.sleep(QuietFor - time.Second)
-		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
 			t.Error("one too many is quiet before the others' time is over")
 		}
 		pass(time.Minute)
-		if _, err := c.QuietWorker(bg, nobody, more, "", QuietFor); err != nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err != nil {
 			t.Errorf("when the others' time is over: %v", err)
 		}
-		n, err := view(bg, c, func(r store.Reader) (uint64, error) { return getNumber(r, quietsKey), nil })
+		n, err := view(bg, c.shard, func(r store.Reader) (uint64, error) { return getNumber(r, quietsKey), nil })
 		if err != nil || n != 1 {
 			t.Errorf("%d rows are counted, %v", n, err)
 		}
@@ -118,7 +118,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 func TestQuietWorkersNeedALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel-1, 1)
-		if _, err := w.leader.control.QuietWorker(bg, nobody, WorkerName{"default", "a"}, "", QuietFor); err == nil {
+		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, WorkerName{"default", "a"}, "", QuietFor); err == nil {
 			t.Error("a worker is quiet in a cluster of an older level")
 		}
 	})

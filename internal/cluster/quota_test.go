@@ -18,24 +18,24 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		w.most = DefaultMaxQueues
 		c := w.openAt(PoliciesLevel, 1)
 		for _, name := range []string{"greedy", "modest"} {
-			_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: name})
+			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: name})
 			must(t, err)
 		}
 		fill := func(ns string, from, to int) {
 			for n := from; n < to; n++ {
-				_, err := c.Place(bg, ns, fmt.Sprint("q", n))
+				_, err := c.Queues.Place(bg, ns, fmt.Sprint("q", n))
 				must(t, err)
 			}
 		}
 		fill("greedy", 0, 1000)
-		_, err := c.Place(bg, "greedy", "more")
+		_, err := c.Queues.Place(bg, "greedy", "more")
 		is(t, err, task.ErrInvalidArgument, `"more" would exceed the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
 		if e, _ := task.AsError(err); e == nil || e.Reason != "max_queues" || e.Field != "queue" {
 			t.Errorf("refused by %+v", e)
 		}
 		fill("modest", 0, 1)
 		fill("default", 0, 1001)
-		_, err = c.SetQuotas(bg, boss, "greedy", task.QuotaChange{task.QuotaQueues: 1001})
+		_, err = c.Quotas.SetQuotas(bg, boss, "greedy", task.QuotaChange{task.QuotaQueues: 1001})
 		must(t, err)
 		fill("greedy", 1000, 1001)
 
@@ -43,9 +43,9 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 			tx.Set(schedulesOfKey("greedy"), encodeNumber(100_000))
 			return nil
 		}))
-		_, err = c.NameSchedule(bg, "greedy", "more", 1)
+		_, err = c.Schedules.NameSchedule(bg, "greedy", "more", 1)
 		is(t, err, task.ErrInvalidArgument, "would exceed the 100000", "--max-schedules N")
-		_, err = c.NameSchedule(bg, "modest", "nightly", 1)
+		_, err = c.Schedules.NameSchedule(bg, "modest", "nightly", 1)
 		must(t, err)
 	})
 }
@@ -55,19 +55,19 @@ func TestQuotasAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
 		bad := task.QuotaChange{task.QuotaQueues: -1}
-		if _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team", Quotas: bad}); err == nil {
+		if _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team", Quotas: bad}); err == nil {
 			t.Error("a namespace is made with fewer queues than none")
 		}
-		if _, err := c.SetQuotas(bg, boss, "default", bad); err == nil {
+		if _, err := c.Quotas.SetQuotas(bg, boss, "default", bad); err == nil {
 			t.Error("the default namespace may have fewer queues than none")
 		}
-		if all, err := c.Namespaces(bg); err != nil || len(all) != 1 {
+		if all, err := c.Namespaces.List(bg); err != nil || len(all) != 1 {
 			t.Errorf("then there are %+v, %v", all, err)
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
-		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
+		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
 		is(t, err, task.ErrWrongState, "feature level 3")
 	})
 }

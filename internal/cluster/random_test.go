@@ -30,7 +30,7 @@ func newSaga(t *testing.T, w *world, seed uint64) *saga {
 func (s *saga) elect() {
 	s.replica = s.w.newReplica()
 	s.replica.lead()
-	s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: s})
+	s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: s})
 	s.replica.poke = s.loop.Poke
 	s.budget = 1 << 30
 }
@@ -43,7 +43,7 @@ func (s *saga) tick() bool {
 	s.obey(m)
 	for n, up := range s.up {
 		if up && !s.cut[n] {
-			c.noteReport(Report{Node: n})
+			c.Placement.liveness.noteReport(Report{Node: n})
 		}
 	}
 	s.pass()
@@ -71,7 +71,7 @@ func (s *saga) join(name string) error {
 	s.next++
 	r := joinOf(name, int(s.next))
 	r.Nonce[2] = 7
-	j, err := s.replica.control.Join(bg, r)
+	j, err := s.replica.control.Placement.Join(bg, r)
 	if err == nil {
 		s.mu.Lock()
 		s.up[j.Number] = true
@@ -105,21 +105,21 @@ func (s *saga) strike() {
 			what, err = "join again", s.join(name)
 		}
 	case 7:
-		what, err = "drain", c.Drain(bg, nobody, name)
+		what, err = "drain", c.Placement.Drain(bg, nobody, name)
 	case 8:
-		what, err = "undrain", c.Undrain(bg, nobody, name)
+		what, err = "undrain", c.Placement.Undrain(bg, nobody, name)
 	case 9:
-		what, err = "remove", c.Remove(bg, nobody, name, s.rnd.IntN(2) == 0)
+		what, err = "remove", c.Placement.Remove(bg, nobody, name, s.rnd.IntN(2) == 0)
 	case 10:
 		rf := 1 + 2*s.rnd.IntN(3)
-		what, err = fmt.Sprint("replication ", rf), c.SetReplication(bg, nobody, rf)
+		what, err = fmt.Sprint("replication ", rf), c.Placement.SetReplication(bg, nobody, rf)
 	case 11:
 		to := s.pick()
-		what, err = fmt.Sprintf("move %d to %s from", shard, to), c.Move(bg, nobody, shard, name, to)
+		what, err = fmt.Sprintf("move %d to %s from", shard, to), c.Placement.Move(bg, nobody, shard, name, to)
 	case 12:
-		what, err = fmt.Sprintf("transfer %d to", shard), c.Transfer(bg, nobody, shard, name)
+		what, err = fmt.Sprintf("transfer %d to", shard), c.Placement.Transfer(bg, nobody, shard, name)
 	case 13:
-		what, err = "shards", c.AddShards(bg, nobody, 1+s.rnd.IntN(4))
+		what, err = "shards", c.Placement.AddShards(bg, nobody, 1+s.rnd.IntN(4))
 	}
 	s.log = append(s.log, fmt.Sprintf("%s %s: %v", what, name, err))
 	s.obey(mapOf(s.t, c))
@@ -162,13 +162,14 @@ func (s *saga) heal() (looks int) {
 }
 
 // catchesUp reports whether a learner is still behind.
-func (s *saga) catchesUp() bool {
-	for _, seen := range s.replica.control.seen {
-		if strings.Contains(seen.problem, "catches up") {
-			return true
+func (s *saga) catchesUp() (behind bool) {
+	of := s.replica.control.Placement.observations
+	of.seen.In(of.shard, func(seen *seenShards) {
+		for _, last := range seen.last {
+			behind = behind || strings.Contains(last.problem, "catches up")
 		}
-	}
-	return false
+	})
+	return behind
 }
 
 // check verifies the state that the saga has reached.

@@ -23,10 +23,16 @@ const (
 	maxSchedules = 1_000_000
 )
 
+// ScheduleNames reads and changes the names of schedules.
+type ScheduleNames struct{ shard *SystemShard }
+
+// NewScheduleNames returns the names in a system shard.
+func NewScheduleNames(shard *SystemShard) *ScheduleNames { return &ScheduleNames{shard} }
+
 // NameSchedule registers the name of a schedule that is about to be put or deleted, and returns its shard and a new version. A new name
 // gets the wanted shard.
-func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
-	return update(ctx, c, func(tx *store.Tx) (ScheduleHome, error) {
+func (s *ScheduleNames) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (ScheduleHome, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		if err == nil && settings.Level < PoliciesLevel {
 			err = wrongState("schedule %q: schedules need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
@@ -48,7 +54,7 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 			if err != nil {
 				return ScheduleHome{}, err
 			}
-			if err := c.countSchedules(tx, ns, name, +1); err != nil {
+			if err := s.countSchedules(tx, ns, name, +1); err != nil {
 				return ScheduleHome{}, err
 			}
 			home.Shard = wanted
@@ -60,8 +66,8 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 }
 
 // ScheduleHome returns the shard of a schedule, if its name is registered.
-func (c *Control) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHome, error) {
-	return view(ctx, c, func(r store.Reader) (ScheduleHome, error) {
+func (s *ScheduleNames) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHome, error) {
+	return view(ctx, s.shard, func(r store.Reader) (ScheduleHome, error) {
 		home, known, err := getRow[ScheduleHome](r, scheduleKey(ns, name))
 		if err == nil && !known {
 			err = task.NotFound("schedule", name)
@@ -71,21 +77,21 @@ func (c *Control) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHo
 }
 
 // ForgetSchedule removes the name of a deleted schedule, unless it was registered again after this version.
-func (c *Control) ForgetSchedule(ctx context.Context, ns, name string, version uint64) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+func (s *ScheduleNames) ForgetSchedule(ctx context.Context, ns, name string, version uint64) error {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		key := scheduleKey(ns, name)
 		home, known, err := getRow[ScheduleHome](tx, key)
 		if err != nil || !known || home.Version != version {
 			return struct{}{}, err
 		}
 		tx.Delete(key)
-		return struct{}{}, c.countSchedules(tx, ns, name, -1)
+		return struct{}{}, s.countSchedules(tx, ns, name, -1)
 	})
 	return err
 }
 
 // countSchedules adds n to the number of names, in total and of the namespace.
-func (c *Control) countSchedules(tx *store.Tx, ns, name string, n int) error {
+func (s *ScheduleNames) countSchedules(tx *store.Tx, ns, name string, n int) error {
 	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
 	if count > maxSchedules {
 		return task.Invalid("name", "%q would exceed the limit of %d schedules", name, maxSchedules)
@@ -95,3 +101,6 @@ func (c *Control) countSchedules(tx *store.Tx, ns, name string, n int) error {
 	tx.Set(schedulesOfKey(ns), encodeNumber(uint64(max(of, 0)))) // #nosec G115 -- not negative
 	return nil
 }
+
+// forgetSchedules removes the number of a namespace's schedules.
+func forgetSchedules(tx *store.Tx, ns string) { tx.Delete(schedulesOfKey(ns)) }

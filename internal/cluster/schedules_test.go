@@ -10,34 +10,34 @@ import (
 func TestScheduleNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
-		_, err := c.ScheduleHome(bg, "default", "nightly")
+		_, err := c.Schedules.ScheduleHome(bg, "default", "nightly")
 		is(t, err, task.ErrNotFound, `"nightly"`)
-		first, err := c.NameSchedule(bg, "default", "nightly", 2)
+		first, err := c.Schedules.NameSchedule(bg, "default", "nightly", 2)
 		if must(t, err); first.Shard != 2 || first.Version == 0 {
 			t.Errorf("named %+v", first)
 		}
-		second, err := c.NameSchedule(bg, "default", "nightly", 1)
+		second, err := c.Schedules.NameSchedule(bg, "default", "nightly", 1)
 		if must(t, err); second.Shard != 2 || second.Version <= first.Version {
 			t.Errorf("named again %+v, after %+v", second, first)
 		}
 		count := func() int {
-			all, err := c.Namespaces(bg)
+			all, err := c.Namespaces.List(bg)
 			must(t, err)
 			return all[0].Schedules
 		}
-		must(t, c.ForgetSchedule(bg, "default", "nightly", first.Version))
-		if home, err := c.ScheduleHome(bg, "default", "nightly"); err != nil || home != second || count() != 1 {
+		must(t, c.Schedules.ForgetSchedule(bg, "default", "nightly", first.Version))
+		if home, err := c.Schedules.ScheduleHome(bg, "default", "nightly"); err != nil || home != second || count() != 1 {
 			t.Errorf("it lives in %+v, %v, and there are %d", home, err, count())
 		}
 		for range 2 {
-			must(t, c.ForgetSchedule(bg, "default", "nightly", second.Version))
-			if _, err := c.ScheduleHome(bg, "default", "nightly"); err == nil || count() != 0 {
+			must(t, c.Schedules.ForgetSchedule(bg, "default", "nightly", second.Version))
+			if _, err := c.Schedules.ScheduleHome(bg, "default", "nightly"); err == nil || count() != 0 {
 				t.Errorf("forgotten: %v, and there are %d", err, count())
 			}
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		_, err := w.openAt(PoliciesLevel-1, 1).NameSchedule(bg, "default", "nightly", 1)
+		_, err := w.openAt(PoliciesLevel-1, 1).Schedules.NameSchedule(bg, "default", "nightly", 1)
 		is(t, err, task.ErrWrongState, "feature level 3")
 	})
 }

@@ -24,8 +24,8 @@ const (
 
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
 // unavailable the move may have begun, and continues in the background.
-func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
-	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
+func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
+	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
@@ -56,27 +56,27 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, t
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
 		}
-		c.setQueue(tx, q, false)
-		c.recount()
-		c.trackMoves(q)
-		c.addEvent(tx, events.QueueChanged, q, "")
+		s.setQueue(tx, q, false)
+		s.recount()
+		s.trackMoves(q)
+		s.addEvent(tx, events.QueueChanged, q, "")
 		return q, AuditedAction{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {
 		moving := q
-		if q, err = c.openSlots(ctx, q); err == nil {
-			c.trackMoves(q)
+		if q, err = s.openSlots(ctx, q); err == nil {
+			s.trackMoves(q)
 		}
 		if errors.Is(err, errRevised) { // by another call, which may have taken the step
-			q, err = c.reread(ctx, moving)
+			q, err = s.reread(ctx, moving)
 		}
 	}
 	return q, err
 }
 
 // reread returns the current row of a queue.
-func (c *Control) reread(ctx context.Context, was Queue) (Queue, error) {
-	return view(ctx, c, func(r store.Reader) (Queue, error) {
+func (s *Queues) reread(ctx context.Context, was Queue) (Queue, error) {
+	return view(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, was.Namespace, was.Name)
 		if err == nil && (!ok || dropping) {
 			err = task.NotFound("queue", was.Name)
@@ -86,8 +86,8 @@ func (c *Control) reread(ctx context.Context, was Queue) (Queue, error) {
 }
 
 // openSlots completes a move: once no copy takes the moving slots any more, the shards that they move to begin to.
-func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
-	if err := c.copy(ctx, q); err != nil {
+func (s *Queues) openSlots(ctx context.Context, q Queue) (Queue, error) {
+	if err := s.copy(ctx, q); err != nil {
 		return q, err
 	}
 	until := map[uint32]store.Time{}
@@ -95,13 +95,13 @@ func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 		if p.Left == 0 {
 			continue
 		}
-		last, err := c.cfg.Shards.KeysUntil(ctx, p.Shard, q.Namespace, q.Name)
+		last, err := s.cfg.Shards.KeysUntil(ctx, p.Shard, q.Namespace, q.Name)
 		if err != nil {
 			return q, err
 		}
 		until[p.Shard] = last
 	}
-	q, err := c.revise(ctx, q, func(q *Queue) {
+	q, err := s.revise(ctx, q, func(q *Queue) {
 		for i := range q.Parts {
 			p := &q.Parts[i]
 			p.Slots, p.LeftUntil = p.Next, max(p.LeftUntil, until[p.Shard])
@@ -110,15 +110,15 @@ func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	return q, c.copy(ctx, q)
+	return q, s.copy(ctx, q)
 }
 
 // errRevised means that the queue's row is no longer the one that a step was planned for.
 var errRevised = errors.New("the queue was changed concurrently")
 
 // revise changes the parts of a queue if its row is unchanged.
-func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
-	return update(ctx, c, func(tx *store.Tx) (Queue, error) {
+func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, was.Namespace, was.Name)
 		if err != nil {
 			return q, err
@@ -128,89 +128,82 @@ func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) 
 		}
 		change(&q)
 		q.Config.Version++
-		c.setQueue(tx, q, false)
+		s.setQueue(tx, q, false)
 		return q, nil
 	})
 }
 
 // trackMoves has the leader tend a queue if it is unfinished.
-func (c *Control) trackMoves(q Queue) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.leading == nil:
-	case q.unfinished():
-		if c.leading.unfinished[q.name()] = q.moving(); q.moving() {
+func (s *Queues) trackMoves(q Queue) {
+	s.unfinished.In(s.shard, func(queues *map[QueueName]bool) {
+		if !q.unfinished() {
+			delete(*queues, q.name())
+			return
+		}
+		if *queues == nil {
+			*queues = map[QueueName]bool{}
+		}
+		if (*queues)[q.name()] = q.moving(); q.moving() {
 			select {
-			case c.moves <- struct{}{}:
+			case s.moves <- struct{}{}:
 			default:
 			}
 		}
-	default:
-		delete(c.leading.unfinished, q.name())
-	}
+	})
 }
 
-// advanceMoves takes the next steps for unfinished queues, until ctx is done.
-func (c *Control) advanceMoves(ctx context.Context) {
+// AdvanceMoves takes the next steps for unfinished queues, until ctx is done. It calls minutely whenever it retires shards, so that what else is
+// due about every minute does not wake the node by itself.
+func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Context)) {
 	var retired time.Time
-	for c.waitToAdvance(ctx, retired); ctx.Err() == nil; c.waitToAdvance(ctx, retired) {
+	for s.waitToAdvance(ctx, retired); ctx.Err() == nil; s.waitToAdvance(ctx, retired) {
 		retire := time.Since(retired) >= retireEvery
 		if retire {
 			retired = time.Now()
 		}
-		for _, name := range c.unfinishedQueues(retire) {
-			if err := c.advanceQueue(ctx, name, retire); err != nil && ctx.Err() == nil {
-				c.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
+		for _, name := range s.unfinishedQueues(retire) {
+			if err := s.advanceQueue(ctx, name, retire); err != nil && ctx.Err() == nil {
+				s.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
 			}
 		}
-		if !retire {
-			continue
-		}
-		if err := c.writeUses(ctx); err != nil && ctx.Err() == nil {
-			c.log.Info("when tokens were last used is not noted", "error", err)
-		}
-		if err := c.expireAudit(ctx); err != nil && ctx.Err() == nil {
-			c.log.Info("old entries of the audit wait", "error", err)
+		if retire {
+			minutely(ctx)
 		}
 	}
 }
 
 // waitToAdvance waits until it is time to tend queues: every movePause while slots are moving, otherwise when it is time to retire. A move that
 // has just begun gets a movePause too: the call that began it takes the next step itself.
-func (c *Control) waitToAdvance(ctx context.Context, retired time.Time) {
+func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	sleep(ctx, movePause)
-	if len(c.unfinishedQueues(false)) > 0 {
+	if len(s.unfinishedQueues(false)) > 0 {
 		return
 	}
 	timer := time.NewTimer(max(time.Until(retired.Add(retireEvery)), 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-c.moves:
+	case <-s.moves:
 		sleep(ctx, movePause)
 	case <-timer.C:
 	}
 }
 
 // unfinishedQueues returns the queues whose slots are moving, or all that are unfinished.
-func (c *Control) unfinishedQueues(all bool) (names []QueueName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leading == nil {
-		return nil
-	}
-	for name, moving := range c.leading.unfinished {
-		if moving || all {
-			names = append(names, name)
+func (s *Queues) unfinishedQueues(all bool) (names []QueueName) {
+	s.unfinished.In(s.shard, func(queues *map[QueueName]bool) {
+		for name, moving := range *queues {
+			if moving || all {
+				names = append(names, name)
+			}
 		}
-	}
+	})
 	return names
 }
 
 // advanceQueue takes the next step for a queue, if it is time.
-func (c *Control) advanceQueue(ctx context.Context, name QueueName, retire bool) error {
-	q, err := view(ctx, c, func(r store.Reader) (Queue, error) {
+func (s *Queues) advanceQueue(ctx context.Context, name QueueName, retire bool) error {
+	q, err := view(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
 		if !ok || dropping {
 			return Queue{Namespace: name.Namespace, Name: name.Name}, err // there is nothing to do
@@ -222,28 +215,28 @@ func (c *Control) advanceQueue(ctx context.Context, name QueueName, retire bool)
 	}
 	switch {
 	case q.moving():
-		q, err = c.openSlots(ctx, q)
+		q, err = s.openSlots(ctx, q)
 	case retire && q.unfinished():
-		if q, err = c.forgetMoves(ctx, q); err == nil {
-			q, err = c.retireParts(ctx, q)
+		if q, err = s.forgetMoves(ctx, q); err == nil {
+			q, err = s.retireParts(ctx, q)
 		}
 	}
 	if err == nil {
-		c.trackMoves(q)
+		s.trackMoves(q)
 	}
 	return err
 }
 
 // forgetMoves stops shards from being asked about slots that have left them, once no key can be known there any more.
-func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
-	m, err := update(ctx, c, func(tx *store.Tx) (moment, error) {
+func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
+	m, err := update(ctx, s.shard, func(tx *store.Tx) (moment, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
 		return moment{tx.Now(), settings.Level}, err
 	})
 	if err != nil {
 		return q, err
 	}
-	forgotten, later, err := c.forgettable(ctx, q, m)
+	forgotten, later, err := s.forgettable(ctx, q, m)
 	if err != nil {
 		return q, err
 	}
@@ -251,7 +244,7 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, old) {
 		return q, nil
 	}
-	q, err = c.revise(ctx, q, func(q *Queue) {
+	q, err = s.revise(ctx, q, func(q *Queue) {
 		for i := range q.Parts {
 			p := &q.Parts[i]
 			if old(*p) {
@@ -266,7 +259,7 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	return q, c.copy(ctx, q)
+	return q, s.copy(ctx, q)
 }
 
 // moment is the system shard's time and feature level.
@@ -278,18 +271,18 @@ type moment struct {
 // forgettable returns the shards where no key of the slots that have left can be known any more, and, for shards where once keys live on,
 // until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the holder of a once
 // key may finish it, so its end is not known before.
-func (c *Control) forgettable(ctx context.Context, q Queue, m moment) (shards []uint32, later map[uint32]store.Time, err error) {
+func (s *Queues) forgettable(ctx context.Context, q Queue, m moment) (shards []uint32, later map[uint32]store.Time, err error) {
 	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
 		if p.Left == 0 || m.now < p.LeftAt.Add(requestWindow) || m.now < p.LeftUntil.Add(clockSlack) {
 			continue
 		}
 		if m.level >= PoliciesLevel {
-			held, err := c.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+			held, err := s.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
 			if err != nil {
 				return nil, nil, err
 			}
-			onces, err := c.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+			onces, err := s.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -307,32 +300,32 @@ func (c *Control) forgettable(ctx context.Context, q Queue, m moment) (shards []
 
 // retireParts removes parts in which nothing of a queue is left. A part is marked first; the next time its shard drops its copy or refuses;
 // then the part is removed, if the mark is still there.
-func (c *Control) retireParts(ctx context.Context, q Queue) (Queue, error) {
+func (s *Queues) retireParts(ctx context.Context, q Queue) (Queue, error) {
 	for _, p := range q.Parts {
 		if p.Next != 0 || p.Left != 0 {
 			continue
 		}
 		var err error
 		if !p.Retiring {
-			if q, err = c.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = true }); err != nil {
+			if q, err = s.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = true }); err != nil {
 				return q, err
 			}
 			continue
 		}
-		err = c.cfg.Shards.DropQueue(ctx, p.Shard, q.Namespace, q.Name)
+		err = s.cfg.Shards.DropQueue(ctx, p.Shard, q.Namespace, q.Name)
 		if errors.Is(err, task.ErrWrongState) {
 			continue // it has tasks
 		}
 		if err != nil {
 			return q, fmt.Errorf("shard %d: %w", p.Shard, err)
 		}
-		q, err = c.revise(ctx, q, func(q *Queue) {
+		q, err = s.revise(ctx, q, func(q *Queue) {
 			q.Parts = slices.DeleteFunc(q.Parts, func(other Part) bool { return other.Shard == p.Shard })
 		})
 		if err != nil {
 			return q, err
 		}
-		c.log.Info("a queue has left a shard", "queue", q.Name, "shard", p.Shard)
+		s.log.Info("a queue has left a shard", "queue", q.Name, "shard", p.Shard)
 	}
 	return q, nil
 }

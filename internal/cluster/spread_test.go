@@ -79,22 +79,22 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 func TestSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 4)
-		_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrNotFound, `queue "a"`)
-		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
+		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
 		must(t, err)
 		home := q.Shard
 		for _, bad := range [][]uint32{{0}, {5}, {1, 1}, make([]uint32, 65)} {
-			_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: bad})
+			_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: bad})
 			is(t, err, task.ErrInvalidArgument, "shards")
 		}
 		for _, bad := range []int{-1, 0, 5} {
-			_, err := c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: bad})
+			_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: bad})
 			is(t, err, task.ErrInvalidArgument, "parts", "between 1 and 4")
 		}
 
 		w.keys[home] = store.TimeOf(time.Now().Add(time.Hour))
-		q, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
 		must(t, err)
 		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
 			t.Fatalf("over three shards: %+v", q.Parts)
@@ -110,19 +110,19 @@ func TestSpread(t *testing.T) {
 		}
 
 		pass(requestWindow + retireEvery + movePause)
-		q, err = c.Queue(bg, "default", "a")
+		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
 			t.Errorf("when no request can come again, tasks go to %v, those with keys to %v", plain, keyed)
 		}
 		pass(time.Hour)
-		q, err = c.Queue(bg, "default", "a")
+		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if route := q.Route(slot, true); len(route) != 1 {
 			t.Errorf("when all keys have ended, tasks with keys go to %v", route)
 		}
-		if len(c.unfinishedQueues(true)) > 0 {
-			t.Errorf("%v are still looked after", c.unfinishedQueues(true))
+		if len(c.Queues.unfinishedQueues(true)) > 0 {
+			t.Errorf("%v are still looked after", c.Queues.unfinishedQueues(true))
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestSpread(t *testing.T) {
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
-		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
 		hold := func(slots task.SlotSet) {
@@ -140,22 +140,22 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 			w.unique = map[uint32]task.SlotSet{home: slots}
 		}
 		hold(1 << 7)
-		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
 		pass(24 * time.Hour)
-		q, err = c.Queue(bg, "default", "a")
+		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, unique := q.Route(7, false), q.Route(7, true); len(plain) != 1 || !slices.Equal(unique, []uint32{home, to}) {
 			t.Errorf("while a unique key is held, plain tasks go to %v, unique ones to %v", plain, unique)
 		}
 		version := q.Config.Version
 		pass(time.Hour)
-		if q, _ = c.Queue(bg, "default", "a"); q.Config.Version != version {
+		if q, _ = c.Queues.Queue(bg, "default", "a"); q.Config.Version != version {
 			t.Errorf("to wait for a unique key changed the queue %d times", q.Config.Version-version)
 		}
 		hold(0)
 		pass(4 * retireEvery)
-		if q, _ = c.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
+		if q, _ = c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
 			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
 		}
 	})
@@ -166,13 +166,13 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	for level, longer := range map[int]bool{spreadLevel: false, PoliciesLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(level, 2)
-			q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
+			q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
 			must(t, err)
-			q, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+			q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 			must(t, err)
 			left := onceSlots{q.Shard, q.part(q.Shard).Left}
 			route := func() int {
-				q, err := c.Queue(bg, "default", "a")
+				q, err := c.Queues.Queue(bg, "default", "a")
 				must(t, err)
 				return len(q.Route(63, true))
 			}
@@ -202,14 +202,14 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)
-		q, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		from, to := q.Shard, 3-q.Shard
 		w.setFull("a", true)
-		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
 		pass(time.Hour)
-		if q, _ := c.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
+		if q, _ := c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
 			t.Fatalf("with tasks in the shard that it leaves, the queue has %+v", q.Parts)
 		}
 		w.mu.Lock()
@@ -217,14 +217,14 @@ func TestSpreadRetires(t *testing.T) {
 		w.mu.Unlock()
 		w.setFull("a", false)
 		pass(retireEvery)
-		if q, _ := c.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
+		if q, _ := c.Queues.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
 			t.Fatalf("used while it left: %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
 		}
 		pass(3 * retireEvery)
-		if q, _ := c.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
+		if q, _ := c.Queues.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
 			t.Errorf("nothing is left, but the queue has %+v, and the shard %+v", q.Parts, w.copyOf(from, "a"))
 		}
-		q, err = c.EnsureQueue(bg, from, "default", "a")
+		q, err = c.Queues.EnsureQueue(bg, from, "default", "a")
 		if must(t, err); q.In(from) || w.copyOf(from, "a").Version != 0 {
 			t.Errorf("a shard that the queue has left gets it again: %+v", q.Parts)
 		}
@@ -234,9 +234,9 @@ func TestSpreadRetires(t *testing.T) {
 func TestSpreadNeedsItsLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
-		_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
-		_, err = c.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
 	})
 }
@@ -248,7 +248,7 @@ func TestSpreadSaga(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rnd := rand.New(rand.NewPCG(seed, 3))
 			c := w.openAt(spreadLevel, 5)
-			_, err := c.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 			must(t, err)
 			for range 60 {
 				switch rnd.IntN(6) {
@@ -261,13 +261,13 @@ func TestSpreadSaga(t *testing.T) {
 				case 2:
 					w.heal()
 				case 3:
-					_, _ = c.PutQueue(bg, AuditedAction{}, "default", "a", setLength(rnd.Int64N(1000)))
+					_, _ = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(rnd.Int64N(1000)))
 				case 4:
 					pass(time.Duration(rnd.IntN(400)) * time.Second)
 				default:
 					shards := dataShards(5)
 					rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-					_, _ = c.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
+					_, _ = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
 				}
 			}
 			w.heal()
@@ -279,7 +279,7 @@ func TestSpreadSaga(t *testing.T) {
 
 func checkSpread(t *testing.T, w *world, c *Control, seed uint64) {
 	t.Helper()
-	q, err := c.Queue(bg, "default", "a")
+	q, err := c.Queues.Queue(bg, "default", "a")
 	must(t, err)
 	if q.moving() || q.unfinished() {
 		t.Errorf("seed %d: an hour later there is still something to do: %+v", seed, q.Parts)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -54,21 +53,21 @@ type ReplicaOverview struct {
 }
 
 // Overview returns the state of the cluster, without nodes that were removed.
-func (c *Control) Overview(ctx context.Context) (Overview, error) {
-	m, err := c.Map(ctx)
+func (p *Placement) Overview(ctx context.Context) (Overview, error) {
+	m, err := p.Map(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
-	c.reconcileNow(ctx)
+	p.reconcileNow(ctx)
 	o := Overview{Settings: m.Settings}
 	for _, s := range m.Shards {
-		o.Shards = append(o.Shards, c.shardOverview(m, s))
+		o.Shards = append(o.Shards, p.observations.overview(m, s))
 	}
 	for _, n := range m.Nodes {
 		if n.State == Removed {
 			continue
 		}
-		v := c.nodeOverview(n)
+		v := p.liveness.overview(n)
 		v.Replicas = m.holding(n.Number)
 		o.Nodes = append(o.Nodes, v)
 	}
@@ -77,56 +76,17 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 }
 
 // AwayNodes returns the names of the nodes that have not been heard from for a while.
-func (c *Control) AwayNodes(ctx context.Context) (names []string, err error) {
-	m, err := c.Map(ctx)
+func (p *Placement) AwayNodes(ctx context.Context) (names []string, err error) {
+	m, err := p.Map(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range m.Members() {
-		if c.silent(n.Number) >= aliveFor {
+		if p.liveness.silent(n.Number) >= aliveFor {
 			names = append(names, n.Name)
 		}
 	}
 	return names, nil
-}
-
-func (c *Control) nodeOverview(n Node) NodeOverview {
-	if c.isOwn(n.Number) {
-		return NodeOverview{Node: n, Alive: true, Heard: true, Report: c.cfg.Own()}
-	}
-	silent := c.silent(n.Number)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h, ok := c.heard[n.Number]
-	now := time.Now()
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report, Starts: c.startsOf(n.Number, now), Proof: c.probationOf(n.Number, now)}
-}
-
-func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {
-	status, fresh := c.statusOf(s.ID)
-	c.mu.Lock()
-	seen, known := c.seen[s.ID]
-	c.mu.Unlock()
-	v := ShardOverview{Shard: s, Known: fresh && status.Leader != 0, Problem: seen.problem, LastStep: seen.step}
-	if !known {
-		v.Problem = "not checked yet"
-	}
-	if !v.Known {
-		v.Under = true
-		return v
-	}
-	v.Leader, v.Term, v.Applied = status.Leader, status.Term, status.Applied
-	for _, id := range slices.Concat(status.Voters, status.Learners) {
-		p := status.Progress[id]
-		r := ReplicaOverview{ID: id, Node: NodeOf(id), Voter: status.votes(id), Answers: status.answers(id), Leaving: s.leaves(id),
-			Snapshotting: p.Snapshotting}
-		if id != status.Leader && p.Match < status.Applied {
-			r.Lag = status.Applied - p.Match
-		}
-		v.Members = append(v.Members, r)
-	}
-	v.Under = status.live(status.Voters) < m.wanted()
-	return v
 }
 
 // wanted returns how many voters each shard should have: no more than there are nodes to take them.

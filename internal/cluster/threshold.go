@@ -72,38 +72,38 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 	defer timer.Stop()
 	for last := time.Now(); ; {
 		wait := p.cfg.Period
-		if !p.cfg.Control.mayHaveHooks(ctx) {
+		if !p.cfg.Webhooks.mayHaveHooks(ctx) {
 			wait = idleCheck
 		}
 		timer.Reset(time.Until(last.Add(wait)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.cfg.Control.firstHook:
+		case <-p.cfg.Webhooks.firstHook:
 			continue
 		case last = <-timer.C:
 		}
-		if !p.cfg.Control.leads() {
+		if !p.cfg.Webhooks.shard.Leads() {
 			continue
 		}
-		if unconfirmed, err := p.cfg.Control.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
+		if unconfirmed, err := p.cfg.Webhooks.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
 			p.log.Warn("not all shards have the current subscriptions of webhooks", "shards", unconfirmed, "error", err)
 		}
 		if err := p.checkThresholds(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("thresholds of webhooks could not be checked", "error", err)
 		}
-		if err := p.cfg.Control.forgetSeen(ctx); err != nil && ctx.Err() == nil {
+		if err := p.cfg.Webhooks.forgetSeen(ctx); err != nil && ctx.Err() == nil {
 			p.log.Debug("old reports of shards could not be removed yet", "error", err)
 		}
 	}
 }
 
 // mayHaveHooks reports whether a webhook exists or existed, as far as can be found out. Once there was one, shards may know of it.
-func (c *Control) mayHaveHooks(ctx context.Context) bool {
-	if !c.leads() {
+func (w *Webhooks) mayHaveHooks(ctx context.Context) bool {
+	if !w.shard.Leads() {
 		return false // Elected pokes
 	}
-	any, err := view(ctx, c, func(r store.Reader) (any bool, _ error) {
+	any, err := view(ctx, w.shard, func(r store.Reader) (any bool, _ error) {
 		r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(_, _ []byte) bool { any = true; return false })
 		return any, nil
 	})
@@ -111,17 +111,17 @@ func (c *Control) mayHaveHooks(ctx context.Context) bool {
 }
 
 // pokeWatcher signals that the first webhook may exist.
-func (c *Control) pokeWatcher() {
+func (w *Webhooks) pokeWatcher() {
 	select {
-	case c.firstHook <- struct{}{}:
+	case w.firstHook <- struct{}{}:
 	default:
 	}
 }
 
 // checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
 func (p *Dispatcher) checkThresholds(ctx context.Context) error {
-	c := p.cfg.Control
-	hooks, err := view(ctx, c, func(r store.Reader) ([]Webhook, error) {
+	w := p.cfg.Webhooks
+	hooks, err := view(ctx, w.shard, func(r store.Reader) ([]Webhook, error) {
 		all, err := scanRows[Webhook](r, hookTable)
 		return slices.DeleteFunc(all, func(h Webhook) bool { return h.disabled() || !h.hasThreshold() }), err
 	})
@@ -130,7 +130,7 @@ func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	}
 	for ns, some := range byNamespace(hooks) {
 		depths, missing := p.depths(ctx, ns, some)
-		if err := c.crossed(ctx, ns, some, depths, missing); err != nil {
+		if err := w.crossed(ctx, ns, some, depths, missing); err != nil {
 			return err
 		}
 	}
@@ -172,8 +172,8 @@ type crossing struct {
 
 // crossed records which queues have crossed thresholds, in the entry that adds the notices. If a shard did not answer, the counts are too
 // low: a queue may still be over, but none is taken to be under.
-func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
-	all, err := view(ctx, c, func(r store.Reader) (all []crossing, err error) {
+func (w *Webhooks) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
+	all, err := view(ctx, w.shard, func(r store.Reader) (all []crossing, err error) {
 		for i := range hooks {
 			some, err := crossings(r, &hooks[i], depths, missing)
 			if err != nil {
@@ -187,7 +187,7 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 		return err
 	}
 	for some := range slices.Chunk(all, crossingsAtOnce) {
-		dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
+		dropped, err := update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
 			for _, x := range some {
 				full, err := cross(tx, ns, x)
 				if err != nil {
@@ -202,10 +202,10 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 		if err != nil {
 			return err
 		}
-		c.droppedFor(ns, dropped, "too many are waiting for it already")
+		w.droppedFor(ns, dropped, "too many are waiting for it already")
 	}
 	if len(all) > 0 {
-		c.pokeDispatcher()
+		w.pokeDispatcher()
 	}
 	return nil
 }
@@ -295,13 +295,14 @@ const (
 )
 
 // forgetSeen deletes the records of notifications so old that they can't arrive again.
-func (c *Control) forgetSeen(ctx context.Context) error {
-	o := c.current()
-	if o == nil || time.Since(o.seenAt) < seenEvery {
+func (w *Webhooks) forgetSeen(ctx context.Context) error {
+	recent := true
+	w.seenAt.In(w.shard, func(at *time.Time) { recent = time.Since(*at) < seenEvery })
+	if recent {
 		return nil
 	}
 	limit := store.TimeOf(time.Now().Add(-seenFor))
-	old, err := view(ctx, c, func(r store.Reader) (keys [][]byte, err error) {
+	old, err := view(ctx, w.shard, func(r store.Reader) (keys [][]byte, err error) {
 		r.Scan([]byte{seenTable}, []byte{seenTable + 1}, func(k, v []byte) bool {
 			if s, bad := decodeRow[lastTaken](k, v); bad != nil {
 				err = bad
@@ -313,10 +314,10 @@ func (c *Control) forgetSeen(ctx context.Context) error {
 		return keys, err
 	})
 	if err != nil || len(old) == 0 {
-		o.seenAt = time.Now()
+		w.seenAt.In(w.shard, func(at *time.Time) { *at = time.Now() })
 		return err
 	}
-	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err = update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		for _, k := range old {
 			if s, ok, err := getRow[lastTaken](tx, k); err != nil {
 				return struct{}{}, err

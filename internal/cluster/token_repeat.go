@@ -61,8 +61,8 @@ func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (b
 }
 
 // renew replaces the secret that was lost with that of the repeat.
-func (c *Control) renew(tx *store.Tx, a *TokenCall, verb task.Action, t auth.Token) (TokenDone, error) {
+func (s *Tokens) renew(tx *store.Tx, a *TokenCall, verb task.Action, t auth.Token) (TokenDone, error) {
 	before, first := factsOfToken(&t), t.Request.First
 	t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(verb, first)
-	return TokenDone{t, tx.Index()}, c.putToken(tx, a.Author, task.TokenRotated, before, t)
+	return TokenDone{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
 }

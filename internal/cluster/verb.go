@@ -24,16 +24,26 @@ func onSystem[Req, Resp any](name string, idempotent bool, do func(*Control, con
 type Nothing struct{}
 
 // onlyErr adapts a function without a result to a verb.
-func onlyErr[Req any](do func(*Control, context.Context, Req) error) func(*Control, context.Context, Req) (Nothing, error) {
-	return func(c *Control, ctx context.Context, q Req) (Nothing, error) { return Nothing{}, do(c, ctx, q) }
+func onlyErr[P, Req any](do func(P, context.Context, Req) error) func(P, context.Context, Req) (Nothing, error) {
+	return func(p P, ctx context.Context, q Req) (Nothing, error) { return Nothing{}, do(p, ctx, q) }
 }
+
+// on adapts a method of a part of Control to a verb.
+func on[P, Req, Resp any](part func(*Control) P, do func(P, context.Context, Req) (Resp, error)) func(*Control, context.Context, Req) (Resp, error) {
+	return func(c *Control, ctx context.Context, q Req) (Resp, error) { return do(part(c), ctx, q) }
+}
+
+func onMarkers(c *Control) *Markers       { return c.Markers }
+func onNamespaces(c *Control) *Namespaces { return c.Namespaces }
+func onTokens(c *Control) *Tokens         { return c.Tokens }
+func onWebhooks(c *Control) *Webhooks     { return c.Webhooks }
 
 // Markers.
 var (
-	AddMarker    = onSystem("add-marker", true, (*Control).AddMarker)
-	EndMarker    = onSystem("end-marker", true, (*Control).EndMarker)
-	RemoveMarker = onSystem("remove-marker", false, onlyErr((*Control).RemoveMarker))
-	ListMarkers  = onSystem("markers", true, (*Control).Markers)
+	AddMarker    = onSystem("add-marker", true, on(onMarkers, (*Markers).Add))
+	EndMarker    = onSystem("end-marker", true, on(onMarkers, (*Markers).End))
+	RemoveMarker = onSystem("remove-marker", false, on(onMarkers, onlyErr((*Markers).Remove)))
+	ListMarkers  = onSystem("markers", true, on(onMarkers, (*Markers).List))
 )
 
 // TokenChanged is a token, and the nodes that have not confirmed the change.
@@ -51,23 +61,27 @@ type NamespaceChange struct {
 
 // Tokens and namespaces. Verbs that change them wait for the nodes to learn of the change, and name those that have not confirmed it.
 var (
-	AddToken    = onSystem("add-token", true, confirmToken((*Control).AddToken))
-	RotateToken = onSystem("rotate-token", true, confirmToken((*Control).RotateToken))
-	RevokeToken = onSystem("revoke-token", false, confirmToken((*Control).RevokeToken))
-	ListTokens  = onSystem("tokens", true, (*Control).Tokens)
+	AddToken    = onSystem("add-token", true, confirmToken((*Tokens).Add))
+	RotateToken = onSystem("rotate-token", true, confirmToken((*Tokens).Rotate))
+	RevokeToken = onSystem("revoke-token", false, confirmToken((*Tokens).Revoke))
+	ListTokens  = onSystem("tokens", true, on(onTokens, (*Tokens).List))
 
-	AddNamespace    = onSystem("add-namespace", true, confirm((*Control).AddNamespace))
+	AddNamespace    = onSystem("add-namespace", true, confirm(on(onNamespaces, (*Namespaces).Add)))
 	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
-		return c.RemoveNamespace(ctx, q.By, q.Name)
+		return c.Namespaces.Remove(ctx, q.By, q.Name)
 	}))
 	SetQuotas = onSystem("set-quotas", true, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
-		return c.SetQuotas(ctx, q.By, q.Name, q.Quotas)
+		return c.Quotas.SetQuotas(ctx, q.By, q.Name, q.Quotas)
 	}))
-	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]NamespaceInfo, error) { return c.Namespaces(ctx) })
+	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]NamespaceInfo, error) {
+		return c.Namespaces.List(ctx)
+	})
 
-	RequireTokens = onSystem("require-tokens", true, onlyErr(func(c *Control, ctx context.Context, q TokensRequired) error { return c.RequireTokens(ctx, q.By, q.On) }))
-	NoteRefusals  = onSystem("note-refusals", true, onlyErr(func(c *Control, ctx context.Context, q RefusalsSeen) error {
-		return c.NoteRefusals(ctx, q.By, q.Refusals)
+	RequireTokens = onSystem("require-tokens", true, onlyErr(func(c *Control, ctx context.Context, q TokensRequired) error {
+		return c.Tokens.Require(ctx, q.By, q.On)
+	}))
+	NoteRefusals = onSystem("note-refusals", true, onlyErr(func(c *Control, ctx context.Context, q RefusalsSeen) error {
+		return c.Tokens.NoteRefusals(ctx, q.By, q.Refusals)
 	}))
 )
 
@@ -89,18 +103,18 @@ func confirm[Req any](do func(*Control, context.Context, Req) (uint64, error)) f
 		if err != nil {
 			return nil, err
 		}
-		return c.Confirm(ctx, version)
+		return c.Copies.Confirm(ctx, version)
 	}
 }
 
-func confirmToken(do func(*Control, context.Context, TokenCall) (TokenDone, error)) func(*Control, context.Context, TokenCall) (TokenChanged, error) {
+func confirmToken(do func(*Tokens, context.Context, TokenCall) (TokenDone, error)) func(*Control, context.Context, TokenCall) (TokenChanged, error) {
 	return func(c *Control, ctx context.Context, q TokenCall) (out TokenChanged, err error) {
-		done, err := do(c, ctx, q)
+		done, err := do(c.Tokens, ctx, q)
 		if err != nil {
 			return out, err
 		}
 		out.Token = done.Token
-		out.Behind, err = c.Confirm(ctx, done.Version)
+		out.Behind, err = c.Copies.Confirm(ctx, done.Version)
 		return out, err
 	}
 }
@@ -114,29 +128,29 @@ type WebhookName struct {
 // Webhooks. Verbs that change one tell the shards, and name those that did not confirm it: the leader of the system shard keeps telling
 // them.
 var (
-	AddWebhook    = onSystem("add-webhook", true, tellShards((*Control).AddWebhook))
-	SetWebhook    = onSystem("set-webhook", true, tellShards((*Control).SetWebhook))
-	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*Control).RotateWebhook))
-	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*Control).PauseWebhook))
-	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*Control).ResumeWebhook))
-	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(c *Control, ctx context.Context, q WebhookCall) (WebhookView, error) {
-		return WebhookView{}, c.RemoveWebhook(ctx, q)
+	AddWebhook    = onSystem("add-webhook", true, tellShards((*Webhooks).Add))
+	SetWebhook    = onSystem("set-webhook", true, tellShards((*Webhooks).Set))
+	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*Webhooks).Rotate))
+	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*Webhooks).Pause))
+	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*Webhooks).Resume))
+	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(w *Webhooks, ctx context.Context, q WebhookCall) (WebhookView, error) {
+		return WebhookView{}, w.Remove(ctx, q)
 	}))
-	ListWebhooks = onSystem("webhooks", true, (*Control).Webhooks)
+	ListWebhooks = onSystem("webhooks", true, on(onWebhooks, (*Webhooks).List))
 	GetWebhook   = onSystem("webhook", true, func(c *Control, ctx context.Context, q WebhookName) (WebhookView, error) {
-		return c.Webhook(ctx, q.Namespace, q.Name)
+		return c.Webhooks.Get(ctx, q.Namespace, q.Name)
 	})
 	ListDeliveries = onSystem("webhook-deliveries", true, func(c *Control, ctx context.Context, q WebhookName) ([]Delivery, error) {
-		return c.Deliveries(ctx, q.Namespace, q.Name)
+		return c.Webhooks.Deliveries(ctx, q.Namespace, q.Name)
 	})
 )
 
-func tellShards(do func(*Control, context.Context, WebhookCall) (WebhookView, error)) func(*Control, context.Context, WebhookCall) (WebhookDone, error) {
+func tellShards(do func(*Webhooks, context.Context, WebhookCall) (WebhookView, error)) func(*Control, context.Context, WebhookCall) (WebhookDone, error) {
 	return func(c *Control, ctx context.Context, q WebhookCall) (out WebhookDone, err error) {
-		if out.Hook, err = do(c, ctx, q); err != nil {
+		if out.Hook, err = do(c.Webhooks, ctx, q); err != nil {
 			return out, err
 		}
-		out.Unconfirmed, err = c.TellShards(ctx)
+		out.Unconfirmed, err = c.Webhooks.TellShards(ctx)
 		return out, err
 	}
 }
@@ -160,19 +174,23 @@ type AuthorCall struct{ By task.Author }
 
 // Nodes and replicas.
 var (
-	GetOverview = onSystem("overview", true, func(c *Control, ctx context.Context, _ Nothing) (Overview, error) { return c.Overview(ctx) })
+	GetOverview = onSystem("overview", true, func(c *Control, ctx context.Context, _ Nothing) (Overview, error) { return c.Placement.Overview(ctx) })
 	DrainNode   = onSystem("drain", true, onlyErr(func(c *Control, ctx context.Context, q NodeCall) error {
 		if q.Flag {
-			return c.Undrain(ctx, q.By, q.Node)
+			return c.Placement.Undrain(ctx, q.By, q.Node)
 		}
-		return c.Drain(ctx, q.By, q.Node)
+		return c.Placement.Drain(ctx, q.By, q.Node)
 	}))
-	RemoveNode  = onSystem("remove", true, onlyErr(func(c *Control, ctx context.Context, q NodeCall) error { return c.Remove(ctx, q.By, q.Node, q.Flag) }))
+	RemoveNode = onSystem("remove", true, onlyErr(func(c *Control, ctx context.Context, q NodeCall) error {
+		return c.Placement.Remove(ctx, q.By, q.Node, q.Flag)
+	}))
 	MoveReplica = onSystem("move", true, onlyErr(func(c *Control, ctx context.Context, q ReplicaCall) error {
 		if q.From == "" {
-			return c.Transfer(ctx, q.By, q.Shard, q.To)
+			return c.Placement.Transfer(ctx, q.By, q.Shard, q.To)
 		}
-		return c.Move(ctx, q.By, q.Shard, q.From, q.To)
+		return c.Placement.Move(ctx, q.By, q.Shard, q.From, q.To)
 	}))
-	RaiseLevel = onSystem("raise-level", true, func(c *Control, ctx context.Context, q AuthorCall) (int, error) { return c.RaiseLevel(ctx, q.By) })
+	RaiseLevel = onSystem("raise-level", true, func(c *Control, ctx context.Context, q AuthorCall) (int, error) {
+		return c.Placement.RaiseLevel(ctx, q.By)
+	})
 )

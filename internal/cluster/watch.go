@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -25,6 +24,9 @@ func watchVersionKey(ns string) []byte { return append([]byte{watchTable}, ns...
 
 // watchChanged gives a namespace's subscriptions a new version.
 func watchChanged(tx *store.Tx, ns string) { tx.Set(watchVersionKey(ns), encodeNumber(tx.Index())) }
+
+// forgetWatch removes the version of a namespace's subscriptions.
+func forgetWatch(tx *store.Tx, ns string) { tx.Delete(watchVersionKey(ns)) }
 
 // readWatches reads what webhooks subscribe to, by namespace: a namespace that has no webhooks any more has no rules.
 func readWatches(r store.Reader) (map[string]task.Watch, error) {
@@ -51,51 +53,44 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	return all, err
 }
 
-// watchVersions holds which versions of watches the shards are known to have, as long as this node leads.
-type watchVersions struct {
-	mu      sync.Mutex
-	of      *leading
-	version map[uint32]map[string]uint64
-}
+// watchVersions holds which versions of watches a shard is known to have, by namespace.
+type watchVersions map[string]uint64
 
-// lacks returns the watches that a shard is not known to have.
-func (t *watchVersions) lacks(o *leading, shard uint32, all map[string]task.Watch) map[string]task.Watch {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of != o {
-		t.of, t.version = o, map[uint32]map[string]uint64{}
-	}
+// unconfirmed returns the watches that a shard is not known to have.
+func (w *Webhooks) unconfirmed(shard uint32, all map[string]task.Watch) map[string]task.Watch {
 	lack := map[string]task.Watch{}
-	for ns, w := range all {
-		if t.version[shard][ns] < w.Version {
-			lack[ns] = w
+	w.confirmed.In(w.shard, func(known *map[uint32]watchVersions) {
+		for ns, of := range all {
+			if (*known)[shard][ns] < of.Version {
+				lack[ns] = of
+			}
 		}
-	}
+	})
 	return lack
 }
 
-func (t *watchVersions) has(o *leading, shard uint32, some map[string]task.Watch) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of != o {
-		return
-	}
-	if t.version[shard] == nil {
-		t.version[shard] = map[string]uint64{}
-	}
-	for ns, w := range some {
-		t.version[shard][ns] = max(t.version[shard][ns], w.Version)
-	}
+// confirm notes that a shard has some watches.
+func (w *Webhooks) confirm(shard uint32, some map[string]task.Watch) {
+	w.confirmed.In(w.shard, func(known *map[uint32]watchVersions) {
+		if *known == nil {
+			*known = map[uint32]watchVersions{}
+		}
+		if (*known)[shard] == nil {
+			(*known)[shard] = watchVersions{}
+		}
+		for ns, of := range some {
+			(*known)[shard][ns] = max((*known)[shard][ns], of.Version)
+		}
+	})
 }
 
 // TellShards sends the data shards the watches that they lack, and returns those that did not confirm them in time.
-func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
-	o := c.current()
+func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
 	type rows struct {
 		watches map[string]task.Watch
 		shards  []uint32
 	}
-	is, err := view(ctx, c, func(r store.Reader) (is rows, err error) {
+	is, err := view(ctx, w.shard, func(r store.Reader) (is rows, err error) {
 		settings, _, err := getRow[Settings](r, settingsKey)
 		if err == nil {
 			is.shards = dataShards(settings.DataShards)
@@ -103,7 +98,7 @@ func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err err
 		}
 		return is, err
 	})
-	if err != nil || o == nil || len(is.watches) == 0 {
+	if err != nil || !w.shard.Leads() || len(is.watches) == 0 {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
@@ -111,16 +106,16 @@ func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err err
 	errs := make([]error, len(is.shards))
 	each(len(is.shards), func(i int) {
 		shard := is.shards[i]
-		lack := c.watchVersions.lacks(o, shard, is.watches)
+		lack := w.unconfirmed(shard, is.watches)
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(lack)), watchesAtOnce) {
 			some := map[string]task.Watch{}
 			for _, ns := range names {
 				some[ns] = lack[ns]
 			}
-			if errs[i] = c.cfg.Shards.CopyWatches(ctx, shard, some); errs[i] != nil {
+			if errs[i] = w.copyWatches(ctx, shard, some); errs[i] != nil {
 				return
 			}
-			c.watchVersions.has(o, shard, some)
+			w.confirm(shard, some)
 		}
 	})
 	for i, err := range errs {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
@@ -29,6 +31,32 @@ const (
 	minWaitOver  = time.Second
 	maxWaitOver  = 30 * 24 * time.Hour
 )
+
+// Webhooks reads and changes the webhooks, and their notices to be sent.
+type Webhooks struct {
+	shard *SystemShard
+	// copyWatches brings a shard's copies of what the webhooks of namespaces subscribe to to at least these versions.
+	copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error
+	log         *slog.Logger
+
+	dispatch  chan struct{} // capacity 1: something is to be sent, or may be now
+	firstHook chan struct{} // capacity 1: the first webhook may exist now, or this node became leader
+	confirmed Memory[map[uint32]watchVersions]
+	seenAt    Memory[time.Time] // when old shard states were last forgotten
+	dropped   atomic.Uint64     // notices that were given up
+}
+
+// NewWebhooks returns the webhooks in a system shard. copyWatches brings a data shard's copies of what the webhooks of namespaces subscribe
+// to to at least these versions.
+func NewWebhooks(shard *SystemShard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
+	return &Webhooks{shard: shard, copyWatches: copyWatches, log: log, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1)}
+}
+
+// Elected has the Dispatcher look at what there is.
+func (w *Webhooks) Elected() {
+	w.pokeDispatcher()
+	w.pokeWatcher()
+}
 
 // Webhook is the settings of a webhook.
 type Webhook struct {
@@ -211,12 +239,12 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 	return h, err
 }
 
-// AddWebhook adds a webhook. Repeating it with the same secret returns the same answer.
+// Add adds a webhook. Repeating it with the same secret returns the same answer.
 //
 // Errors: conflict if the name is taken; wrong_state below the feature level.
-func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	defer c.pokeWatcher()
-	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
+func (w *Webhooks) Add(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	defer w.pokeWatcher()
+	return update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
 		if err := mayHaveWebhooks(tx); err != nil {
 			return WebhookView{}, err
 		}
@@ -242,7 +270,7 @@ func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 		}
 		h.CreatedBy, h.CreatedAt, h.ChangedAt = a.By.Name, tx.Now(), tx.Now()
 		h.Secrets = []HookSecret{{Value: a.Secret}}
-		return c.putHook(tx, a.By, task.WebhookAdded, nil, h)
+		return w.putHook(tx, a.By, task.WebhookAdded, nil, h)
 	})
 }
 
@@ -268,7 +296,7 @@ func roomForHook(r store.Reader, h Webhook) error {
 }
 
 // putHook writes a webhook's row and an audit entry. before is nil for a new webhook.
-func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
+func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
 	var was *hookFacts
 	if before != nil {
 		was = factsOfHook(before)
@@ -288,8 +316,8 @@ func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, befo
 }
 
 // changeHook changes an existing webhook. A change that changes nothing writes nothing.
-func (c *Control) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
-	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
+func (w *Webhooks) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
+	return update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
 		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
 			return WebhookView{}, err
@@ -302,13 +330,13 @@ func (c *Control) changeHook(ctx context.Context, a WebhookCall, action task.Act
 		if !changed {
 			return viewHook(tx, before)
 		}
-		return c.putHook(tx, a.By, action, &before, h)
+		return w.putHook(tx, a.By, action, &before, h)
 	})
 }
 
-// SetWebhook changes the settings of a webhook. Pending notices go to the new address.
-func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	return c.changeHook(ctx, a, task.WebhookSet, func(tx *store.Tx, h *Webhook) (bool, error) {
+// Set changes the settings of a webhook. Pending notices go to the new address.
+func (w *Webhooks) Set(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return w.changeHook(ctx, a, task.WebhookSet, func(tx *store.Tx, h *Webhook) (bool, error) {
 		before, to := *h, &a.Change
 		if to.URL != "" {
 			h.URL = to.URL
@@ -339,9 +367,9 @@ func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 	})
 }
 
-// RotateWebhook gives a webhook a new secret. The previous one signs too until the overlap is over.
-func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	return c.changeHook(ctx, a, task.WebhookRotated, func(tx *store.Tx, h *Webhook) (bool, error) {
+// Rotate gives a webhook a new secret. The previous one signs too until the overlap is over.
+func (w *Webhooks) Rotate(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return w.changeHook(ctx, a, task.WebhookRotated, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Secrets[0].Value == a.Secret {
 			return false, nil
 		}
@@ -362,9 +390,9 @@ func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView
 	})
 }
 
-// PauseWebhook stops deliveries for now.
-func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	return c.changeHook(ctx, a, task.WebhookPaused, func(tx *store.Tx, h *Webhook) (bool, error) {
+// Pause stops deliveries for now.
+func (w *Webhooks) Pause(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	return w.changeHook(ctx, a, task.WebhookPaused, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Paused && h.PausedReason == a.By.Reason {
 			return false, nil
 		}
@@ -376,9 +404,9 @@ func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView,
 	})
 }
 
-// ResumeWebhook ends a pause, or re-enables a disabled webhook. Pending notices are tried immediately.
-func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
-	v, err := c.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
+// Resume ends a pause, or re-enables a disabled webhook. Pending notices are tried immediately.
+func (w *Webhooks) Resume(ctx context.Context, a WebhookCall) (WebhookView, error) {
+	v, err := w.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if !h.suspended() {
 			return false, nil
 		}
@@ -393,13 +421,13 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		makeDue(tx, h.Namespace, h.Name)
 		return true, nil
 	})
-	c.pokeDispatcher()
+	w.pokeDispatcher()
 	return v, err
 }
 
-// RemoveWebhook removes a webhook and its pending notices.
-func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+// Remove removes a webhook and its pending notices.
+func (w *Webhooks) Remove(ctx context.Context, a WebhookCall) error {
+	_, err := update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		h, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
 			return struct{}{}, err
@@ -419,9 +447,9 @@ func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
 	return err
 }
 
-// Webhooks lists the webhooks of a namespace, by name, without their secrets.
-func (c *Control) Webhooks(ctx context.Context, ns string) ([]WebhookView, error) {
-	return view(ctx, c, func(r store.Reader) (all []WebhookView, err error) {
+// List lists the webhooks of a namespace, by name, without their secrets.
+func (w *Webhooks) List(ctx context.Context, ns string) ([]WebhookView, error) {
+	return view(ctx, w.shard, func(r store.Reader) (all []WebhookView, err error) {
 		hooks, err := scanHooks(r, ns)
 		for i := range hooks {
 			v, bad := viewHook(r, hooks[i])
@@ -455,9 +483,9 @@ func prefixEnd(prefix []byte) []byte {
 	return hi
 }
 
-// Webhook returns a webhook without its secrets.
-func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, error) {
-	return view(ctx, c, func(r store.Reader) (WebhookView, error) {
+// Get returns a webhook without its secrets.
+func (w *Webhooks) Get(ctx context.Context, ns, name string) (WebhookView, error) {
+	return view(ctx, w.shard, func(r store.Reader) (WebhookView, error) {
 		h, err := getHook(r, ns, name)
 		if err != nil {
 			return WebhookView{}, err
@@ -481,8 +509,8 @@ func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 }
 
 // hookStates counts the webhooks by namespace and state, for each namespace that has some; nil: they can't be read.
-func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
-	n, err := view(ctx, c, func(r store.Reader) (map[string]map[string]int, error) {
+func (w *Webhooks) hookStates(ctx context.Context) map[string]map[string]int {
+	n, err := view(ctx, w.shard, func(r store.Reader) (map[string]map[string]int, error) {
 		n := map[string]map[string]int{}
 		hooks, err := scanRows[Webhook](r, hookTable)
 		for i := range hooks {

@@ -87,9 +87,12 @@ func newWorld(t testing.TB) *world {
 }
 
 // newReplica returns the replica of another node, which doesn't lead yet.
-func (w *world) newReplica() *systemReplica {
+func (w *world) newReplica() *systemReplica { return w.newReplicaOver(w) }
+
+// newReplicaOver is newReplica with other data shards.
+func (w *world) newReplicaOver(shards Shards) *systemReplica {
 	s := &systemReplica{world: w}
-	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: w.most, Room: func() error { return w.room }})
+	s.control = NewControl(Config{System: s, Shards: shards, MaxQueues: w.most, Room: func() error { return w.room }})
 	w.t.Cleanup(s.control.Close)
 	return s
 }
@@ -123,7 +126,7 @@ func (w *world) openAt(level, shards int) *Control {
 	w.t.Helper()
 	s := w.newReplica()
 	s.lead()
-	if err := s.control.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
+	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
 		w.t.Fatal(err)
 	}
 	synctest.Wait()

@@ -65,9 +65,9 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 	return &clusterAdmin{
 		n:           n,
 		groups:      n.groups,
-		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.SetReplication(ctx, a.By, a.N) }),
-		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.SetAuditRetention(ctx, a.By, a.D) }),
-		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.NoteBackup(ctx, a.By) }),
+		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.Placement.SetReplication(ctx, a.By, a.N) }),
+		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
+		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
 		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
 			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.StartHash(ctx) })
 		}),
@@ -75,7 +75,7 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 			problems, _, err := n.broker.Check(ctx, id)
 			return problems, err
 		}),
-		checkSystem: router.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Check(ctx) }),
+		checkSystem: router.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Audit.Check(ctx) }),
 	}
 }
 

@@ -272,7 +272,7 @@ func (w *network) within(limit, every time.Duration, what string, is func() erro
 func (w *network) replicated(voters int) func() error {
 	return func() error {
 		for _, s := range w.nodes {
-			o, err := s.control.Overview(w.t.Context())
+			o, err := s.control.Placement.Overview(w.t.Context())
 			if err != nil {
 				continue
 			}
@@ -791,7 +791,7 @@ func TestRemovedNodeEnds(t *testing.T) {
 		w.crash("n3")
 		w.until("removed", func() error {
 			for _, s := range w.nodes {
-				if err := s.control.Remove(t.Context(), task.Author{}, "n3", true); err == nil {
+				if err := s.control.Placement.Remove(t.Context(), task.Author{}, "n3", true); err == nil {
 					return nil
 				}
 			}

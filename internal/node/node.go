@@ -320,13 +320,13 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.report, Node: n.identity.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.identity.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: routerMap{n}, Registry: n.registry,
+	n.router = router.New(router.Config{Node: n.identity.read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
 	n.openWebhooks()
-	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
+	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
 	n.member.Store(true)
 	n.transport.SetPeers(addresses(n.known))
@@ -348,7 +348,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 	if err := n.replicas.untilLed(ctx, systemShard); err != nil {
 		return err
 	}
-	return n.control.Found(ctx, cluster.FirstNode{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
+	return n.control.Placement.Found(ctx, cluster.FirstNode{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
 		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}, len(me.Replicas)-1)
 }
 

@@ -65,13 +65,13 @@ type changesArgs struct {
 
 func newSystem(r *router.Router, c *cluster.Control) *system {
 	return &system{
-		join:     router.OnSystem(r, "join", true, c.Join),
-		announce: router.OnSystem(r, "present", true, c.Hello),
+		join:     router.OnSystem(r, "join", true, c.Placement.Join),
+		announce: router.OnSystem(r, "present", true, c.Placement.Hello),
 		changes: router.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
-			return c.Changes(ctx, a.After, a.Report, a.Wait)
+			return c.Copies.Changes(ctx, a.After, a.Report, a.Wait)
 		}),
 		shards: router.OnSystem(r, "add-shards", true, func(ctx context.Context, a countArgs) (struct{}, error) {
-			return struct{}{}, c.AddShards(ctx, a.By, a.N)
+			return struct{}{}, c.Placement.AddShards(ctx, a.By, a.N)
 		}),
 	}
 }

@@ -82,6 +82,6 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 func (n *Node) openWebhooks() {
 	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
 	n.watches = newWatches(n.router, n.broker)
-	n.dispatcher = cluster.NewDispatcher(cluster.DispatcherConfig{Control: n.control, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
+	n.dispatcher = cluster.NewDispatcher(cluster.DispatcherConfig{Webhooks: n.control.Webhooks, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
 	n.webhooks = newWebhooks(n.router, n.dispatcher, n.sender)
 }

@@ -194,7 +194,7 @@ func TestAccess(t *testing.T) {
 // good reports which secrets are accepted.
 func (w *world) good(keys ...newKey) (good []bool) {
 	w.Helper()
-	all := ok[[]auth.Token](w)(w.testNode.control.Tokens(w.ctx(), auth.Everything))
+	all := ok[[]auth.Token](w)(w.testNode.control.Tokens.List(w.ctx(), auth.Everything))
 	for _, k := range keys {
 		hash := auth.HashOf(k.Secret)
 		good = append(good, slices.ContainsFunc(all, func(t auth.Token) bool {

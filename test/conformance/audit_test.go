@@ -276,7 +276,7 @@ func TestAudit(t *testing.T) {
 func TestAuditRetention(t *testing.T) {
 	tellAll(t, []story{{name: "entries go when they were kept as long as is said then", tell: func(w *world) {
 		keep := func(d span) {
-			must(w.T, w.testNode.control.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
+			must(w.T, w.testNode.control.Placement.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
 			w.pass(second)
 		}
 		noted := func() int {

@@ -214,7 +214,7 @@ func (w *world) take(path string, from *[]webhookRequest) (some []webhookRequest
 
 // onlyHooks are the webhooks of a cluster with a single node: package node assembles the same parts over a router.
 type onlyHooks struct {
-	*cluster.Control
+	*cluster.Webhooks
 	*cluster.Dispatcher
 	*webhook.Sender
 }
@@ -226,37 +226,37 @@ func (o onlyHooks) tell(ctx context.Context, h cluster.WebhookView, err error) (
 		return done, err
 	}
 	done.Hook = h
-	done.Unconfirmed, err = o.Control.TellShards(ctx)
+	done.Unconfirmed, err = o.Webhooks.TellShards(ctx)
 	return done, err
 }
 
 func (o onlyHooks) AddWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	h, err := o.Control.AddWebhook(ctx, c)
+	h, err := o.Webhooks.Add(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
 func (o onlyHooks) SetWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	h, err := o.Control.SetWebhook(ctx, c)
+	h, err := o.Webhooks.Set(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
 func (o onlyHooks) RotateWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	h, err := o.Control.RotateWebhook(ctx, c)
+	h, err := o.Webhooks.Rotate(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
 func (o onlyHooks) PauseWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	h, err := o.Control.PauseWebhook(ctx, c)
+	h, err := o.Webhooks.Pause(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
 func (o onlyHooks) ResumeWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	h, err := o.Control.ResumeWebhook(ctx, c)
+	h, err := o.Webhooks.Resume(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
 func (o onlyHooks) RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	return o.tell(ctx, cluster.WebhookView{}, o.Control.RemoveWebhook(ctx, c))
+	return o.tell(ctx, cluster.WebhookView{}, o.Webhooks.Remove(ctx, c))
 }
 
 func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error) {
@@ -270,7 +270,7 @@ func (h *testNode) openPost(t *testing.T, log *slog.Logger) {
 	must(t, err)
 	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
-	h.hooks = onlyHooks{h.control, cluster.NewDispatcher(cluster.DispatcherConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
+	h.hooks = onlyHooks{h.control.Webhooks, cluster.NewDispatcher(cluster.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 }
 
 // depths returns the depths of the queues that match patterns.

@@ -231,7 +231,7 @@ func TestSlotsComeBack(t *testing.T) {
 		}
 		old := cluster.NewCopy(nil)
 		old.Learned(move(here))
-		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{old, []uint32{1, 2, 3}},
+		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{old, []uint32{1, 2, 3}},
 			SystemLeader: func() uint32 { return 1 }})
 		defer behind.Close()
 

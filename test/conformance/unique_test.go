@@ -323,7 +323,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 			t.Errorf("when the key is free, its task is made in shard %d, want %d", third.Shard(), there)
 		}
 		time.Sleep(2 * time.Hour)
-		if now, err := h.control.Queue(ctx, namespace, "hot"); err != nil || !slices.Equal(now.Shards(), []uint32{there}) {
+		if now, err := h.control.Queues.Queue(ctx, namespace, "hot"); err != nil || !slices.Equal(now.Shards(), []uint32{there}) {
 			t.Errorf("the old shard is still asked: %+v, %v", now, err)
 		}
 	})

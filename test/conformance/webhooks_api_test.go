@@ -401,13 +401,13 @@ func (d *direct) TestHook(ctx context.Context, name string) (posted, error) {
 }
 
 func (d *direct) Hook(ctx context.Context, name string) (hookInfo, error) {
-	h, err := d.hooks.Webhook(ctx, namespace, name)
+	h, err := d.hooks.Get(ctx, namespace, name)
 	return hookDirect(h), refused(err)
 }
 
 // Hooks has no pages: the gateway makes them.
 func (d *direct) Hooks(ctx context.Context, _ part) (list []hookInfo, next string, err error) {
-	all, err := d.hooks.Webhooks(ctx, namespace)
+	all, err := d.hooks.List(ctx, namespace)
 	for _, h := range all {
 		list = append(list, hookDirect(h))
 	}

@@ -107,10 +107,10 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: book, Logger: log,
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: book, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
-	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
+	must(t, h.control.Placement.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 	h.hear(t)
 	h.openPost(t, log)
@@ -142,7 +142,7 @@ func (h *testNode) hear(t *testing.T) {
 	var following sync.WaitGroup
 	following.Go(func() {
 		h.systemCopy.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (cluster.Delta, error) {
-			return h.control.Changes(ctx, after, cluster.Report{Node: 1}, wait)
+			return h.control.Copies.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		}, func(time.Time) {})
 	})
 	following.Go(func() { h.router.WatchWorkers(ctx) })

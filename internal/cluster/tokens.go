@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -21,28 +21,22 @@ const (
 	maxTokensOf        = maxTokens / 10
 	maxTokensOfDefault = maxTokens / 2
 	// keptTokens is reserved for tokens of all namespaces, so that the operators of the cluster can always add one.
-	keptTokens    = maxTokens / 10
-	maxNamespaces = 1000
+	keptTokens = maxTokens / 10
 	// forgetAfter is how long an expired token is still listed.
 	forgetAfter = 30 * 24 * time.Hour
 )
 
-// Namespace is a namespace that was created.
-type Namespace struct {
-	Name      string     `json:"name"`
-	CreatedAt store.Time `json:"created_at"`
-	CreatedBy string     `json:"created_by,omitempty"`
-	task.Quotas
-	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
-	// for callers.
-	RemovedBy *task.Author `json:"removed_by,omitempty"`
+// Tokens reads and changes the tokens that authenticate callers.
+type Tokens struct {
+	shard *SystemShard
+
+	mu   sync.Mutex
+	uses map[auth.TokenName]store.Time // not written yet
 }
 
-// NamespaceCall asks for a new namespace.
-type NamespaceCall struct {
-	By     task.Author
-	Name   string
-	Quotas task.QuotaChange // unset ones take their defaults
+// NewTokens returns the tokens in a system shard.
+func NewTokens(shard *SystemShard) *Tokens {
+	return &Tokens{shard: shard, uses: map[auth.TokenName]store.Time{}}
 }
 
 // TokenCall asks for a change of a token.
@@ -105,7 +99,7 @@ func mayHaveTokens(r store.Reader) error {
 	return err
 }
 
-// AddToken adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
+// Add adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
 // secret with the new one.
 //
 // Errors: conflict if another token has that name or that certificate, or the request id belongs to another request; not_found if the
@@ -113,8 +107,8 @@ func mayHaveTokens(r store.Reader) error {
 //
 // Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
 // its namespace.
-func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+func (s *Tokens) Add(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
 		if err := mayHaveTokens(tx); err != nil {
 			return TokenDone{}, err
 		}
@@ -133,7 +127,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 			if err != nil {
 				return TokenDone{}, err
 			}
-			return c.renew(tx, &a, task.TokenAdded, old)
+			return s.renew(tx, &a, task.TokenAdded, old)
 		case !t.InAll():
 			if _, err := namespaceOf(tx, t.Namespace); err != nil {
 				return TokenDone{}, err
@@ -145,7 +139,7 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 		}
 		t.CreatedAt, t.CreatedBy, t.ExpiresAt, t.UsedAt = tx.Now(), a.Author.Name, expiry(tx, a.Life), 0
 		t.Request = a.request(task.TokenAdded, tx.Now())
-		if err := c.putToken(tx, a.Author, task.TokenAdded, nil, t); err != nil {
+		if err := s.putToken(tx, a.Author, task.TokenAdded, nil, t); err != nil {
 			return TokenDone{}, err
 		}
 		for _, old := range gone {
@@ -209,12 +203,12 @@ func dropToken(tx *store.Tx, of auth.TokenName) {
 }
 
 // putToken writes a token's row and an audit entry.
-func (c *Control) putToken(tx *store.Tx, by task.Author, action task.Action, before *tokenFacts, t auth.Token) error {
+func (s *Tokens) putToken(tx *store.Tx, by task.Author, action task.Action, before *tokenFacts, t auth.Token) error {
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err
 	}
 	tx.Set(tokenKey(t.ID()), encodeRow(t))
-	c.note(tx, change{access: true})
+	s.shard.Note(tx, Change{Kind: AccessChanged})
 	return nil
 }
 
@@ -227,14 +221,14 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 	return t, err
 }
 
-// RotateToken gives a token a new secret. The previous one stays valid until the overlap is over. A repeat under the same request id
+// Rotate gives a token a new secret. The previous one stays valid until the overlap is over. A repeat under the same request id
 // replaces the secret that was lost, not the one before the rotation.
 //
 // Errors: not_found; wrong_state for a token bound to a certificate; conflict if the request id belongs to another request.
 //
 // Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
-func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+func (s *Tokens) Rotate(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
 			return TokenDone{t, tx.Index()}, err
@@ -245,7 +239,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 		if again, err := a.isRepeat(tx.Now(), task.TokenRotated, &t); err != nil {
 			return TokenDone{}, err
 		} else if again {
-			return c.renew(tx, &a, task.TokenRotated, t)
+			return s.renew(tx, &a, task.TokenRotated, t)
 		}
 		before := factsOfToken(&t)
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
@@ -256,13 +250,13 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 			}
 		}
 		t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(task.TokenRotated, tx.Now())
-		return TokenDone{t, tx.Index()}, c.putToken(tx, a.Author, task.TokenRotated, before, t)
+		return TokenDone{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
 	})
 }
 
-// RevokeToken removes a token, along with the secret that it replaced.
-func (c *Control) RevokeToken(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
+// Revoke removes a token, along with the secret that it replaced.
+func (s *Tokens) Revoke(ctx context.Context, a TokenCall) (TokenDone, error) {
+	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err == nil {
 			err = onToken(tx, a.Author, task.TokenRevoked, t.ID(), factsOfToken(&t), nil)
@@ -271,14 +265,14 @@ func (c *Control) RevokeToken(ctx context.Context, a TokenCall) (TokenDone, erro
 			return TokenDone{}, err
 		}
 		dropToken(tx, t.ID())
-		c.note(tx, change{access: true})
+		s.shard.Note(tx, Change{Kind: AccessChanged})
 		return TokenDone{t, tx.Index()}, nil
 	})
 }
 
-// Tokens lists the tokens that the caller may see, by namespace and name, each with its last use.
-func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
-	return view(ctx, c, func(r store.Reader) ([]auth.Token, error) {
+// List lists the tokens that the caller may see, by namespace and name, each with its last use.
+func (s *Tokens) List(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
+	return view(ctx, s.shard, func(r store.Reader) ([]auth.Token, error) {
 		all, err := scanRows[auth.Token](r, tokenTable)
 		if err != nil {
 			return nil, err
@@ -286,170 +280,14 @@ func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, err
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return !by.Covers(t.Rights) })
 		for i := range all {
 			t := &all[i]
-			t.UsedAt = max(store.Time(getNumber(r, usedKey(t.ID()))), c.usedAt(t.ID())) // #nosec G115 -- as it was written
+			t.UsedAt = max(store.Time(getNumber(r, usedKey(t.ID()))), s.usedAt(t.ID())) // #nosec G115 -- as it was written
 		}
 		return all, nil
 	})
 }
 
-// AddNamespace adds a namespace. An existing one is left unchanged.
-//
-// Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
-func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, error) {
-	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		if err := mayHaveTokens(tx); err != nil {
-			return 0, err
-		}
-		old, there, err := getRow[Namespace](tx, namespaceKey(a.Name))
-		switch {
-		case err != nil:
-			return 0, err
-		case there && old.RemovedBy != nil:
-			return 0, wrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
-		case there || a.Name == auth.DefaultNamespace:
-			old.Name = a.Name
-			return tx.Index(), sameQuotas(old, a.Quotas)
-		}
-		all, err := scanRows[Namespace](tx, namespaceTable)
-		if err != nil {
-			return 0, err
-		}
-		if len(all) >= maxNamespaces {
-			return 0, task.Invalid("namespace", "%q would exceed the limit of %d namespaces", a.Name, maxNamespaces)
-		}
-		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
-		if err := n.Quotas.Check(); err != nil {
-			return 0, err
-		}
-		if err := onNamespace(tx, a.By, task.NamespaceAdded, a.Name, nil, &namespaceFacts{a.Name, n.Quotas}); err != nil {
-			return 0, err
-		}
-		tx.Set(namespaceKey(a.Name), encodeRow(n))
-		c.note(tx, change{access: true})
-		return tx.Index(), nil
-	})
-	return version, err // its shards get their shares when they get its queues
-}
-
-// RemoveNamespace removes a namespace in which nothing waits, runs or is dead, together with what is kept of it: ended tasks, keys, groups
-// and operations. Otherwise a later namespace of that name would inherit them. From the first moment on it no longer exists for callers. If
-// the error is unavailable, repeat the call: not all shards have erased their part yet.
-//
-// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks in transit between shards.
-//
-// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
-func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
-	type mark struct {
-		at     uint64
-		shards []uint32
-	}
-	marked, err := update(ctx, c, func(tx *store.Tx) (mark, error) {
-		shards, err := c.markRemoved(tx, by, name)
-		return mark{tx.Index(), shards}, err
-	})
-	if err == nil {
-		_, err = c.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
-	}
-	if err != nil {
-		return 0, err
-	}
-	if err := c.erase(ctx, name, marked.shards); err != nil {
-		if errors.Is(err, task.ErrWrongState) {
-			return 0, errors.Join(err, c.unmark(ctx, name))
-		}
-		return 0, err
-	}
-	return update(ctx, c, func(tx *store.Tx) (uint64, error) {
-		n, there, err := getRow[Namespace](tx, namespaceKey(name))
-		if err != nil || !there || n.RemovedBy == nil {
-			return tx.Index(), err
-		}
-		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
-			return 0, err
-		}
-		tx.Delete(namespaceKey(name))
-		tx.Delete(divisionKey(name))
-		tx.Delete(schedulesOfKey(name))
-		tx.Delete(watchVersionKey(name))
-		forgetMarkers(tx, name)
-		c.note(tx, change{access: true})
-		return tx.Index(), nil
-	})
-}
-
-// markRemoved hides a namespace from callers, and returns the shards that may have something of it.
-func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
-	if name == auth.DefaultNamespace {
-		return nil, wrongState("namespace %q can't be removed: it serves the calls that name none", name)
-	}
-	n, there, err := getRow[Namespace](tx, namespaceKey(name))
-	if err == nil && !there {
-		err = task.NotFound("namespace", name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, of := range []struct {
-		table byte
-		what  string
-	}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
-		if first := firstIn(tx, of.table, name); first != "" {
-			return nil, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
-		}
-	}
-	settings, _, err := getRow[Settings](tx, settingsKey)
-	if err == nil && n.RemovedBy == nil {
-		n.RemovedBy = &by
-		tx.Set(namespaceKey(name), encodeRow(n))
-		c.note(tx, change{access: true})
-	}
-	return dataShards(settings.DataShards), err
-}
-
-// unmark undoes markRemoved after a shard has refused to erase the namespace.
-func (c *Control) unmark(ctx context.Context, name string) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
-		n, there, err := getRow[Namespace](tx, namespaceKey(name))
-		if err == nil && there && n.RemovedBy != nil {
-			n.RemovedBy = nil
-			tx.Set(namespaceKey(name), encodeRow(n))
-			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
-			c.note(tx, change{access: true})
-		}
-		return struct{}{}, err
-	})
-	return err
-}
-
-// erase has the shards erase what they have of a namespace.
-func (c *Control) erase(ctx context.Context, name string, shards []uint32) error {
-	errs := make([]error, len(shards))
-	each(len(shards), func(i int) { errs[i] = c.cfg.Shards.EraseNamespace(ctx, shards[i], name) })
-	for _, err := range errs {
-		if errors.Is(err, task.ErrWrongState) {
-			return err
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", name, err)
-	}
-	return nil
-}
-
-// firstIn returns the first name in a namespace's part of a table; "": there is none.
-func firstIn(r store.Reader, table byte, ns string) (name string) {
-	lo := accessKey(table, ns, "")
-	hi := slices.Clone(lo)
-	hi[len(hi)-1]++
-	r.Scan(lo, hi, func(k, _ []byte) bool {
-		name = string(k[len(lo):])
-		return false
-	})
-	return name
-}
-
-// RequireTokens sets whether all nodes require tokens.
-func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) error {
+// Require sets whether all nodes require tokens.
+func (s *Tokens) Require(ctx context.Context, by task.Author, on bool) error {
 	type facts struct {
 		Required bool `json:"tokens_required"`
 	}
@@ -457,11 +295,11 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 	if on {
 		want = 1
 	}
-	is, err := view(ctx, c, func(r store.Reader) (uint64, error) { return getNumber(r, requiredKey), nil })
+	is, err := view(ctx, s.shard, func(r store.Reader) (uint64, error) { return getNumber(r, requiredKey), nil })
 	if err != nil || is == want {
 		return err
 	}
-	_, err = update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+	_, err = update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		if err := mayHaveTokens(tx); err != nil || getNumber(tx, requiredKey) == want {
 			return struct{}{}, err
 		}
@@ -469,7 +307,7 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 			return struct{}{}, err
 		}
 		tx.Set(requiredKey, encodeNumber(want))
-		c.note(tx, change{access: true})
+		s.shard.Note(tx, Change{Kind: AccessChanged})
 		return struct{}{}, nil
 	})
 	return err
@@ -486,8 +324,8 @@ type Refusals struct {
 }
 
 // NoteRefusals adds an entry to the audit log. by has the name of the node, and the address of the last of the callers.
-func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
-	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+func (s *Tokens) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
 	})
 	return err
@@ -523,4 +361,42 @@ func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName
 		ns = ""
 	}
 	return recordOn(tx, by, action, ns, e, before, after)
+}
+
+// NoteUses records the uses of tokens that a node reported.
+func (s *Tokens) NoteUses(uses []auth.Use) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range uses {
+		if len(s.uses) < maxTokens && u.At > s.uses[u.Token] {
+			s.uses[u.Token] = u.At
+		}
+	}
+}
+
+// usedAt returns when a token was last used, if that is not written yet.
+func (s *Tokens) usedAt(of auth.TokenName) store.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uses[of]
+}
+
+// WriteUses writes when tokens were last used, all in one round. A leader that fails loses at most a minute of that.
+func (s *Tokens) WriteUses(ctx context.Context) error {
+	s.mu.Lock()
+	uses := s.uses
+	s.uses = map[auth.TokenName]store.Time{}
+	s.mu.Unlock()
+	if len(uses) == 0 {
+		return nil
+	}
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+		for of, at := range uses {
+			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > getNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
+				tx.Set(usedKey(of), encodeNumber(uint64(at))) // #nosec G115
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
 }

@@ -1,0 +1,292 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The quotas of a namespace are part of its row; the default namespace has a row once it has quotas. Queues and schedules are counted here.
+// What tasks may use is divided among the data shards (division.go), and rates are enforced by each node's gateway.
+
+const maxNamespaces = 1000
+
+// NamespacesConfig configures Namespaces.
+type NamespacesConfig struct {
+	Shard *SystemShard
+	// Confirm waits until the nodes' copies are complete up to a version, for a second at most.
+	Confirm func(ctx context.Context, version uint64) (behind []string, err error)
+	// Erase removes what a data shard still has of a namespace without queues. It returns an error while tasks are in transit.
+	Erase func(ctx context.Context, shard uint32, ns string) error
+	// Forget removes rows of a namespace that is removed.
+	Forget []func(tx *store.Tx, ns string)
+}
+
+// Namespaces reads and changes the namespaces.
+type Namespaces struct {
+	cfg   NamespacesConfig
+	shard *SystemShard
+}
+
+// NewNamespaces returns the namespaces in a system shard.
+func NewNamespaces(cfg NamespacesConfig) *Namespaces { return &Namespaces{cfg, cfg.Shard} }
+
+// Namespace is a namespace that was created.
+type Namespace struct {
+	Name      string     `json:"name"`
+	CreatedAt store.Time `json:"created_at"`
+	CreatedBy string     `json:"created_by,omitempty"`
+	task.Quotas
+	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
+	// for callers.
+	RemovedBy *task.Author `json:"removed_by,omitempty"`
+}
+
+// NamespaceCall asks for a new namespace.
+type NamespaceCall struct {
+	By     task.Author
+	Name   string
+	Quotas task.QuotaChange // unset ones take their defaults
+}
+
+// namespaceOf reads a namespace, or returns not_found if it does not exist or is being removed.
+func namespaceOf(r store.Reader, name string) (Namespace, error) {
+	n, ok, err := getRow[Namespace](r, namespaceKey(name))
+	switch {
+	case err != nil:
+		return n, err
+	case !ok && name == auth.DefaultNamespace:
+		n.Name = name
+	case !ok || n.RemovedBy != nil:
+		return n, task.NotFound("namespace", name)
+	}
+	return n, nil
+}
+
+// mayHaveOneMore returns an error if one more would exceed a quota of the namespace.
+func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) error {
+	most := *n.Quotas.Of(of)
+	if most == 0 || int64(has) < most {
+		return nil
+	}
+	e := task.Invalid(field, "%q would exceed the %d that namespace %q may have (%s): raise the quota with `pawl ns set %s --%s N`",
+		name, most, n.Name, of, n.Name, strings.ReplaceAll(string(of), "_", "-"))
+	e.Reason = string(of)
+	return e
+}
+
+func schedulesOfKey(ns string) []byte { return append([]byte{metaTable, 'T'}, ns...) }
+
+// namespaceFacts is what the audit log records of a namespace.
+type namespaceFacts struct {
+	Name string `json:"name"`
+	task.Quotas
+}
+
+func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, before, after *namespaceFacts) error {
+	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
+}
+
+// sameQuotas returns an error unless adding an existing namespace again asks for the quotas that it has.
+func sameQuotas(n Namespace, asked task.QuotaChange) error {
+	if n.Quotas.Change(asked) == n.Quotas {
+		return nil
+	}
+	return conflict("namespace %q already exists with other quotas: change them with `pawl ns set %s`", n.Name, n.Name)
+}
+
+// Add adds a namespace. An existing one is left unchanged.
+//
+// Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
+func (s *Namespaces) Add(ctx context.Context, a NamespaceCall) (uint64, error) {
+	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		if err := mayHaveTokens(tx); err != nil {
+			return 0, err
+		}
+		old, there, err := getRow[Namespace](tx, namespaceKey(a.Name))
+		switch {
+		case err != nil:
+			return 0, err
+		case there && old.RemovedBy != nil:
+			return 0, wrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
+		case there || a.Name == auth.DefaultNamespace:
+			old.Name = a.Name
+			return tx.Index(), sameQuotas(old, a.Quotas)
+		}
+		all, err := scanRows[Namespace](tx, namespaceTable)
+		if err != nil {
+			return 0, err
+		}
+		if len(all) >= maxNamespaces {
+			return 0, task.Invalid("namespace", "%q would exceed the limit of %d namespaces", a.Name, maxNamespaces)
+		}
+		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
+		if err := n.Quotas.Check(); err != nil {
+			return 0, err
+		}
+		if err := onNamespace(tx, a.By, task.NamespaceAdded, a.Name, nil, &namespaceFacts{a.Name, n.Quotas}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(a.Name), encodeRow(n))
+		s.shard.Note(tx, Change{Kind: AccessChanged})
+		return tx.Index(), nil
+	})
+	return version, err // its shards get their shares when they get its queues
+}
+
+// Remove removes a namespace in which nothing waits, runs or is dead, together with what is kept of it: ended tasks, keys, groups
+// and operations. Otherwise a later namespace of that name would inherit them. From the first moment on it no longer exists for callers. If
+// the error is unavailable, repeat the call: not all shards have erased their part yet.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks in transit between shards.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
+func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (uint64, error) {
+	type mark struct {
+		at     uint64
+		shards []uint32
+	}
+	marked, err := update(ctx, s.shard, func(tx *store.Tx) (mark, error) {
+		shards, err := s.markRemoved(tx, by, name)
+		return mark{tx.Index(), shards}, err
+	})
+	if err == nil {
+		_, err = s.cfg.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.erase(ctx, name, marked.shards); err != nil {
+		if errors.Is(err, task.ErrWrongState) {
+			return 0, errors.Join(err, s.unmark(ctx, name))
+		}
+		return 0, err
+	}
+	return update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err != nil || !there || n.RemovedBy == nil {
+			return tx.Index(), err
+		}
+		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
+			return 0, err
+		}
+		tx.Delete(namespaceKey(name))
+		for _, forget := range s.cfg.Forget {
+			forget(tx, name)
+		}
+		s.shard.Note(tx, Change{Kind: AccessChanged})
+		return tx.Index(), nil
+	})
+}
+
+// markRemoved hides a namespace from callers, and returns the shards that may have something of it.
+func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
+	if name == auth.DefaultNamespace {
+		return nil, wrongState("namespace %q can't be removed: it serves the calls that name none", name)
+	}
+	n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	if err == nil && !there {
+		err = task.NotFound("namespace", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, of := range []struct {
+		table byte
+		what  string
+	}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
+		if first := firstIn(tx, of.table, name); first != "" {
+			return nil, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
+		}
+	}
+	settings, _, err := getRow[Settings](tx, settingsKey)
+	if err == nil && n.RemovedBy == nil {
+		n.RemovedBy = &by
+		tx.Set(namespaceKey(name), encodeRow(n))
+		s.shard.Note(tx, Change{Kind: AccessChanged})
+	}
+	return dataShards(settings.DataShards), err
+}
+
+// unmark undoes markRemoved after a shard has refused to erase the namespace.
+func (s *Namespaces) unmark(ctx context.Context, name string) error {
+	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+		if err == nil && there && n.RemovedBy != nil {
+			n.RemovedBy = nil
+			tx.Set(namespaceKey(name), encodeRow(n))
+			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
+			s.shard.Note(tx, Change{Kind: AccessChanged})
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// erase has the shards erase what they have of a namespace.
+func (s *Namespaces) erase(ctx context.Context, name string, shards []uint32) error {
+	errs := make([]error, len(shards))
+	each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], name) })
+	for _, err := range errs {
+		if errors.Is(err, task.ErrWrongState) {
+			return err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", name, err)
+	}
+	return nil
+}
+
+// firstIn returns the first name in a namespace's part of a table; "": there is none.
+func firstIn(r store.Reader, table byte, ns string) (name string) {
+	lo := accessKey(table, ns, "")
+	hi := slices.Clone(lo)
+	hi[len(hi)-1]++
+	r.Scan(lo, hi, func(k, _ []byte) bool {
+		name = string(k[len(lo):])
+		return false
+	})
+	return name
+}
+
+// NamespaceInfo is a namespace, and what the system shard counts of it.
+type NamespaceInfo struct {
+	Namespace
+	Queues    int
+	Schedules int
+}
+
+// List lists the namespaces by name.
+func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
+	return view(ctx, s.shard, func(r store.Reader) ([]NamespaceInfo, error) {
+		rows, err := scanRows[Namespace](r, namespaceTable)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(rows, func(n Namespace) bool { return n.Name == auth.DefaultNamespace }) {
+			rows = append(rows, Namespace{Name: auth.DefaultNamespace})
+		}
+		queues := map[string]int{}
+		r.Scan([]byte{queueTable}, []byte{queueTable + 1}, func(k, _ []byte) bool {
+			ns, _, _ := bytes.Cut(k[1:], []byte{0})
+			queues[string(ns)]++
+			return true
+		})
+		all := make([]NamespaceInfo, 0, len(rows))
+		for _, n := range rows {
+			if n.RemovedBy == nil {
+				all = append(all, NamespaceInfo{n, queues[n.Name], int(getNumber(r, schedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
+			}
+		}
+		slices.SortFunc(all, func(a, b NamespaceInfo) int { return strings.Compare(a.Name, b.Name) })
+		return all, nil
+	})
+}

@@ -1,0 +1,24 @@
+package node
+
+import (
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// routerControl is the parts of the control plane that the router calls.
+type routerControl struct {
+	verb.Runner
+	*cluster.Placement
+	*queueTable
+	*cluster.ScheduleNames
+	*cluster.Workers
+	*cluster.Webhooks
+	*cluster.AuditLog
+}
+
+// queueTable embeds without a field named Queues, which would hide the method.
+type queueTable = cluster.Queues
+
+func newRouterControl(c *cluster.Control) routerControl {
+	return routerControl{c, c.Placement, c.Queues, c.Schedules, c.Workers, c.Webhooks, c.Audit}
+}
