@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -35,7 +36,7 @@ func names(t *testing.T, c *Control, by auth.Rights) (all []string) {
 
 func TestTokens(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		add := newToken("default", "ci")
 		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
@@ -104,7 +105,7 @@ func TestTokens(t *testing.T) {
 // A first attempt that arrives after its repeat does not invalidate what the repeat was given, and no other caller may repeat it.
 func TestTokensAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		rotate := func(by string, asked time.Duration) TokenCall {
@@ -140,7 +141,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 // A certificate belongs to one token only, which has no secret.
 func TestTokensForCertificates(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		add := newToken("default", "billing")
 		add.Token.Certificate, add.Life = "dns:billing", 0
 		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
@@ -168,7 +169,7 @@ func TestTokensForCertificates(t *testing.T) {
 
 func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel-1, 1)
+		c := w.openAt(system.PolicyLevel-1, 1)
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		_, err2 := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
 		if err3 := c.Tokens.Require(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
@@ -180,12 +181,12 @@ func TestTokensNeedTheLevel(t *testing.T) {
 // Tokens that expired long ago make room.
 func TestExpiredTokensAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 			for name, ago := range map[string]time.Duration{"ancient": forgetAfter + time.Minute, "old": forgetAfter - time.Minute} {
 				old := newToken("default", name).Token
 				old.ExpiresAt = tx.Now().Add(-ago)
-				tx.Set(tokenKey(old.ID()), encodeRow(old))
+				tx.Set(tokenKey(old.ID()), system.EncodeRow(old))
 			}
 			return nil
 		}))
@@ -199,7 +200,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a queue in a namespace that is not there: %v", err)
 		}
@@ -240,7 +241,7 @@ func TestNamespaces(t *testing.T) {
 // Copies learn of every change, and a change is confirmed when they have.
 func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		var heard []auth.Access
 		copied := NewCopy(nil)
 		copied.OnAccess(func(a auth.Access) { heard = append(heard, a) })
@@ -293,7 +294,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 // When a token was last used is known immediately, and written within minutes.
 func TestTokenUses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		used := func() store.Time {
@@ -328,7 +329,7 @@ func TestTokenUses(t *testing.T) {
 // Adding tokens in one namespace leaves room for those of others, and all leave some for tokens of all namespaces.
 func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		fill := func(ns string, tokens int) {
 			t.Helper()
 			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: ns})
@@ -336,7 +337,7 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 				for n := range tokens {
 					made := newToken(ns, fmt.Sprint("t", n)).Token
-					tx.Set(tokenKey(made.ID()), encodeRow(made))
+					tx.Set(tokenKey(made.ID()), system.EncodeRow(made))
 				}
 				return nil
 			}))

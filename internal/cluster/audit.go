@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,8 +28,8 @@ func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	if e.Before, e.After = audit.Changed(before, after); e.Before == nil && e.After == nil {
 		return nil
 	}
-	settings, _, err := getRow[Settings](tx, settingsKey)
-	if err != nil || settings.Level < PoliciesLevel {
+	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
+	if err != nil || settings.Level < system.PolicyLevel {
 		return err
 	}
 	log, err := audit.Open(tx, settings.AuditKeep())
@@ -133,25 +134,8 @@ type settingsFacts struct {
 	AuditRetention time.Duration `json:"audit_retention"`
 }
 
-func factsOfSettings(s Settings) *settingsFacts {
+func factsOfSettings(s system.Settings) *settingsFacts {
 	return &settingsFacts{DataShards: s.DataShards, Replication: s.Replication, Level: s.Level, AuditRetention: s.AuditKeep()}
-}
-
-// AuditKeep returns how long audit entries are kept.
-func (s Settings) AuditKeep() time.Duration {
-	if s.AuditRetention == 0 {
-		return audit.DefaultKeep
-	}
-	return s.AuditRetention
-}
-
-// AuditKeep returns how long audit entries are kept according to this copy. While the copy is empty, none expire.
-func (c *Copy) AuditKeep() time.Duration {
-	m := c.Map()
-	if m.Version == 0 {
-		return audit.MaxKeep
-	}
-	return m.Settings.AuditKeep()
 }
 
 // CheckAuditRetention returns an error if d is not a valid retention for audit entries.
@@ -165,9 +149,8 @@ func (p *Placement) SetAuditRetention(ctx context.Context, by task.Author, d tim
 		return err
 	}
 	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
-		if m.Settings.Level < PoliciesLevel {
-			return wrongState("setting the audit retention needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-				PoliciesLevel, m.Settings.Level)
+		if err := system.RequireLevel(tx, system.PolicyLevel, "setting the audit retention needs"); err != nil {
+			return err
 		}
 		if m.Settings.AuditKeep() == d {
 			return nil
@@ -190,19 +173,19 @@ func (p *Placement) NoteBackup(ctx context.Context, by task.Author) error {
 }
 
 // AuditLog is the audit log of the system shard.
-type AuditLog struct{ shard *SystemShard }
+type AuditLog struct{ shard *system.Shard }
 
 // NewAuditLog returns the audit log in a system shard.
-func NewAuditLog(shard *SystemShard) *AuditLog { return &AuditLog{shard} }
+func NewAuditLog(shard *system.Shard) *AuditLog { return &AuditLog{shard} }
 
 // Audit returns a page of what operators did to queues and to the cluster, newest first, after a place; nil: from the newest.
 func (l *AuditLog) Audit(ctx context.Context, q audit.Query, behind *audit.Place, limit int) (audit.Page, error) {
-	return view(ctx, l.shard, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
+	return system.View(ctx, l.shard, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
 }
 
 // Check returns what is wrong with the audit log of the system shard.
 func (l *AuditLog) Check(ctx context.Context) ([]string, error) {
-	return view(ctx, l.shard, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
+	return system.View(ctx, l.shard, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
 }
 
 // auditGrace is how long a leader waits before it removes old entries: its clock may be wrong, and the removal can't be undone.
@@ -213,11 +196,11 @@ func (l *AuditLog) Expire(ctx context.Context) error {
 	if term := l.shard.Term(); term == nil || time.Since(term.Began) < auditGrace {
 		return nil
 	}
-	_, err := update(ctx, l.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, l.shard, func(tx *store.Tx) (struct{}, error) {
 		if due, err := audit.Due(tx); err != nil || due == 0 || due > tx.Now() {
 			return struct{}{}, err
 		}
-		settings, _, err := getRow[Settings](tx, settingsKey)
+		settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 		if err != nil {
 			return struct{}{}, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -35,7 +36,7 @@ func (s *systemReplica) noted() (all []string) {
 func TestAuditOfQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
@@ -77,7 +78,7 @@ func TestOldAuditGoes(t *testing.T) {
 		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
 		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		pass(auditGrace - time.Minute)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("a leader that has just come has left %q", got)
@@ -92,11 +93,11 @@ func TestOldAuditGoes(t *testing.T) {
 // How long entries are kept is a setting of the cluster, and changing it is recorded. A node that does not know it yet removes nothing.
 func TestAuditRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel-1, 1)
+		c := w.openAt(system.PolicyLevel-1, 1)
 		is(t, c.Placement.SetAuditRetention(bg, lena, 48*time.Hour), task.ErrWrongState, "feature level")
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
 		copied := NewCopy(nil)
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
@@ -134,7 +135,7 @@ func TestAuditRetention(t *testing.T) {
 func TestAuditNeedsALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.openAt(PoliciesLevel-1, 1)
+		w.openAt(system.PolicyLevel-1, 1)
 		s := w.leader
 		if err := s.control.Placement.Drain(ctx, lena, "n1"); err != nil {
 			t.Fatal(err)
@@ -142,11 +143,11 @@ func TestAuditNeedsALevel(t *testing.T) {
 		if got := s.noted(); len(got) > 0 {
 			t.Errorf("below the level %q was noted", got)
 		}
-		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: PoliciesLevel}); err != nil {
+		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: system.PolicyLevel}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != PoliciesLevel {
+			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != system.PolicyLevel {
 				t.Fatalf("level %d, %v", level, err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -40,7 +41,7 @@ type Delta struct {
 	Map     *Map   // nil: nodes, shards and settings are unchanged
 	All     bool   // Queues has all that exist
 	Queues  []Queue
-	Dropped []QueueName
+	Dropped []system.Name
 	Access  *auth.Access  // nil: tokens and namespaces are unchanged
 	Quiet   []QuietWorker // with All: all that exist
 	Resumed []WorkerName
@@ -69,7 +70,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 	waited := time.Since(began)
 	what := c.shard.News(after)
 	// Even without news there is a view: the answer confirms that this node leads, and that the copy lacks nothing.
-	d, err := view(ctx, c.shard, func(r store.Reader) (Delta, error) { return readDelta(r, what, report.Node) })
+	d, err := system.View(ctx, c.shard, func(r store.Reader) (Delta, error) { return readDelta(r, what, report.Node) })
 	if err != nil {
 		return Delta{}, err
 	}
@@ -83,7 +84,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 }
 
 // read builds the answer. What it finds may be newer than its version says; it is then sent again.
-func readDelta(r store.Reader, news News, node uint32) (d Delta, err error) {
+func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err error) {
 	if err := mustBelong(r, node); err != nil {
 		return d, err
 	}
@@ -99,12 +100,12 @@ func readDelta(r store.Reader, news News, node uint32) (d Delta, err error) {
 		}
 	}
 	if news.All {
-		err = scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
+		err = scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, _ bool) bool {
 			d.Queues = append(d.Queues, q)
 			return true
 		})
 		if err == nil {
-			d.Quiet, err = scanRows[QuietWorker](r, quietTable)
+			d.Quiet, err = system.ScanRows[QuietWorker](r, system.QuietTable)
 		}
 		return d, err
 	}
@@ -119,15 +120,15 @@ func readDelta(r store.Reader, news News, node uint32) (d Delta, err error) {
 		case ok:
 			d.Queues = append(d.Queues, q)
 		default:
-			d.Dropped = append(d.Dropped, QueueName(name))
+			d.Dropped = append(d.Dropped, name)
 		}
 	}
 	return d, nil
 }
 
-func readWorkers(r store.Reader, news News, d *Delta) error {
+func readWorkers(r store.Reader, news system.News, d *Delta) error {
 	for name := range news.Workers {
-		q, quiet, err := getRow[QuietWorker](r, quietKey(workerNamed(name)))
+		q, quiet, err := system.GetRow[QuietWorker](r, quietKey(workerNamed(name)))
 		switch {
 		case err != nil:
 			return err
@@ -142,12 +143,12 @@ func readWorkers(r store.Reader, news News, d *Delta) error {
 
 // mustBelong returns an error for a node that does not belong to the cluster.
 func mustBelong(r store.Reader, number uint32) error {
-	n, ok, err := getRow[Node](r, nodeKey(number))
+	n, ok, err := system.GetRow[Node](r, nodeKey(number))
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		return wrongState("node %d is not known to this cluster", number)
+		return system.WrongState("node %d is not known to this cluster", number)
 	case n.State == Removed:
 		return removedError(n)
 	}
@@ -156,7 +157,7 @@ func mustBelong(r store.Reader, number uint32) error {
 
 func removedError(n Node) error {
 	if n.ReplacedBy != 0 {
-		return wrongState("node %q (number %d) was removed: it joined again as number %d", n.Name, n.Number, n.ReplacedBy)
+		return system.WrongState("node %q (number %d) was removed: it joined again as number %d", n.Name, n.Number, n.ReplacedBy)
 	}
-	return wrongState("node %q (number %d) was removed: to come back, it must join again with an empty directory", n.Name, n.Number)
+	return system.WrongState("node %q (number %d) was removed: to come back, it must join again with an empty directory", n.Name, n.Number)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // confirmTime is how long a call waits for the nodes to learn of a change. It bounds the time that a revocation takes.
@@ -14,7 +15,7 @@ const confirmTime = time.Second
 
 // Copies keeps the copies of all nodes up to date.
 type Copies struct {
-	shard     *SystemShard
+	shard     *system.Shard
 	placement *Placement
 	noteUses  func([]auth.Use) // takes the uses of tokens that a node has reported
 
@@ -24,7 +25,7 @@ type Copies struct {
 }
 
 // NewCopies returns the copies of a system shard's tables.
-func NewCopies(shard *SystemShard, p *Placement, noteUses func([]auth.Use)) *Copies {
+func NewCopies(shard *system.Shard, p *Placement, noteUses func([]auth.Use)) *Copies {
 	return &Copies{shard: shard, placement: p, noteUses: noteUses, copies: map[uint32]uint64{}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,9 +20,12 @@ type Shards interface {
 	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 }
 
+// PoliciesLevel is the feature level of most of what callers can ask for.
+const PoliciesLevel = system.PolicyLevel
+
 // Config configures a Control.
 type Config struct {
-	System SystemReplica
+	System system.Replica
 	Shards Shards
 	// Own returns this node's report, and Node is its number: a node that leads the system shard need not report to itself.
 	Own       func() Report
@@ -51,7 +55,7 @@ type Control struct {
 	Markers    *Markers
 	Audit      *AuditLog
 
-	shard *SystemShard
+	shard *system.Shard
 	log   *slog.Logger
 
 	mu     sync.Mutex // held while leadership changes
@@ -64,7 +68,7 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	shard := NewSystemShard(cfg.System)
+	shard := system.NewShard(cfg.System)
 	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: NewDivider(shard, cfg.Shards, cfg.Logger), Tokens: NewTokens(shard),
 		Workers: NewWorkers(shard), Schedules: NewScheduleNames(shard), Webhooks: NewWebhooks(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: NewMarkers(shard), Audit: NewAuditLog(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -85,7 +86,7 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		"shards":      func(c *Control) error { return c.Placement.AddShards(bg, boss, 4) },
 		"has shard":   func(c *Control) error { _, err := c.Placement.HasShard(bg, 1); return err },
 		"hello": func(c *Control) error {
-			_, err := c.Placement.Hello(bg, Presence{Number: 1, Version: "v1", MinLevel: 1, MaxLevel: PoliciesLevel})
+			_, err := c.Placement.Hello(bg, Presence{Number: 1, Version: "v1", MinLevel: 1, MaxLevel: system.PolicyLevel})
 			return err
 		},
 		"resume worker": func(c *Control) error { _, err := c.Workers.ResumeWorker(bg, boss, WorkerName{ns, "w"}); return err },
@@ -95,7 +96,7 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		key   []byte
 		fails string
 	}{
-		{settingsKey, "changes, " + limits + ", rotate token, revoke token, pause webhook, remove webhook, add webhook, map, overview, away, drain, transfer, move, replication, raise, shards, has shard, hello"},
+		{system.SettingsKey, "changes, " + limits + ", rotate token, revoke token, pause webhook, remove webhook, add webhook, map, overview, away, drain, transfer, move, replication, raise, shards, has shard, hello"},
 		{nodeKey(1), "changes, map, overview, away, drain, transfer, move, raise, shards, hello, has shard"},
 		{shardKey(1), "changes, map, overview, drain, transfer, move"},
 		{queueKey(ns, "q"), "changes, queue, queues, named, place, put, put limited, copy, drop"},
@@ -105,10 +106,10 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		{hookKey(ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, attempt, news, crossed"},
 		{statusKey(ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, attempt"},
 		{seenKey(deaths("q", 1, 1)), "news"},
-		{[]byte{pendingTable}, "attempt"},
-		{[]byte{markerTable}, "markers"},
-		{[]byte{overTable}, "crossed"},
-		{[]byte{quietTable}, "changes, resume worker"},
+		{[]byte{system.PendingTable}, "attempt"},
+		{[]byte{system.MarkerTable}, "markers"},
+		{[]byte{system.OverTable}, "crossed"},
+		{[]byte{system.QuietTable}, "changes, resume worker"},
 	} {
 		for _, name := range strings.Split(c.fails, ", ") {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -129,7 +130,7 @@ func TestRowsThatCantBeRead(t *testing.T) {
 
 // cross checks the depth of queue q, as a dispatcher does.
 func (w *Webhooks) cross(ready int64) error {
-	hooks, err := view(bg, w.shard, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
+	hooks, err := system.View(bg, w.shard, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (w *Webhooks) cross(ready int64) error {
 
 // furnish founds a cluster with one of everything.
 func (w *world) furnish(t *testing.T) *Control {
-	c := w.openAt(PoliciesLevel, 1)
+	c := w.openAt(system.PolicyLevel, 1)
 	for _, make := range []func() error{
 		func() error { _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "q", unchanged); return err },
 		func() error { _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"}); return err },
@@ -165,7 +166,7 @@ func (w *world) damage(t *testing.T, key []byte) (first []byte) {
 		if _, ok := tx.Get(key); ok {
 			keys = [][]byte{key}
 		} else {
-			tx.Scan(key, prefixEnd(key), func(k, _ []byte) bool { keys = append(keys, slices.Clone(k)); return true })
+			tx.Scan(key, system.PrefixEnd(key), func(k, _ []byte) bool { keys = append(keys, slices.Clone(k)); return true })
 		}
 		for _, k := range keys {
 			tx.Set(k, []byte{99})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -117,18 +118,18 @@ func newNoticeID(at store.Time, hook *Webhook, n *task.Notification, index uint6
 	return id
 }
 
-func statusKey(ns, name string) []byte { return accessKey(webhookStatusTable, ns, name) }
-func recentKey(ns, name string) []byte { return accessKey(recentTable, ns, name) }
+func statusKey(ns, name string) []byte { return system.Key(system.WebhookStatusTable, ns, name) }
+func recentKey(ns, name string) []byte { return system.Key(system.RecentTable, ns, name) }
 
 func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
-	k := binary.BigEndian.AppendUint64(hookPrefix(pendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
+	k := binary.BigEndian.AppendUint64(hookPrefix(system.PendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
 	return append(k, id[:]...)
 }
 
 // untriedKey is the key of the row that holds the key of the untried notice of a kind and queue, without the prefix common to all keys of
 // its webhook.
 func untriedKey(ns, name string, n *task.Notification) []byte {
-	k := append(hookPrefix(untriedTable, ns, name), n.Kind...)
+	k := append(hookPrefix(system.UntriedTable, ns, name), n.Kind...)
 	return append(append(k, 0), n.Queue...)
 }
 
@@ -139,18 +140,18 @@ func dueOf(k []byte) (due store.Time, id noticeID) {
 }
 
 func webhookStatus(r store.Reader, ns, name string) (WebhookStatus, error) {
-	s, _, err := getRow[WebhookStatus](r, statusKey(ns, name))
+	s, _, err := system.GetRow[WebhookStatus](r, statusKey(ns, name))
 	return s, err
 }
 
 func setWebhookStatus(tx *store.Tx, ns, name string, s WebhookStatus) {
-	tx.Set(statusKey(ns, name), encodeRow(s))
+	tx.Set(statusKey(ns, name), system.EncodeRow(s))
 }
 
 // scanPending calls fn for the pending notices of a webhook, until it returns false.
 func scanPending(r store.Reader, ns, name string, fn func(k, v []byte) bool) {
-	lo := hookPrefix(pendingTable, ns, name)
-	r.Scan(lo, prefixEnd(lo), fn)
+	lo := hookPrefix(system.PendingTable, ns, name)
+	r.Scan(lo, system.PrefixEnd(lo), fn)
 }
 
 // oldestPending returns when the oldest pending notice of a webhook was created; 0: there is none.
@@ -167,13 +168,13 @@ func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
 // countPending adds n to the number of pending notices.
 func countPending(tx *store.Tx, s *WebhookStatus, n int64) {
 	s.Pending += n
-	all := int64(getNumber(tx, pendingsKey)) + n // #nosec G115 -- at most maxAllPending
-	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
+	all := int64(system.GetNumber(tx, system.PendingsKey)) + n // #nosec G115 -- at most maxAllPending
+	tx.Set(system.PendingsKey, system.EncodeNumber(uint64(max(all, 0))))
 }
 
 // roomForNotice reports whether there is room for one more notice for a webhook.
 func roomForNotice(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
-	all := getNumber(r, pendingsKey)
+	all := system.GetNumber(r, system.PendingsKey)
 	switch {
 	case s.Pending >= maxPending || all >= maxAllPending:
 		return false, nil
@@ -187,9 +188,9 @@ func roomForNotice(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 // pendingOf returns the number of pending notices of a namespace's webhooks.
 func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	lo := statusKey(ns, "")
-	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
+	r.Scan(lo, system.PrefixEnd(lo), func(k, v []byte) bool {
 		var s WebhookStatus
-		s, err = decodeRow[WebhookStatus](k, v)
+		s, err = system.DecodeRow[WebhookStatus](k, v)
 		n += s.Pending
 		return err == nil
 	})
@@ -200,14 +201,14 @@ func pendingOf(r store.Reader, ns string) (n int64, err error) {
 func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err error) {
 	untried := untriedKey(h.Namespace, h.Name, &n)
 	if rest, ok := tx.Get(untried); ok {
-		key := append(hookPrefix(pendingTable, h.Namespace, h.Name), rest...)
-		waits, ok, err := getRow[notice](tx, key)
+		key := append(hookPrefix(system.PendingTable, h.Namespace, h.Name), rest...)
+		waits, ok, err := system.GetRow[notice](tx, key)
 		if err != nil {
 			return false, err
 		}
 		if ok {
 			waits.News.Merge(&n)
-			tx.Set(key, encodeRow(waits))
+			tx.Set(key, system.EncodeRow(waits))
 			return false, nil
 		}
 	}
@@ -227,7 +228,7 @@ func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err
 	}
 	id := newNoticeID(tx.Now(), h, &n, tx.Index())
 	key := pendingKey(h.Namespace, h.Name, tx.Now(), id)
-	tx.Set(key, encodeRow(notice{News: n}))
+	tx.Set(key, system.EncodeRow(notice{News: n}))
 	tx.Set(untried, key[len(key)-24:])
 	countPending(tx, &s, +1)
 	setWebhookStatus(tx, h.Namespace, h.Name, s)
@@ -241,27 +242,27 @@ type lastTaken struct {
 }
 
 func seenKey(n *task.Notification) []byte {
-	k := append(accessKey(seenTable, n.Namespace, string(n.Kind)), 0)
+	k := append(system.Key(system.SeenTable, n.Namespace, string(n.Kind)), 0)
 	k = append(append(k, n.Queue...), 0)
 	return binary.BigEndian.AppendUint32(k, n.Shard)
 }
 
 // TakeNotifications takes what the webhooks of a namespace are to be notified of from a data shard. What was taken before is ignored.
 func (w *Webhooks) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
-	dropped, err := update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
+	dropped, err := system.Update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
 		hooks, err := scanHooks(tx, ns)
 		if err != nil {
 			return nil, err
 		}
 		for _, n := range news {
-			was, _, err := getRow[lastTaken](tx, seenKey(n))
+			was, _, err := system.GetRow[lastTaken](tx, seenKey(n))
 			if err != nil {
 				return nil, err
 			}
 			if n.Namespace != ns || n.Seq <= was.Seq {
 				continue
 			}
-			tx.Set(seenKey(n), encodeRow(lastTaken{n.Seq, tx.Now()}))
+			tx.Set(seenKey(n), system.EncodeRow(lastTaken{n.Seq, tx.Now()}))
 			for i := range hooks {
 				if !hooks[i].wants(n.Kind, n.Queue) {
 					continue
@@ -327,8 +328,8 @@ func (w *Webhooks) nextAttempt(ctx context.Context, ns, name string) (*attempt, 
 		next *attempt
 		gone []string
 	}
-	t, err := update(ctx, w.shard, func(tx *store.Tx) (t took, err error) {
-		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
+	t, err := system.Update(ctx, w.shard, func(tx *store.Tx) (t took, err error) {
+		h, ok, err := system.GetRow[Webhook](tx, hookKey(ns, name))
 		if err != nil || !ok {
 			return t, err
 		}
@@ -371,7 +372,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 		return 0, nil
 	}
 	for _, k := range keys {
-		n, _, err := getRow[notice](tx, k)
+		n, _, err := system.GetRow[notice](tx, k)
 		if err != nil {
 			return 0, err
 		}
@@ -407,7 +408,7 @@ func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 		due, id := dueOf(k)
 		if due <= tx.Now() {
 			key, a = slices.Clone(k), &attempt{hook: h, id: id}
-			a.notice, err = decodeRow[notice](k, v)
+			a.notice, err = system.DecodeRow[notice](k, v)
 		}
 		return false
 	})
@@ -417,7 +418,7 @@ func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 	removePending(tx, &h, key, &a.notice)
 	a.notice.Attempts++
 	a.key, a.secrets = pendingKey(h.Namespace, h.Name, tx.Now().Add(attemptLease), a.id), h.secrets(tx.Now())
-	tx.Set(a.key, encodeRow(a.notice))
+	tx.Set(a.key, system.EncodeRow(a.notice))
 	return a, nil
 }
 
@@ -427,8 +428,8 @@ func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) er
 		dropped  []string
 		disabled bool
 	}
-	of, err := update(ctx, w.shard, func(tx *store.Tx) (of came, err error) {
-		h, ok, err := getRow[Webhook](tx, hookKey(a.hook.Namespace, a.hook.Name))
+	of, err := system.Update(ctx, w.shard, func(tx *store.Tx) (of came, err error) {
+		h, ok, err := system.GetRow[Webhook](tx, hookKey(a.hook.Namespace, a.hook.Name))
 		if err != nil || !ok {
 			return of, err
 		}
@@ -458,7 +459,7 @@ func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) er
 		default:
 			d.Outcome = Retrying
 			due := tx.Now().Add(max(backoff(a.notice.Attempts, maxBackoff, chance), o.RetryAfter))
-			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), encodeRow(a.notice))
+			tx.Set(pendingKey(h.Namespace, h.Name, due, a.id), system.EncodeRow(a.notice))
 		}
 		if of.disabled = o.Gone && !h.disabled(); err == nil && of.disabled {
 			err = w.disable(tx, h, o)
@@ -539,24 +540,24 @@ func deliveryOf(id noticeID, n *notice, at store.Time, outcome DeliveryOutcome, 
 // remember keeps the outcome of a notice, newest first.
 func remember(tx *store.Tx, h *Webhook, d Delivery) error {
 	key := recentKey(h.Namespace, h.Name)
-	recent, _, err := getRow[[]Delivery](tx, key)
+	recent, _, err := system.GetRow[[]Delivery](tx, key)
 	if err != nil {
 		return err
 	}
 	recent = slices.DeleteFunc(recent, func(o Delivery) bool { return o.ID == d.ID })
 	recent = append([]Delivery{d}, recent...)
-	tx.Set(key, encodeRow(recent[:min(len(recent), maxRecent)]))
+	tx.Set(key, system.EncodeRow(recent[:min(len(recent), maxRecent)]))
 	return nil
 }
 
 // Deliveries returns the outcomes of a webhook's last notices, newest first.
 func (w *Webhooks) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
-	return view(ctx, w.shard, func(r store.Reader) ([]Delivery, error) {
+	return system.View(ctx, w.shard, func(r store.Reader) ([]Delivery, error) {
 		h, err := getHook(r, ns, name)
 		if err != nil {
 			return nil, err
 		}
-		recent, _, err := getRow[[]Delivery](r, recentKey(ns, name))
+		recent, _, err := system.GetRow[[]Delivery](r, recentKey(ns, name))
 		for i := range recent {
 			if recent[i].Outcome == Retrying && h.suspended() {
 				recent[i].Outcome = Held
@@ -580,22 +581,10 @@ func resumeAfterTest(tx *store.Tx, h *Webhook) error {
 
 // removeNotices removes all rows of a webhook except its own.
 func removeNotices(tx *store.Tx, ns, name string, s WebhookStatus) {
-	for _, tab := range []byte{pendingTable, untriedTable, overTable} {
-		removeRows(tx, hookPrefix(tab, ns, name))
+	for _, tab := range []byte{system.PendingTable, system.UntriedTable, system.OverTable} {
+		system.RemoveRows(tx, hookPrefix(tab, ns, name))
 	}
 	countPending(tx, &s, -s.Pending)
 	tx.Delete(statusKey(ns, name))
 	tx.Delete(recentKey(ns, name))
-}
-
-// removeRows removes all rows whose keys have a prefix.
-func removeRows(tx *store.Tx, prefix []byte) {
-	var keys [][]byte
-	tx.Scan(prefix, prefixEnd(prefix), func(k, _ []byte) bool {
-		keys = append(keys, slices.Clone(k))
-		return true
-	})
-	for _, k := range keys {
-		tx.Delete(k)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -24,7 +25,7 @@ func hookIn(t *testing.T, c *Control, ns, name string) {
 // What is pending for the webhooks of one namespace, whose receivers may never answer, leaves room for those of another.
 func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		for n := range 11 {
 			hookIn(t, c, "greedy", fmt.Sprint("h", n))
 		}
@@ -59,7 +60,7 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 // Tests of the webhooks of one namespace leave room for those of another.
 func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		for _, ns := range []string{"greedy", "modest", "third"} {
 			hookIn(t, c, ns, "h")
 		}

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -143,7 +144,7 @@ func (w *Webhooks) takes(t *testing.T, n ...*task.Notification) {
 
 func TestPost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 2), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 2), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
 		hook(t, c, Webhook{Name: "all"})
 		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NotificationKind{task.NotifyDead}})
@@ -236,7 +237,7 @@ func TestPost(t *testing.T) {
 // The webhooks of one receiver that is down are not all tried at the same time, however long it is down.
 func TestRetriesAreSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
@@ -288,7 +289,7 @@ func TestWebhookRules(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		add := func(h Webhook, secret string) error {
 			h.Namespace, h.URL = "default", "https://a"
 			_, err := c.Webhooks.Add(t.Context(), WebhookCall{Hook: h, Secret: secret, By: operator})
@@ -348,7 +349,7 @@ func TestWebhookRules(t *testing.T) {
 // Pending notices are bounded, and dropped ones are counted.
 func TestPostIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "a"})
 		for i := range 12 {
 			var some []*task.Notification
@@ -366,10 +367,10 @@ func TestPostIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		for _, tab := range []byte{hookTable, webhookStatusTable, recentTable, pendingTable, untriedTable, overTable} {
+		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable, system.OverTable} {
 			w.state.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
-		if n := getNumber(w.state, pendingsKey); left != 0 || n != 0 {
+		if n := system.GetNumber(w.state, system.PendingsKey); left != 0 || n != 0 {
 			t.Errorf("removed, %d rows are left, and %d notices wait", left, n)
 		}
 	})
@@ -378,7 +379,7 @@ func TestPostIsBounded(t *testing.T) {
 // Shards learn what webhooks subscribe to when it changes, and again from each new leader; one that can't be reached learns of it later.
 func TestShardsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 2)
+		c := w.openAt(system.PolicyLevel, 2)
 		w.leader.post(newInbox(), noDepths)
 		w.cut(2, errors.New("no leader"))
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
@@ -419,7 +420,7 @@ func TestPostUnderChange(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			in := newInbox()
-			first := w.openAt(PoliciesLevel, 1)
+			first := w.openAt(system.PolicyLevel, 1)
 			replicas := []*systemReplica{w.leader, w.newReplica(), w.newReplica()}
 			for _, s := range replicas {
 				s.postSeldom(in, time.Minute, noDepths)
@@ -485,7 +486,7 @@ func TestPostUnderChange(t *testing.T) {
 					t.Errorf("seed %d: %s: %+v, %v", seed, name, v, err)
 				}
 			}
-			if n := getNumber(w.state, pendingsKey); n != 0 {
+			if n := system.GetNumber(w.state, system.PendingsKey); n != 0 {
 				t.Errorf("seed %d: %d notices are counted, and none waits", seed, n)
 			}
 		})
@@ -496,7 +497,7 @@ func TestPostUnderChange(t *testing.T) {
 // a shard is silent.
 func TestCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		var mu sync.Mutex
 		var depths []Depth
 		missing := false
@@ -552,7 +553,7 @@ func TestCrossings(t *testing.T) {
 // Of a queue that oscillates about a threshold each kind is sent at most once a minute, and the last notice matches the state.
 func TestCrossingsAreSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		var ready atomic.Int64
 		depths := func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: ready.Load()}}, false }
 		w.leader.post(in, depths)
@@ -600,7 +601,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
 			}
 		}
-		if rows := rowsOf(w.state, hookPrefix(overTable, "default", "a")); rows != 0 {
+		if rows := rowsOf(w.state, hookPrefix(system.OverTable, "default", "a")); rows != 0 {
 			t.Errorf("%d rows are left of a queue that is under", rows)
 		}
 	})
@@ -608,7 +609,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 
 // rowsOf counts the rows whose keys have a prefix.
 func rowsOf(r store.Reader, prefix []byte) (n int) {
-	r.Scan(prefix, prefixEnd(prefix), func(_, _ []byte) bool {
+	r.Scan(prefix, system.PrefixEnd(prefix), func(_, _ []byte) bool {
 		n++
 		return true
 	})
@@ -634,7 +635,7 @@ func TestPendingKeys(t *testing.T) {
 // Changes of a webhook take effect immediately, and wake the senders.
 func TestWebhooksAreChanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		hook(t, c, Webhook{Name: "a"})
 		looked := func() bool {
 			select {
@@ -688,7 +689,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 			if err != nil || i == 0 && a == nil {
 				t.Fatal(a, err)
 			}
-			h, _, err := getRow[Webhook](w.state, hookKey("default", "a"))
+			h, _, err := system.GetRow[Webhook](w.state, hookKey("default", "a"))
 			must(t, err)
 			secrets = h.secrets(store.TimeOf(time.Now()))
 		}
@@ -712,7 +713,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 // Checking thresholds that nothing has crossed wakes nobody, and a crossing that is too soon to be reported is not lost.
 func TestCrossingsThatAreNotTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
 		for len(c.Webhooks.dispatch) > 0 {
 			<-c.Webhooks.dispatch

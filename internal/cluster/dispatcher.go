@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -100,7 +101,7 @@ func (p *Dispatcher) Run(ctx context.Context) {
 		} else {
 			p.oldest.Store(0)
 		}
-		sleep(ctx, dispatchPause)
+		system.Sleep(ctx, dispatchPause)
 		t := time.NewTimer(max(wait-dispatchPause, 0))
 		select {
 		case <-ctx.Done():
@@ -149,12 +150,12 @@ type dueList struct {
 
 // dueHooks returns the webhooks that have pending notices.
 func (w *Webhooks) dueHooks(ctx context.Context) (dueList, error) {
-	return update(ctx, w.shard, func(r *store.Tx) (due dueList, err error) { // writes nothing, but a view has no clock
+	return system.Update(ctx, w.shard, func(r *store.Tx) (due dueList, err error) { // writes nothing, but a view has no clock
 		due.now = r.Now()
-		if getNumber(r, pendingsKey) == 0 {
+		if system.GetNumber(r, system.PendingsKey) == 0 {
 			return due, nil
 		}
-		hooks, err := scanRows[Webhook](r, hookTable)
+		hooks, err := system.ScanRows[Webhook](r, system.HookTable)
 		for i := range hooks {
 			h := &hooks[i]
 			s, bad := webhookStatus(r, h.Namespace, h.Name)
@@ -223,7 +224,7 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 		if err := p.cfg.Webhooks.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Webhooks.shard.Leads() || try == settleTries-1 {
 			return
 		}
-		sleep(ctx, time.Second)
+		system.Sleep(ctx, time.Second)
 	}
 }
 
@@ -250,7 +251,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		Webhook
 		now store.Time
 	}
-	h, err := update(ctx, w.shard, func(tx *store.Tx) (found, error) { // writes nothing, but a view has no clock
+	h, err := system.Update(ctx, w.shard, func(tx *store.Tx) (found, error) { // writes nothing, but a view has no clock
 		h, err := getHook(tx, ns, name)
 		return found{h, tx.Now()}, err
 	})
@@ -269,8 +270,8 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 	if !o.Delivered() {
 		d.Outcome = FailedFor
 	}
-	_, err = update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
-		h, ok, err := getRow[Webhook](tx, hookKey(ns, name))
+	_, err = system.Update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
+		h, ok, err := system.GetRow[Webhook](tx, hookKey(ns, name))
 		if err == nil && ok {
 			err = remember(tx, &h, d)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -38,7 +39,7 @@ type shardPart struct {
 	joining bool // it is about to get its first queue of the namespace
 }
 
-func divisionKey(ns string) []byte { return append([]byte{divisionTable}, ns...) }
+func divisionKey(ns string) []byte { return append([]byte{system.DivisionTable}, ns...) }
 
 // forgetDivision removes how a namespace is divided.
 func forgetDivision(tx *store.Tx, ns string) { tx.Delete(divisionKey(ns)) }
@@ -69,7 +70,7 @@ type quotaShards interface {
 
 // Divider divides the quotas of namespaces among the data shards.
 type Divider struct {
-	shard  *SystemShard
+	shard  *system.Shard
 	shards quotaShards
 	log    *slog.Logger
 
@@ -78,7 +79,7 @@ type Divider struct {
 }
 
 // NewDivider returns a Divider that does not watch yet how namespaces use their shares: see Run.
-func NewDivider(shard *SystemShard, shards quotaShards, log *slog.Logger) *Divider {
+func NewDivider(shard *system.Shard, shards quotaShards, log *slog.Logger) *Divider {
 	return &Divider{shard: shard, shards: shards, log: log, dividing: make(chan struct{}, 1), quotasExist: make(chan struct{}, 1)}
 }
 
@@ -92,8 +93,8 @@ const (
 // SetQuotas changes some of a namespace's quotas, and returns when no shard uses more than the new ones allow. Lower ones refuse new work
 // and do not affect existing work. After unavailable they may have been set, and take effect without a repeat.
 func (s *Divider) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (uint64, error) {
-	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		if err := mayHaveTokens(tx); err != nil {
+	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
 			return 0, err
 		}
 		n, err := namespaceOf(tx, name)
@@ -108,8 +109,8 @@ func (s *Divider) SetQuotas(ctx context.Context, by task.Author, name string, to
 		if err := onNamespace(tx, by, task.QuotasSet, name, &namespaceFacts{name, before}, &namespaceFacts{name, n.Quotas}); err != nil {
 			return 0, err
 		}
-		tx.Set(namespaceKey(name), encodeRow(n))
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		tx.Set(namespaceKey(name), system.EncodeRow(n))
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return tx.Index(), nil
 	})
 	if err != nil {
@@ -166,7 +167,7 @@ func (s *Divider) divide(ctx context.Context, ns string, joining uint32) error {
 
 // division reads how a namespace is divided; nil: there is no such namespace.
 func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
-	return view(ctx, s.shard, func(r store.Reader) (*division, error) {
+	return system.View(ctx, s.shard, func(r store.Reader) (*division, error) {
 		n, err := namespaceOf(r, ns)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil, nil
@@ -174,15 +175,15 @@ func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
 		if err != nil {
 			return nil, err
 		}
-		settings, _, err := getRow[Settings](r, settingsKey)
+		settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
 		if err != nil {
 			return nil, err
 		}
-		row, _, err := getRow[divisionRow](r, divisionKey(ns))
+		row, _, err := system.GetRow[divisionRow](r, divisionKey(ns))
 		if err != nil || !n.Quotas.Tasks() && row.Parts == nil {
 			return nil, err
 		}
-		return newDivision(ns, n.Quotas, dataShards(settings.DataShards), row), nil
+		return newDivision(ns, n.Quotas, system.DataShards(settings.DataShards), row), nil
 	})
 }
 
@@ -202,7 +203,7 @@ func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *di
 // askShards asks the shards for their state.
 func (s *Divider) askShards(ctx context.Context, d *division) []error {
 	errs := make([]error, len(d.parts))
-	each(len(d.parts), func(i int) {
+	system.Each(len(d.parts), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
@@ -243,7 +244,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	if !some && slices.Equal(d.row.Parts, d.storedParts()) {
 		return nil, nil
 	}
-	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		row := divisionRow{d.storedParts()}
 		for i := range d.parts {
 			if told[i] != nil {
@@ -253,7 +254,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		if _, err := namespaceOf(tx, d.ns); err != nil {
 			return 0, err
 		}
-		tx.Set(divisionKey(d.ns), encodeRow(row))
+		tx.Set(divisionKey(d.ns), system.EncodeRow(row))
 		return tx.Index(), nil
 	})
 	if err != nil {
@@ -261,7 +262,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	}
 	d.row = divisionRow{d.storedParts()}
 	errs := make([]error, len(d.parts))
-	each(len(d.parts), func(i int) {
+	system.Each(len(d.parts), func(i int) {
 		if told[i] == nil {
 			return
 		}
@@ -369,12 +370,12 @@ func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
 
 // EnsureShare makes sure that a shard knows its share of the namespace before it gets a queue.
 func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) error {
-	lacks, err := view(ctx, s.shard, func(r store.Reader) (bool, error) {
+	lacks, err := system.View(ctx, s.shard, func(r store.Reader) (bool, error) {
 		n, err := namespaceOf(r, ns)
 		if err != nil || !n.Quotas.Tasks() {
 			return false, nil // creating the queue will report that the namespace does not exist
 		}
-		row, _, err := getRow[divisionRow](r, divisionKey(ns))
+		row, _, err := system.GetRow[divisionRow](r, divisionKey(ns))
 		if err != nil {
 			return false, err
 		}
@@ -401,7 +402,7 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 // namespace has quotas, it waits for the first that does.
 func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
-	for sleep(ctx, dividePause); ctx.Err() == nil; sleep(ctx, dividePause) {
+	for system.Sleep(ctx, dividePause); ctx.Err() == nil; system.Sleep(ctx, dividePause) {
 		all, err := s.divisions(ctx)
 		if err != nil {
 			continue
@@ -432,22 +433,22 @@ type spaceName struct {
 
 // divisions returns all namespaces that shards must know of.
 func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
-	return view(ctx, s.shard, func(r store.Reader) (all []*division, err error) {
-		rows, err := scanRows[Namespace](r, namespaceTable)
+	return system.View(ctx, s.shard, func(r store.Reader) (all []*division, err error) {
+		rows, err := system.ScanRows[Namespace](r, system.NamespaceTable)
 		if err != nil {
 			return nil, err
 		}
-		settings, _, err := getRow[Settings](r, settingsKey)
+		settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
 		if err != nil {
 			return nil, err
 		}
 		for _, n := range rows {
-			row, known, err := getRow[divisionRow](r, divisionKey(n.Name))
+			row, known, err := system.GetRow[divisionRow](r, divisionKey(n.Name))
 			if err != nil {
 				return nil, err
 			}
 			if n.RemovedBy == nil && (known || n.Quotas.Tasks()) {
-				all = append(all, newDivision(n.Name, n.Quotas, dataShards(settings.DataShards), row))
+				all = append(all, newDivision(n.Name, n.Quotas, system.DataShards(settings.DataShards), row))
 			}
 		}
 		return all, nil
@@ -463,7 +464,7 @@ func (s *Divider) askAll(ctx context.Context, all []*division) {
 	for i, d := range all {
 		names[i] = d.ns
 	}
-	each(len(all[0].parts), func(at int) {
+	system.Each(len(all[0].parts), func(at int) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		spaces, err := s.shards.Spaces(ctx, all[0].parts[at].Shard, names)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -36,7 +37,7 @@ func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
 func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
-		c := w.openAt(PoliciesLevel, 3)
+		c := w.openAt(system.PolicyLevel, 3)
 		_, err := c.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
 		first, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "a", unchanged)
@@ -66,7 +67,7 @@ func TestShareFollowsQueues(t *testing.T) {
 // A lower quota is in force when the call returns, and does not affect existing tasks.
 func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 2)
+		c := w.openAt(system.PolicyLevel, 2)
 		for _, name := range []string{"a", "b", "c"} {
 			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
@@ -114,7 +115,7 @@ func TestQuotaLowered(t *testing.T) {
 // Slots for running tasks go where tasks are ready, and if there are fewer of them than shards, each shard has its turn.
 func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 3)
+		c := w.openAt(system.PolicyLevel, 3)
 		for _, name := range []string{"a", "b", "c"} {
 			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
 			must(t, err)
@@ -184,7 +185,7 @@ func TestDivisionModel(t *testing.T) {
 func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	const shards, most = 4, 50
 	w.most = 100
-	w.openAt(PoliciesLevel, shards)
+	w.openAt(system.PolicyLevel, shards)
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
 	replicas := []*systemReplica{w.newReplicaOver(lossy), w.newReplicaOver(lossy)}
 	replicas[0].lead()

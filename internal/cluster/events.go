@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -17,7 +18,7 @@ func (s *Queues) Events(ctx context.Context, q events.Query) (events.Page, error
 		return page, err
 	}
 	// If another node leads, a view returns an error that says so.
-	if _, err := view(ctx, s.shard, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
+	if _, err := system.View(ctx, s.shard, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return page, err
 	}
 	return page, task.Unavailable(followPause, "system shard: its leader has just changed")

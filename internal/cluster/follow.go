@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 const (
@@ -34,17 +36,7 @@ func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after
 			}
 			// An answer without news came immediately: a leader that cannot wait must not be asked in a tight loop.
 		}
-		sleep(ctx, pause/2+rand.N(pause/2))
+		system.Sleep(ctx, pause/2+rand.N(pause/2))
 		pause = min(2*pause, maxFollowPause)
-	}
-}
-
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -106,7 +107,7 @@ func TestOwnNodeIsHeardOf(t *testing.T) {
 // The depths of queues are not asked for while there is no webhook, and are from the first one on.
 func TestNoWebhooksAskNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })
 		pass(time.Minute)
 		w.rounds.Lock()

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,7 +17,7 @@ func limited(c *task.QueueConfig) error {
 // Limits are refused while a node that does not know them may lead, and change nothing.
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel-1, 1)
+		c := w.openAt(system.PolicyLevel-1, 1)
 		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", limited)
 		is(t, err, task.ErrWrongState, `queue "a"`, "feature level 3, and the cluster is at 2")
 		_, err = c.Queues.Queue(bg, "default", "a")
@@ -40,7 +41,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 // Each shard of a queue in parts enforces its share of the queue's limits, and those of keys in full.
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 4)
+		c := w.openAt(system.PolicyLevel, 4)
 		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", limited)
 		must(t, err)
 		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 4})
@@ -66,7 +67,7 @@ func strictly(c *task.QueueConfig) error {
 // The slots of a queue with a strict order of keys do not move, and while slots move there is no such order.
 func TestOrderedSlotsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 3)
+		c := w.openAt(system.PolicyLevel, 3)
 		was, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", strictly)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})

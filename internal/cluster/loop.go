@@ -5,8 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // Groups gives access to the Raft groups of all shards, wherever they are led. Calls may be repeated, late, or made by two Reconcilers at
@@ -47,8 +48,6 @@ const (
 	// statusTimeout bounds the wait for a shard's leader, stepTimeout that for a step.
 	statusTimeout = 2 * time.Second
 	stepTimeout   = 5 * time.Second
-	// maxAsking bounds the shards that are asked, or changed, concurrently.
-	maxAsking = 8
 )
 
 // Reconciler makes the shards' memberships match the tables, one step at a time for each shard, on the node that leads the system shard. It
@@ -94,7 +93,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		}
 		r.answer()
 		// A step writes, and a write requests a pass: a step that is refused immediately must not be retried in a tight loop.
-		sleep(ctx, passPause)
+		system.Sleep(ctx, passPause)
 		r.pause(ctx, wait-passPause)
 	}
 }
@@ -140,7 +139,7 @@ func (r *Reconciler) reconcile(ctx context.Context) (wait time.Duration, err err
 		return r.cfg.Period, err
 	}
 	passes := make([]shardPass, len(m.Shards))
-	each(len(passes), func(i int) {
+	system.Each(len(passes), func(i int) {
 		ask, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
 		passes[i].m, passes[i].row, passes[i].asked = m, m.Shards[i], time.Now()
@@ -202,7 +201,7 @@ func (r *Reconciler) decide(m *Map, passes []shardPass) {
 // act takes the steps, and records the state of each shard.
 func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 	errs := make([]error, len(passes))
-	each(len(passes), func(i int) {
+	system.Each(len(passes), func(i int) {
 		if passes[i].decision.Step.Kind != NoStep {
 			errs[i] = r.take(ctx, passes[i])
 		}
@@ -260,18 +259,4 @@ func (r *Reconciler) take(ctx context.Context, l shardPass) error {
 		return r.cfg.Groups.Transfer(ctx, step.Shard, step.Replica, step.Why)
 	}
 	return r.cfg.Placement.takeRowStep(ctx, l.row, step)
-}
-
-// each calls fn for 0 to n-1, a few concurrently, and waits for all.
-func each(n int, fn func(i int)) {
-	var all sync.WaitGroup
-	room := make(chan struct{}, maxAsking)
-	for i := range n {
-		room <- struct{}{}
-		all.Go(func() {
-			defer func() { <-room }()
-			fn(i)
-		})
-	}
-	all.Wait()
 }

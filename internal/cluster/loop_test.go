@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -33,7 +34,7 @@ func (s *saga) run() (stop func()) {
 				s.mu.Unlock()
 			}
 			s.pass()
-			sleep(ctx, 200*time.Millisecond)
+			system.Sleep(ctx, 200*time.Millisecond)
 		}
 	})
 	return func() { cancel(); wg.Wait() }
@@ -325,7 +326,7 @@ func TestEachIsBounded(t *testing.T) {
 		var mu sync.Mutex
 		var now, most int
 		var done []int
-		each(50, func(i int) {
+		system.Each(50, func(i int) {
 			mu.Lock()
 			now++
 			most = max(most, now)
@@ -336,7 +337,7 @@ func TestEachIsBounded(t *testing.T) {
 			done = append(done, i)
 			mu.Unlock()
 		})
-		if slices.Sort(done); most != maxAsking || len(slices.Compact(done)) != 50 {
+		if slices.Sort(done); most != system.MaxAsking || len(slices.Compact(done)) != 50 {
 			t.Errorf("%d at once, %d done", most, len(done))
 		}
 	})

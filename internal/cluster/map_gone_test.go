@@ -3,6 +3,7 @@ package cluster
 import (
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -27,7 +28,7 @@ func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c.Learned(at(4)) // created again
 	has(true)
 	c.Dropped("default", "q")
-	c.Apply(Delta{Version: 2, Dropped: []QueueName{{"default", "q"}}})
+	c.Apply(Delta{Version: 2, Dropped: []system.Name{{Namespace: "default", Name: "q"}}})
 	c.Apply(Delta{Version: 3, Queues: []Queue{at(5)}})
 	has(true)
 	c.Dropped("default", "q")

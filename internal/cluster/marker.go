@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -224,8 +225,8 @@ func (m *Marker) place() markerPlace { return markerPlace{m.At, m.ID, m.until()}
 
 // key returns the key of a marker's row.
 func (p markerPlace) key(ns string) []byte {
-	k := binary.BigEndian.AppendUint64(accessKey(markerTable, ns, ""), uint64(p.at)) // #nosec G115 -- not negative
-	return binary.BigEndian.AppendUint64(append(k, p.id[:]...), uint64(p.until))     // #nosec G115 -- not negative
+	k := binary.BigEndian.AppendUint64(system.Key(system.MarkerTable, ns, ""), uint64(p.at)) // #nosec G115 -- not negative
+	return binary.BigEndian.AppendUint64(append(k, p.id[:]...), uint64(p.until))             // #nosec G115 -- not negative
 }
 
 // placeOfMarker decodes the key of a row.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -48,19 +49,10 @@ type MarkerPage struct {
 	More    bool
 }
 
-// mayHaveMarkers returns an error while the cluster's feature level is too low for markers.
-func mayHaveMarkers(r store.Reader) error {
-	settings, _, err := getRow[Settings](r, settingsKey)
-	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("markers need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", PoliciesLevel, settings.Level)
-	}
-	return err
-}
-
 // markerPlaces returns the places of a namespace's markers, oldest first.
 func markerPlaces(r store.Reader, ns string) (all []markerPlace) {
-	lo := accessKey(markerTable, ns, "")
-	r.Scan(lo, prefixEnd(lo), func(k, _ []byte) bool {
+	lo := system.Key(system.MarkerTable, ns, "")
+	r.Scan(lo, system.PrefixEnd(lo), func(k, _ []byte) bool {
 		if p, ok := placeOfMarker(k); ok {
 			all = append(all, p)
 		}
@@ -75,7 +67,7 @@ func getMarker(ctx context.Context, r store.Reader, ns string, id task.ID) (Mark
 		if p.id != id {
 			continue
 		}
-		m, ok, err := getRow[Marker](r, p.key(ns))
+		m, ok, err := system.GetRow[Marker](r, p.key(ns))
 		if seen := m; err != nil || ok && seen.seenBy(task.ScopeOf(ctx)) {
 			return m, err
 		}
@@ -98,18 +90,18 @@ func (m *Marker) maySet(ctx context.Context) error {
 }
 
 // Markers reads and changes the markers.
-type Markers struct{ shard *SystemShard }
+type Markers struct{ shard *system.Shard }
 
 // NewMarkers returns the markers in a system shard.
-func NewMarkers(shard *SystemShard) *Markers { return &Markers{shard} }
+func NewMarkers(shard *system.Shard) *Markers { return &Markers{shard} }
 
 // Add adds a marker. A repeat under the same id returns the existing marker.
 //
 // Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour; wrong_state below the feature level.
 func (s *Markers) Add(ctx context.Context, a MarkerCall) (Marker, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		m := a.Marker
-		if err := mayHaveMarkers(tx); err != nil {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "markers need"); err != nil {
 			return m, err
 		}
 		if _, err := namespaceOf(tx, m.Namespace); err != nil {
@@ -148,9 +140,9 @@ func (s *Markers) Add(ctx context.Context, a MarkerCall) (Marker, error) {
 
 // answerRepeat answers a repeat.
 func (m *Marker) answerRepeat(r store.Reader, p markerPlace) (Marker, error) {
-	old, _, err := getRow[Marker](r, p.key(m.Namespace))
+	old, _, err := system.GetRow[Marker](r, p.key(m.Namespace))
 	if err == nil && !old.same(m) {
-		err = conflict("request_id %q: it was given to another marker", m.ID)
+		err = system.Conflict("request_id %q: it was given to another marker", m.ID)
 	}
 	return old, err
 }
@@ -166,8 +158,8 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339), MaxMarkers, m.Namespace)
 		}
 	}
-	if n == 0 && getNumber(r, markersKey) >= maxAllMarkers {
-		return nil, wrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, maxAllMarkers)
+	if n == 0 && system.GetNumber(r, system.MarkersKey) >= maxAllMarkers {
+		return nil, system.WrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, maxAllMarkers)
 	}
 	return kept[:n], nil
 }
@@ -179,7 +171,7 @@ func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Mark
 		was = factsOfMarker(before)
 		tx.Delete(before.place().key(m.Namespace))
 	}
-	tx.Set(m.place().key(m.Namespace), encodeRow(*m))
+	tx.Set(m.place().key(m.Namespace), system.EncodeRow(*m))
 	return onMarker(tx, by, action, m, was, factsOfMarker(m))
 }
 
@@ -187,11 +179,11 @@ func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, befor
 	return record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker, Name: m.ID.String()}}, before, after)
 }
 
-func markerPaceKey(ns string) []byte { return append([]byte{metaTable, 'K'}, ns...) }
+func markerPaceKey(ns string) []byte { return append([]byte{system.MetaTable, 'K'}, ns...) }
 
 // paceMarkers counts a change, and returns an error if there are too many within an hour.
 func paceMarkers(tx *store.Tx, ns string) error {
-	pace, _, err := getRow[markerPace](tx, markerPaceKey(ns))
+	pace, _, err := system.GetRow[markerPace](tx, markerPaceKey(ns))
 	if err != nil {
 		return err
 	}
@@ -204,18 +196,18 @@ func paceMarkers(tx *store.Tx, ns string) error {
 			Message: fmt.Sprintf("namespace %q: %d markers were set or ended within an hour, the maximum", ns, markersHourly)}
 	}
 	pace.Changes++
-	tx.Set(markerPaceKey(ns), encodeRow(pace))
+	tx.Set(markerPaceKey(ns), system.EncodeRow(pace))
 	return nil
 }
 
 // countMarkers adds n to the number of all markers.
 func countMarkers(tx *store.Tx, n int) {
-	tx.Set(markersKey, encodeNumber(uint64(max(int(getNumber(tx, markersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
+	tx.Set(system.MarkersKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.MarkersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
 }
 
 // End sets when a marker was over. Without a time, an existing end is kept.
 func (s *Markers) End(ctx context.Context, a MarkerEnd) (Marker, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		before, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
 			err = before.maySet(ctx)
@@ -245,7 +237,7 @@ func (s *Markers) End(ctx context.Context, a MarkerEnd) (Marker, error) {
 
 // Remove removes a marker.
 func (s *Markers) Remove(ctx context.Context, a MarkerName) error {
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		m, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
 			err = m.maySet(ctx)
@@ -275,14 +267,14 @@ func forgetMarkers(tx *store.Tx, ns string) {
 // List returns a page of the markers that overlap a range of time and that the caller may see.
 func (s *Markers) List(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
 	oldest := store.TimeOf(time.Now().Add(-MarkersKept))
-	return view(ctx, s.shard, func(r store.Reader) (page MarkerPage, err error) {
+	return system.View(ctx, s.shard, func(r store.Reader) (page MarkerPage, err error) {
 		lo := markerPlace{at: oldest + 1}.key(q.Namespace)
 		r.ScanBack(lo, q.end(), func(k, v []byte) bool {
 			if p, ok := placeOfMarker(k); !ok || p.until < q.Since {
 				return true
 			}
 			var m Marker
-			if m, err = decodeRow[Marker](k, v); err != nil {
+			if m, err = system.DecodeRow[Marker](k, v); err != nil {
 				return false
 			}
 			if q.Kind != "" && m.Kind != q.Kind || !m.about(q.Queue, q.Type) || !m.seenBy(task.ScopeOf(ctx)) {
@@ -305,5 +297,5 @@ func (q *MarkerQuery) end() []byte {
 	if q.Until != 0 {
 		return markerPlace{at: q.Until}.key(q.Namespace)
 	}
-	return prefixEnd(accessKey(markerTable, q.Namespace, ""))
+	return system.PrefixEnd(system.Key(system.MarkerTable, q.Namespace, ""))
 }

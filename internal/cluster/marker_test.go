@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -35,7 +36,7 @@ func (w *world) marks(ctx context.Context, ns string) (titles []string) {
 }
 
 func (w *world) countedMarkers() int {
-	n, err := view(bg, w.leader.control.shard, func(r store.Reader) (uint64, error) { return getNumber(r, markersKey), nil })
+	n, err := system.View(bg, w.leader.control.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.MarkersKey), nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func (w *world) countedMarkers() int {
 // TestMarkersAreBounded: the oldest are removed, by number and by age, and all existing ones are counted.
 func TestMarkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		const day = 24 * time.Hour
 		for i := range MaxMarkers {
 			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
@@ -72,7 +73,7 @@ func TestMarkersAreBounded(t *testing.T) {
 		if err := w.mark(bg, MaxMarkers+3, 90*day); err == nil {
 			t.Error("one of 90 days ago is set")
 		}
-		_, err := update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
+		_, err := system.Update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
 		must(t, err)
 		if err := w.mark(bg, MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("one more than all namespaces may have: %v", err)
@@ -83,7 +84,7 @@ func TestMarkersAreBounded(t *testing.T) {
 // TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues.
 func TestMarkersAreScoped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		c := w.leader.control
 		must(t, w.mark(bg, 1, time.Minute))
 		must(t, w.mark(bg, 2, time.Minute, "mail*", "images"))
@@ -124,7 +125,7 @@ func TestMarkersAreScoped(t *testing.T) {
 // TestMarkersGoWithTheirNamespace: markers are removed with their namespace, and need the feature level.
 func TestMarkersGoWithTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		_, err := c.Namespaces.Add(bg, NamespaceCall{By: lena, Name: "team"})
 		must(t, err)
 		_, err = c.Markers.Add(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(1), Namespace: "team", Kind: IncidentMarker, Title: "team's"}})
@@ -141,7 +142,7 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel-1, 1)
+		w.openAt(system.PolicyLevel-1, 1)
 		if err := w.mark(bg, 1, 0); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("a marker in a cluster of an older level: %v", err)
 		}
@@ -196,7 +197,7 @@ func TestTheSameMarker(t *testing.T) {
 // A page of markers continues after the last one, and a range of time excludes its end.
 func TestPagesOfMarkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		for n := range 5 {
 			must(t, w.mark(bg, n, time.Duration(5-n)*time.Minute))
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,7 +21,7 @@ const maxNamespaces = 1000
 
 // NamespacesConfig configures Namespaces.
 type NamespacesConfig struct {
-	Shard *SystemShard
+	Shard *system.Shard
 	// Confirm waits until the nodes' copies are complete up to a version, for a second at most.
 	Confirm func(ctx context.Context, version uint64) (behind []string, err error)
 	// Erase removes what a data shard still has of a namespace without queues. It returns an error while tasks are in transit.
@@ -32,7 +33,7 @@ type NamespacesConfig struct {
 // Namespaces reads and changes the namespaces.
 type Namespaces struct {
 	cfg   NamespacesConfig
-	shard *SystemShard
+	shard *system.Shard
 }
 
 // NewNamespaces returns the namespaces in a system shard.
@@ -58,7 +59,7 @@ type NamespaceCall struct {
 
 // namespaceOf reads a namespace, or returns not_found if it does not exist or is being removed.
 func namespaceOf(r store.Reader, name string) (Namespace, error) {
-	n, ok, err := getRow[Namespace](r, namespaceKey(name))
+	n, ok, err := system.GetRow[Namespace](r, namespaceKey(name))
 	switch {
 	case err != nil:
 		return n, err
@@ -82,8 +83,6 @@ func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) e
 	return e
 }
 
-func schedulesOfKey(ns string) []byte { return append([]byte{metaTable, 'T'}, ns...) }
-
 // namespaceFacts is what the audit log records of a namespace.
 type namespaceFacts struct {
 	Name string `json:"name"`
@@ -99,28 +98,28 @@ func sameQuotas(n Namespace, asked task.QuotaChange) error {
 	if n.Quotas.Change(asked) == n.Quotas {
 		return nil
 	}
-	return conflict("namespace %q already exists with other quotas: change them with `pawl ns set %s`", n.Name, n.Name)
+	return system.Conflict("namespace %q already exists with other quotas: change them with `pawl ns set %s`", n.Name, n.Name)
 }
 
 // Add adds a namespace. An existing one is left unchanged.
 //
 // Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
 func (s *Namespaces) Add(ctx context.Context, a NamespaceCall) (uint64, error) {
-	version, err := update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		if err := mayHaveTokens(tx); err != nil {
+	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
 			return 0, err
 		}
-		old, there, err := getRow[Namespace](tx, namespaceKey(a.Name))
+		old, there, err := system.GetRow[Namespace](tx, namespaceKey(a.Name))
 		switch {
 		case err != nil:
 			return 0, err
 		case there && old.RemovedBy != nil:
-			return 0, wrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
+			return 0, system.WrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
 		case there || a.Name == auth.DefaultNamespace:
 			old.Name = a.Name
 			return tx.Index(), sameQuotas(old, a.Quotas)
 		}
-		all, err := scanRows[Namespace](tx, namespaceTable)
+		all, err := system.ScanRows[Namespace](tx, system.NamespaceTable)
 		if err != nil {
 			return 0, err
 		}
@@ -134,8 +133,8 @@ func (s *Namespaces) Add(ctx context.Context, a NamespaceCall) (uint64, error) {
 		if err := onNamespace(tx, a.By, task.NamespaceAdded, a.Name, nil, &namespaceFacts{a.Name, n.Quotas}); err != nil {
 			return 0, err
 		}
-		tx.Set(namespaceKey(a.Name), encodeRow(n))
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		tx.Set(namespaceKey(a.Name), system.EncodeRow(n))
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return tx.Index(), nil
 	})
 	return version, err // its shards get their shares when they get its queues
@@ -153,7 +152,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		at     uint64
 		shards []uint32
 	}
-	marked, err := update(ctx, s.shard, func(tx *store.Tx) (mark, error) {
+	marked, err := system.Update(ctx, s.shard, func(tx *store.Tx) (mark, error) {
 		shards, err := s.markRemoved(tx, by, name)
 		return mark{tx.Index(), shards}, err
 	})
@@ -169,8 +168,8 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		}
 		return 0, err
 	}
-	return update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
 		if err != nil || !there || n.RemovedBy == nil {
 			return tx.Index(), err
 		}
@@ -181,7 +180,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		for _, forget := range s.cfg.Forget {
 			forget(tx, name)
 		}
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return tx.Index(), nil
 	})
 }
@@ -189,9 +188,9 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 // markRemoved hides a namespace from callers, and returns the shards that may have something of it.
 func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
 	if name == auth.DefaultNamespace {
-		return nil, wrongState("namespace %q can't be removed: it serves the calls that name none", name)
+		return nil, system.WrongState("namespace %q can't be removed: it serves the calls that name none", name)
 	}
-	n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
 	if err == nil && !there {
 		err = task.NotFound("namespace", name)
 	}
@@ -201,29 +200,29 @@ func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) ([]u
 	for _, of := range []struct {
 		table byte
 		what  string
-	}{{queueTable, "queues"}, {cronTable, "schedules"}, {tokenTable, "tokens"}, {hookTable, "webhooks"}} {
+	}{{system.QueueTable, "queues"}, {system.CronTable, "schedules"}, {system.TokenTable, "tokens"}, {system.HookTable, "webhooks"}} {
 		if first := firstIn(tx, of.table, name); first != "" {
-			return nil, wrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
+			return nil, system.WrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
 		}
 	}
-	settings, _, err := getRow[Settings](tx, settingsKey)
+	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err == nil && n.RemovedBy == nil {
 		n.RemovedBy = &by
-		tx.Set(namespaceKey(name), encodeRow(n))
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		tx.Set(namespaceKey(name), system.EncodeRow(n))
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	}
-	return dataShards(settings.DataShards), err
+	return system.DataShards(settings.DataShards), err
 }
 
 // unmark undoes markRemoved after a shard has refused to erase the namespace.
 func (s *Namespaces) unmark(ctx context.Context, name string) error {
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		n, there, err := getRow[Namespace](tx, namespaceKey(name))
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+		n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
 		if err == nil && there && n.RemovedBy != nil {
 			n.RemovedBy = nil
-			tx.Set(namespaceKey(name), encodeRow(n))
+			tx.Set(namespaceKey(name), system.EncodeRow(n))
 			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
-			s.shard.Note(tx, Change{Kind: AccessChanged})
+			s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		}
 		return struct{}{}, err
 	})
@@ -233,7 +232,7 @@ func (s *Namespaces) unmark(ctx context.Context, name string) error {
 // erase has the shards erase what they have of a namespace.
 func (s *Namespaces) erase(ctx context.Context, name string, shards []uint32) error {
 	errs := make([]error, len(shards))
-	each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], name) })
+	system.Each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], name) })
 	for _, err := range errs {
 		if errors.Is(err, task.ErrWrongState) {
 			return err
@@ -247,7 +246,7 @@ func (s *Namespaces) erase(ctx context.Context, name string, shards []uint32) er
 
 // firstIn returns the first name in a namespace's part of a table; "": there is none.
 func firstIn(r store.Reader, table byte, ns string) (name string) {
-	lo := accessKey(table, ns, "")
+	lo := system.Key(table, ns, "")
 	hi := slices.Clone(lo)
 	hi[len(hi)-1]++
 	r.Scan(lo, hi, func(k, _ []byte) bool {
@@ -266,8 +265,8 @@ type NamespaceInfo struct {
 
 // List lists the namespaces by name.
 func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
-	return view(ctx, s.shard, func(r store.Reader) ([]NamespaceInfo, error) {
-		rows, err := scanRows[Namespace](r, namespaceTable)
+	return system.View(ctx, s.shard, func(r store.Reader) ([]NamespaceInfo, error) {
+		rows, err := system.ScanRows[Namespace](r, system.NamespaceTable)
 		if err != nil {
 			return nil, err
 		}
@@ -275,7 +274,7 @@ func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
 			rows = append(rows, Namespace{Name: auth.DefaultNamespace})
 		}
 		queues := map[string]int{}
-		r.Scan([]byte{queueTable}, []byte{queueTable + 1}, func(k, _ []byte) bool {
+		r.Scan([]byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(k, _ []byte) bool {
 			ns, _, _ := bytes.Cut(k[1:], []byte{0})
 			queues[string(ns)]++
 			return true
@@ -283,7 +282,7 @@ func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
 		all := make([]NamespaceInfo, 0, len(rows))
 		for _, n := range rows {
 			if n.RemovedBy == nil {
-				all = append(all, NamespaceInfo{n, queues[n.Name], int(getNumber(r, schedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
+				all = append(all, NamespaceInfo{n, queues[n.Name], int(system.GetNumber(r, system.SchedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
 			}
 		}
 		slices.SortFunc(all, func(a, b NamespaceInfo) int { return strings.Compare(a.Name, b.Name) })

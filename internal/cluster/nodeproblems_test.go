@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // A clock that is off, a disk without room and a node that keeps restarting are named, with the consequences; what a node that is away
@@ -55,7 +57,7 @@ func TestProblemsOfNodes(t *testing.T) {
 			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
 		})}, "node n3 was last seen 1m0s ago"},
 	} {
-		o := Overview{Settings: Settings{Replication: 3}, Nodes: c.nodes}
+		o := Overview{Settings: system.Settings{Replication: 3}, Nodes: c.nodes}
 		var got []string
 		for _, p := range o.Problems() {
 			got = append(got, p.Text)

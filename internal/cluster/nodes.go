@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -39,8 +40,8 @@ func (p *Placement) Found(ctx context.Context, first FirstNode, shards int) erro
 	if shards < 1 || shards > MaxDataShards {
 		return task.Invalid("shards", "%d is not between 1 and %d", shards, MaxDataShards)
 	}
-	_, err := update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
-		if _, founded := tx.Get(settingsKey); founded {
+	_, err := system.Update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
+		if _, founded := tx.Get(system.SettingsKey); founded {
 			return struct{}{}, nil
 		}
 		n.JoinedAt = tx.Now()
@@ -48,7 +49,7 @@ func (p *Placement) Found(ctx context.Context, first FirstNode, shards int) erro
 		for id := range uint32(shards) + 1 {
 			p.setShard(tx, newShard(id, n.Number))
 		}
-		p.setSettings(tx, Settings{Replication: defaultReplication, Level: first.MaxLevel, NextNode: 2, DataShards: shards})
+		p.setSettings(tx, system.Settings{Replication: defaultReplication, Level: first.MaxLevel, NextNode: 2, DataShards: shards})
 		return struct{}{}, nil
 	})
 	return err
@@ -59,9 +60,11 @@ func newShard(id, node uint32) Shard {
 	return Shard{ID: id, Replicas: []Replica{{ID: ReplicaID(0, node), Node: node, Founder: true}}, NextIncarnation: 1}
 }
 
-func (p *Placement) setNode(tx *store.Tx, n Node)         { p.set(tx, nodeKey(n.Number), encodeRow(n)) }
-func (p *Placement) setShard(tx *store.Tx, s Shard)       { p.set(tx, shardKey(s.ID), encodeRow(s)) }
-func (p *Placement) setSettings(tx *store.Tx, s Settings) { p.set(tx, settingsKey, encodeRow(s)) }
+func (p *Placement) setNode(tx *store.Tx, n Node)   { p.set(tx, nodeKey(n.Number), system.EncodeRow(n)) }
+func (p *Placement) setShard(tx *store.Tx, s Shard) { p.set(tx, shardKey(s.ID), system.EncodeRow(s)) }
+func (p *Placement) setSettings(tx *store.Tx, s system.Settings) {
+	p.set(tx, system.SettingsKey, system.EncodeRow(s))
+}
 
 // JoinRequest is the request of a node without a number for one.
 type JoinRequest struct {
@@ -85,7 +88,7 @@ func (p *Placement) Join(ctx context.Context, r JoinRequest) (Joined, error) {
 	if err := r.check(); err != nil {
 		return Joined{}, err
 	}
-	return update(ctx, p.shard, func(tx *store.Tx) (Joined, error) {
+	return system.Update(ctx, p.shard, func(tx *store.Tx) (Joined, error) {
 		m, err := readMap(tx)
 		if err != nil {
 			return Joined{}, err
@@ -166,7 +169,7 @@ func (p *Placement) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 		return 0, err
 	}
 	if n := len(m.Nodes) - countRemoved(m.Nodes); n >= MaxNodes && !replaces {
-		return 0, wrongState("join of %q: the cluster has %d nodes, the most allowed", r.Name, n)
+		return 0, system.WrongState("join of %q: the cluster has %d nodes, the most allowed", r.Name, n)
 	}
 	number := m.Settings.NextNode
 	if replaces {
@@ -191,15 +194,15 @@ func joinedAlready(n Node, r JoinRequest) (uint32, error) {
 	case n.State == Removed:
 		return 0, removedError(n)
 	case n.Name != r.Name:
-		return 0, conflict("join of %q: this directory joined as %q", r.Name, n.Name)
+		return 0, system.Conflict("join of %q: this directory joined as %q", r.Name, n.Name)
 	}
 	return n.Number, nil
 }
 
 // CheckLevel returns an error for a node whose release does not support the cluster's feature level.
-func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
+func CheckLevel(s system.Settings, name string, minLevel, maxLevel int) error {
 	if s.Level < minLevel || s.Level > maxLevel {
-		return wrongState("node %q works at feature levels %d to %d, but the cluster is at %d: use another version of the program",
+		return system.WrongState("node %q works at feature levels %d to %d, but the cluster is at %d: use another version of the program",
 			name, minLevel, maxLevel, s.Level)
 	}
 	return nil
@@ -208,7 +211,7 @@ func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 // checkReplace returns an error if a node's name must not pass to another one because the node may be needed. The call may be repeated.
 func (p *Placement) checkReplace(m *Map, old Node) error {
 	if d := p.liveness.silent(old.Number); d < aliveFor {
-		return conflict("node %q is running as number %d at %s, last seen %v ago: choose another name, or stop that one and wait %v",
+		return system.Conflict("node %q is running as number %d at %s, last seen %v ago: choose another name, or stop that one and wait %v",
 			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
 	}
 	err := p.checkLoss(m, old)
@@ -226,10 +229,10 @@ func checkAddresses(m *Map, own uint32, peer, api string) error {
 			continue
 		}
 		if n.PeerAddress == peer {
-			return conflict("peer address %s is that of node %q", peer, n.Name)
+			return system.Conflict("peer address %s is that of node %q", peer, n.Name)
 		}
 		if n.APIAddress == api && !loopback(api) {
-			return conflict("API address %s is that of node %q", api, n.Name)
+			return system.Conflict("API address %s is that of node %q", api, n.Name)
 		}
 	}
 	return nil
@@ -284,7 +287,7 @@ func (p *Placement) forgetOldest(tx *store.Tx, m *Map) {
 	for _, n := range m.Nodes {
 		if n.State == Removed && len(m.holding(n.Number)) == 0 {
 			tx.Delete(nodeKey(n.Number))
-			p.shard.Note(tx, Change{})
+			p.shard.Note(tx, system.Change{})
 			return
 		}
 	}
@@ -321,7 +324,7 @@ func (p *Placement) Hello(ctx context.Context, who Presence) (Node, error) {
 	if err := who.check(); err != nil {
 		return Node{}, err
 	}
-	return update(ctx, p.shard, func(tx *store.Tx) (Node, error) {
+	return system.Update(ctx, p.shard, func(tx *store.Tx) (Node, error) {
 		if err := mustBelong(tx, who.Number); err != nil {
 			return Node{}, err
 		}
@@ -386,10 +389,10 @@ func (p *Placement) Remove(ctx context.Context, by task.Author, name string, for
 			return task.NotFound("node", name)
 		}
 		if len(m.Members()) == 1 {
-			return wrongState("remove node %q: it is the only one", name)
+			return system.WrongState("remove node %q: it is the only one", name)
 		}
 		if held := m.holding(n.Number); len(held) > 0 && !force {
-			return wrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
+			return system.WrongState("remove node %q: it holds replicas of %s: drain it first, or use force", name, shardList(held))
 		}
 		if err := p.checkLoss(m, n); err != nil {
 			return err
@@ -441,7 +444,7 @@ func (p *Placement) checkLoss(m *Map, n Node) error {
 			return id == r.ID || !known || at.State == Removed
 		})
 		if live := status.live(rest); 2*live <= len(status.Voters) {
-			return wrongState("node %q can't be removed: only %d others of the %d voters of %s answer, and the shard would lose its majority",
+			return system.WrongState("node %q can't be removed: only %d others of the %d voters of %s answer, and the shard would lose its majority",
 				n.Name, live, len(status.Voters), shardText(s.ID))
 		}
 		if len(status.VotersOutgoing) > 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -61,7 +62,7 @@ func TestFound(t *testing.T) {
 		at := w.state.Applied().Index
 		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
-		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (Settings{3, 1, 2, 2, "", 0}) {
+		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: 2}) {
 			t.Errorf("%+v", m)
 		}
 		s, _ := m.Shard(2)
@@ -191,6 +192,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
+		first := w.leader
 		join(t, c, "n2", 2)
 		beat(t, c, 2)
 		pass(time.Hour)
@@ -198,7 +200,7 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		_, err := again.Placement.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(2 * sameLeader)
-		c.shard.replica.(*systemReplica).lead() // what it heard in its former term is outdated
+		first.lead() // what it heard in its former term is outdated
 		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Heard || c.Placement.liveness.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
@@ -446,7 +448,7 @@ func TestMapIsDecodedOnce(t *testing.T) {
 			t.Helper()
 			m, err := c.Placement.Map(bg)
 			must(t, err)
-			fresh, err := view(bg, c.shard, readMap)
+			fresh, err := system.View(bg, c.shard, readMap)
 			must(t, err)
 			if !reflect.DeepEqual(m, fresh) {
 				t.Errorf("the map is %+v, in the tables %+v", m, fresh)
@@ -482,8 +484,8 @@ func BenchmarkMap(b *testing.B) {
 	s := newWorld(b).newReplica()
 	s.lead()
 	c := s.control
-	_, err := update(bg, c.shard, func(tx *store.Tx) (struct{}, error) {
-		c.Placement.setSettings(tx, Settings{DataShards: 64})
+	_, err := system.Update(bg, c.shard, func(tx *store.Tx) (struct{}, error) {
+		c.Placement.setSettings(tx, system.Settings{DataShards: 64})
 		for n := range uint32(8) {
 			c.Placement.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295"})
 		}

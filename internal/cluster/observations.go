@@ -3,6 +3,8 @@ package cluster
 import (
 	"slices"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // freshStatus is how old the last answer of a shard's leader may be to decide by it.
@@ -10,8 +12,8 @@ const freshStatus = 5 * time.Second
 
 // observations is what the shards' leaders answered when they were last asked.
 type observations struct {
-	shard *SystemShard
-	seen  Memory[seenShards]
+	shard *system.Shard
+	seen  system.Memory[seenShards]
 }
 
 // seenShards is what a leader of the system shard has seen of the shards.

@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // TestOwnView: a node that is left alone reports who is silent and what has no leader; what other nodes that answer lead is known, and a
 // node that believes to lead without most of a shard's replicas does not.
 func TestOwnView(t *testing.T) {
-	m := &Map{Settings: Settings{Replication: 3, DataShards: 2}}
+	m := &Map{Settings: system.Settings{Replication: 3, DataShards: 2}}
 	for n := uint32(1); n <= 3; n++ {
 		m.Nodes = append(m.Nodes, Node{Number: n, Name: fmt.Sprint("n", n), State: Active})
 	}

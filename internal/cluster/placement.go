@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -23,7 +24,7 @@ const (
 
 // Placement reads and changes nodes, shards and settings: where each replica is, and where it should be.
 type Placement struct {
-	shard        *SystemShard
+	shard        *system.Shard
 	liveness     *liveness
 	observations *observations
 	lastMap      atomic.Pointer[Map] // the last one read; nil: none
@@ -32,7 +33,7 @@ type Placement struct {
 
 // NewPlacement returns the placement in a system shard. own returns this node's report, and node is its number: a node that leads the system
 // shard need not report to itself.
-func NewPlacement(shard *SystemShard, own func() Report, node uint32) *Placement {
+func NewPlacement(shard *system.Shard, own func() Report, node uint32) *Placement {
 	return &Placement{shard: shard, liveness: newLiveness(own, node), observations: &observations{shard: shard}, passWanted: make(chan chan struct{})}
 }
 
@@ -45,8 +46,8 @@ func (p *Placement) Dropped() { p.liveness.dropped() }
 // Map returns nodes, shards and settings. It is called all the time, while nothing changes for days: so the last decoded map is returned as
 // long as it is as new as the tables, whose every change updates the row newestKey.
 func (p *Placement) Map(ctx context.Context) (*Map, error) {
-	return view(ctx, p.shard, func(r store.Reader) (*Map, error) {
-		if m := p.lastMap.Load(); m != nil && m.Version == getNumber(r, newestKey) {
+	return system.View(ctx, p.shard, func(r store.Reader) (*Map, error) {
+		if m := p.lastMap.Load(); m != nil && m.Version == system.GetNumber(r, system.NewestKey) {
 			return m, nil
 		}
 		m, err := readMap(r)
@@ -60,7 +61,7 @@ func (p *Placement) Map(ctx context.Context) (*Map, error) {
 // set writes a row of nodes, shards or settings.
 func (p *Placement) set(tx *store.Tx, key, value []byte) {
 	tx.Set(key, value)
-	p.shard.Note(tx, Change{})
+	p.shard.Note(tx, system.Change{})
 }
 
 func shardName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
@@ -75,7 +76,7 @@ func shardText(id uint32) string {
 
 // changeMap runs a change of nodes, shards and settings.
 func changeMap(ctx context.Context, p *Placement, fn func(tx *store.Tx, m *Map) error) error {
-	_, err := update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, p.shard, func(tx *store.Tx) (struct{}, error) {
 		m, err := readMap(tx)
 		if err == nil {
 			err = fn(tx, m)
@@ -97,7 +98,7 @@ func (p *Placement) AddShards(ctx context.Context, by task.Author, total int) er
 		case total == have:
 			return nil
 		case total < have:
-			return wrongState("the cluster has %d data shards, and their number can only grow: %d is fewer", have, total)
+			return system.WrongState("the cluster has %d data shards, and their number can only grow: %d is fewer", have, total)
 		}
 		members := p.members(m)
 		for id := have + 1; id <= total; id++ {
@@ -139,15 +140,15 @@ func (p *Placement) Move(ctx context.Context, by task.Author, shard uint32, from
 		case held && holds && s.leaves(old.ID) && !s.leaves(taken.ID):
 			return nil // a repeat
 		case !held || s.leaves(old.ID):
-			return wrongState("move %s: it has no replica on node %q that could move", shardText(shard), from)
+			return system.WrongState("move %s: it has no replica on node %q that could move", shardText(shard), from)
 		case holds:
-			return wrongState("move %s: it has a replica on node %q already", shardText(shard), to)
+			return system.WrongState("move %s: it has a replica on node %q already", shardText(shard), to)
 		case dst.State != Active:
-			return wrongState("move %s: node %q is %s", shardText(shard), to, dst.State)
+			return system.WrongState("move %s: node %q is %s", shardText(shard), to, dst.State)
 		case p.liveness.silent(dst.Number) >= aliveFor:
-			return wrongState("move %s: node %q was not seen in the last %v", shardText(shard), to, aliveFor)
+			return system.WrongState("move %s: node %q was not seen in the last %v", shardText(shard), to, aliveFor)
 		case len(s.Replicas) >= maxReplicas:
-			return wrongState("move %s: it has %d replicas, the most allowed", shardText(shard), len(s.Replicas))
+			return system.WrongState("move %s: it has %d replicas, the most allowed", shardText(shard), len(s.Replicas))
 		}
 		s = s.clone()
 		s.add(dst.Number)
@@ -178,9 +179,9 @@ func (p *Placement) Transfer(ctx context.Context, by task.Author, shard uint32, 
 			r, held := s.On(n.Number)
 			switch {
 			case !held || s.leaves(r.ID):
-				return wrongState("lead %s: node %q has no replica of it that stays", shardText(shard), to)
+				return system.WrongState("lead %s: node %q has no replica of it that stays", shardText(shard), to)
 			case n.State != Active:
-				return wrongState("lead %s: node %q is %s", shardText(shard), to, n.State)
+				return system.WrongState("lead %s: node %q is %s", shardText(shard), to, n.State)
 			}
 		}
 		if s.Preferred == n.Number {
@@ -212,7 +213,7 @@ func (p *Placement) SetReplication(ctx context.Context, by task.Author, n int) e
 // RaiseLevel raises the feature level to the highest that all nodes support, and returns it. There is no way back: nodes of older releases
 // can no longer join.
 func (p *Placement) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
-	return update(ctx, p.shard, func(tx *store.Tx) (int, error) {
+	return system.Update(ctx, p.shard, func(tx *store.Tx) (int, error) {
 		m, err := readMap(tx)
 		if err != nil {
 			return 0, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // Status is a shard's Raft status as reported by its leader.
@@ -152,7 +154,7 @@ func (m Member) mayLead() bool { return m.eligible() && !m.Barred }
 
 // PlanInput is everything that the plan for a shard depends on.
 type PlanInput struct {
-	Settings Settings
+	Settings system.Settings
 	Members  []Member // in the order of their numbers
 	Shard    Shard
 	Status   Status

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // statusOf is a shard led by its first voter that answers.
@@ -253,7 +255,7 @@ func TestNext(t *testing.T) {
 		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
 	} {
-		s := PlanInput{Settings: Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+		s := PlanInput{Settings: system.Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
 		if got := Next(s).told(); got != c.want {
 			t.Errorf("%s: nodes %q, row %q, membership %q:\n got %s\nwant %s", c.name, c.nodes, c.row, c.conf, got, c.want)
 		}
@@ -267,7 +269,7 @@ func TestReplicasAreBounded(t *testing.T) {
 		row += fmt.Sprintf(" 50.%d-", n)
 		conf += fmt.Sprintf(" 50.%d", n)
 	}
-	s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
+	s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
 	if got := Next(s).told(); !strings.Contains(got, "16 replicas, counting those being added or removed") {
 		t.Error(got)
 	}
@@ -317,7 +319,7 @@ func TestWhyLeadershipMoves(t *testing.T) {
 		"its replica on node n1 will stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 		"its replica on node n1 will stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 	} {
-		s := PlanInput{Settings: Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
+		s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
 			t.Errorf("%v: %s, because %q, want %q", c, v.told(), v.Step.Why, want)
 		}

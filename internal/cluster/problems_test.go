@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // TestProblems: problems are described with the names of nodes, one line for all shards with the same problem, and no replica is said to be
@@ -67,7 +69,7 @@ func TestProblems(t *testing.T) {
 		{"something takes time", []NodeOverview{n1}, []ShardOverview{with(shard(0, true), func(s *ShardOverview) { s.Problem = "x" }), with(shard(1, true), func(s *ShardOverview) { s.Problem = "x" })},
 			"shards 0-1: x"},
 	} {
-		o := Overview{Settings: Settings{Replication: 3}, Nodes: c.nodes, Shards: c.shards}
+		o := Overview{Settings: system.Settings{Replication: 3}, Nodes: c.nodes, Shards: c.shards}
 		var got []string
 		for _, p := range o.Problems() {
 			got = append(got, p.Text)

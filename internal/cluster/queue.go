@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,16 +20,13 @@ type Queue struct {
 	Config    task.QueueConfig
 }
 
-// QueueName names a queue.
-type QueueName = Name
-
-func (q Queue) name() QueueName { return QueueName{q.Namespace, q.Name} }
+func (q Queue) name() system.Name { return system.Name{Namespace: q.Namespace, Name: q.Name} }
 
 // newerThan reports whether q is a later state of the queue than old. Versions only grow, even across a deletion.
 func (q Queue) newerThan(old Queue) bool { return q.Config.Version > old.Config.Version }
 
 func queueKey(ns, name string) []byte {
-	return append(append(append([]byte{queueTable}, ns...), 0), name...)
+	return system.Key(system.QueueTable, ns, name)
 }
 
 // queueRow is the stored form of a queue.
@@ -44,17 +42,17 @@ type queueRow struct {
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
-	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping, nil})
+	return system.EncodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping, nil})
 }
 
 // encodeDropping encodes a queue that is being deleted.
 func encodeDropping(q Queue, by task.Author) []byte {
-	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), true, &by})
+	return system.EncodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), true, &by})
 }
 
 // dropper returns who deletes a queue; the zero Author: unknown.
 func dropper(r store.Reader, q Queue) (by task.Author, err error) {
-	row, _, err := getRow[queueRow](r, queueKey(q.Namespace, q.Name))
+	row, _, err := system.GetRow[queueRow](r, queueKey(q.Namespace, q.Name))
 	if err == nil && row.DropBy != nil {
 		by = *row.DropBy
 	}
@@ -69,7 +67,7 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 	if !ok {
 		return Queue{}, false, fmt.Errorf("queue row %q: unknown form", key)
 	}
-	row, err := decodeRow[queueRow](key, value)
+	row, err := system.DecodeRow[queueRow](key, value)
 	if err != nil {
 		return Queue{}, false, err
 	}

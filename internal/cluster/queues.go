@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -33,7 +35,7 @@ const DefaultMaxQueues = 10_000
 
 // QueuesConfig configures Queues.
 type QueuesConfig struct {
-	Shard  *SystemShard
+	Shard  *system.Shard
 	Shards queueShards
 	// EnsureShare makes sure that a shard knows its share of a namespace's quotas before it gets a queue.
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
@@ -46,15 +48,15 @@ type QueuesConfig struct {
 // Queues reads and changes the queues, and sends copies of their settings to the data shards that take their tasks.
 type Queues struct {
 	cfg   QueuesConfig
-	shard *SystemShard
+	shard *system.Shard
 	log   *slog.Logger
 
-	counts     Memory[*queueCounts]       // nil: not counted
-	unfinished Memory[map[QueueName]bool] // queues whose parts need further work; true: slots are moving
-	moves      chan struct{}              // capacity 1: slots of a queue are moving
+	counts     system.Memory[*queueCounts]         // nil: not counted
+	unfinished system.Memory[map[system.Name]bool] // queues whose parts need further work; true: slots are moving
+	moves      chan struct{}                       // capacity 1: slots of a queue are moving
 
 	events  events.Ring
-	pending Memory[[]events.Event] // of the round in flight
+	pending system.Memory[[]events.Event] // of the round in flight
 }
 
 // NewQueues returns the queues in a system shard.
@@ -67,7 +69,7 @@ func NewQueues(cfg QueuesConfig) *Queues {
 
 // Queue returns a queue.
 func (s *Queues) Queue(ctx context.Context, ns, name string) (Queue, error) {
-	return view(ctx, s.shard, func(r store.Reader) (Queue, error) {
+	return system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, _, ok, err := getQueue(r, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
@@ -78,7 +80,7 @@ func (s *Queues) Queue(ctx context.Context, ns, name string) (Queue, error) {
 
 // Queues returns the queues of a namespace that match a query.
 func (s *Queues) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
-	return view(ctx, s.shard, func(r store.Reader) (queues []Queue, err error) {
+	return system.View(ctx, s.shard, func(r store.Reader) (queues []Queue, err error) {
 		if of.Limit <= 0 {
 			return nil, nil
 		}
@@ -155,7 +157,7 @@ func unchanged(*task.QueueConfig) error { return nil }
 // only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. action is
 // recorded, as the creation of a queue if there was none.
 func (s *Queues) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
+	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
 	}
@@ -192,7 +194,7 @@ func (s *Queues) changed(tx *store.Tx, action AuditedAction, ns, name string, ch
 	}
 	q.Config.Version = before.Version + 1
 	if !exists {
-		q.Config.Version += getNumber(tx, floorKey)
+		q.Config.Version += system.GetNumber(tx, system.FloorKey)
 		s.count(ns, +1)
 		action.Action = task.QueueCreated
 	}
@@ -207,21 +209,12 @@ func (s *Queues) changed(tx *store.Tx, action AuditedAction, ns, name string, ch
 	return q, nil
 }
 
-// PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once keys:
-// leaders below it would lose them, or would not know what to do when they end.
-const PoliciesLevel = 3
-
 // mayLimit returns an error for a configuration that not all nodes would keep.
 func mayLimit(tx *store.Tx, q Queue) error {
 	if !q.Config.Limited() {
 		return nil
 	}
-	settings, _, err := getRow[Settings](tx, settingsKey)
-	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("queue %q: limits, breakers, a strict order of keys, and pauses of types or keys need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-			q.Name, PoliciesLevel, settings.Level)
-	}
-	return err
+	return system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("queue %q: limits, breakers, a strict order of keys, and pauses of types or keys need", q.Name))
 }
 
 // mayOrder returns an error for a strict order of keys while new tasks of a key may go to either of two shards.
@@ -235,7 +228,7 @@ func mayOrder(q Queue, before task.QueueConfig) error {
 
 // newQueue returns a queue with the default configuration, if there is room for another.
 func (s *Queues) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
-	settings, founded, err := getRow[Settings](tx, settingsKey)
+	settings, founded, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -283,7 +276,7 @@ func (s *Queues) countQueues(r store.Reader) (counts *queueCounts, err error) {
 
 func readCounts(r store.Reader) (*queueCounts, error) {
 	found := &queueCounts{of: map[string]int{}, owners: owners{}}
-	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
+	err := scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, _ bool) bool {
 		found.queues++
 		found.of[q.Namespace]++
 		found.owners.add(q)
@@ -312,7 +305,7 @@ func (s *Queues) recount() {
 
 func (s *Queues) setQueue(tx *store.Tx, q Queue, dropping bool) {
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, dropping))
-	s.shard.Note(tx, Change{QueueChanged, q.name()})
+	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -345,7 +338,7 @@ func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
 // EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the shard has a part of the queue: see Queue.In. The
 // queue is created if it was deleted meanwhile.
 func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
-	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
+	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, err := s.changed(tx, AuditedAction{}, ns, name, unchanged)
 		if p := q.part(shard); err == nil && p != nil && p.Retiring {
 			q.Parts = slices.Clone(q.Parts)
@@ -365,7 +358,7 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 // using the queue in between clears the mark, and the queue stays. The mark records who deletes the queue, for the audit log, whoever
 // finishes.
 func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
-	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
+	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, ns, name)
 		switch {
 		case err != nil:
@@ -374,7 +367,7 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 			return q, task.NotFound("queue", name)
 		case !dropping:
 			tx.Set(queueKey(ns, name), encodeDropping(q, by))
-			s.shard.Note(tx, Change{QueueChanged, q.name()})
+			s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
 		}
 		return q, nil
 	})
@@ -394,21 +387,21 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 			return errors.Join(err, s.keep(ctx, q))
 		}
 	}
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
 		switch {
 		case err != nil || !ok: // gone already
 			return struct{}{}, err
 		case !dropping || now.Config.Version != q.Config.Version:
-			return struct{}{}, wrongState("delete queue %q: it was used meanwhile", q.Name)
+			return struct{}{}, system.WrongState("delete queue %q: it was used meanwhile", q.Name)
 		}
 		by, err := dropper(tx, q)
 		if err != nil {
 			return struct{}{}, err
 		}
 		tx.Delete(queueKey(q.Namespace, q.Name))
-		tx.Set(floorKey, encodeNumber(max(getNumber(tx, floorKey), q.Config.Version)))
-		s.shard.Note(tx, Change{QueueChanged, q.name()})
+		tx.Set(system.FloorKey, system.EncodeNumber(max(system.GetNumber(tx, system.FloorKey), q.Config.Version)))
+		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
 		s.count(q.Namespace, -1)
 		if now.Own {
 			s.recount()
@@ -424,7 +417,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 
 // keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again at its next use.
 func (s *Queues) keep(ctx context.Context, q Queue) error {
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
 			s.setQueue(tx, now, false)
@@ -453,7 +446,7 @@ func (s *Queues) Repair(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.log.Warn("copies of queues are not complete yet", "error", err)
 		}
-		sleep(ctx, pause)
+		system.Sleep(ctx, pause)
 		pause = min(2*pause, maxRepairPause)
 	}
 }
@@ -475,9 +468,9 @@ func (s *Queues) copyAll(ctx context.Context) error {
 		parts    []copyPart
 		dropping []Queue
 	}
-	all, err := view(ctx, s.shard, func(r store.Reader) (rs rows, err error) {
+	all, err := system.View(ctx, s.shard, func(r store.Reader) (rs rows, err error) {
 		var queues []Queue
-		err = scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
+		err = scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
 			if dropping {
 				rs.dropping = append(rs.dropping, q)
 			} else {

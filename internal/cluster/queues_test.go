@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -323,7 +324,7 @@ func namesOf(t *testing.T, c *Control, after string) string {
 
 func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
 			_, err := c.Namespaces.Add(bg, NamespaceCall{By: task.Author{}, Name: ns})
 			must(t, err)
@@ -365,8 +366,8 @@ func FuzzQueueRow(f *testing.F) {
 	f.Add(queueKey("default", "a"), encodeQueue(q, true))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		_, _, _ = decodeQueue(key, value) // an error or a queue, but no panic
-		_, _ = decodeRow[Node](key, value)
-		_, _ = decodeRow[Shard](key, value)
+		_, _ = system.DecodeRow[Node](key, value)
+		_, _ = system.DecodeRow[Shard](key, value)
 		_, _ = DecodeMap(value)
 	})
 }

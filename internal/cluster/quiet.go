@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -46,19 +48,19 @@ const (
 )
 
 // changed names the worker in the log of changes.
-func (w WorkerName) changed() Name { return Name{w.Namespace, w.ID} }
+func (w WorkerName) changed() system.Name { return system.Name{Namespace: w.Namespace, Name: w.ID} }
 
 // workerNamed is the inverse of changed.
-func workerNamed(n Name) WorkerName { return WorkerName{n.Namespace, n.Name} }
+func workerNamed(n system.Name) WorkerName { return WorkerName{n.Namespace, n.Name} }
 
 // Workers reads and changes which workers are quiet.
-type Workers struct{ shard *SystemShard }
+type Workers struct{ shard *system.Shard }
 
 // NewWorkers returns the workers in a system shard.
-func NewWorkers(shard *SystemShard) *Workers { return &Workers{shard} }
+func NewWorkers(shard *system.Shard) *Workers { return &Workers{shard} }
 
 func quietKey(w WorkerName) []byte {
-	return append(append(append([]byte{quietTable}, w.Namespace...), 0), w.ID...)
+	return system.Key(system.QuietTable, w.Namespace, w.ID)
 }
 
 // quietFacts is what the audit log records of a quiet worker.
@@ -71,16 +73,11 @@ type quietFacts struct {
 // QuietWorker has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
 // changes.
 func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (QuietWorker, error) {
-		settings, _, err := getRow[Settings](tx, settingsKey)
-		if err == nil && settings.Level < PoliciesLevel {
-			err = wrongState("worker %q: making workers quiet needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-				name.ID, PoliciesLevel, settings.Level)
-		}
-		if err != nil {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (QuietWorker, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("worker %q: making workers quiet needs", name.ID)); err != nil {
 			return QuietWorker{}, err
 		}
-		old, quiet, err := getRow[QuietWorker](tx, quietKey(name))
+		old, quiet, err := system.GetRow[QuietWorker](tx, quietKey(name))
 		if err == nil && !quiet {
 			err = s.roomForQuiet(tx, name)
 		}
@@ -96,8 +93,8 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 				row.By, row.At = old.By, old.At
 			}
 		}
-		tx.Set(quietKey(name), encodeRow(row))
-		s.shard.Note(tx, Change{WorkerChanged, name.changed()})
+		tx.Set(quietKey(name), system.EncodeRow(row))
+		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
 		return row, onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason})
 	})
 }
@@ -105,12 +102,12 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 // ResumeWorker lets a worker take tasks again, and reports whether it was quiet. The nodes are told even if it was not: its SDK may
 // remember a request that no longer has a row.
 func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name WorkerName) (was bool, err error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
-		old, quiet, err := getRow[QuietWorker](tx, quietKey(name))
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
+		old, quiet, err := system.GetRow[QuietWorker](tx, quietKey(name))
 		if err != nil {
 			return false, err
 		}
-		s.shard.Note(tx, Change{WorkerChanged, name.changed()})
+		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
 		if !quiet {
 			return false, nil
 		}
@@ -122,11 +119,11 @@ func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name WorkerN
 
 // roomForQuiet counts one more row, unless that is too many. Rows that are void are deleted first.
 func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
-	if getNumber(tx, quietsKey) < maxQuiet {
+	if system.GetNumber(tx, system.QuietsKey) < maxQuiet {
 		s.countQuiet(tx, +1)
 		return nil
 	}
-	rows, err := scanRows[QuietWorker](tx, quietTable)
+	rows, err := system.ScanRows[QuietWorker](tx, system.QuietTable)
 	if err != nil {
 		return err
 	}
@@ -134,12 +131,12 @@ func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
 	for _, row := range rows {
 		if !tx.Now().Time().Before(row.Until) {
 			tx.Delete(quietKey(row.WorkerName()))
-			s.shard.Note(tx, Change{WorkerChanged, row.WorkerName().changed()})
+			s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: row.WorkerName().changed()})
 			gone++
 		}
 	}
 	if gone == 0 {
-		return wrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
+		return system.WrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
 	}
 	s.countQuiet(tx, 1-gone)
 	return nil
@@ -147,7 +144,7 @@ func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
 
 // countQuiet adds n to the number of rows.
 func (s *Workers) countQuiet(tx *store.Tx, n int) {
-	tx.Set(quietsKey, encodeNumber(uint64(max(int(getNumber(tx, quietsKey))+n, 0)))) // #nosec G115 -- at most maxQuiet
+	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n, 0)))) // #nosec G115 -- at most maxQuiet
 }
 
 func onWorker(tx *store.Tx, by task.Author, action task.Action, name WorkerName, before, after any) error {

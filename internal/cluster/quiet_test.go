@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -26,7 +27,7 @@ func (h heard) listen(_ uint64, all bool, quiet []QuietWorker, resumed []WorkerN
 
 func TestQuietWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		c := w.leader.control
 		cp, told := NewCopy(nil), heard{}
 		cp.OnQuiet(told.listen)
@@ -81,12 +82,12 @@ func TestQuietWorkers(t *testing.T) {
 // There is a bound, and expired rows make room.
 func TestQuietWorkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel, 1)
+		w.openAt(system.PolicyLevel, 1)
 		c := w.leader.control
-		_, err := update(bg, c.shard, func(tx *store.Tx) (int, error) {
+		_, err := system.Update(bg, c.shard, func(tx *store.Tx) (int, error) {
 			for i := range maxQuiet {
 				row := QuietWorker{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(QuietFor)}
-				tx.Set(quietKey(row.WorkerName()), encodeRow(row))
+				tx.Set(quietKey(row.WorkerName()), system.EncodeRow(row))
 			}
 			c.Workers.countQuiet(tx, maxQuiet)
 			return 0, nil
@@ -107,7 +108,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err != nil {
 			t.Errorf("when the others' time is over: %v", err)
 		}
-		n, err := view(bg, c.shard, func(r store.Reader) (uint64, error) { return getNumber(r, quietsKey), nil })
+		n, err := system.View(bg, c.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.QuietsKey), nil })
 		if err != nil || n != 1 {
 			t.Errorf("%d rows are counted, %v", n, err)
 		}
@@ -117,7 +118,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 // Nodes of an older level would not know of the rows.
 func TestQuietWorkersNeedALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(PoliciesLevel-1, 1)
+		w.openAt(system.PolicyLevel-1, 1)
 		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, WorkerName{"default", "a"}, "", QuietFor); err == nil {
 			t.Error("a worker is quiet in a cluster of an older level")
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -16,7 +17,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = DefaultMaxQueues
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		for _, name := range []string{"greedy", "modest"} {
 			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: name})
 			must(t, err)
@@ -40,7 +41,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		fill("greedy", 1000, 1001)
 
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
-			tx.Set(schedulesOfKey("greedy"), encodeNumber(100_000))
+			tx.Set(system.SchedulesOfKey("greedy"), system.EncodeNumber(100_000))
 			return nil
 		}))
 		_, err = c.Schedules.NameSchedule(bg, "greedy", "more", 1)
@@ -53,7 +54,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 // Invalid quotas are refused, and below their level all are.
 func TestQuotasAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 1)
+		c := w.openAt(system.PolicyLevel, 1)
 		bad := task.QuotaChange{task.QuotaQueues: -1}
 		if _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team", Quotas: bad}); err == nil {
 			t.Error("a namespace is made with fewer queues than none")
@@ -66,7 +67,7 @@ func TestQuotasAreChecked(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel-1, 1)
+		c := w.openAt(system.PolicyLevel-1, 1)
 		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
 		is(t, err, task.ErrWrongState, "feature level 3")
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,12 +15,12 @@ import (
 
 // reconcileQueues reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
 func reconcileQueues(tx *store.Tx, copies []Queue) error {
-	settings, _, err := getRow[Settings](tx, settingsKey)
+	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err != nil {
 		return err
 	}
-	rows := map[QueueName]*Queue{} // nil: there is only a copy
-	err = scanQueues(tx, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
+	rows := map[system.Name]*Queue{} // nil: there is only a copy
+	err = scanQueues(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
 		if !dropping { // otherwise the next leader finishes the deletion
 			rows[q.name()] = &q
 		}
@@ -28,7 +29,7 @@ func reconcileQueues(tx *store.Tx, copies []Queue) error {
 	if err != nil {
 		return err
 	}
-	byName := map[QueueName][]Queue{}
+	byName := map[system.Name][]Queue{}
 	for _, c := range copies {
 		byName[c.name()] = append(byName[c.name()], c)
 		if _, known := tx.Get(queueKey(c.Namespace, c.Name)); !known {

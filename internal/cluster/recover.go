@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -38,7 +39,7 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Que
 	for _, n := range m.Nodes {
 		if n.Number != number {
 			n.State = Removed
-			tx.Set(nodeKey(n.Number), encodeRow(n))
+			tx.Set(nodeKey(n.Number), system.EncodeRow(n))
 		}
 	}
 	for _, s := range m.Shards {
@@ -49,9 +50,9 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Que
 			s.NextIncarnation++
 		}
 		s.Replicas, s.Leaving, s.Preferred = []Replica{r}, nil, 0
-		tx.Set(shardKey(s.ID), encodeRow(s))
+		tx.Set(shardKey(s.ID), system.EncodeRow(s))
 	}
-	tx.Set(newestKey, encodeNumber(tx.Index()))
+	tx.Set(system.NewestKey, system.EncodeNumber(tx.Index()))
 	return nil
 }
 
@@ -68,7 +69,7 @@ type Restoration struct {
 
 // NextNode returns the number that the next node would get according to the tables, and the feature level that it must support.
 func NextNode(r store.Reader) (number uint32, level int, err error) {
-	s, founded, err := getRow[Settings](r, settingsKey)
+	s, founded, err := system.GetRow[system.Settings](r, system.SettingsKey)
 	if err == nil && !founded {
 		err = errors.New("the system shard has no settings")
 	}
@@ -77,7 +78,7 @@ func NextNode(r store.Reader) (number uint32, level int, err error) {
 
 // Restored turns the system shard of a backup into that of a cluster of one node, whose directory holds it.
 func Restored(tx *store.Tx, r Restoration) error {
-	settings, _, err := getRow[Settings](tx, settingsKey)
+	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err != nil {
 		return err
 	}
@@ -85,8 +86,8 @@ func Restored(tx *store.Tx, r Restoration) error {
 		return fmt.Errorf("node number %d was given already, the next is %d", r.Number, settings.NextNode)
 	}
 	settings.NextNode = r.Number + 1
-	tx.Set(settingsKey, encodeRow(settings))
-	tx.Set(nodeKey(r.Number), encodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress, APIAddress: r.Node.APIAddress,
+	tx.Set(system.SettingsKey, system.EncodeRow(settings))
+	tx.Set(nodeKey(r.Number), system.EncodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress, APIAddress: r.Node.APIAddress,
 		State: Active, Version: r.Node.Version, MinLevel: r.Node.MinLevel, MaxLevel: r.Node.MaxLevel, JoinedAt: tx.Now()}))
 	return Recovered(tx, r.Number, r.Held, r.Queues)
 }

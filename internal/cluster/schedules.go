@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,32 +26,29 @@ const (
 )
 
 // ScheduleNames reads and changes the names of schedules.
-type ScheduleNames struct{ shard *SystemShard }
+type ScheduleNames struct{ shard *system.Shard }
 
 // NewScheduleNames returns the names in a system shard.
-func NewScheduleNames(shard *SystemShard) *ScheduleNames { return &ScheduleNames{shard} }
+func NewScheduleNames(shard *system.Shard) *ScheduleNames { return &ScheduleNames{shard} }
+
+func scheduleKey(ns, name string) []byte { return system.Key(system.CronTable, ns, name) }
 
 // NameSchedule registers the name of a schedule that is about to be put or deleted, and returns its shard and a new version. A new name
 // gets the wanted shard.
 func (s *ScheduleNames) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (ScheduleHome, error) {
-		settings, _, err := getRow[Settings](tx, settingsKey)
-		if err == nil && settings.Level < PoliciesLevel {
-			err = wrongState("schedule %q: schedules need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-				name, PoliciesLevel, settings.Level)
-		}
-		if err != nil {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (ScheduleHome, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("schedule %q: schedules need", name)); err != nil {
 			return ScheduleHome{}, err
 		}
 		key := scheduleKey(ns, name)
-		home, known, err := getRow[ScheduleHome](tx, key)
+		home, known, err := system.GetRow[ScheduleHome](tx, key)
 		if err != nil {
 			return ScheduleHome{}, err
 		}
 		if !known {
 			of, err := namespaceOf(tx, ns)
 			if err == nil {
-				err = of.mayHaveOneMore(task.QuotaSchedules, "name", name, int(getNumber(tx, schedulesOfKey(ns)))) // #nosec G115 -- at most maxSchedules
+				err = of.mayHaveOneMore(task.QuotaSchedules, "name", name, int(system.GetNumber(tx, system.SchedulesOfKey(ns)))) // #nosec G115 -- at most maxSchedules
 			}
 			if err != nil {
 				return ScheduleHome{}, err
@@ -60,15 +59,15 @@ func (s *ScheduleNames) NameSchedule(ctx context.Context, ns, name string, wante
 			home.Shard = wanted
 		}
 		home.Version = tx.Index()
-		tx.Set(key, encodeRow(home))
+		tx.Set(key, system.EncodeRow(home))
 		return home, nil
 	})
 }
 
 // ScheduleHome returns the shard of a schedule, if its name is registered.
 func (s *ScheduleNames) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHome, error) {
-	return view(ctx, s.shard, func(r store.Reader) (ScheduleHome, error) {
-		home, known, err := getRow[ScheduleHome](r, scheduleKey(ns, name))
+	return system.View(ctx, s.shard, func(r store.Reader) (ScheduleHome, error) {
+		home, known, err := system.GetRow[ScheduleHome](r, scheduleKey(ns, name))
 		if err == nil && !known {
 			err = task.NotFound("schedule", name)
 		}
@@ -78,9 +77,9 @@ func (s *ScheduleNames) ScheduleHome(ctx context.Context, ns, name string) (Sche
 
 // ForgetSchedule removes the name of a deleted schedule, unless it was registered again after this version.
 func (s *ScheduleNames) ForgetSchedule(ctx context.Context, ns, name string, version uint64) error {
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		key := scheduleKey(ns, name)
-		home, known, err := getRow[ScheduleHome](tx, key)
+		home, known, err := system.GetRow[ScheduleHome](tx, key)
 		if err != nil || !known || home.Version != version {
 			return struct{}{}, err
 		}
@@ -92,15 +91,15 @@ func (s *ScheduleNames) ForgetSchedule(ctx context.Context, ns, name string, ver
 
 // countSchedules adds n to the number of names, in total and of the namespace.
 func (s *ScheduleNames) countSchedules(tx *store.Tx, ns, name string, n int) error {
-	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
+	count := int(system.GetNumber(tx, system.SchedulesKey)) + n // #nosec G115 -- at most maxSchedules
 	if count > maxSchedules {
 		return task.Invalid("name", "%q would exceed the limit of %d schedules", name, maxSchedules)
 	}
-	tx.Set(schedulesKey, encodeNumber(uint64(max(count, 0))))    // #nosec G115 -- not negative
-	of := int(getNumber(tx, schedulesOfKey(ns))) + n             // #nosec G115 -- at most maxSchedules
-	tx.Set(schedulesOfKey(ns), encodeNumber(uint64(max(of, 0)))) // #nosec G115 -- not negative
+	tx.Set(system.SchedulesKey, system.EncodeNumber(uint64(max(count, 0))))    // #nosec G115 -- not negative
+	of := int(system.GetNumber(tx, system.SchedulesOfKey(ns))) + n             // #nosec G115 -- at most maxSchedules
+	tx.Set(system.SchedulesOfKey(ns), system.EncodeNumber(uint64(max(of, 0)))) // #nosec G115 -- not negative
 	return nil
 }
 
 // forgetSchedules removes the number of a namespace's schedules.
-func forgetSchedules(tx *store.Tx, ns string) { tx.Delete(schedulesOfKey(ns)) }
+func forgetSchedules(tx *store.Tx, ns string) { tx.Delete(system.SchedulesOfKey(ns)) }

@@ -3,13 +3,14 @@ package cluster
 import (
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // A schedule's name is registered with a shard, which it keeps, and a version that grows; forgetting an older version is a no-op.
 func TestScheduleNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 2)
+		c := w.openAt(system.PolicyLevel, 2)
 		_, err := c.Schedules.ScheduleHome(bg, "default", "nightly")
 		is(t, err, task.ErrNotFound, `"nightly"`)
 		first, err := c.Schedules.NameSchedule(bg, "default", "nightly", 2)
@@ -37,7 +38,7 @@ func TestScheduleNames(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
-		_, err := w.openAt(PoliciesLevel-1, 1).Schedules.NameSchedule(bg, "default", "nightly", 1)
+		_, err := w.openAt(system.PolicyLevel-1, 1).Schedules.NameSchedule(bg, "default", "nightly", 1)
 		is(t, err, task.ErrWrongState, "feature level 3")
 	})
 }

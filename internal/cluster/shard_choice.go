@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,13 +23,13 @@ type SpreadTarget struct {
 
 // otherQueues is what the choice of shards considers about other queues.
 type otherQueues struct {
-	slots  map[uint32]int       // of other queues that are spread, by shard
-	others map[uint32]QueueName // one other queue in each shard
-	owners owners               // except the queue itself
+	slots  map[uint32]int         // of other queues that are spread, by shard
+	others map[uint32]system.Name // one other queue in each shard
+	owners owners                 // except the queue itself
 }
 
 // owners maps shards to the queues that have them as their own.
-type owners map[uint32]QueueName
+type owners map[uint32]system.Name
 
 func (o owners) add(q Queue) {
 	for _, p := range q.Parts {
@@ -39,12 +41,12 @@ func (o owners) add(q Queue) {
 
 // free returns the data shards that other queues may be in.
 func (o owners) free(shards int) []uint32 {
-	return slices.DeleteFunc(dataShards(shards), func(id uint32) bool { _, owned := o[id]; return owned })
+	return slices.DeleteFunc(system.DataShards(shards), func(id uint32) bool { _, owned := o[id]; return owned })
 }
 
 func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
-	t := otherQueues{slots: map[uint32]int{}, others: map[uint32]QueueName{}, owners: owners{}}
-	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(other Queue, _ bool) bool {
+	t := otherQueues{slots: map[uint32]int{}, others: map[uint32]system.Name{}, owners: owners{}}
+	err := scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(other Queue, _ bool) bool {
 		if other.name() == q.name() {
 			return true
 		}
@@ -61,10 +63,9 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 }
 
 // chooseShards returns the shards that a queue will be spread over.
-func chooseShards(r store.Reader, q Queue, settings Settings, target SpreadTarget) ([]uint32, error) {
-	if settings.Level < spreadLevel {
-		return nil, wrongState("queue %q: spreading a queue needs feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-			q.Name, spreadLevel, settings.Level)
+func chooseShards(r store.Reader, q Queue, settings system.Settings, target SpreadTarget) ([]uint32, error) {
+	if err := system.RequireLevel(r, spreadLevel, fmt.Sprintf("queue %q: spreading a queue needs", q.Name)); err != nil {
+		return nil, err
 	}
 	if err := target.check(settings.DataShards); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func chooseShards(r store.Reader, q Queue, settings Settings, target SpreadTarge
 		err = t.allow(q, target)
 	}
 	if err == nil && target.Own && len(t.owners.free(settings.DataShards)) == len(shards) {
-		err = wrongState("queue %q: no data shard would be left for other queues: see `pawl cluster add-shards`", q.Name)
+		err = system.WrongState("queue %q: no data shard would be left for other queues: see `pawl cluster add-shards`", q.Name)
 	}
 	return shards, err
 }
@@ -110,10 +111,10 @@ func (o SpreadTarget) check(dataShards int) error {
 func (t otherQueues) allow(q Queue, target SpreadTarget) error {
 	for _, id := range target.Shards {
 		if owner, owned := t.owners[id]; owned {
-			return wrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
+			return system.WrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
 		}
 		if other, there := t.others[id]; there && target.Own {
-			return wrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue spread` and `pawl cluster add-shards`",
+			return system.WrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue spread` and `pawl cluster add-shards`",
 				q.Name, id, other.Name)
 		}
 	}
@@ -127,7 +128,7 @@ func (t otherQueues) fewest(q Queue, dataShards int, target SpreadTarget) ([]uin
 		shards = slices.DeleteFunc(shards, func(id uint32) bool { _, shared := t.others[id]; return shared })
 	}
 	if len(shards) < target.Parts {
-		return nil, wrongState("queue %q: only %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
+		return nil, system.WrongState("queue %q: only %d of %d data shards can take it: see `pawl cluster add-shards`", q.Name, len(shards), dataShards)
 	}
 	slices.SortStableFunc(shards, func(a, b uint32) int {
 		_, hasA := q.SlotsIn(a)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -25,7 +26,7 @@ const (
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
 // unavailable the move may have begun, and continues in the background.
 func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
-	q, err := update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
+	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
@@ -33,7 +34,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		if err != nil {
 			return q, err
 		}
-		settings, _, err := getRow[Settings](tx, settingsKey)
+		settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 		if err != nil {
 			return q, err
 		}
@@ -47,7 +48,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		was := factsOf(q)
 		moves := q.spreadOver(shards, tx.Now())
 		if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
-			return q, wrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
+			return q, system.WrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
 		}
 		if !moves && q.Own == target.Own {
 			return q, nil
@@ -76,7 +77,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 
 // reread returns the current row of a queue.
 func (s *Queues) reread(ctx context.Context, was Queue) (Queue, error) {
-	return view(ctx, s.shard, func(r store.Reader) (Queue, error) {
+	return system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, was.Namespace, was.Name)
 		if err == nil && (!ok || dropping) {
 			err = task.NotFound("queue", was.Name)
@@ -118,7 +119,7 @@ var errRevised = errors.New("the queue was changed concurrently")
 
 // revise changes the parts of a queue if its row is unchanged.
 func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, was.Namespace, was.Name)
 		if err != nil {
 			return q, err
@@ -135,13 +136,13 @@ func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (
 
 // trackMoves has the leader tend a queue if it is unfinished.
 func (s *Queues) trackMoves(q Queue) {
-	s.unfinished.In(s.shard, func(queues *map[QueueName]bool) {
+	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
 		if !q.unfinished() {
 			delete(*queues, q.name())
 			return
 		}
 		if *queues == nil {
-			*queues = map[QueueName]bool{}
+			*queues = map[system.Name]bool{}
 		}
 		if (*queues)[q.name()] = q.moving(); q.moving() {
 			select {
@@ -175,7 +176,7 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 // waitToAdvance waits until it is time to tend queues: every movePause while slots are moving, otherwise when it is time to retire. A move that
 // has just begun gets a movePause too: the call that began it takes the next step itself.
 func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
-	sleep(ctx, movePause)
+	system.Sleep(ctx, movePause)
 	if len(s.unfinishedQueues(false)) > 0 {
 		return
 	}
@@ -184,14 +185,14 @@ func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	select {
 	case <-ctx.Done():
 	case <-s.moves:
-		sleep(ctx, movePause)
+		system.Sleep(ctx, movePause)
 	case <-timer.C:
 	}
 }
 
 // unfinishedQueues returns the queues whose slots are moving, or all that are unfinished.
-func (s *Queues) unfinishedQueues(all bool) (names []QueueName) {
-	s.unfinished.In(s.shard, func(queues *map[QueueName]bool) {
+func (s *Queues) unfinishedQueues(all bool) (names []system.Name) {
+	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
 		for name, moving := range *queues {
 			if moving || all {
 				names = append(names, name)
@@ -202,8 +203,8 @@ func (s *Queues) unfinishedQueues(all bool) (names []QueueName) {
 }
 
 // advanceQueue takes the next step for a queue, if it is time.
-func (s *Queues) advanceQueue(ctx context.Context, name QueueName, retire bool) error {
-	q, err := view(ctx, s.shard, func(r store.Reader) (Queue, error) {
+func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool) error {
+	q, err := system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
 		if !ok || dropping {
 			return Queue{Namespace: name.Namespace, Name: name.Name}, err // there is nothing to do
@@ -229,8 +230,8 @@ func (s *Queues) advanceQueue(ctx context.Context, name QueueName, retire bool) 
 
 // forgetMoves stops shards from being asked about slots that have left them, once no key can be known there any more.
 func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
-	m, err := update(ctx, s.shard, func(tx *store.Tx) (moment, error) {
-		settings, _, err := getRow[Settings](tx, settingsKey)
+	m, err := system.Update(ctx, s.shard, func(tx *store.Tx) (moment, error) {
+		settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 		return moment{tx.Now(), settings.Level}, err
 	})
 	if err != nil {
@@ -277,7 +278,7 @@ func (s *Queues) forgettable(ctx context.Context, q Queue, m moment) (shards []u
 		if p.Left == 0 || m.now < p.LeftAt.Add(requestWindow) || m.now < p.LeftUntil.Add(clockSlack) {
 			continue
 		}
-		if m.level >= PoliciesLevel {
+		if m.level >= system.PolicyLevel {
 			held, err := s.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
 			if err != nil {
 				return nil, nil, err

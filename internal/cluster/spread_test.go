@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -17,7 +18,7 @@ func TestShareOut(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		q := Queue{Shard: 1 + rnd.Uint32N(9)}
 		for range 12 {
-			shards := dataShards(9)
+			shards := system.DataShards(9)
 			rnd.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
 			shards = shards[:1+rnd.IntN(9)]
 			before := q
@@ -130,7 +131,7 @@ func TestSpread(t *testing.T) {
 // A shard whose slots have left is asked about unique keys until all that are held there are released.
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(PoliciesLevel, 2)
+		c := w.openAt(system.PolicyLevel, 2)
 		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
@@ -163,7 +164,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 
 // A shard is asked about a slot that has left it until its once keys have ended, which may live on meanwhile.
 func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
-	for level, longer := range map[int]bool{spreadLevel: false, PoliciesLevel: true} {
+	for level, longer := range map[int]bool{spreadLevel: false, system.PolicyLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(level, 2)
 			q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
@@ -265,7 +266,7 @@ func TestSpreadSaga(t *testing.T) {
 				case 4:
 					pass(time.Duration(rnd.IntN(400)) * time.Second)
 				default:
-					shards := dataShards(5)
+					shards := system.DataShards(5)
 					rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
 					_, _ = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
 				}

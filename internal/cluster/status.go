@@ -3,12 +3,14 @@ package cluster
 import (
 	"context"
 	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
 // Overview is the state of the cluster, for its operators.
 type Overview struct {
 	By       string // the node whose view it is, because the system shard can't be asked; "": the system shard's leader
-	Settings Settings
+	Settings system.Settings
 	Nodes    []NodeOverview
 	Shards   []ShardOverview
 }

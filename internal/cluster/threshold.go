@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -50,7 +51,7 @@ func (l *crossingState) toldAt(over bool) *store.Time {
 func recently(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
 
 func overKey(ns, name, queue string) []byte {
-	return append(hookPrefix(overTable, ns, name), queue...)
+	return append(hookPrefix(system.OverTable, ns, name), queue...)
 }
 
 // exceeds reports whether a queue is over a threshold of the webhook.
@@ -103,8 +104,8 @@ func (w *Webhooks) mayHaveHooks(ctx context.Context) bool {
 	if !w.shard.Leads() {
 		return false // Elected pokes
 	}
-	any, err := view(ctx, w.shard, func(r store.Reader) (any bool, _ error) {
-		r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(_, _ []byte) bool { any = true; return false })
+	any, err := system.View(ctx, w.shard, func(r store.Reader) (any bool, _ error) {
+		r.Scan([]byte{system.WatchTable}, []byte{system.WatchTable + 1}, func(_, _ []byte) bool { any = true; return false })
 		return any, nil
 	})
 	return any || err != nil
@@ -121,8 +122,8 @@ func (w *Webhooks) pokeWatcher() {
 // checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
 func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	w := p.cfg.Webhooks
-	hooks, err := view(ctx, w.shard, func(r store.Reader) ([]Webhook, error) {
-		all, err := scanRows[Webhook](r, hookTable)
+	hooks, err := system.View(ctx, w.shard, func(r store.Reader) ([]Webhook, error) {
+		all, err := system.ScanRows[Webhook](r, system.HookTable)
 		return slices.DeleteFunc(all, func(h Webhook) bool { return h.disabled() || !h.hasThreshold() }), err
 	})
 	if err != nil {
@@ -173,7 +174,7 @@ type crossing struct {
 // crossed records which queues have crossed thresholds, in the entry that adds the notices. If a shard did not answer, the counts are too
 // low: a queue may still be over, but none is taken to be under.
 func (w *Webhooks) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
-	all, err := view(ctx, w.shard, func(r store.Reader) (all []crossing, err error) {
+	all, err := system.View(ctx, w.shard, func(r store.Reader) (all []crossing, err error) {
 		for i := range hooks {
 			some, err := crossings(r, &hooks[i], depths, missing)
 			if err != nil {
@@ -187,7 +188,7 @@ func (w *Webhooks) crossed(ctx context.Context, ns string, hooks []Webhook, dept
 		return err
 	}
 	for some := range slices.Chunk(all, crossingsAtOnce) {
-		dropped, err := update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
+		dropped, err := system.Update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
 			for _, x := range some {
 				full, err := cross(tx, ns, x)
 				if err != nil {
@@ -214,10 +215,10 @@ func (w *Webhooks) crossed(ctx context.Context, ns string, hooks []Webhook, dept
 // queue that no longer exists is under.
 func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing, err error) {
 	was := map[string]bool{} // over
-	lo := hookPrefix(overTable, h.Namespace, h.Name)
-	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
+	lo := hookPrefix(system.OverTable, h.Namespace, h.Name)
+	r.Scan(lo, system.PrefixEnd(lo), func(k, v []byte) bool {
 		var l crossingState
-		if l, err = decodeRow[crossingState](k, v); err != nil {
+		if l, err = system.DecodeRow[crossingState](k, v); err != nil {
 			return false
 		}
 		was[string(k[len(lo):])] = !l.Under
@@ -253,12 +254,12 @@ func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []
 // cross records one crossing, if it still is one, unless it is too soon after the last for another notice. Then the next check sees it
 // again.
 func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
-	h, ok, err := getRow[Webhook](tx, hookKey(ns, x.hook))
+	h, ok, err := system.GetRow[Webhook](tx, hookKey(ns, x.hook))
 	if err != nil || !ok {
 		return false, err
 	}
 	key := overKey(ns, x.hook, x.Queue)
-	l, known, err := getRow[crossingState](tx, key)
+	l, known, err := system.GetRow[crossingState](tx, key)
 	switch over := known && !l.Under; {
 	case err != nil:
 		return false, err
@@ -278,7 +279,7 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	if wants {
 		*l.toldAt(x.over) = tx.Now()
 	}
-	tx.Set(key, encodeRow(l))
+	tx.Set(key, system.EncodeRow(l))
 	if !wants {
 		return false, nil
 	}
@@ -302,9 +303,9 @@ func (w *Webhooks) forgetSeen(ctx context.Context) error {
 		return nil
 	}
 	limit := store.TimeOf(time.Now().Add(-seenFor))
-	old, err := view(ctx, w.shard, func(r store.Reader) (keys [][]byte, err error) {
-		r.Scan([]byte{seenTable}, []byte{seenTable + 1}, func(k, v []byte) bool {
-			if s, bad := decodeRow[lastTaken](k, v); bad != nil {
+	old, err := system.View(ctx, w.shard, func(r store.Reader) (keys [][]byte, err error) {
+		r.Scan([]byte{system.SeenTable}, []byte{system.SeenTable + 1}, func(k, v []byte) bool {
+			if s, bad := system.DecodeRow[lastTaken](k, v); bad != nil {
 				err = bad
 			} else if s.At < limit {
 				keys = append(keys, slices.Clone(k))
@@ -317,9 +318,9 @@ func (w *Webhooks) forgetSeen(ctx context.Context) error {
 		w.seenAt.In(w.shard, func(at *time.Time) { *at = time.Now() })
 		return err
 	}
-	_, err = update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err = system.Update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		for _, k := range old {
-			if s, ok, err := getRow[lastTaken](tx, k); err != nil {
+			if s, ok, err := system.GetRow[lastTaken](tx, k); err != nil {
 				return struct{}{}, err
 			} else if ok && s.At < limit {
 				tx.Delete(k)

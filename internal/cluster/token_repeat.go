@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -51,11 +52,11 @@ func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (b
 	}
 	switch {
 	case last.By != a.Author.Name || last.Said != a.digest(verb):
-		return false, conflict("request_id %q: it was given to another request for token %q", last.ID, t.Name)
+		return false, system.Conflict("request_id %q: it was given to another request for token %q", last.ID, t.Name)
 	case now > last.First.Add(repeatWindow):
-		return false, conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, repeatWindow, t.Name)
+		return false, system.Conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, repeatWindow, t.Name)
 	case store.TimeOf(a.Asked) < last.Asked:
-		return false, conflict("request_id %q: a later repeat of it was answered, with another secret of token %q", last.ID, t.Name)
+		return false, system.Conflict("request_id %q: a later repeat of it was answered, with another secret of token %q", last.ID, t.Name)
 	}
 	return true, nil
 }

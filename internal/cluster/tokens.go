@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,14 +29,14 @@ const (
 
 // Tokens reads and changes the tokens that authenticate callers.
 type Tokens struct {
-	shard *SystemShard
+	shard *system.Shard
 
 	mu   sync.Mutex
 	uses map[auth.TokenName]store.Time // not written yet
 }
 
 // NewTokens returns the tokens in a system shard.
-func NewTokens(shard *SystemShard) *Tokens {
+func NewTokens(shard *system.Shard) *Tokens {
 	return &Tokens{shard: shard, uses: map[auth.TokenName]store.Time{}}
 }
 
@@ -59,18 +60,14 @@ type TokenDone struct {
 	Version uint64
 }
 
-func accessKey(table byte, ns, name string) []byte {
-	return append(append(append([]byte{table}, ns...), 0), name...)
-}
-
-func tokenKey(of auth.TokenName) []byte { return accessKey(tokenTable, of.Namespace, of.Name) }
-func usedKey(of auth.TokenName) []byte  { return accessKey(usedTable, of.Namespace, of.Name) }
-func namespaceKey(name string) []byte   { return append([]byte{namespaceTable}, name...) }
+func tokenKey(of auth.TokenName) []byte { return system.Key(system.TokenTable, of.Namespace, of.Name) }
+func usedKey(of auth.TokenName) []byte  { return system.Key(system.UsedTable, of.Namespace, of.Name) }
+func namespaceKey(name string) []byte   { return append([]byte{system.NamespaceTable}, name...) }
 
 // readAccess reads everything that is needed to authenticate and authorize callers.
 func readAccess(r store.Reader) (*auth.Access, error) {
-	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
-	made, err := scanRows[Namespace](r, namespaceTable)
+	a := &auth.Access{Required: system.GetNumber(r, system.RequiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
+	made, err := system.ScanRows[Namespace](r, system.NamespaceTable)
 	if err != nil {
 		return nil, err
 	}
@@ -85,18 +82,8 @@ func readAccess(r store.Reader) (*auth.Access, error) {
 			a.Quotas[n.Name] = n.Quotas
 		}
 	}
-	a.Tokens, err = scanRows[auth.Token](r, tokenTable)
+	a.Tokens, err = system.ScanRows[auth.Token](r, system.TokenTable)
 	return a, err
-}
-
-// mayHaveTokens returns an error while the cluster's feature level is too low for tokens and namespaces.
-func mayHaveTokens(r store.Reader) error {
-	settings, _, err := getRow[Settings](r, settingsKey)
-	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("tokens and namespaces need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-			PoliciesLevel, settings.Level)
-	}
-	return err
 }
 
 // Add adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
@@ -108,12 +95,12 @@ func mayHaveTokens(r store.Reader) error {
 // Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
 // its namespace.
 func (s *Tokens) Add(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
-		if err := mayHaveTokens(tx); err != nil {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
 			return TokenDone{}, err
 		}
 		t := a.Token
-		old, exists, err := getRow[auth.Token](tx, tokenKey(t.ID()))
+		old, exists, err := system.GetRow[auth.Token](tx, tokenKey(t.ID()))
 		switch {
 		case err != nil:
 			return TokenDone{}, err
@@ -122,7 +109,7 @@ func (s *Tokens) Add(ctx context.Context, a TokenCall) (TokenDone, error) {
 		case exists:
 			again, err := a.isRepeat(tx.Now(), task.TokenAdded, &old)
 			if err == nil && !again {
-				err = conflict("token %q already exists: rotate it, or revoke it first", t.Name)
+				err = system.Conflict("token %q already exists: rotate it, or revoke it first", t.Name)
 			}
 			if err != nil {
 				return TokenDone{}, err
@@ -152,7 +139,7 @@ func (s *Tokens) Add(ctx context.Context, a TokenCall) (TokenDone, error) {
 // makeRoom returns the tokens that expired so long ago that they can be dropped. It fails if there is no room for another token even then,
 // or if its certificate belongs to another one.
 func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error) {
-	all, err := scanRows[auth.Token](tx, tokenTable)
+	all, err := system.ScanRows[auth.Token](tx, system.TokenTable)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +147,7 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	for i := range all {
 		t := &all[i]
 		if t.Hash == made.Hash {
-			return nil, conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate, t.Name, t.Namespace)
+			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate, t.Name, t.Namespace)
 		}
 		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
@@ -207,14 +194,14 @@ func (s *Tokens) putToken(tx *store.Tx, by task.Author, action task.Action, befo
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err
 	}
-	tx.Set(tokenKey(t.ID()), encodeRow(t))
-	s.shard.Note(tx, Change{Kind: AccessChanged})
+	tx.Set(tokenKey(t.ID()), system.EncodeRow(t))
+	s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	return nil
 }
 
 // visibleToken returns a token if the caller may see it.
 func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token, error) {
-	t, ok, err := getRow[auth.Token](r, tokenKey(of))
+	t, ok, err := system.GetRow[auth.Token](r, tokenKey(of))
 	if err == nil && (!ok || !by.Covers(t.Rights)) {
 		err = task.NotFound("token", of.Name)
 	}
@@ -228,13 +215,13 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 //
 // Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
 func (s *Tokens) Rotate(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
 			return TokenDone{t, tx.Index()}, err
 		}
 		if t.Certificate != "" {
-			return TokenDone{}, wrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)
+			return TokenDone{}, system.WrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)
 		}
 		if again, err := a.isRepeat(tx.Now(), task.TokenRotated, &t); err != nil {
 			return TokenDone{}, err
@@ -256,7 +243,7 @@ func (s *Tokens) Rotate(ctx context.Context, a TokenCall) (TokenDone, error) {
 
 // Revoke removes a token, along with the secret that it replaced.
 func (s *Tokens) Revoke(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err == nil {
 			err = onToken(tx, a.Author, task.TokenRevoked, t.ID(), factsOfToken(&t), nil)
@@ -265,22 +252,22 @@ func (s *Tokens) Revoke(ctx context.Context, a TokenCall) (TokenDone, error) {
 			return TokenDone{}, err
 		}
 		dropToken(tx, t.ID())
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return TokenDone{t, tx.Index()}, nil
 	})
 }
 
 // List lists the tokens that the caller may see, by namespace and name, each with its last use.
 func (s *Tokens) List(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
-	return view(ctx, s.shard, func(r store.Reader) ([]auth.Token, error) {
-		all, err := scanRows[auth.Token](r, tokenTable)
+	return system.View(ctx, s.shard, func(r store.Reader) ([]auth.Token, error) {
+		all, err := system.ScanRows[auth.Token](r, system.TokenTable)
 		if err != nil {
 			return nil, err
 		}
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return !by.Covers(t.Rights) })
 		for i := range all {
 			t := &all[i]
-			t.UsedAt = max(store.Time(getNumber(r, usedKey(t.ID()))), s.usedAt(t.ID())) // #nosec G115 -- as it was written
+			t.UsedAt = max(store.Time(system.GetNumber(r, usedKey(t.ID()))), s.usedAt(t.ID())) // #nosec G115 -- as it was written
 		}
 		return all, nil
 	})
@@ -295,19 +282,19 @@ func (s *Tokens) Require(ctx context.Context, by task.Author, on bool) error {
 	if on {
 		want = 1
 	}
-	is, err := view(ctx, s.shard, func(r store.Reader) (uint64, error) { return getNumber(r, requiredKey), nil })
+	is, err := system.View(ctx, s.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.RequiredKey), nil })
 	if err != nil || is == want {
 		return err
 	}
-	_, err = update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		if err := mayHaveTokens(tx); err != nil || getNumber(tx, requiredKey) == want {
+	_, err = system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil || system.GetNumber(tx, system.RequiredKey) == want {
 			return struct{}{}, err
 		}
 		if err := onCluster(tx, by, task.TokensRequired, &facts{!on}, &facts{on}); err != nil {
 			return struct{}{}, err
 		}
-		tx.Set(requiredKey, encodeNumber(want))
-		s.shard.Note(tx, Change{Kind: AccessChanged})
+		tx.Set(system.RequiredKey, system.EncodeNumber(want))
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return struct{}{}, nil
 	})
 	return err
@@ -325,7 +312,7 @@ type Refusals struct {
 
 // NoteRefusals adds an entry to the audit log. by has the name of the node, and the address of the last of the callers.
 func (s *Tokens) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
 	})
 	return err
@@ -390,10 +377,10 @@ func (s *Tokens) WriteUses(ctx context.Context) error {
 	if len(uses) == 0 {
 		return nil
 	}
-	_, err := update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		for of, at := range uses {
-			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > getNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
-				tx.Set(usedKey(of), encodeNumber(uint64(at))) // #nosec G115
+			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > system.GetNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
+				tx.Set(usedKey(of), system.EncodeNumber(uint64(at))) // #nosec G115
 			}
 		}
 		return struct{}{}, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,10 +21,12 @@ const (
 	watchesAtOnce = 20
 )
 
-func watchVersionKey(ns string) []byte { return append([]byte{watchTable}, ns...) }
+func watchVersionKey(ns string) []byte { return append([]byte{system.WatchTable}, ns...) }
 
 // watchChanged gives a namespace's subscriptions a new version.
-func watchChanged(tx *store.Tx, ns string) { tx.Set(watchVersionKey(ns), encodeNumber(tx.Index())) }
+func watchChanged(tx *store.Tx, ns string) {
+	tx.Set(watchVersionKey(ns), system.EncodeNumber(tx.Index()))
+}
 
 // forgetWatch removes the version of a namespace's subscriptions.
 func forgetWatch(tx *store.Tx, ns string) { tx.Delete(watchVersionKey(ns)) }
@@ -32,14 +35,14 @@ func forgetWatch(tx *store.Tx, ns string) { tx.Delete(watchVersionKey(ns)) }
 func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	all := map[string]task.Watch{}
 	var names []string
-	r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(k, _ []byte) bool {
+	r.Scan([]byte{system.WatchTable}, []byte{system.WatchTable + 1}, func(k, _ []byte) bool {
 		names = append(names, string(k[1:]))
 		return true
 	})
 	for _, ns := range names {
-		all[ns] = task.Watch{Version: getNumber(r, watchVersionKey(ns))}
+		all[ns] = task.Watch{Version: system.GetNumber(r, watchVersionKey(ns))}
 	}
-	hooks, err := scanRows[Webhook](r, hookTable)
+	hooks, err := system.ScanRows[Webhook](r, system.HookTable)
 	for i := range hooks {
 		h := &hooks[i]
 		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NotificationKind.OfThreshold) // the system shard detects those itself
@@ -90,10 +93,10 @@ func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err er
 		watches map[string]task.Watch
 		shards  []uint32
 	}
-	is, err := view(ctx, w.shard, func(r store.Reader) (is rows, err error) {
-		settings, _, err := getRow[Settings](r, settingsKey)
+	is, err := system.View(ctx, w.shard, func(r store.Reader) (is rows, err error) {
+		settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
 		if err == nil {
-			is.shards = dataShards(settings.DataShards)
+			is.shards = system.DataShards(settings.DataShards)
 			is.watches, err = readWatches(r)
 		}
 		return is, err
@@ -104,7 +107,7 @@ func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err er
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	errs := make([]error, len(is.shards))
-	each(len(is.shards), func(i int) {
+	system.Each(len(is.shards), func(i int) {
 		shard := is.shards[i]
 		lack := w.unconfirmed(shard, is.watches)
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(lack)), watchesAtOnce) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -34,21 +35,21 @@ const (
 
 // Webhooks reads and changes the webhooks, and their notices to be sent.
 type Webhooks struct {
-	shard *SystemShard
+	shard *system.Shard
 	// copyWatches brings a shard's copies of what the webhooks of namespaces subscribe to to at least these versions.
 	copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 	log         *slog.Logger
 
 	dispatch  chan struct{} // capacity 1: something is to be sent, or may be now
 	firstHook chan struct{} // capacity 1: the first webhook may exist now, or this node became leader
-	confirmed Memory[map[uint32]watchVersions]
-	seenAt    Memory[time.Time] // when old shard states were last forgotten
-	dropped   atomic.Uint64     // notices that were given up
+	confirmed system.Memory[map[uint32]watchVersions]
+	seenAt    system.Memory[time.Time] // when old shard states were last forgotten
+	dropped   atomic.Uint64            // notices that were given up
 }
 
 // NewWebhooks returns the webhooks in a system shard. copyWatches brings a data shard's copies of what the webhooks of namespaces subscribe
 // to to at least these versions.
-func NewWebhooks(shard *SystemShard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
+func NewWebhooks(shard *system.Shard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
 	return &Webhooks{shard: shard, copyWatches: copyWatches, log: log, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1)}
 }
 
@@ -151,10 +152,10 @@ type WebhookDone struct {
 	Unconfirmed []uint32 // shards that did not acknowledge it within a second
 }
 
-func hookKey(ns, name string) []byte { return accessKey(hookTable, ns, name) }
+func hookKey(ns, name string) []byte { return system.Key(system.HookTable, ns, name) }
 
 // hookPrefix returns the prefix of the keys of a webhook's rows in a table that has several per webhook.
-func hookPrefix(table byte, ns, name string) []byte { return append(accessKey(table, ns, name), 0) }
+func hookPrefix(table byte, ns, name string) []byte { return append(system.Key(table, ns, name), 0) }
 
 // disabled reports whether the receiver wants no more.
 func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
@@ -220,19 +221,9 @@ func (h *Webhook) check() error {
 	return task.Scope{Queues: h.Queues}.Check("queues", task.DefaultLimits())
 }
 
-// mayHaveWebhooks returns an error while the cluster's feature level is too low for webhooks.
-func mayHaveWebhooks(r store.Reader) error {
-	settings, _, err := getRow[Settings](r, settingsKey)
-	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("webhooks need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`",
-			PoliciesLevel, settings.Level)
-	}
-	return err
-}
-
 // getHook reads a webhook, or returns not_found.
 func getHook(r store.Reader, ns, name string) (Webhook, error) {
-	h, ok, err := getRow[Webhook](r, hookKey(ns, name))
+	h, ok, err := system.GetRow[Webhook](r, hookKey(ns, name))
 	if err == nil && !ok {
 		err = task.NotFound("webhook", name)
 	}
@@ -244,20 +235,20 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 // Errors: conflict if the name is taken; wrong_state below the feature level.
 func (w *Webhooks) Add(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	defer w.pokeWatcher()
-	return update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
-		if err := mayHaveWebhooks(tx); err != nil {
+	return system.Update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "webhooks need"); err != nil {
 			return WebhookView{}, err
 		}
 		h := a.Hook
 		h.fill()
-		old, exists, err := getRow[Webhook](tx, hookKey(h.Namespace, h.Name))
+		old, exists, err := system.GetRow[Webhook](tx, hookKey(h.Namespace, h.Name))
 		switch {
 		case err != nil:
 			return WebhookView{}, err
 		case exists && len(old.Secrets) > 0 && old.Secrets[0].Value == a.Secret:
 			return viewHook(tx, old)
 		case exists:
-			return WebhookView{}, conflict("webhook %q already exists: change it, or remove it first", h.Name)
+			return WebhookView{}, system.Conflict("webhook %q already exists: change it, or remove it first", h.Name)
 		}
 		if err := h.check(); err != nil {
 			return WebhookView{}, err
@@ -276,7 +267,7 @@ func (w *Webhooks) Add(ctx context.Context, a WebhookCall) (WebhookView, error) 
 
 // roomForHook returns an error for one webhook too many.
 func roomForHook(r store.Reader, h Webhook) error {
-	all, err := scanRows[Webhook](r, hookTable)
+	all, err := system.ScanRows[Webhook](r, system.HookTable)
 	if err != nil {
 		return err
 	}
@@ -308,7 +299,7 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 	if err := onHook(tx, by, action, &h, was, factsOfHook(&h)); err != nil {
 		return WebhookView{}, err
 	}
-	tx.Set(hookKey(h.Namespace, h.Name), encodeRow(h))
+	tx.Set(hookKey(h.Namespace, h.Name), system.EncodeRow(h))
 	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) || before.disabled() != h.disabled() {
 		watchChanged(tx, h.Namespace)
 	}
@@ -317,7 +308,7 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 
 // changeHook changes an existing webhook. A change that changes nothing writes nothing.
 func (w *Webhooks) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
-	return update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
+	return system.Update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
 		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
 			return WebhookView{}, err
@@ -361,7 +352,7 @@ func (w *Webhooks) Set(ctx context.Context, a WebhookCall) (WebhookView, error) 
 			return false, err
 		}
 		if !h.hasThreshold() {
-			removeRows(tx, hookPrefix(overTable, h.Namespace, h.Name))
+			system.RemoveRows(tx, hookPrefix(system.OverTable, h.Namespace, h.Name))
 		}
 		return true, nil
 	})
@@ -427,7 +418,7 @@ func (w *Webhooks) Resume(ctx context.Context, a WebhookCall) (WebhookView, erro
 
 // Remove removes a webhook and its pending notices.
 func (w *Webhooks) Remove(ctx context.Context, a WebhookCall) error {
-	_, err := update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err := system.Update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		h, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
 			return struct{}{}, err
@@ -449,7 +440,7 @@ func (w *Webhooks) Remove(ctx context.Context, a WebhookCall) error {
 
 // List lists the webhooks of a namespace, by name, without their secrets.
 func (w *Webhooks) List(ctx context.Context, ns string) ([]WebhookView, error) {
-	return view(ctx, w.shard, func(r store.Reader) (all []WebhookView, err error) {
+	return system.View(ctx, w.shard, func(r store.Reader) (all []WebhookView, err error) {
 		hooks, err := scanHooks(r, ns)
 		for i := range hooks {
 			v, bad := viewHook(r, hooks[i])
@@ -464,10 +455,10 @@ func (w *Webhooks) List(ctx context.Context, ns string) ([]WebhookView, error) {
 
 // scanHooks reads the webhooks of a namespace.
 func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
-	lo := accessKey(hookTable, ns, "")
-	r.Scan(lo, prefixEnd(lo), func(k, v []byte) bool {
+	lo := system.Key(system.HookTable, ns, "")
+	r.Scan(lo, system.PrefixEnd(lo), func(k, v []byte) bool {
 		var h Webhook
-		if h, err = decodeRow[Webhook](k, v); err != nil {
+		if h, err = system.DecodeRow[Webhook](k, v); err != nil {
 			return false
 		}
 		all = append(all, h)
@@ -476,16 +467,9 @@ func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
 	return all, err
 }
 
-// prefixEnd returns the first key after all that have a prefix, which must not end with 0xff.
-func prefixEnd(prefix []byte) []byte {
-	hi := slices.Clone(prefix)
-	hi[len(hi)-1]++
-	return hi
-}
-
 // Get returns a webhook without its secrets.
 func (w *Webhooks) Get(ctx context.Context, ns, name string) (WebhookView, error) {
-	return view(ctx, w.shard, func(r store.Reader) (WebhookView, error) {
+	return system.View(ctx, w.shard, func(r store.Reader) (WebhookView, error) {
 		h, err := getHook(r, ns, name)
 		if err != nil {
 			return WebhookView{}, err
@@ -510,9 +494,9 @@ func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 
 // hookStates counts the webhooks by namespace and state, for each namespace that has some; nil: they can't be read.
 func (w *Webhooks) hookStates(ctx context.Context) map[string]map[string]int {
-	n, err := view(ctx, w.shard, func(r store.Reader) (map[string]map[string]int, error) {
+	n, err := system.View(ctx, w.shard, func(r store.Reader) (map[string]map[string]int, error) {
 		n := map[string]map[string]int{}
-		hooks, err := scanRows[Webhook](r, hookTable)
+		hooks, err := system.ScanRows[Webhook](r, system.HookTable)
 		for i := range hooks {
 			h := &hooks[i]
 			s, bad := webhookStatus(r, h.Namespace, h.Name)

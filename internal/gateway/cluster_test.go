@@ -27,6 +27,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -56,7 +57,7 @@ func newFakeAdmin() *fakeAdmin {
 		shards[id] = cluster.Shard{ID: uint32(id), Replicas: []cluster.Replica{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 4, Node: 4}}, Leaving: []uint64{4}}
 	}
 	shards[1].Preferred = 1
-	settings := cluster.Settings{Replication: 3, Level: 1, DataShards: 2}
+	settings := system.Settings{Replication: 3, Level: 1, DataShards: 2}
 	members := []cluster.ReplicaOverview{{ID: 1, Node: 1, Voter: true, Answers: true}, {ID: 2, Node: 2, Answers: true, Snapshotting: true, Lag: 120},
 		{ID: 4, Node: 4, Voter: true, Leaving: true, Lag: 7}}
 	return &fakeAdmin{

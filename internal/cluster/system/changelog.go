@@ -1,4 +1,4 @@
-package cluster
+package system
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// changeLogSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
-const changeLogSize = 1000
+// ChangeLogSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
+const ChangeLogSize = 1000
 
 // Kind is what a change is of.
 type Kind uint8
@@ -63,8 +63,8 @@ func (r *changeLog) add(at uint64, ch Change) {
 // addChange adds to a list of changes. It halves a full list, so that adding a change need not move all the others.
 func (r *changeLog) addChange(list []namedChange, at uint64, name Name) []namedChange {
 	list = append(list, namedChange{at, name})
-	if len(list) >= 2*changeLogSize {
-		list = slices.Clone(list[len(list)-changeLogSize:])
+	if len(list) >= 2*ChangeLogSize {
+		list = slices.Clone(list[len(list)-ChangeLogSize:])
 		r.forget(list[0].at)
 	}
 	return list
@@ -115,7 +115,7 @@ type News struct {
 }
 
 // Learn reads how new the tables were when this term began, unless that is known.
-func (s *SystemShard) Learn(ctx context.Context) error {
+func (s *Shard) Learn(ctx context.Context) error {
 	s.mu.Lock()
 	term := s.term
 	known := term != nil && term.changes.known
@@ -123,7 +123,7 @@ func (s *SystemShard) Learn(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	newest, err := view(ctx, s, func(r store.Reader) (uint64, error) { return getNumber(r, newestKey), nil })
+	newest, err := View(ctx, s, func(r store.Reader) (uint64, error) { return GetNumber(r, NewestKey), nil })
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *SystemShard) Learn(ctx context.Context) error {
 }
 
 // Await waits until there is something newer than after, or leadership is lost, but no longer than wait.
-func (s *SystemShard) Await(ctx context.Context, after uint64, wait time.Duration) {
+func (s *Shard) Await(ctx context.Context, after uint64, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
@@ -155,7 +155,7 @@ func (s *SystemShard) Await(ctx context.Context, after uint64, wait time.Duratio
 }
 
 // News returns what has changed after a version; 0: since ever.
-func (s *SystemShard) News(after uint64) News {
+func (s *Shard) News(after uint64) News {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term == nil {

@@ -1,4 +1,4 @@
-package cluster
+package system
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// SystemReplica is this node's replica of the system shard.
-type SystemReplica interface {
+// Replica is this node's replica of the system shard.
+type Replica interface {
 	// Update runs fn in a round. If fn returns an error, nothing is written. If the shard is not led here, the error says so, and fn did
 	// not run. fn may run again if its round was dropped.
 	Update(ctx context.Context, fn func(tx *store.Tx) error) error
@@ -19,10 +19,10 @@ type SystemReplica interface {
 	View(ctx context.Context, fn func(store.Reader) error) error
 }
 
-// SystemShard runs rounds and views on this node's replica of the system shard, and knows whether the replica leads. Its methods may be
+// Shard runs rounds and views on this node's replica of the system shard, and knows whether the replica leads. Its methods may be
 // called from any goroutine.
-type SystemShard struct {
-	replica SystemReplica
+type Shard struct {
+	replica Replica
 
 	mu   sync.Mutex
 	term *Term         // nil: not leading
@@ -33,17 +33,17 @@ type SystemShard struct {
 type Term struct {
 	Began   time.Time
 	stop    context.CancelFunc
-	pending []Change  // of the round in flight. Guarded by SystemShard.mu
+	pending []Change  // of the round in flight. Guarded by Shard.mu
 	changes changeLog // likewise
 }
 
-// NewSystemShard returns a system shard whose replica does not lead.
-func NewSystemShard(r SystemReplica) *SystemShard {
-	return &SystemShard{replica: r, news: make(chan struct{})}
+// NewShard returns a system shard whose replica does not lead.
+func NewShard(r Replica) *Shard {
+	return &Shard{replica: r, news: make(chan struct{})}
 }
 
 // Elected begins a term. ctx is done when it ends.
-func (s *SystemShard) Elected() (ctx context.Context) {
+func (s *Shard) Elected() (ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term != nil {
@@ -56,7 +56,7 @@ func (s *SystemShard) Elected() (ctx context.Context) {
 }
 
 // Dropped ends the term, and reports whether there was one.
-func (s *SystemShard) Dropped() bool {
+func (s *Shard) Dropped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term == nil {
@@ -69,7 +69,7 @@ func (s *SystemShard) Dropped() bool {
 }
 
 // Committed is called when the round at this index of the shard's log has been applied.
-func (s *SystemShard) Committed(at uint64) {
+func (s *Shard) Committed(at uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term == nil || len(s.term.pending) == 0 {
@@ -83,24 +83,24 @@ func (s *SystemShard) Committed(at uint64) {
 }
 
 // wake wakes everyone who waits for news. The caller holds the lock.
-func (s *SystemShard) wake() {
+func (s *Shard) wake() {
 	close(s.news)
 	s.news = make(chan struct{})
 }
 
 // Term returns the current term; nil: this node's replica does not lead, as far as it knows.
-func (s *SystemShard) Term() *Term {
+func (s *Shard) Term() *Term {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.term
 }
 
 // Leads reports whether this node's replica leads, as far as it knows.
-func (s *SystemShard) Leads() bool { return s.Term() != nil }
+func (s *Shard) Leads() bool { return s.Term() != nil }
 
 // Note records a change of the round in flight for those who wait for news.
-func (s *SystemShard) Note(tx *store.Tx, ch Change) {
-	tx.Set(newestKey, encodeNumber(tx.Index()))
+func (s *Shard) Note(tx *store.Tx, ch Change) {
+	tx.Set(NewestKey, EncodeNumber(tx.Index()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term != nil {
@@ -108,8 +108,8 @@ func (s *SystemShard) Note(tx *store.Tx, ch Change) {
 	}
 }
 
-// update runs fn in a round of the system shard. The result is valid only without an error.
-func update[T any](ctx context.Context, s *SystemShard, fn func(tx *store.Tx) (T, error)) (T, error) {
+// Update runs fn in a round of the system shard. The result is valid only without an error.
+func Update[T any](ctx context.Context, s *Shard, fn func(tx *store.Tx) (T, error)) (T, error) {
 	var out T
 	err := s.replica.Update(ctx, func(tx *store.Tx) (err error) {
 		out, err = fn(tx)
@@ -122,8 +122,8 @@ func update[T any](ctx context.Context, s *SystemShard, fn func(tx *store.Tx) (T
 	return out, nil
 }
 
-// view runs fn against the system shard's state.
-func view[T any](ctx context.Context, s *SystemShard, fn func(store.Reader) (T, error)) (T, error) {
+// View runs fn against the system shard's state.
+func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)) (T, error) {
 	var out T
 	err := s.replica.View(ctx, func(r store.Reader) (err error) {
 		out, err = fn(r)
@@ -153,7 +153,7 @@ type Memory[T any] struct {
 
 // In calls fn with what is remembered in the current term, with a lock held. It returns false, and does not call fn, if this node's
 // replica does not lead.
-func (m *Memory[T]) In(s *SystemShard, fn func(of *T)) bool {
+func (m *Memory[T]) In(s *Shard, fn func(of *T)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	term := s.Term()
@@ -165,12 +165,4 @@ func (m *Memory[T]) In(s *SystemShard, fn func(of *T)) bool {
 	}
 	fn(&m.of)
 	return true
-}
-
-func conflict(format string, args ...any) error {
-	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(format, args...)}
-}
-
-func wrongState(format string, args ...any) error {
-	return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(format, args...)}
 }
