@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -201,7 +202,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
-		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a queue in a namespace that is not there: %v", err)
 		}
 		if _, err := c.Schedules.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
@@ -212,7 +213,10 @@ func TestNamespaces(t *testing.T) {
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{
-			"queues": {func() error { _, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "mail", unchanged); return err },
+			"queues": {func() error {
+				_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", unchanged)
+				return err
+			},
 				func() error { return c.Queues.DropQueue(bg, task.Author{}, "team", "mail") }},
 			"tokens": {func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
 				func() error { _, err := c.Tokens.Revoke(bg, newToken("team", "ci")); return err }},
@@ -269,7 +273,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 			t.Errorf("heard of what is required: %+v", last)
 		}
 		before := len(heard)
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "mail", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", unchanged)
 		must(t, err)
 		pass(3 * time.Second)
 		if len(heard) != before {

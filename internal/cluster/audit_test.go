@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -40,7 +41,7 @@ func TestAuditOfQueues(t *testing.T) {
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
-			_, err := s.control.Queues.PutQueue(ctx, AuditedAction{by, task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
+			_, err := s.control.Queues.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
 				c.Settings.MaxLength = length
 				return nil
 			})
@@ -79,7 +80,7 @@ func TestOldAuditGoes(t *testing.T) {
 		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
 		w.openAt(system.PolicyLevel, 1)
-		pass(auditGrace - time.Minute)
+		pass(auditlog.AuditGrace - time.Minute)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("a leader that has just come has left %q", got)
 		}
@@ -114,7 +115,7 @@ func TestAuditRetention(t *testing.T) {
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
 			t.Errorf("a copy says %v", copied.AuditKeep())
 		}
-		pass(auditGrace + 2*retireEvery)
+		pass(auditlog.AuditGrace + 2*retireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -41,15 +42,15 @@ func (d Delta) brief() string {
 func TestChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
 		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.state.Applied().Index || len(first.Map.Shards) != 2 {
 			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
 		}
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", unchanged)
 		must(t, err)
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(2))
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(2))
 		must(t, err)
 		second := poll(t, c, first.Version, 0)
 		if got := second.brief(); got != "[a2 b1] all false map false" {
@@ -93,7 +94,7 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		wg.Wait()
 		// Its leader is deposed: the caller is told immediately.
@@ -124,7 +125,7 @@ func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		old := poll(t, c, 0, 0).Version
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		at := poll(t, c, 0, 0).Version
 		c = w.open(1)
@@ -132,7 +133,7 @@ func TestChangesAfterElection(t *testing.T) {
 			t.Errorf("a complete copy gets %s", got)
 		}
 		c = w.open(1) // a change comes before the first poll
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", unchanged)
 		must(t, err)
 		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
 			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
@@ -149,7 +150,7 @@ func TestChangesAreForgotten(t *testing.T) {
 		c := w.open(1)
 		from := poll(t, c, 0, 0).Version
 		for i := range 3 * system.ChangeLogSize {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(int64(i+1)))
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(int64(i+1)))
 			must(t, err)
 		}
 		if got := poll(t, c, from, 0); !got.All {
@@ -182,7 +183,7 @@ func TestCopiesConverge(t *testing.T) {
 					c = w.open(1)
 				}
 			default:
-				_, _ = c.Queues.PutQueue(bg, AuditedAction{}, "default", name, setLength(int64(i)))
+				_, _ = c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, setLength(int64(i)))
 			}
 			if cp := copies[rnd.IntN(3)]; rnd.IntN(3) == 0 {
 				cp.Apply(poll(t, c, cp.Version(), 0))
@@ -245,7 +246,7 @@ func TestFollow(t *testing.T) {
 		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
 			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
 		}
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		synctest.Wait()
 		if _, ok := cp.Queue("default", "a"); !ok {

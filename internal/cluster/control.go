@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -53,7 +54,7 @@ type Control struct {
 	Schedules  *ScheduleNames
 	Webhooks   *Webhooks
 	Markers    *Markers
-	Audit      *AuditLog
+	Audit      *auditlog.Log
 
 	shard *system.Shard
 	log   *slog.Logger
@@ -70,7 +71,7 @@ func NewControl(cfg Config) *Control {
 	}
 	shard := system.NewShard(cfg.System)
 	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: NewDivider(shard, cfg.Shards, cfg.Logger), Tokens: NewTokens(shard),
-		Workers: NewWorkers(shard), Schedules: NewScheduleNames(shard), Webhooks: NewWebhooks(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: NewMarkers(shard), Audit: NewAuditLog(shard)}
+		Workers: NewWorkers(shard), Schedules: NewScheduleNames(shard), Webhooks: NewWebhooks(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: NewMarkers(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
 	c.Queues = NewQueues(QueuesConfig{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, MaxQueues: cfg.MaxQueues, Room: cfg.Room, Logger: cfg.Logger})
 	c.Namespaces = NewNamespaces(NamespacesConfig{Shard: shard, Confirm: c.Copies.Confirm, Erase: cfg.Shards.EraseNamespace,

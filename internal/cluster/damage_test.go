@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -30,11 +31,11 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		},
 		"place": func(c *Control) error { _, err := c.Queues.Place(bg, ns, "q"); return err },
 		"put": func(c *Control) error {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, ns, "q", setLength(5))
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q", setLength(5))
 			return err
 		},
 		"put limited": func(c *Control) error {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, ns, "q", strictly)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q", strictly)
 			return err
 		},
 		"copy":         func(c *Control) error { return c.Queues.copyAll(bg) },
@@ -141,7 +142,10 @@ func (w *Webhooks) cross(ready int64) error {
 func (w *world) furnish(t *testing.T) *Control {
 	c := w.openAt(system.PolicyLevel, 1)
 	for _, make := range []func() error{
-		func() error { _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "q", unchanged); return err },
+		func() error {
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "q", unchanged)
+			return err
+		},
 		func() error { _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"}); return err },
 		func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
 		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },

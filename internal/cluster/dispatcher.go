@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -281,7 +282,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		if err != nil || !ok {
 			return struct{}{}, err
 		}
-		return struct{}{}, record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
+		return struct{}{}, auditlog.Record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
 			&testFacts{d.Outcome, d.Status})
 	})
 	w.pokeDispatcher()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -40,7 +41,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		c := w.openAt(system.PolicyLevel, 3)
 		_, err := c.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
-		first, err := c.Queues.PutQueue(bg, AuditedAction{}, "team", "a", unchanged)
+		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", unchanged)
 		must(t, err)
 		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
 			t.Errorf("the shard of the only queue may have %d of 100", got)
@@ -48,7 +49,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
 		other := first
 		for i := 0; other.Shard == first.Shard; i++ {
-			other, err = c.Queues.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("b", i), unchanged)
+			other, err = c.Queues.PutQueue(bg, auditlog.Action{}, "team", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 		}
 		got := w.shares("team", 3)
@@ -69,7 +70,7 @@ func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 		}
 		pass(time.Minute) // no namespace has a quota, and nothing is checked
@@ -117,7 +118,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 			for shard := range uint32(3) {
 				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
@@ -202,7 +203,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 			w.cut(uint32(rng.IntN(shards))+1, []error{nil, errors.New("cut off")}[rng.IntN(2)])
 		case 2:
 			queues++
-			_, _ = leader.control.Queues.PutQueue(bg, AuditedAction{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
+			_, _ = leader.control.Queues.PutQueue(bg, auditlog.Action{}, "team", fmt.Sprint("q", queues%7), setLength(int64(queues)))
 		case 3, 12, 13:
 			lossy.late()
 		case 4, 5:

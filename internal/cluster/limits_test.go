@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -18,22 +19,22 @@ func limited(c *task.QueueConfig) error {
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel-1, 1)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", limited)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
 		is(t, err, task.ErrWrongState, `queue "a"`, "feature level 3, and the cluster is at 2")
 		_, err = c.Queues.Queue(bg, "default", "a")
 		is(t, err, task.ErrNotFound)
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
 		is(t, err, task.ErrWrongState, "pauses of types or keys")
 		for _, rule := range []func(s *task.Settings){
 			func(s *task.Settings) { s.Breaker = task.DefaultBreaker },
 			func(s *task.Settings) { s.Breakers = map[string]task.Breaker{"t": task.DefaultBreaker} },
 		} {
-			_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
+			_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
 			is(t, err, task.ErrWrongState, "breakers")
 		}
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", strictly)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		is(t, err, task.ErrWrongState, "a strict order of keys")
 	})
 }
@@ -42,7 +43,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 4)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", limited)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
 		must(t, err)
 		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 4})
 		must(t, err)
@@ -68,7 +69,7 @@ func strictly(c *task.QueueConfig) error {
 func TestOrderedSlotsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
-		was, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", strictly)
+		was, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrWrongState, `queue "a"`, "strict order of keys", "set key_order to none")
@@ -76,11 +77,11 @@ func TestOrderedSlotsStay(t *testing.T) {
 		if must(t, err); q.Spread() || q.Config.Version != was.Config.Version {
 			t.Errorf("a refused move changed the queue: %+v", q)
 		}
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderNone; return nil })
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderNone; return nil })
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		must(t, err)
-		_, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", strictly)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		must(t, err)
 		moving := Queue{Name: "a", Config: task.QueueConfig{Settings: task.Settings{KeyOrder: task.KeyOrderStrict}}, Parts: []Part{{Shard: 1, Slots: task.AllSlots}}}
 		is(t, mayOrder(moving, task.QueueConfig{}), task.ErrUnavailable, "slots are moving")

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -259,5 +260,5 @@ type markerFacts struct {
 }
 
 func factsOfMarker(m *Marker) *markerFacts {
-	return &markerFacts{m.Kind, m.Title, m.Version, m.URL, m.Queues, m.Types, m.At.Time(), momentOf(m.EndedAt)}
+	return &markerFacts{m.Kind, m.Title, m.Version, m.URL, m.Queues, m.Types, m.At.Time(), auditlog.Moment(m.EndedAt)}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -176,7 +177,7 @@ func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Mark
 }
 
 func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, before, after any) error {
-	return record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker, Name: m.ID.String()}}, before, after)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker, Name: m.ID.String()}}, before, after)
 }
 
 func markerPaceKey(ns string) []byte { return append([]byte{system.MetaTable, 'K'}, ns...) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -90,7 +91,7 @@ type namespaceFacts struct {
 }
 
 func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, before, after *namespaceFacts) error {
-	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
+	return auditlog.RecordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
 }
 
 // sameQuotas returns an error unless adding an existing namespace again asks for the quotas that it has.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -353,15 +354,15 @@ func (p *Placement) Hello(ctx context.Context, who Presence) (Node, error) {
 
 // Drain moves replicas and leadership off a node, as far as others can take them.
 func (p *Placement) Drain(ctx context.Context, by task.Author, name string) error {
-	return p.setNodeState(ctx, AuditedAction{by, task.NodeDrained}, name, Draining)
+	return p.setNodeState(ctx, auditlog.Action{By: by, Action: task.NodeDrained}, name, Draining)
 }
 
 // Undrain lets a node take replicas again.
 func (p *Placement) Undrain(ctx context.Context, by task.Author, name string) error {
-	return p.setNodeState(ctx, AuditedAction{by, task.NodeUndrained}, name, Active)
+	return p.setNodeState(ctx, auditlog.Action{By: by, Action: task.NodeUndrained}, name, Active)
 }
 
-func (p *Placement) setNodeState(ctx context.Context, action AuditedAction, name string, state NodeState) error {
+func (p *Placement) setNodeState(ctx context.Context, action auditlog.Action, name string, state NodeState) error {
 	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -115,7 +116,7 @@ func (p *Placement) AddShards(ctx context.Context, by task.Author, total int) er
 		was := factsOfSettings(m.Settings)
 		m.Settings.DataShards = total
 		p.setSettings(tx, m.Settings)
-		return onCluster(tx, by, task.ShardsAdded, was, factsOfSettings(m.Settings))
+		return auditlog.OnCluster(tx, by, task.ShardsAdded, was, factsOfSettings(m.Settings))
 	})
 }
 
@@ -206,7 +207,7 @@ func (p *Placement) SetReplication(ctx context.Context, by task.Author, n int) e
 		was := factsOfSettings(m.Settings)
 		m.Settings.Replication = n
 		p.setSettings(tx, m.Settings)
-		return onCluster(tx, by, task.ReplicationSet, was, factsOfSettings(m.Settings))
+		return auditlog.OnCluster(tx, by, task.ReplicationSet, was, factsOfSettings(m.Settings))
 	})
 }
 
@@ -230,7 +231,7 @@ func (p *Placement) RaiseLevel(ctx context.Context, by task.Author) (int, error)
 		was := factsOfSettings(m.Settings)
 		m.Settings.Level = level
 		p.setSettings(tx, m.Settings)
-		return level, onCluster(tx, by, task.LevelRaised, was, factsOfSettings(m.Settings))
+		return level, auditlog.OnCluster(tx, by, task.LevelRaised, was, factsOfSettings(m.Settings))
 	})
 }
 

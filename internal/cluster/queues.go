@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
@@ -148,7 +149,7 @@ func (s *Queues) Place(ctx context.Context, ns, name string) (Queue, error) {
 			return Queue{}, err
 		}
 	}
-	return s.PutQueue(ctx, AuditedAction{}, ns, name, unchanged)
+	return s.PutQueue(ctx, auditlog.Action{}, ns, name, unchanged)
 }
 
 func unchanged(*task.QueueConfig) error { return nil }
@@ -156,7 +157,7 @@ func unchanged(*task.QueueConfig) error { return nil }
 // PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
 // only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. action is
 // recorded, as the creation of a queue if there was none.
-func (s *Queues) PutQueue(ctx context.Context, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err
@@ -169,7 +170,7 @@ func (s *Queues) PutQueue(ctx context.Context, action AuditedAction, ns, name st
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
 // using it keeps it, and the new version tells whoever is deleting it.
-func (s *Queues) changed(tx *store.Tx, action AuditedAction, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
@@ -202,7 +203,7 @@ func (s *Queues) changed(tx *store.Tx, action AuditedAction, ns, name string, ch
 	if !exists {
 		was = nil
 	}
-	if err := action.onQueue(tx, q, was, factsOf(q)); err != nil {
+	if err := onQueue(tx, action, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
 	s.addQueueEvent(tx, q, exists, before)
@@ -339,7 +340,7 @@ func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
 // queue is created if it was deleted meanwhile.
 func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, err := s.changed(tx, AuditedAction{}, ns, name, unchanged)
+		q, err := s.changed(tx, auditlog.Action{}, ns, name, unchanged)
 		if p := q.part(shard); err == nil && p != nil && p.Retiring {
 			q.Parts = slices.Clone(q.Parts)
 			q.part(shard).Retiring = false
@@ -406,7 +407,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		if now.Own {
 			s.recount()
 		}
-		if err := (AuditedAction{by, task.QueueDeleted}).onQueue(tx, now, factsOf(now), nil); err != nil {
+		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueDeleted}, now, factsOf(now), nil); err != nil {
 			return struct{}{}, err
 		}
 		s.addEvent(tx, events.QueueDeleted, now, "")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
@@ -52,23 +53,23 @@ func TestQueuesAppearOnce(t *testing.T) {
 func TestChangesReachTheShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5))
 		if err != nil || q.Config.Version != 1 || w.copyOf(1, "a").Settings.MaxLength != 5 {
 			t.Fatalf("%+v, %v; the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
-		if q, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
+		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
 			t.Errorf("a change that changes nothing: %+v, %v", q, err)
 		}
 		refused := errors.New("refused")
-		if _, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
 		// The copy fails: the caller is told, and a repeat completes it.
 		w.fail = task.ErrUnavailable
-		if _, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
+		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a lost copy: %v", err)
 		}
-		if q, err = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
+		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
 			t.Errorf("the repeat: %+v, %v", q, err)
 		}
 	})
@@ -80,7 +81,7 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		w.open(1)
 		c := w.newReplica().control
 		_, errs := c.Queues.Queue(bg, "default", "a")
-		_, errPut := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, errPut := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		_, errPlace := c.Queues.Place(bg, "default", "a")
 		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
 		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
@@ -98,7 +99,7 @@ func TestElectionBringsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.fail = task.ErrUnavailable
-		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(7)); err == nil {
+		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7)); err == nil {
 			t.Fatal("the copy was to fail")
 		}
 		w.cut(1, task.ErrUnavailable)
@@ -122,7 +123,7 @@ func TestElectionBringsCopies(t *testing.T) {
 func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged); err != nil {
+		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged); err != nil {
 			t.Fatal(err)
 		}
 		w.cut(1, task.ErrUnavailable)
@@ -145,7 +146,7 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for i := range int64(3) {
-			if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(i+1)); err != nil {
+			if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(i+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,7 +154,7 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 		must(t, err)
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
 		must(t, c.Queues.copy(bg, late))
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(9))
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(9))
 		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
 			t.Errorf("made again it is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
 		}
@@ -164,7 +165,7 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 func TestUseDuringDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() { ensure(t, c, 1, "a") }
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
@@ -184,7 +185,7 @@ func ensure(t *testing.T, c *Control, shard uint32, name string) {
 func TestUseBetweenDeletions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(5))
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5))
 		must(t, err)
 		w.onDrop = func() {
 			ensure(t, c, 1, "a")
@@ -203,7 +204,7 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.open(1)
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 			must(t, err)
 			w.cut(1, task.ErrUnavailable)
 			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
@@ -241,7 +242,7 @@ func TestFullDisk(t *testing.T) {
 		if _, err := c.Queues.Place(bg, "default", "mail"); err != nil {
 			t.Errorf("a known queue on a full disk: %v", err)
 		}
-		if _, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "mail", setLength(7)); err != nil {
+		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", setLength(7)); err != nil {
 			t.Errorf("new settings on a full disk: %v", err)
 		}
 	})
@@ -289,7 +290,7 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 		at := w.state.Applied()
 		tx := w.state.Begin(at.Time+1, at.Index+1)
 		for _, name := range []string{"x", "y"} {
-			_, err := c.Queues.changed(tx, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.changed(tx, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 		}
 		tx.Close()
@@ -328,7 +329,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 		for _, ns := range []string{"a", "ab", "default"} {
 			_, err := c.Namespaces.Add(bg, NamespaceCall{By: task.Author{}, Name: ns})
 			must(t, err)
-			_, err = c.Queues.PutQueue(bg, AuditedAction{}, ns, "q-"+ns, unchanged)
+			_, err = c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q-"+ns, unchanged)
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
@@ -378,7 +379,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 		w.most = 10
 		c := w.open(1)
 		for _, name := range []string{"mail-a", "mail-b", "sms"} {
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 		}
 		for _, q := range []struct {

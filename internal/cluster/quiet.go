@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -148,5 +149,5 @@ func (s *Workers) countQuiet(tx *store.Tx, n int) {
 }
 
 func onWorker(tx *store.Tx, by task.Author, action task.Action, name WorkerName, before, after any) error {
-	return record(tx, audit.Entry{By: by, Action: action, Namespace: name.Namespace, Target: task.Target{Kind: task.OnWorker, Name: name.ID}}, before, after)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: name.Namespace, Target: task.Target{Kind: task.OnWorker, Name: name.ID}}, before, after)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -15,7 +16,7 @@ func TestOwnShards(t *testing.T) {
 		c := w.openAt(spreadLevel, 4)
 		put := func(c *Control, name string) Queue {
 			t.Helper()
-			q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", name, unchanged)
+			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 			return q
 		}
@@ -71,19 +72,19 @@ func TestOwnShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 2)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "hot", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "hot", unchanged)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "hot", SpreadTarget{Parts: 2, Own: true})
 		is(t, err, task.ErrWrongState, "no data shard would be left for other queues")
 		_, err = c.Queues.Spread(bg, nobody, "default", "hot", SpreadTarget{Parts: 1, Own: true})
 		must(t, err)
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "hot"))
 		home := map[uint32]bool{q.Shard: true}
 		for i := range 100 {
-			q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", fmt.Sprint("b", i), unchanged)
+			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", fmt.Sprint("b", i), unchanged)
 			must(t, err)
 			home[q.Shard] = true
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
@@ -61,7 +62,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		s.recount()
 		s.trackMoves(q)
 		s.addEvent(tx, events.QueueChanged, q, "")
-		return q, AuditedAction{by, task.QueueSpread}.onQueue(tx, q, was, factsOf(q))
+		return q, onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {
 		moving := q

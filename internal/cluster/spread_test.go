@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -82,7 +83,7 @@ func TestSpread(t *testing.T) {
 		c := w.openAt(spreadLevel, 4)
 		_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrNotFound, `queue "a"`)
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(100))
 		must(t, err)
 		home := q.Shard
 		for _, bad := range [][]uint32{{0}, {5}, {1, 1}, make([]uint32, 65)} {
@@ -132,7 +133,7 @@ func TestSpread(t *testing.T) {
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
 		hold := func(slots task.SlotSet) {
@@ -167,7 +168,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	for level, longer := range map[int]bool{spreadLevel: false, system.PolicyLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(level, 2)
-			q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(100))
+			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(100))
 			must(t, err)
 			q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 			must(t, err)
@@ -203,7 +204,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)
-		q, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		from, to := q.Shard, 3-q.Shard
 		w.setFull("a", true)
@@ -235,7 +236,7 @@ func TestSpreadRetires(t *testing.T) {
 func TestSpreadNeedsItsLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
-		_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
@@ -249,7 +250,7 @@ func TestSpreadSaga(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rnd := rand.New(rand.NewPCG(seed, 3))
 			c := w.openAt(spreadLevel, 5)
-			_, err := c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 			must(t, err)
 			for range 60 {
 				switch rnd.IntN(6) {
@@ -262,7 +263,7 @@ func TestSpreadSaga(t *testing.T) {
 				case 2:
 					w.heal()
 				case 3:
-					_, _ = c.Queues.PutQueue(bg, AuditedAction{}, "default", "a", setLength(rnd.Int64N(1000)))
+					_, _ = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(rnd.Int64N(1000)))
 				case 4:
 					pass(time.Duration(rnd.IntN(400)) * time.Second)
 				default:

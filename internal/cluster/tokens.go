@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -290,7 +291,7 @@ func (s *Tokens) Require(ctx context.Context, by task.Author, on bool) error {
 		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil || system.GetNumber(tx, system.RequiredKey) == want {
 			return struct{}{}, err
 		}
-		if err := onCluster(tx, by, task.TokensRequired, &facts{!on}, &facts{on}); err != nil {
+		if err := auditlog.OnCluster(tx, by, task.TokensRequired, &facts{!on}, &facts{on}); err != nil {
 			return struct{}{}, err
 		}
 		tx.Set(system.RequiredKey, system.EncodeNumber(want))
@@ -313,7 +314,7 @@ type Refusals struct {
 // NoteRefusals adds an entry to the audit log. by has the name of the node, and the address of the last of the callers.
 func (s *Tokens) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
+		return struct{}{}, auditlog.OnCluster(tx, by, task.CallersRefused, nil, &r)
 	})
 	return err
 }
@@ -329,15 +330,7 @@ type tokenFacts struct {
 }
 
 func factsOfToken(t *auth.Token) *tokenFacts {
-	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, SQS: t.SQS, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
-}
-
-func momentOf(t store.Time) *time.Time {
-	if t == 0 {
-		return nil
-	}
-	at := t.Time()
-	return &at
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, SQS: t.SQS, ExpiresAt: auditlog.Moment(t.ExpiresAt), RotatedAt: auditlog.Moment(t.RotatedAt)}
 }
 
 // onToken records what was done to a token, in its namespace; a token of all namespaces belongs to the cluster.
@@ -347,7 +340,7 @@ func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName
 	if ns == auth.AllNamespaces {
 		ns = ""
 	}
-	return recordOn(tx, by, action, ns, e, before, after)
+	return auditlog.RecordOn(tx, by, action, ns, e, before, after)
 }
 
 // NoteUses records the uses of tokens that a node reported.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -538,7 +539,7 @@ type hookFacts struct {
 func factsOfHook(h *Webhook) *hookFacts {
 	sum := sha256.Sum256([]byte(h.URL))
 	return &hookFacts{URL: webhook.Redacted(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
-		WaitOver: h.WaitOver.String(), RotatedAt: momentOf(h.RotatedAt), Paused: h.Paused, PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
+		WaitOver: h.WaitOver.String(), RotatedAt: auditlog.Moment(h.RotatedAt), Paused: h.Paused, PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
 }
 
 func onHook(tx *store.Tx, by task.Author, action task.Action, h *Webhook, before, after *hookFacts) error {
@@ -549,5 +550,5 @@ func onHook(tx *store.Tx, by task.Author, action task.Action, h *Webhook, before
 	if after != nil {
 		is = after
 	}
-	return record(tx, audit.Entry{By: by, Action: action, Namespace: h.Namespace, Target: task.Target{Kind: task.OnWebhook, Name: h.Name}}, was, is)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: h.Namespace, Target: task.Target{Kind: task.OnWebhook, Name: h.Name}}, was, is)
 }

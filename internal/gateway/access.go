@@ -9,13 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
-	"google.golang.org/grpc/metadata"
 )
 
 // The caller's credentials: headers in REST, metadata in gRPC. A caller that may use any namespace says which one it means;
@@ -229,7 +231,7 @@ func (c scopedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue
 	return c.Cluster.Queue(ctx, ns, name)
 }
 
-func (c scopedQueues) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (c scopedQueues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	if err := mayUse(ctx, name); err != nil {
 		return cluster.Queue{}, err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -529,7 +530,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
 		"read":  func(ctx context.Context, q string) error { _, _, err := c.Queue(ctx, "n", q); return err },
 		"put": func(ctx context.Context, q string) error {
-			_, err := c.PutQueue(ctx, cluster.AuditedAction{}, "n", q, func(*task.QueueConfig) error { return nil })
+			_, err := c.PutQueue(ctx, auditlog.Action{}, "n", q, func(*task.QueueConfig) error { return nil })
 			return err
 		},
 		"drop": func(ctx context.Context, q string) error { return c.DropQueue(ctx, task.Author{}, "n", q) },

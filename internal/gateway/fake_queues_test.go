@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,7 +20,7 @@ func (f *fake) Shards() []uint32 {
 }
 
 func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
-	return f.PutQueue(context.Background(), cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
+	return f.PutQueue(context.Background(), auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 // Spread assigns all slots to the shards, in runs, immediately.
@@ -79,7 +80,7 @@ func (f *fake) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queue
 	return queues[:min(of.Limit, len(queues))], cmp.Or(f.cluster, f.faults.ask())
 }
 
-func (f *fake) PutQueue(_ context.Context, _ cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (f *fake) PutQueue(_ context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]

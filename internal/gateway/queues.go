@@ -7,6 +7,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -62,7 +63,7 @@ func (g operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.configure(ctx, cluster.AuditedAction{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
+	p, err := g.configure(ctx, auditlog.Action{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
@@ -74,7 +75,7 @@ func (g operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest
 }
 
 // configure changes a queue's configuration and returns the queue.
-func (g *Gateway) configure(ctx context.Context, action cluster.AuditedAction, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *Gateway) configure(ctx context.Context, action auditlog.Action, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 	}
 	of.At = time.Now().UTC().Truncate(time.Microsecond)
 	of.Reason, of.By = by.Reason, by.Name
-	action := cluster.AuditedAction{By: by, Action: task.QueuePaused}
+	action := auditlog.Action{By: by, Action: task.QueuePaused}
 	if !paused {
 		action.Action = task.QueueResumed
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
@@ -124,7 +125,7 @@ func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.Qu
 	if err != nil {
 		return err
 	}
-	_, err = g.cluster.PutQueue(ctx, cluster.AuditedAction{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
+	_, err = g.cluster.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
 	return err
 }
 

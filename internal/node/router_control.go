@@ -2,6 +2,7 @@ package node
 
 import (
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -13,7 +14,7 @@ type routerControl struct {
 	*cluster.ScheduleNames
 	*cluster.Workers
 	*cluster.Webhooks
-	*cluster.AuditLog
+	*auditlog.Log
 }
 
 // queueTable embeds without a field named Queues, which would hide the method.

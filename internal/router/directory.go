@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -52,14 +53,14 @@ var (
 		return c.Queues(ctx, a.Namespace, a.List)
 	})
 	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		return c.PutQueue(ctx, cluster.AuditedAction{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
+		return c.PutQueue(ctx, auditlog.Action{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
 	})
 	dropQueue = onSystem("drop-queue", false, func(ctx context.Context, c Control, a queueArgs) (nothing, error) {
 		return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
 		if a.Shard == 0 { // the request is from a node of feature level 1, which takes every queue to be in one shard
-			return c.PutQueue(ctx, cluster.AuditedAction{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
+			return c.PutQueue(ctx, auditlog.Action{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
 		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
@@ -120,7 +121,7 @@ const maxChanges = 10
 
 // PutQueue changes the configuration of a queue, which is created if need be. change runs here, on what was just read, and the result is
 // written unless another change was faster; so it may run more than once.
-func (d Directory) PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (d Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Queue(ctx, ns, name)
 		if err != nil {

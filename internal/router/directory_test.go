@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,7 +24,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if _, exists, err := two.Queue(ctx, ns, "q"); exists || err != nil {
 			t.Errorf("a queue that is not there: %v, %v", exists, err)
 		}
-		q, err := two.PutQueue(ctx, cluster.AuditedAction{}, ns, "q", func(c *task.QueueConfig) error {
+		q, err := two.PutQueue(ctx, auditlog.Action{}, ns, "q", func(c *task.QueueConfig) error {
 			if c.Version != 0 || !reflect.DeepEqual(c.Settings, task.DefaultSettings()) {
 				t.Errorf("a new queue begins as %+v", c)
 			}
@@ -36,12 +37,12 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if got, exists, err := three.Queue(ctx, ns, "q"); err != nil || !exists || !reflect.DeepEqual(got, q) {
 			t.Errorf("read %+v, %v", got, err)
 		}
-		again, err := three.PutQueue(ctx, cluster.AuditedAction{}, ns, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
+		again, err := three.PutQueue(ctx, auditlog.Action{}, ns, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
 		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 || !again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
 			t.Errorf("paused %+v, %v", again, err)
 		}
 		refused := task.Invalid("x", "y")
-		if _, err := two.PutQueue(ctx, cluster.AuditedAction{}, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err := two.PutQueue(ctx, auditlog.Action{}, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
 		if list, err := two.Queues(ctx, ns, cluster.QueueQuery{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
@@ -77,7 +78,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 		for _, m := range f.nodes {
 			for range each {
 				go func() {
-					_, err := m.Directory().PutQueue(context.Background(), cluster.AuditedAction{}, ns, "q", func(c *task.QueueConfig) error { c.Settings.MaxLength++; return nil })
+					_, err := m.Directory().PutQueue(context.Background(), auditlog.Action{}, ns, "q", func(c *task.QueueConfig) error { c.Settings.MaxLength++; return nil })
 					done <- err
 				}()
 			}

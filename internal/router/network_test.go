@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -96,7 +97,7 @@ func (c fakeControl) Queue(_ context.Context, _, name string) (q cluster.Queue, 
 }
 
 func (c fakeControl) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
-	return c.PutQueue(ctx, cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
+	return c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
@@ -112,7 +113,7 @@ func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) 
 	return queues[:min(of.Limit, len(queues))], err
 }
 
-func (c fakeControl) PutQueue(ctx context.Context, _ cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
+func (c fakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err != nil {
 			return
@@ -146,7 +147,7 @@ func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string)
 }
 
 func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error) {
-	q, err := c.PutQueue(ctx, cluster.AuditedAction{}, ns, name, func(*task.QueueConfig) error { return nil })
+	q, err := c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 	if err == nil {
 		c.m.f.with(func() { c.m.f.ensured = append(c.m.f.ensured, shard) })
 	}

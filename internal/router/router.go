@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
@@ -76,7 +77,7 @@ type Control interface {
 	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
 	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
 	// PutQueue returns the error of change unchanged if it is a *task.Error.
-	PutQueue(ctx context.Context, action cluster.AuditedAction, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
 	// EnsureQueue makes sure that a shard has its copy of a queue, if it has a part of the queue.
 	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -459,7 +460,7 @@ func (d *direct) Queues(ctx context.Context, p part) (names []string, next strin
 
 // configure changes a queue's configuration and reads the queue.
 func (d *direct) configure(ctx context.Context, action task.Action, name string, change func(*task.QueueConfig) error) (queueInfo, error) {
-	if _, err := d.queues.PutQueue(ctx, cluster.AuditedAction{By: directly, Action: action}, namespace, name, change); err != nil {
+	if _, err := d.queues.PutQueue(ctx, auditlog.Action{By: directly, Action: action}, namespace, name, change); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, name)
