@@ -12,7 +12,9 @@ import (
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,8 +22,8 @@ import (
 var boss = task.Author{Name: "boss", Face: task.FaceREST}
 
 // newToken is the call that adds a token for a namespace, by a caller with all rights.
-func newToken(ns, name string) TokenCall {
-	return TokenCall{By: auth.Everything, Author: boss, Life: time.Hour, Token: auth.Token{Name: name,
+func newToken(ns, name string) tokens.Call {
+	return tokens.Call{By: auth.Everything, Author: boss, Life: time.Hour, Token: auth.Token{Name: name,
 		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(auth.NewSecret())}}
 }
 
@@ -53,7 +55,7 @@ func TestTokens(t *testing.T) {
 		if _, err := c.Tokens.Add(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("for a namespace that is not there: %v", err)
 		}
-		_, err = c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
+		_, err = c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
 		must(t, err)
 		for _, ns := range []string{"team", auth.AllNamespaces} {
 			_, err = c.Tokens.Add(bg, newToken(ns, "ci"))
@@ -66,7 +68,7 @@ func TestTokens(t *testing.T) {
 		}
 		other := newToken("default", "ci")
 		other.By = narrow
-		for what, do := range map[string]func(context.Context, TokenCall) (TokenDone, error){"revoke": c.Tokens.Revoke, "rotate": c.Tokens.Rotate} {
+		for what, do := range map[string]func(context.Context, tokens.Call) (tokens.Done, error){"revoke": c.Tokens.Revoke, "rotate": c.Tokens.Rotate} {
 			if _, err := do(bg, other); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("%s the token of another namespace: %v", what, err)
 			}
@@ -109,7 +111,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 		c := w.openAt(system.PolicyLevel, 1)
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
-		rotate := func(by string, asked time.Duration) TokenCall {
+		rotate := func(by string, asked time.Duration) tokens.Call {
 			a := newToken("default", "ci")
 			a.Request, a.Asked, a.Author, a.Overlap = task.ID{15: 1}, time.Unix(1000, 0).Add(asked), task.Author{Name: by}, time.Hour
 			return a
@@ -117,7 +119,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 		second := rotate("lena", time.Second)
 		done, err := c.Tokens.Rotate(bg, second)
 		must(t, err)
-		for what, a := range map[string]TokenCall{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
+		for what, a := range map[string]tokens.Call{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
 			if _, err := c.Tokens.Rotate(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -131,7 +133,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
 		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
-			pass(repeatWindow * 6 / 10)
+			pass(tokens.RepeatWindow * 6 / 10)
 			if _, err := c.Tokens.Rotate(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
 				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
 			}
@@ -172,7 +174,7 @@ func TestTokensNeedTheLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel-1, 1)
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
-		_, err2 := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
+		_, err2 := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
 		if err3 := c.Tokens.Require(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
 			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
 		}
@@ -184,10 +186,10 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
-			for name, ago := range map[string]time.Duration{"ancient": forgetAfter + time.Minute, "old": forgetAfter - time.Minute} {
+			for name, ago := range map[string]time.Duration{"ancient": tokens.ForgetAfter + time.Minute, "old": tokens.ForgetAfter - time.Minute} {
 				old := newToken("default", name).Token
 				old.ExpiresAt = tx.Now().Add(-ago)
-				tx.Set(tokenKey(old.ID()), system.EncodeRow(old))
+				tx.Set(tokens.TokenKey(old.ID()), system.EncodeRow(old))
 			}
 			return nil
 		}))
@@ -209,7 +211,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("a schedule in a namespace that is not there: %v", err)
 		}
 		for range 2 {
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
 			must(t, err)
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{
@@ -318,9 +320,9 @@ func TestTokenUses(t *testing.T) {
 		if used() != at {
 			t.Errorf("told: %v, want %v", used(), at)
 		}
-		index := w.state.Applied().Index
+		index := w.State.Applied().Index
 		pass(2 * retireEvery)
-		if wrote := w.state.Applied().Index - index; wrote != 1 || used() != at {
+		if wrote := w.State.Applied().Index - index; wrote != 1 || used() != at {
 			t.Errorf("%d writes, used %v, want 1 and %v", wrote, used(), at)
 		}
 		c.Elected() // and forgets what it had in memory
@@ -334,27 +336,27 @@ func TestTokenUses(t *testing.T) {
 func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
-		fill := func(ns string, tokens int) {
+		fill := func(ns string, count int) {
 			t.Helper()
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: ns})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: ns})
 			must(t, err)
 			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
-				for n := range tokens {
+				for n := range count {
 					made := newToken(ns, fmt.Sprint("t", n)).Token
-					tx.Set(tokenKey(made.ID()), system.EncodeRow(made))
+					tx.Set(system.Key(system.TokenTable, ns, made.Name), system.EncodeRow(made))
 				}
 				return nil
 			}))
 			_, err = c.Tokens.Add(bg, newToken(ns, "last"))
 			must(t, err)
 			_, err = c.Tokens.Add(bg, newToken(ns, "more"))
-			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("the limit of %d tokens in namespace %q", tokens+1, ns))
+			is(t, err, task.ErrInvalidArgument, fmt.Sprintf("the limit of %d tokens in namespace %q", count+1, ns))
 		}
 		fill("default", 2499)
 		for n := range 4 {
 			fill(fmt.Sprint("team-", n), 499)
 		}
-		_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "late"})
+		_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "late"})
 		must(t, err)
 		_, err = c.Tokens.Add(bg, newToken("late", "ci"))
 		is(t, err, task.ErrInvalidArgument, "the limit of 4500 tokens for single namespaces")
@@ -365,25 +367,4 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 		_, err = c.Tokens.Add(bg, newToken("late", "ci"))
 		must(t, err)
 	})
-}
-
-// Tokens are bounded per namespace and in total, with some reserved for those of all namespaces.
-func TestMayHaveToken(t *testing.T) {
-	for _, c := range []struct {
-		ns            string
-		has, all, any int // in the namespace, in all, and those for all namespaces
-		want          string
-	}{
-		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf, 600, 0, `the limit of 500 tokens in namespace "team"`},
-		{"default", maxTokensOf, 600, 0, ""}, {"default", maxTokensOfDefault - 1, 3000, 0, ""}, {"default", maxTokensOfDefault, 3000, 0, `the limit of 2500 tokens in namespace "default"`},
-		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0, "the limit of 4500 tokens for single namespaces"},
-		{"team", 0, maxTokens - keptTokens, 1, ""}, {auth.AllNamespaces, 0, maxTokens - 1, 0, ""}, {auth.AllNamespaces, 0, maxTokens, 0, "the limit of 5000 tokens is reached"},
-		{"team", 0, maxTokens, keptTokens + 1, "the limit of 5000 tokens is reached"},
-	} {
-		made := newToken(c.ns, "new").Token
-		err := mayHaveToken(&made, map[string]int{c.ns: c.has, auth.AllNamespaces: c.any}, c.all)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
 }

@@ -19,16 +19,16 @@ var lena = task.Author{Name: "lena", Face: task.FaceREST}
 
 // noted returns what the audit log says of what operators did, oldest first, and checks that its chain is intact.
 func (s *systemReplica) noted() (all []string) {
-	s.t.Helper()
-	page, err := s.control.Audit.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
+	s.T.Helper()
+	page, err := s.control.Audit.Audit(s.T.Context(), audit.Query{Namespace: "default"}, nil, 1000)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	for _, e := range slices.Backward(page.Entries) {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.By.Name, e.Action, e.Target.Name)))
 	}
-	if problems, err := s.control.Audit.Check(s.t.Context()); err != nil || len(problems) > 0 {
-		s.t.Errorf("the audit: %q, %v", problems, err)
+	if problems, err := s.control.Audit.Check(s.T.Context()); err != nil || len(problems) > 0 {
+		s.T.Errorf("the audit: %q, %v", problems, err)
 	}
 	return all
 }
@@ -73,11 +73,11 @@ func TestAuditOfQueues(t *testing.T) {
 func TestOldAuditGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now().Add(-audit.DefaultKeep - time.Hour))
-		tx := w.state.Begin(at, 1)
+		tx := w.State.Begin(at, 1)
 		log, err := audit.Open(tx, 0)
 		must(t, err)
 		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
-		must(t, w.state.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
+		must(t, w.State.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
 		w.openAt(system.PolicyLevel, 1)
 		pass(auditlog.AuditGrace - time.Minute)
@@ -119,12 +119,12 @@ func TestAuditRetention(t *testing.T) {
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}
-		w.sleep(46 * time.Hour)
+		w.Sleep(46 * time.Hour)
 		pass(2 * retireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("before 2 days are over there is %q", got)
 		}
-		w.sleep(time.Hour)
+		w.Sleep(time.Hour)
 		pass(2 * retireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 2 days there is %q", got)

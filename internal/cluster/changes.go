@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -42,9 +44,9 @@ type Delta struct {
 	All     bool   // Queues has all that exist
 	Queues  []Queue
 	Dropped []system.Name
-	Access  *auth.Access  // nil: tokens and namespaces are unchanged
-	Quiet   []QuietWorker // with All: all that exist
-	Resumed []WorkerName
+	Access  *auth.Access    // nil: tokens and namespaces are unchanged
+	Quiet   []workers.Quiet // with All: all that exist
+	Resumed []workers.Name
 	// Waited is how long the leader waited for news before it read them: the copy is as recent as the request plus this time.
 	Waited time.Duration `json:",omitempty"`
 }
@@ -105,7 +107,7 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 			return true
 		})
 		if err == nil {
-			d.Quiet, err = system.ScanRows[QuietWorker](r, system.QuietTable)
+			d.Quiet, err = system.ScanRows[workers.Quiet](r, system.QuietTable)
 		}
 		return d, err
 	}
@@ -128,14 +130,14 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 
 func readWorkers(r store.Reader, news system.News, d *Delta) error {
 	for name := range news.Workers {
-		q, quiet, err := system.GetRow[QuietWorker](r, quietKey(workerNamed(name)))
+		q, quiet, err := system.GetRow[workers.Quiet](r, workers.QuietKey(workers.Named(name)))
 		switch {
 		case err != nil:
 			return err
 		case quiet:
 			d.Quiet = append(d.Quiet, q)
 		default:
-			d.Resumed = append(d.Resumed, workerNamed(name))
+			d.Resumed = append(d.Resumed, workers.Named(name))
 		}
 	}
 	return nil
@@ -160,4 +162,26 @@ func removedError(n Node) error {
 		return system.WrongState("node %q (number %d) was removed: it joined again as number %d", n.Name, n.Number, n.ReplacedBy)
 	}
 	return system.WrongState("node %q (number %d) was removed: to come back, it must join again with an empty directory", n.Name, n.Number)
+}
+
+// readAccess reads everything that is needed to authenticate and authorize callers.
+func readAccess(r store.Reader) (*auth.Access, error) {
+	a := &auth.Access{Required: system.GetNumber(r, system.RequiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
+	made, err := system.ScanRows[namespaces.Namespace](r, system.NamespaceTable)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range made {
+		if n.RemovedBy != nil {
+			continue
+		}
+		if n.Name != auth.DefaultNamespace {
+			a.Namespaces = append(a.Namespaces, n.Name)
+		}
+		if n.Quotas != (task.Quotas{}) {
+			a.Quotas[n.Name] = n.Quotas
+		}
+	}
+	a.Tokens, err = system.ScanRows[auth.Token](r, system.TokenTable)
+	return a, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -45,7 +46,7 @@ func TestChanges(t *testing.T) {
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
-		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.state.Applied().Index || len(first.Map.Shards) != 2 {
+		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.State.Applied().Index || len(first.Map.Shards) != 2 {
 			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
 		}
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", unchanged)
@@ -101,7 +102,7 @@ func TestChangesWait(t *testing.T) {
 		at = poll(t, c, 0, 0).Version
 		began = time.Now()
 		wg.Go(func() {
-			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, errNotLeader) || time.Since(began) != time.Second {
+			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, systemtest.ErrNotLeader) || time.Since(began) != time.Second {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -156,7 +157,7 @@ func TestChangesAreForgotten(t *testing.T) {
 		if got := poll(t, c, from, 0); !got.All {
 			t.Errorf("a copy that is %d behind gets %s", 3*system.ChangeLogSize, got.brief())
 		}
-		last := w.state.Applied().Index
+		last := w.State.Applied().Index
 		if got := poll(t, c, last-system.ChangeLogSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*system.ChangeLogSize) {
 			t.Errorf("one that is a little behind gets %s", got)
 		}
@@ -224,7 +225,7 @@ func TestFollow(t *testing.T) {
 		wg.Go(func() {
 			cp.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
 				if polls.Add(1); fails.Load() {
-					return Delta{}, errNotLeader
+					return Delta{}, systemtest.ErrNotLeader
 				}
 				return c.Copies.Changes(ctx, after, Report{Node: 1}, wait)
 			}, func(asked time.Time) {

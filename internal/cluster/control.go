@@ -6,7 +6,14 @@ import (
 	"sync"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/quotas"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,7 +21,7 @@ import (
 // Shards gives access to the data shards, wherever they are led.
 type Shards interface {
 	queueShards
-	quotaShards
+	quotas.Shards
 	// EraseNamespace removes what a shard still has of a namespace without queues. It returns an error while tasks are in transit.
 	EraseNamespace(ctx context.Context, shard uint32, ns string) error
 	// CopyWatches brings a shard's copies of what the webhooks of namespaces subscribe to to at least these versions.
@@ -47,13 +54,13 @@ type Control struct {
 	Placement  *Placement
 	Copies     *Copies
 	Queues     *Queues
-	Quotas     *Divider
-	Namespaces *Namespaces
-	Tokens     *Tokens
-	Workers    *Workers
-	Schedules  *ScheduleNames
-	Webhooks   *Webhooks
-	Markers    *Markers
+	Quotas     *quotas.Divider
+	Namespaces *namespaces.Namespaces
+	Tokens     *tokens.Tokens
+	Workers    *workers.Workers
+	Schedules  *schedules.Names
+	Webhooks   *webhooks.Webhooks
+	Markers    *markers.Markers
 	Audit      *auditlog.Log
 
 	shard *system.Shard
@@ -70,12 +77,12 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shard := system.NewShard(cfg.System)
-	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: NewDivider(shard, cfg.Shards, cfg.Logger), Tokens: NewTokens(shard),
-		Workers: NewWorkers(shard), Schedules: NewScheduleNames(shard), Webhooks: NewWebhooks(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: NewMarkers(shard), Audit: auditlog.New(shard)}
+	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: quotas.New(shard, cfg.Shards, cfg.Logger), Tokens: tokens.New(shard),
+		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: markers.New(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
 	c.Queues = NewQueues(QueuesConfig{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, MaxQueues: cfg.MaxQueues, Room: cfg.Room, Logger: cfg.Logger})
-	c.Namespaces = NewNamespaces(NamespacesConfig{Shard: shard, Confirm: c.Copies.Confirm, Erase: cfg.Shards.EraseNamespace,
-		Forget: []func(tx *store.Tx, ns string){forgetDivision, forgetSchedules, forgetWatch, forgetMarkers}})
+	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Confirm: c.Copies.Confirm, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
+		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget}})
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 )
 
 // Copy is a node's copy of the system shard's tables. It may be behind. Its methods may be called from any goroutine.
@@ -24,7 +25,7 @@ type Copy struct {
 	version uint64 // of the latest delta; 0: none yet
 	access  func(auth.Access)
 	changed chan struct{} // closed when the map changes
-	onQuiet func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)
+	onQuiet func(version uint64, all bool, quiet []workers.Quiet, resumed []workers.Name)
 }
 
 // NewCopy returns a copy without queues. known is the map from before a restart; nil: none.
@@ -33,7 +34,7 @@ func NewCopy(known *Map) *Copy {
 		known = &Map{}
 	}
 	c := &Copy{queues: map[system.Name]Queue{}, gone: map[system.Name]uint64{}, changed: make(chan struct{}),
-		onQuiet: func(uint64, bool, []QuietWorker, []WorkerName) {}}
+		onQuiet: func(uint64, bool, []workers.Quiet, []workers.Name) {}}
 	c.current.Store(known)
 	return c
 }
@@ -112,7 +113,7 @@ func (c *Copy) Apply(d Delta) {
 // OnQuiet has fn called whenever the copy has had an answer of the leader, with the workers that are quiet and those no longer so: all that
 // are quiet, or the changes since the previous call. version is the copy's. fn is called with a lock held, and must not block. OnQuiet must
 // be called before the first Apply.
-func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)) {
+func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []workers.Quiet, resumed []workers.Name)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onQuiet = fn

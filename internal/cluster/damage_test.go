@@ -10,9 +10,14 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
 )
 
 // A row that can't be read fails every call that needs it, with its key; none goes on without it, and none writes before it fails.
@@ -45,16 +50,16 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		"revoke token": func(c *Control) error { _, err := c.Tokens.Revoke(bg, newToken(team, "ci")); return err },
 		"tokens":       func(c *Control) error { _, err := c.Tokens.List(bg, auth.Everything); return err },
 		"add team": func(c *Control) error {
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: team})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: team})
 			return err
 		},
 		"add namespace": func(c *Control) error {
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "new"})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "new"})
 			return err
 		},
 		"namespaces": func(c *Control) error { _, err := c.Namespaces.List(bg); return err },
 		"quotas": func(c *Control) error {
-			_, err := c.Quotas.SetQuotas(bg, boss, team, task.QuotaChange{task.QuotaQueues: 7})
+			_, err := c.Namespaces.SetQuotas(bg, boss, team, task.QuotaChange{task.QuotaQueues: 7})
 			return err
 		},
 		"schedule":       func(c *Control) error { _, err := c.Schedules.ScheduleHome(bg, ns, "s"); return err },
@@ -63,19 +68,20 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		"forget":         func(c *Control) error { return c.Schedules.ForgetSchedule(bg, ns, "s", 77) },
 		"webhook":        func(c *Control) error { _, err := c.Webhooks.Get(bg, ns, "h"); return err },
 		"webhooks":       func(c *Control) error { _, err := c.Webhooks.List(bg, ns); return err },
-		"pause webhook":  func(c *Control) error { _, err := c.Webhooks.Pause(bg, hookCall("h")); return err },
-		"resume webhook": func(c *Control) error { _, err := c.Webhooks.Resume(bg, hookCall("h")); return err },
-		"remove webhook": func(c *Control) error { return c.Webhooks.Remove(bg, hookCall("h")) },
+		"pause webhook":  func(c *Control) error { _, err := c.Webhooks.Pause(bg, hookNamed("h")); return err },
+		"resume webhook": func(c *Control) error { _, err := c.Webhooks.Resume(bg, hookNamed("h")); return err },
+		"remove webhook": func(c *Control) error { return c.Webhooks.Remove(bg, hookNamed("h")) },
 		"add webhook": func(c *Control) error {
-			_, err := c.Webhooks.Add(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: operator})
+			_, err := c.Webhooks.Add(bg, webhooks.Call{Hook: webhooks.Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: boss})
 			return err
 		},
-		"attempt": func(c *Control) error { _, err := c.Webhooks.nextAttempt(bg, ns, "h"); return err },
 		"news": func(c *Control) error {
-			return c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{deaths("q", 1, 100)})
+			return c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{died(100)})
 		},
-		"crossed":     func(c *Control) error { return c.Webhooks.cross(1000) },
-		"markers":     func(c *Control) error { _, err := c.Markers.List(bg, MarkerQuery{Namespace: ns, Limit: 5}); return err },
+		"markers": func(c *Control) error {
+			_, err := c.Markers.List(bg, markers.Query{Namespace: ns, Limit: 5})
+			return err
+		},
 		"map":         func(c *Control) error { _, err := c.Placement.Map(bg); return err },
 		"overview":    func(c *Control) error { _, err := c.Placement.Overview(bg); return err },
 		"away":        func(c *Control) error { _, err := c.Placement.AwayNodes(bg); return err },
@@ -90,7 +96,10 @@ func TestRowsThatCantBeRead(t *testing.T) {
 			_, err := c.Placement.Hello(bg, Presence{Number: 1, Version: "v1", MinLevel: 1, MaxLevel: system.PolicyLevel})
 			return err
 		},
-		"resume worker": func(c *Control) error { _, err := c.Workers.ResumeWorker(bg, boss, WorkerName{ns, "w"}); return err },
+		"resume worker": func(c *Control) error {
+			_, err := c.Workers.ResumeWorker(bg, boss, workers.Name{Namespace: ns, ID: "w"})
+			return err
+		},
 	}
 	limits := "put limited, add token, add team, add namespace, quotas, name, name new"
 	for _, c := range []struct {
@@ -101,41 +110,30 @@ func TestRowsThatCantBeRead(t *testing.T) {
 		{nodeKey(1), "changes, map, overview, away, drain, transfer, move, raise, shards, hello, has shard"},
 		{shardKey(1), "changes, map, overview, drain, transfer, move"},
 		{queueKey(ns, "q"), "changes, queue, queues, named, place, put, put limited, copy, drop"},
-		{tokenKey(auth.TokenName{Namespace: team, Name: "ci"}), "changes, add token, rotate token, revoke token, tokens"},
-		{namespaceKey(team), "changes, add team, add namespace, namespaces, quotas, name new"},
-		{scheduleKey(ns, "s"), "schedule, name, forget"},
-		{hookKey(ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, attempt, news, crossed"},
-		{statusKey(ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, attempt"},
-		{seenKey(deaths("q", 1, 1)), "news"},
-		{[]byte{system.PendingTable}, "attempt"},
+		{system.Key(system.TokenTable, team, "ci"), "changes, add token, rotate token, revoke token, tokens"},
+		{append([]byte{system.NamespaceTable}, team...), "changes, add team, add namespace, namespaces, quotas, name new"},
+		{system.Key(system.CronTable, ns, "s"), "schedule, name, forget"},
+		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, news"},
+		{system.Key(system.WebhookStatusTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook"},
+		{[]byte{system.SeenTable}, "news"},
 		{[]byte{system.MarkerTable}, "markers"},
-		{[]byte{system.OverTable}, "crossed"},
 		{[]byte{system.QuietTable}, "changes, resume worker"},
 	} {
 		for _, name := range strings.Split(c.fails, ", ") {
 			inBubble(t, func(t *testing.T, w *world) {
 				control := w.furnish(t)
 				key := w.damage(t, c.key)
-				before := w.state.Applied().Index
+				before := w.State.Applied().Index
 				err := calls[name](control)
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
 					t.Errorf("%s, with the row %q damaged: %v", name, key, err)
 				}
-				if after := w.state.Applied().Index; after != before && name != "copy" {
+				if after := w.State.Applied().Index; after != before && name != "copy" {
 					t.Errorf("%s, with the row %q damaged, has written", name, key)
 				}
 			})
 		}
 	}
-}
-
-// cross checks the depth of queue q, as a dispatcher does.
-func (w *Webhooks) cross(ready int64) error {
-	hooks, err := system.View(bg, w.shard, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
-	if err != nil {
-		return err
-	}
-	return w.crossed(bg, "default", hooks, []Depth{{Queue: "q", Ready: ready}}, false)
 }
 
 // furnish founds a cluster with one of everything.
@@ -146,20 +144,22 @@ func (w *world) furnish(t *testing.T) *Control {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "q", unchanged)
 			return err
 		},
-		func() error { _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team"}); return err },
+		func() error { _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"}); return err },
 		func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
 		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },
 		func() error { return w.mark(bg, 1, time.Minute) },
 		func() error {
-			_, err := c.Workers.QuietWorker(bg, boss, WorkerName{"default", "w"}, "w", time.Hour)
+			_, err := c.Workers.QuietWorker(bg, boss, workers.Name{Namespace: "default", ID: "w"}, "w", time.Hour)
 			return err
 		},
 	} {
 		must(t, make())
 	}
-	hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyDead, task.NotifyQueueOver}, DepthOver: 10})
-	must(t, c.Webhooks.cross(100))
-	c.Webhooks.takes(t, deaths("q", 1, 1))
+	added := hookNamed("h")
+	added.Hook.URL, added.Hook.Events, added.Secret = "https://h", []task.NotificationKind{task.NotifyDead}, webhook.NewSecret()
+	_, err := c.Webhooks.Add(bg, added)
+	must(t, err)
+	must(t, c.Webhooks.TakeNotifications(bg, "default", []*task.Notification{died(1)}))
 	return c
 }
 
@@ -179,4 +179,13 @@ func (w *world) damage(t *testing.T, key []byte) (first []byte) {
 		return nil
 	}))
 	return first
+}
+
+// died is the seq-th notification of a dead letter of queue q.
+func died(seq int64) *task.Notification {
+	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: "q", Count: 1, First: time.Now(), Last: time.Now(), Shard: 1, Seq: seq}
+}
+
+func hookNamed(name string) webhooks.Call {
+	return webhooks.Call{Hook: webhooks.Webhook{Namespace: "default", Name: name}, By: boss}
 }

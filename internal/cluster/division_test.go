@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -39,7 +40,7 @@ func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
 		c := w.openAt(system.PolicyLevel, 3)
-		_, err := c.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(100, 0, 0)})
+		_, err := c.Namespaces.Add(bg, namespaces.Call{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
 		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", unchanged)
 		must(t, err)
@@ -78,7 +79,7 @@ func TestQuotaLowered(t *testing.T) {
 		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
 		set := func(n int64) {
 			t.Helper()
-			_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: n})
+			_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: n})
 			must(t, err)
 		}
 		set(1000)
@@ -94,7 +95,7 @@ func TestQuotaLowered(t *testing.T) {
 			t.Errorf("without a quota: %v", got)
 		}
 		w.cut(2, errors.New("cut off"))
-		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
+		_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
 		is(t, err, task.ErrUnavailable, "not all shards have confirmed")
 		if got := w.shares("default", 2)[0]; got != 0 {
 			t.Errorf("while one shard may take what it likes, the other has %d", got)
@@ -105,71 +106,12 @@ func TestQuotaLowered(t *testing.T) {
 			t.Errorf("after it is back: %v", got)
 		}
 		for _, bad := range []int64{-1, task.MaxQuota + 1} {
-			_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
+			_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
 			is(t, err, task.ErrInvalidArgument, "quotas.max_running")
 		}
-		_, err = c.Quotas.SetQuotas(bg, boss, "nobody", nil)
+		_, err = c.Namespaces.SetQuotas(bg, boss, "nobody", nil)
 		is(t, err, task.ErrNotFound)
 	})
-}
-
-// Slots for running tasks go where tasks are ready, and if there are fewer of them than shards, each shard has its turn.
-func TestSlotsTakeTurns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 3)
-		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
-			must(t, err)
-			for shard := range uint32(3) {
-				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
-			}
-		}
-		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: 2})
-		must(t, err)
-		had := map[uint32]int{}
-		for range 60 {
-			running := int64(0)
-			for shard := range uint32(3) {
-				w.use(shard+1, "default", func(s *task.Space) {
-					s.Use.Running = max(s.Share.Running, 0)
-					had[shard+1] += int(s.Use.Running)
-					running += s.Use.Running
-				})
-			}
-			if running > 2 {
-				t.Fatalf("%d tasks run", running)
-			}
-			pass(time.Second)
-		}
-		for shard := range uint32(3) {
-			if had[shard+1] < 10 {
-				t.Errorf("in 60 s the shards ran %v tasks at once, in sums", had)
-			}
-		}
-	})
-}
-
-// Before anything is confirmed, no shard is told of room that another may come to use.
-func TestNothingIsToldTwice(t *testing.T) {
-	none, all, half := task.Amounts{}, task.Amounts{Backlog: 50, Bytes: 500, Running: 3}, task.Amounts{Backlog: 25, Bytes: 250, Running: 1}
-	for name, c := range map[string]struct {
-		first task.Amounts // what the first shard may use at most
-		told  task.Amounts // what it was told, and did not confirm
-		wants task.Amounts // for it
-		left  task.Amounts // for the other, which has heard of nothing and is to have all
-	}{
-		"it heard of nothing":                   {task.Unlimited, none, none, all},
-		"what it was told may still come":       {task.Unlimited, all, none, none},
-		"it has confirmed":                      {all, none, none, none},
-		"it has confirmed half":                 {half, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
-		"it heard of nothing, and gets a share": {task.Unlimited, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
-	} {
-		row := divisionRow{[]divisionPart{{Shard: 1, Version: 4, Most: c.first, Told: c.told}, {Shard: 2, Most: task.Unlimited}}}
-		d := newDivision("team", task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
-		if got := d.safeShares([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
-			t.Errorf("%s: told are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
-		}
-	}
 }
 
 // TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, receive shares late or twice and lose answers, while
@@ -190,7 +132,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
 	replicas := []*systemReplica{w.newReplicaOver(lossy), w.newReplicaOver(lossy)}
 	replicas[0].lead()
-	_, err := replicas[0].control.Namespaces.Add(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
+	_, err := replicas[0].control.Namespaces.Add(bg, namespaces.Call{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
 	must(t, err)
 	lossy.be(false)
 	queues := 0
@@ -334,105 +276,59 @@ func (l *lossyShards) couldUse(ns string, shards int) (sum task.Amounts) {
 		s := l.space(shard, ns)
 		could := s.Use
 		if s.Share.Version > 0 {
-			could = most(could, s.Share.Amounts)
+			could = highest(could, s.Share.Amounts)
 		}
 		for _, c := range l.calls {
 			if c.shard == shard && c.to.Version > s.Share.Version {
-				could = most(could, c.to.Amounts)
+				could = highest(could, c.to.Amounts)
 			}
 		}
-		sum = eachOf(sum, could, func(v, w int64) int64 { return v + w })
+		for f, v := range sum.Each() {
+			*v += *could.Each()[f]
+		}
 	}
 	return sum
 }
 
-// parting is a division in which each shard has running and ready tasks.
-func parting(running int64, shards ...[2]int64) *division {
-	d := &division{ns: "default"}
-	d.quotas.Running = running
-	for i, use := range shards {
-		p := shardPart{divisionPart: divisionPart{Shard: uint32(i + 1), Version: 1}, known: true} // #nosec G115 -- a few
-		p.space.Queues, p.space.Ready = 1, use[1]
-		p.space.Use.Running = use[0]
-		p.space.Share.Version, p.space.Share.Amounts = 1, task.Unlimited
-		d.parts = append(d.parts, p)
+func highest(a, b task.Amounts) task.Amounts {
+	for f, v := range a.Each() {
+		*v = max(*v, *b.Each()[f])
 	}
-	return d
+	return a
 }
 
-// Running tasks are divided by what the shards can use: none that wants more gets less than another, and what none wants is divided evenly.
-func TestSharesByDemand(t *testing.T) {
-	for _, c := range []struct {
-		budget int64
-		use    [][2]int64
-		want   string
-	}{
-		{10, [][2]int64{{1, 0}, {4, 6}}, "[1 9]"}, {10, [][2]int64{{1, 3}, {3, 1}}, "[5 5]"}, {10, [][2]int64{{9, 9}, {2, 9}}, "[5 5]"},
-		{12, [][2]int64{{0, 1}, {0, 3}, {50, 50}}, "[1 3 8]"}, {12, [][2]int64{{0, 0}, {0, 0}, {0, 0}}, "[4 4 4]"}, {7, [][2]int64{{3, 4}}, "[7]"},
-	} {
-		d := parting(c.budget, c.use...)
-		if got := fmt.Sprint(d.byDemand(places(len(c.use)), c.budget)); got != c.want {
-			t.Errorf("%d for shards that run and have ready %v: %s, want %s", c.budget, c.use, got, c.want)
-		}
-	}
-}
-
-// places are the indexes of n shards.
-func places(n int) (holders []int) {
-	for i := range n {
-		holders = append(holders, i)
-	}
-	return holders
-}
-
-// If more is used than there is, all get less in proportion, and the remainder goes to those that use more than their share, in turns.
-func TestSharesByUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := map[string]bool{}
-		for range 6 {
-			d := parting(0, [2]int64{}, [2]int64{}, [2]int64{})
-			for i, n := range []int64{0, 5, 5} {
-				d.parts[i].space.Use.Backlog = n
+// Slots for running tasks go where tasks are ready, and if there are fewer of them than shards, each shard has its turn.
+func TestSlotsTakeTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 3)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			must(t, err)
+			for shard := range uint32(3) {
+				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })
 			}
-			got[fmt.Sprint(d.byUse([]int{0, 1, 2}, 3, 0))] = true
-			pass(turnTime)
 		}
-		if len(got) != 2 || !got["[0 1 2]"] || !got["[0 2 1]"] {
-			t.Errorf("3 for shards that use 0, 5 and 5: %v", got)
+		_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: 2})
+		must(t, err)
+		had := map[uint32]int{}
+		for range 60 {
+			running := int64(0)
+			for shard := range uint32(3) {
+				w.use(shard+1, "default", func(s *task.Space) {
+					s.Use.Running = max(s.Share.Running, 0)
+					had[shard+1] += int(s.Use.Running)
+					running += s.Use.Running
+				})
+			}
+			if running > 2 {
+				t.Fatalf("%d tasks run", running)
+			}
+			pass(time.Second)
+		}
+		for shard := range uint32(3) {
+			if had[shard+1] < 10 {
+				t.Errorf("in 60 s the shards ran %v tasks at once, in sums", had)
+			}
 		}
 	})
-	if n := parting(0).holders(); n != 1 {
-		t.Errorf("without a shard that has a queue there are %d to share with", n)
-	}
-	if n := parting(0, [2]int64{}, [2]int64{}).holders(); n != 2 {
-		t.Errorf("of two shards %d have a queue", n)
-	}
-}
-
-// Shares are recomputed for a shard that is out of room, or nearly so, and could get some, and for no other.
-func TestWhoIsPressed(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		use  [][2]int64
-		has  []int64
-		know bool
-		want bool
-	}{
-		{"even, and nothing runs", [][2]int64{{0, 0}, {0, 0}}, []int64{5, 5}, true, false},
-		{"uneven, but there is room", [][2]int64{{0, 0}, {0, 0}}, []int64{4, 6}, true, false},
-		{"out of room, and another has some", [][2]int64{{4, 1}, {0, 0}}, []int64{4, 6}, true, true},
-		{"out of room, but nothing waits", [][2]int64{{4, 0}, {0, 0}}, []int64{4, 6}, true, false},
-		{"out of room, like the other", [][2]int64{{5, 1}, {5, 1}}, []int64{5, 5}, true, false},
-		{"out of room, and silent", [][2]int64{{4, 1}, {0, 0}}, []int64{4, 6}, false, false},
-	} {
-		d := parting(10, c.use...)
-		for i, n := range c.has {
-			p := &d.parts[i]
-			p.space.Share.Amounts.Running = n
-			p.Most, p.known = p.space.Share.Amounts, c.know
-		}
-		if got := d.needsDivision(map[spaceName][3]uint64{}); got != c.want {
-			t.Errorf("%s: pressed %v", c.name, got)
-		}
-	}
 }

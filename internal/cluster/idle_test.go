@@ -5,9 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // countingGroups counts how often shards are asked for their status.
@@ -27,7 +24,7 @@ func TestIdleNodeIsNotLookedAt(t *testing.T) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
 		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: groups})
-		s.replica.poke = s.loop.Poke
+		s.replica.Poke = s.loop.Poke
 		stop := s.run()
 		pass(time.Minute)
 		before := groups.asked.Load()
@@ -100,30 +97,6 @@ func TestOwnNodeIsHeardOf(t *testing.T) {
 		began = time.Now()
 		if poll(t, c, at, OwnPollWait); time.Since(began) != maxWait {
 			t.Errorf("another node waited %s", time.Since(began))
-		}
-	})
-}
-
-// The depths of queues are not asked for while there is no webhook, and are from the first one on.
-func TestNoWebhooksAskNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
-		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })
-		pass(time.Minute)
-		w.rounds.Lock()
-		before := w.updates
-		w.rounds.Unlock()
-		pass(time.Hour)
-		w.rounds.Lock()
-		n := w.updates - before
-		w.rounds.Unlock()
-		if n > 70 { // one a minute for the audit log
-			t.Errorf("%d rounds in an idle hour", n)
-		}
-		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver}})
-		pass(checkEvery + 2*time.Second)
-		if _, n := in.count("https://a"); n != 1 {
-			t.Errorf("%d notices of a queue over its threshold, want 1", n)
 		}
 	})
 }

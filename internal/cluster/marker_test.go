@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -16,7 +18,7 @@ import (
 
 // mark adds a marker that began that long ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
-	_, err := w.leader.control.Markers.Add(ctx, MarkerCall{By: lena, Marker: Marker{ID: numbered(n), Namespace: "default", Kind: DeployMarker, Title: fmt.Sprint(n), Queues: queues,
+	_, err := w.leader.control.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy, Title: fmt.Sprint(n), Queues: queues,
 		At: store.TimeOf(time.Now().Add(-ago))}})
 	return err
 }
@@ -25,9 +27,9 @@ func numbered(n int) task.ID { return task.NewID(0, int64(n), 0) }
 
 // marks returns the titles of the markers that a caller sees, oldest first.
 func (w *world) marks(ctx context.Context, ns string) (titles []string) {
-	page, err := w.leader.control.Markers.List(ctx, MarkerQuery{Namespace: ns, Limit: MaxMarkers})
+	page, err := w.leader.control.Markers.List(ctx, markers.Query{Namespace: ns, Limit: markers.MaxMarkers})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, m := range slices.Backward(page.Markers) {
 		titles = append(titles, m.Title)
@@ -38,7 +40,7 @@ func (w *world) marks(ctx context.Context, ns string) (titles []string) {
 func (w *world) countedMarkers() int {
 	n, err := system.View(bg, w.leader.control.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.MarkersKey), nil })
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return int(n)
 }
@@ -48,34 +50,37 @@ func TestMarkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel, 1)
 		const day = 24 * time.Hour
-		for i := range MaxMarkers {
+		for i := range markers.MaxMarkers {
 			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
 		}
-		if e, _ := task.AsError(w.mark(bg, MaxMarkers, 0)); e == nil || e.Code != task.CodeRateLimited || e.RetryAfter <= 0 {
+		if e, _ := task.AsError(w.mark(bg, markers.MaxMarkers, 0)); e == nil || e.Code != task.CodeRateLimited || e.RetryAfter <= 0 {
 			t.Errorf("one more within an hour: %v", e)
 		}
 		pass(time.Hour + time.Second)
-		if err := w.mark(bg, MaxMarkers+1, 81*day); err == nil || !strings.Contains(err.Error(), "at: ") {
+		if err := w.mark(bg, markers.MaxMarkers+1, 81*day); err == nil || !strings.Contains(err.Error(), "at: ") {
 			t.Errorf("one that is older than all that are kept: %v", err)
 		}
-		must(t, w.mark(bg, MaxMarkers, 0))
-		if got := w.marks(bg, "default"); len(got) != MaxMarkers || got[0] != "1" || w.countedMarkers() != MaxMarkers {
+		must(t, w.mark(bg, markers.MaxMarkers, 0))
+		if got := w.marks(bg, "default"); len(got) != markers.MaxMarkers || got[0] != "1" || w.countedMarkers() != markers.MaxMarkers {
 			t.Errorf("after one more there are %d, %d are counted, the oldest is %s", len(got), w.countedMarkers(), got[0])
 		}
 		pass(11 * day) // all but the last are over 90 days old
 		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"1000"}) {
 			t.Errorf("after 11 days %q are shown", got)
 		}
-		must(t, w.mark(bg, MaxMarkers+2, 0))
+		must(t, w.mark(bg, markers.MaxMarkers+2, 0))
 		if got := w.countedMarkers(); got != 2 {
 			t.Errorf("%d are counted once their time is over, want 2", got)
 		}
-		if err := w.mark(bg, MaxMarkers+3, 90*day); err == nil {
+		if err := w.mark(bg, markers.MaxMarkers+3, 90*day); err == nil {
 			t.Error("one of 90 days ago is set")
 		}
-		_, err := system.Update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
+		_, err := system.Update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) {
+			tx.Set(system.MarkersKey, system.EncodeNumber(markers.MaxAllMarkers))
+			return 0, nil
+		})
 		must(t, err)
-		if err := w.mark(bg, MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
+		if err := w.mark(bg, markers.MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("one more than all namespaces may have: %v", err)
 		}
 	})
@@ -93,7 +98,7 @@ func TestMarkersAreScoped(t *testing.T) {
 		if got := w.marks(mail, "default"); !slices.Equal(got, []string{"1", "2"}) {
 			t.Errorf("a caller of mail-eu sees %q", got)
 		}
-		page, err := c.Markers.List(mail, MarkerQuery{Namespace: "default", Limit: 1})
+		page, err := c.Markers.List(mail, markers.Query{Namespace: "default", Limit: 1})
 		if must(t, err); !page.More || !slices.Equal(page.Markers[0].Queues, []string{"mail*"}) {
 			t.Errorf("it sees of another's queues: %+v", page)
 		}
@@ -102,9 +107,9 @@ func TestMarkersAreScoped(t *testing.T) {
 			"one about all queues": w.mark(mail, 5, 0),
 			"one about no queues":  w.mark(mail, 5, 0, []string{}...), // which is about all
 			"one about others too": w.mark(mail, 5, 0, "mail-eu", "images"),
-			"to remove its own":    c.Markers.Remove(mail, MarkerName{lena, "default", numbered(4)}),
-			"to remove one of all": c.Markers.Remove(mail, MarkerName{lena, "default", numbered(1)}),
-			"to remove another's":  c.Markers.Remove(mail, MarkerName{lena, "default", numbered(3)}),
+			"to remove its own":    c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(4)}),
+			"to remove one of all": c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(1)}),
+			"to remove another's":  c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(3)}),
 		} {
 			want := map[string]task.Code{"to remove its own": "", "to remove another's": task.CodeNotFound}
 			code, known := want[what]
@@ -115,7 +120,7 @@ func TestMarkersAreScoped(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		_, err = c.Markers.End(mail, MarkerEnd{MarkerName: MarkerName{lena, "default", numbered(2)}})
+		_, err = c.Markers.End(mail, markers.Ending{Name: markers.Name{By: lena, Namespace: "default", ID: numbered(2)}})
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("to end one that is about others too: %v", err)
 		}
@@ -126,9 +131,9 @@ func TestMarkersAreScoped(t *testing.T) {
 func TestMarkersGoWithTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
-		_, err := c.Namespaces.Add(bg, NamespaceCall{By: lena, Name: "team"})
+		_, err := c.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
 		must(t, err)
-		_, err = c.Markers.Add(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(1), Namespace: "team", Kind: IncidentMarker, Title: "team's"}})
+		_, err = c.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident, Title: "team's"}})
 		must(t, err)
 		must(t, w.mark(bg, 2, 0))
 		_, err = c.Namespaces.Remove(bg, lena, "team")
@@ -136,7 +141,7 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
 			t.Errorf("a removed namespace has the markers %q, %d are counted", got, w.countedMarkers())
 		}
-		_, err = c.Markers.Add(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(3), Namespace: "team", Kind: NoteMarker, Title: "late"}})
+		_, err = c.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a marker in a namespace that is gone: %v", err)
 		}
@@ -152,44 +157,26 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 // Invalid markers are refused, and the error names the field.
 func TestMarkersAreChecked(t *testing.T) {
 	limits := task.DefaultLimits()
-	good := Marker{Kind: DeployMarker, Title: "v1"}
+	good := markers.Marker{Kind: markers.Deploy, Title: "v1"}
 	for _, c := range []struct {
-		change func(m *Marker)
+		change func(m *markers.Marker)
 		want   string // "": it is valid
 	}{
-		{func(*Marker) {}, ""}, {func(m *Marker) { m.Kind = "" }, "kind: is required"}, {func(m *Marker) { m.Kind = "party" }, "kind: "},
-		{func(m *Marker) { m.Title = "" }, "title: is required"}, {func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle) }, ""},
-		{func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle+1) }, "title: "}, {func(m *Marker) { m.Title = "a\nb" }, "control character"},
-		{func(m *Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *Marker) { m.URL = "http://ci" }, ""},
-		{func(m *Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *Marker) { m.URL = "https://" }, "is not an address"}, {func(m *Marker) { m.URL = "https://a b" }, "is not an address"},
-		{func(m *Marker) { m.URL = "javascript:alert(1)" }, "is not an address"}, {func(m *Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
-		{func(m *Marker) { m.Queues = slices.Repeat([]string{"a*"}, MaxMarkerPatterns) }, ""}, {func(m *Marker) { m.Queues = slices.Repeat([]string{"a*"}, MaxMarkerPatterns+1) }, "queues: "},
-		{func(m *Marker) { m.Queues = []string{"(x)"} }, "queues: "}, {func(m *Marker) { m.Types = []string{"a*", ""} }, "types: a pattern is empty"},
-		{func(m *Marker) { m.Types = slices.Repeat([]string{"a*"}, MaxMarkerPatterns+1) }, "types: "}, {func(m *Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars)} }, ""},
-		{func(m *Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars+1)} }, "stars"}, {func(m *Marker) { m.Types = []string{"a\x00"} }, "types: "},
+		{func(*markers.Marker) {}, ""}, {func(m *markers.Marker) { m.Kind = "" }, "kind: is required"}, {func(m *markers.Marker) { m.Kind = "party" }, "kind: "},
+		{func(m *markers.Marker) { m.Title = "" }, "title: is required"}, {func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle) }, ""},
+		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle+1) }, "title: "}, {func(m *markers.Marker) { m.Title = "a\nb" }, "control character"},
+		{func(m *markers.Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *markers.Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *markers.Marker) { m.URL = "http://ci" }, ""},
+		{func(m *markers.Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *markers.Marker) { m.URL = "https://" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://a b" }, "is not an address"},
+		{func(m *markers.Marker) { m.URL = "javascript:alert(1)" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
+		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns) }, ""}, {func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "queues: "},
+		{func(m *markers.Marker) { m.Queues = []string{"(x)"} }, "queues: "}, {func(m *markers.Marker) { m.Types = []string{"a*", ""} }, "types: a pattern is empty"},
+		{func(m *markers.Marker) { m.Types = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "types: "}, {func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars)} }, ""},
+		{func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars+1)} }, "stars"}, {func(m *markers.Marker) { m.Types = []string{"a\x00"} }, "types: "},
 	} {
 		m := good
 		c.change(&m)
 		if err := m.Check(limits); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", m, err, c.want)
-		}
-	}
-}
-
-// Two calls ask for the same marker if they describe it alike. Markers get ended, so the end may differ.
-func TestTheSameMarker(t *testing.T) {
-	asked := Marker{Kind: DeployMarker, Title: "v1", Version: "1", URL: "https://ci", Queues: []string{"q"}, Types: []string{"t"}, At: 7}
-	for i, c := range []struct {
-		change func(m *Marker)
-		want   bool
-	}{
-		{func(*Marker) {}, true}, {func(m *Marker) { m.EndedAt = 9 }, true}, {func(m *Marker) { m.At = 0 }, true}, {func(m *Marker) { m.At = 8 }, false},
-		{func(m *Marker) { m.Kind = NoteMarker }, false}, {func(m *Marker) { m.Title = "v2" }, false}, {func(m *Marker) { m.Version = "" }, false},
-		{func(m *Marker) { m.URL = "" }, false}, {func(m *Marker) { m.Queues = nil }, false}, {func(m *Marker) { m.Types = []string{"u"} }, false},
-	} {
-		again := asked
-		if c.change(&again); asked.same(&again) != c.want {
-			t.Errorf("call %d, %+v: the same as %+v is %v", i, again, asked, !c.want)
 		}
 	}
 }
@@ -202,7 +189,7 @@ func TestPagesOfMarkers(t *testing.T) {
 			must(t, w.mark(bg, n, time.Duration(5-n)*time.Minute))
 		}
 		var got []string
-		q := MarkerQuery{Namespace: "default", Limit: 2}
+		q := markers.Query{Namespace: "default", Limit: 2}
 		for more := true; more; {
 			page, err := c.Markers.List(bg, q)
 			if err != nil || len(page.Markers) == 0 || len(got) > 5 {
@@ -217,7 +204,7 @@ func TestPagesOfMarkers(t *testing.T) {
 		if fmt.Sprint(got) != "[4 3 2 1 0]" {
 			t.Errorf("page by page: %v", got)
 		}
-		page, err := c.Markers.List(bg, MarkerQuery{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
+		page, err := c.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
 		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
 			t.Errorf("up to two minutes ago: %+v, %v", page, err)
 		}

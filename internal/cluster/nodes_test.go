@@ -59,10 +59,10 @@ func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
 func TestFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
-		at := w.state.Applied().Index
+		at := w.State.Applied().Index
 		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
-		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: 2}) {
+		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: 2}) {
 			t.Errorf("%+v", m)
 		}
 		s, _ := m.Shard(2)
@@ -77,12 +77,12 @@ func TestFound(t *testing.T) {
 // A directory from before nodes had rows already has queues.
 func TestFoundKeepsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		at := w.state.Applied()
-		tx := w.state.Begin(at.Time+1, at.Index+1)
+		at := w.State.Applied()
+		tx := w.State.Begin(at.Time+1, at.Index+1)
 		q := Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
 		row := fmt.Appendf([]byte{1}, `{"shard":1,"config":%q,"slots":{"later":[1]}}`, base64Of(q.Config.Encode()))
 		tx.Set([]byte("qdefault\x00old"), row)
-		must(t, w.state.Apply(storePosition(at.Index+1), tx.Seal(nil)))
+		must(t, w.State.Apply(storePosition(at.Index+1), tx.Seal(nil)))
 		tx.Close()
 		c := w.open(1)
 		if got, err := c.Queues.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {
@@ -224,8 +224,8 @@ func TestHello(t *testing.T) {
 		if n, err := c.Placement.Hello(bg, p); err != nil || n.PeerAddress != p.PeerAddress || n.Name != "n2" || stateOf(t, c, 2) != n {
 			t.Errorf("%+v, %v", n, err)
 		}
-		at := w.state.Applied().Index
-		if _, err := c.Placement.Hello(bg, p); err != nil || w.state.Applied().Index != at {
+		at := w.State.Applied().Index
+		if _, err := c.Placement.Hello(bg, p); err != nil || w.State.Applied().Index != at {
 			t.Errorf("a repeat wrote, or %v", err)
 		}
 		p.MinLevel = 2
@@ -346,9 +346,9 @@ func TestAddShards(t *testing.T) {
 				t.Errorf("shard %d is %+v", id, s)
 			}
 		}
-		at := w.state.Applied().Index
+		at := w.State.Applied().Index
 		must(t, c.Placement.AddShards(bg, nobody, 4))
-		if m.Settings.DataShards != 4 || w.state.Applied().Index != at {
+		if m.Settings.DataShards != 4 || w.State.Applied().Index != at {
 			t.Errorf("%+v, or a repeat wrote", m.Settings)
 		}
 		is(t, c.Placement.AddShards(bg, nobody, 3), task.ErrWrongState, "can only grow")

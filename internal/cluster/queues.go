@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/store"
@@ -236,7 +237,7 @@ func (s *Queues) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if !founded || settings.DataShards == 0 {
 		return Queue{}, task.Unavailable(time.Second, "queue %q: there is no data shard yet", name)
 	}
-	of, err := namespaceOf(tx, ns)
+	of, err := namespaces.Get(tx, ns)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -247,7 +248,7 @@ func (s *Queues) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if known.queues >= s.cfg.MaxQueues {
 		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, s.cfg.MaxQueues)
 	}
-	if err := of.mayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
+	if err := of.MayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
 		return Queue{}, err
 	}
 	return Queue{Namespace: ns, Name: name, Shard: home(ns, name, known.owners.free(settings.DataShards)),

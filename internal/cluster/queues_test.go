@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -87,7 +89,7 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
 		_, errOverview := c.Placement.Overview(bg)
 		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
-			if !errors.Is(err, errNotLeader) {
+			if !errors.Is(err, systemtest.ErrNotLeader) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
@@ -232,11 +234,11 @@ func TestFullDisk(t *testing.T) {
 		_, err := c.Queues.Place(bg, "default", "mail")
 		must(t, err)
 		w.room = task.Unavailable(time.Second, "full")
-		before := w.state.Applied()
+		before := w.State.Applied()
 		if _, err := c.Queues.Place(bg, "default", "new"); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a new queue on a full disk: %v", err)
 		}
-		if after := w.state.Applied(); after.Index != before.Index {
+		if after := w.State.Applied(); after.Index != before.Index {
 			t.Error("the refusal wrote something")
 		}
 		if _, err := c.Queues.Place(bg, "default", "mail"); err != nil {
@@ -259,7 +261,7 @@ func TestDropAndLimit(t *testing.T) {
 		is(t, err, task.ErrInvalidArgument, "limit of 3 queues")
 		w.full["a"] = true
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
-		if _, dropping, _, err := getQueue(w.state, "default", "a"); dropping || err != nil {
+		if _, dropping, _, err := getQueue(w.State, "default", "a"); dropping || err != nil {
 			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
 		}
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "b"))
@@ -287,8 +289,8 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 		c := w.open(1)
 		_, err := c.Queues.Place(bg, "default", "a")
 		must(t, err)
-		at := w.state.Applied()
-		tx := w.state.Begin(at.Time+1, at.Index+1)
+		at := w.State.Applied()
+		tx := w.State.Begin(at.Time+1, at.Index+1)
 		for _, name := range []string{"x", "y"} {
 			_, err := c.Queues.changed(tx, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
@@ -327,7 +329,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		for _, ns := range []string{"a", "ab", "default"} {
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: task.Author{}, Name: ns})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: task.Author{}, Name: ns})
 			must(t, err)
 			_, err = c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q-"+ns, unchanged)
 			must(t, err)

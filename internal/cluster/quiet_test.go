@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/store"
 )
 
 // heard is what a copy has reported of quiet workers.
-type heard map[WorkerName]QuietWorker
+type heard map[workers.Name]workers.Quiet
 
-func (h heard) listen(_ uint64, all bool, quiet []QuietWorker, resumed []WorkerName) {
+func (h heard) listen(_ uint64, all bool, quiet []workers.Quiet, resumed []workers.Name) {
 	if all {
 		clear(h)
 	}
@@ -33,17 +34,17 @@ func TestQuietWorkers(t *testing.T) {
 		cp.OnQuiet(told.listen)
 		follow := func() { t.Helper(); cp.Apply(poll(t, c, cp.Version(), 0)) }
 		follow()
-		a, b := WorkerName{"default", "a"}, WorkerName{"default", "b"}
-		quiet := func(name WorkerName, reason string) QuietWorker {
+		a, b := workers.Name{Namespace: "default", ID: "a"}, workers.Name{Namespace: "default", ID: "b"}
+		quiet := func(name workers.Name, reason string) workers.Quiet {
 			t.Helper()
 			by := lena
 			by.Reason = reason
-			row, err := c.Workers.QuietWorker(bg, by, name, "host/1", QuietFor)
+			row, err := c.Workers.QuietWorker(bg, by, name, "host/1", workers.QuietFor)
 			must(t, err)
 			return row
 		}
 		row := quiet(a, "deploy")
-		if row.By != "lena" || row.Until.Sub(row.At) != QuietFor || row.Version == 0 {
+		if row.By != "lena" || row.Until.Sub(row.At) != workers.QuietFor || row.Version == 0 {
 			t.Errorf("the row is %+v", row)
 		}
 		quiet(b, "")
@@ -57,7 +58,7 @@ func TestQuietWorkers(t *testing.T) {
 		}
 		was, err := c.Workers.ResumeWorker(bg, lena, b)
 		must(t, err)
-		none, err := c.Workers.ResumeWorker(bg, lena, WorkerName{"default", "c"})
+		none, err := c.Workers.ResumeWorker(bg, lena, workers.Name{Namespace: "default", ID: "c"})
 		must(t, err)
 		if !was || none {
 			t.Errorf("resumed: b %v, one that was not quiet %v", was, none)
@@ -85,27 +86,27 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		w.openAt(system.PolicyLevel, 1)
 		c := w.leader.control
 		_, err := system.Update(bg, c.shard, func(tx *store.Tx) (int, error) {
-			for i := range maxQuiet {
-				row := QuietWorker{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(QuietFor)}
-				tx.Set(quietKey(row.WorkerName()), system.EncodeRow(row))
+			for i := range workers.MaxQuietWorkers {
+				row := workers.Quiet{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(workers.QuietFor)}
+				tx.Set(system.Key(system.QuietTable, row.Namespace, row.ID), system.EncodeRow(row))
 			}
-			c.Workers.countQuiet(tx, maxQuiet)
+			tx.Set(system.QuietsKey, system.EncodeNumber(workers.MaxQuietWorkers))
 			return 0, nil
 		})
 		must(t, err)
-		more := WorkerName{"default", "more"}
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
+		more := workers.Name{Namespace: "default", ID: "more"}
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
 			t.Error("one too many is quiet")
 		}
-		if _, err := c.Workers.QuietWorker(bg, nobody, WorkerName{"default", "0"}, "", QuietFor); err != nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "0"}, "", workers.QuietFor); err != nil {
 			t.Errorf("one that is quiet already: %v", err)
 		}
-		w.sleep(QuietFor - time.Second)
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err == nil {
+		w.Sleep(workers.QuietFor - time.Second)
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
 			t.Error("one too many is quiet before the others' time is over")
 		}
 		pass(time.Minute)
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", QuietFor); err != nil {
+		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err != nil {
 			t.Errorf("when the others' time is over: %v", err)
 		}
 		n, err := system.View(bg, c.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.QuietsKey), nil })
@@ -119,7 +120,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 func TestQuietWorkersNeedALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel-1, 1)
-		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, WorkerName{"default", "a"}, "", QuietFor); err == nil {
+		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "a"}, "", workers.QuietFor); err == nil {
 			t.Error("a worker is quiet in a cluster of an older level")
 		}
 	})

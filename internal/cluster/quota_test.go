@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -12,14 +14,14 @@ import (
 // A namespace that was created may have a tenth of the cluster's queues and schedules by default, so that others find room. The default one
 // may have all.
 func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
-	if q := task.DefaultQuotas(); q.Queues != DefaultMaxQueues/10 || q.Schedules != maxSchedules/10 {
-		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, DefaultMaxQueues, maxSchedules)
+	if q := task.DefaultQuotas(); q.Queues != DefaultMaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
+		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, DefaultMaxQueues, schedules.MaxSchedules)
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = DefaultMaxQueues
 		c := w.openAt(system.PolicyLevel, 1)
 		for _, name := range []string{"greedy", "modest"} {
-			_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: name})
+			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: name})
 			must(t, err)
 		}
 		fill := func(ns string, from, to int) {
@@ -36,7 +38,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		}
 		fill("modest", 0, 1)
 		fill("default", 0, 1001)
-		_, err = c.Quotas.SetQuotas(bg, boss, "greedy", task.QuotaChange{task.QuotaQueues: 1001})
+		_, err = c.Namespaces.SetQuotas(bg, boss, "greedy", task.QuotaChange{task.QuotaQueues: 1001})
 		must(t, err)
 		fill("greedy", 1000, 1001)
 
@@ -56,10 +58,10 @@ func TestQuotasAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		bad := task.QuotaChange{task.QuotaQueues: -1}
-		if _, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: "team", Quotas: bad}); err == nil {
+		if _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team", Quotas: bad}); err == nil {
 			t.Error("a namespace is made with fewer queues than none")
 		}
-		if _, err := c.Quotas.SetQuotas(bg, boss, "default", bad); err == nil {
+		if _, err := c.Namespaces.SetQuotas(bg, boss, "default", bad); err == nil {
 			t.Error("the default namespace may have fewer queues than none")
 		}
 		if all, err := c.Namespaces.List(bg); err != nil || len(all) != 1 {
@@ -68,7 +70,7 @@ func TestQuotasAreChecked(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel-1, 1)
-		_, err := c.Quotas.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
+		_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
 		is(t, err, task.ErrWrongState, "feature level 3")
 	})
 }

@@ -31,7 +31,7 @@ func (s *saga) elect() {
 	s.replica = s.w.newReplica()
 	s.replica.lead()
 	s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: s})
-	s.replica.poke = s.loop.Poke
+	s.replica.Poke = s.loop.Poke
 	s.budget = 1 << 30
 }
 

@@ -4,6 +4,10 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -33,17 +37,17 @@ func on[P, Req, Resp any](part func(*Control) P, do func(P, context.Context, Req
 	return func(c *Control, ctx context.Context, q Req) (Resp, error) { return do(part(c), ctx, q) }
 }
 
-func onMarkers(c *Control) *Markers       { return c.Markers }
-func onNamespaces(c *Control) *Namespaces { return c.Namespaces }
-func onTokens(c *Control) *Tokens         { return c.Tokens }
-func onWebhooks(c *Control) *Webhooks     { return c.Webhooks }
+func onMarkers(c *Control) *markers.Markers          { return c.Markers }
+func onNamespaces(c *Control) *namespaces.Namespaces { return c.Namespaces }
+func onTokens(c *Control) *tokens.Tokens             { return c.Tokens }
+func onWebhooks(c *Control) *webhooks.Webhooks       { return c.Webhooks }
 
 // Markers.
 var (
-	AddMarker    = onSystem("add-marker", true, on(onMarkers, (*Markers).Add))
-	EndMarker    = onSystem("end-marker", true, on(onMarkers, (*Markers).End))
-	RemoveMarker = onSystem("remove-marker", false, on(onMarkers, onlyErr((*Markers).Remove)))
-	ListMarkers  = onSystem("markers", true, on(onMarkers, (*Markers).List))
+	AddMarker    = onSystem("add-marker", true, on(onMarkers, (*markers.Markers).Add))
+	EndMarker    = onSystem("end-marker", true, on(onMarkers, (*markers.Markers).End))
+	RemoveMarker = onSystem("remove-marker", false, on(onMarkers, onlyErr((*markers.Markers).Remove)))
+	ListMarkers  = onSystem("markers", true, on(onMarkers, (*markers.Markers).List))
 )
 
 // TokenChanged is a token, and the nodes that have not confirmed the change.
@@ -61,19 +65,19 @@ type NamespaceChange struct {
 
 // Tokens and namespaces. Verbs that change them wait for the nodes to learn of the change, and name those that have not confirmed it.
 var (
-	AddToken    = onSystem("add-token", true, confirmToken((*Tokens).Add))
-	RotateToken = onSystem("rotate-token", true, confirmToken((*Tokens).Rotate))
-	RevokeToken = onSystem("revoke-token", false, confirmToken((*Tokens).Revoke))
-	ListTokens  = onSystem("tokens", true, on(onTokens, (*Tokens).List))
+	AddToken    = onSystem("add-token", true, confirmToken((*tokens.Tokens).Add))
+	RotateToken = onSystem("rotate-token", true, confirmToken((*tokens.Tokens).Rotate))
+	RevokeToken = onSystem("revoke-token", false, confirmToken((*tokens.Tokens).Revoke))
+	ListTokens  = onSystem("tokens", true, on(onTokens, (*tokens.Tokens).List))
 
-	AddNamespace    = onSystem("add-namespace", true, confirm(on(onNamespaces, (*Namespaces).Add)))
+	AddNamespace    = onSystem("add-namespace", true, confirm(on(onNamespaces, (*namespaces.Namespaces).Add)))
 	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
 		return c.Namespaces.Remove(ctx, q.By, q.Name)
 	}))
 	SetQuotas = onSystem("set-quotas", true, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
-		return c.Quotas.SetQuotas(ctx, q.By, q.Name, q.Quotas)
+		return c.Namespaces.SetQuotas(ctx, q.By, q.Name, q.Quotas)
 	}))
-	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]NamespaceInfo, error) {
+	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]namespaces.Info, error) {
 		return c.Namespaces.List(ctx)
 	})
 
@@ -94,7 +98,7 @@ type TokensRequired struct {
 // RefusalsSeen reports callers that a node turned away.
 type RefusalsSeen struct {
 	By       task.Author
-	Refusals Refusals
+	Refusals tokens.Refusals
 }
 
 func confirm[Req any](do func(*Control, context.Context, Req) (uint64, error)) func(*Control, context.Context, Req) ([]string, error) {
@@ -107,8 +111,8 @@ func confirm[Req any](do func(*Control, context.Context, Req) (uint64, error)) f
 	}
 }
 
-func confirmToken(do func(*Tokens, context.Context, TokenCall) (TokenDone, error)) func(*Control, context.Context, TokenCall) (TokenChanged, error) {
-	return func(c *Control, ctx context.Context, q TokenCall) (out TokenChanged, err error) {
+func confirmToken(do func(*tokens.Tokens, context.Context, tokens.Call) (tokens.Done, error)) func(*Control, context.Context, tokens.Call) (TokenChanged, error) {
+	return func(c *Control, ctx context.Context, q tokens.Call) (out TokenChanged, err error) {
 		done, err := do(c.Tokens, ctx, q)
 		if err != nil {
 			return out, err
@@ -128,25 +132,25 @@ type WebhookName struct {
 // Webhooks. Verbs that change one tell the shards, and name those that did not confirm it: the leader of the system shard keeps telling
 // them.
 var (
-	AddWebhook    = onSystem("add-webhook", true, tellShards((*Webhooks).Add))
-	SetWebhook    = onSystem("set-webhook", true, tellShards((*Webhooks).Set))
-	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*Webhooks).Rotate))
-	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*Webhooks).Pause))
-	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*Webhooks).Resume))
-	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(w *Webhooks, ctx context.Context, q WebhookCall) (WebhookView, error) {
-		return WebhookView{}, w.Remove(ctx, q)
+	AddWebhook    = onSystem("add-webhook", true, tellShards((*webhooks.Webhooks).Add))
+	SetWebhook    = onSystem("set-webhook", true, tellShards((*webhooks.Webhooks).Set))
+	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*webhooks.Webhooks).Rotate))
+	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*webhooks.Webhooks).Pause))
+	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*webhooks.Webhooks).Resume))
+	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(w *webhooks.Webhooks, ctx context.Context, q webhooks.Call) (webhooks.View, error) {
+		return webhooks.View{}, w.Remove(ctx, q)
 	}))
-	ListWebhooks = onSystem("webhooks", true, on(onWebhooks, (*Webhooks).List))
-	GetWebhook   = onSystem("webhook", true, func(c *Control, ctx context.Context, q WebhookName) (WebhookView, error) {
+	ListWebhooks = onSystem("webhooks", true, on(onWebhooks, (*webhooks.Webhooks).List))
+	GetWebhook   = onSystem("webhook", true, func(c *Control, ctx context.Context, q WebhookName) (webhooks.View, error) {
 		return c.Webhooks.Get(ctx, q.Namespace, q.Name)
 	})
-	ListDeliveries = onSystem("webhook-deliveries", true, func(c *Control, ctx context.Context, q WebhookName) ([]Delivery, error) {
+	ListDeliveries = onSystem("webhook-deliveries", true, func(c *Control, ctx context.Context, q WebhookName) ([]webhooks.Delivery, error) {
 		return c.Webhooks.Deliveries(ctx, q.Namespace, q.Name)
 	})
 )
 
-func tellShards(do func(*Webhooks, context.Context, WebhookCall) (WebhookView, error)) func(*Control, context.Context, WebhookCall) (WebhookDone, error) {
-	return func(c *Control, ctx context.Context, q WebhookCall) (out WebhookDone, err error) {
+func tellShards(do func(*webhooks.Webhooks, context.Context, webhooks.Call) (webhooks.View, error)) func(*Control, context.Context, webhooks.Call) (webhooks.Done, error) {
+	return func(c *Control, ctx context.Context, q webhooks.Call) (out webhooks.Done, err error) {
 		if out.Hook, err = do(c.Webhooks, ctx, q); err != nil {
 			return out, err
 		}

@@ -12,8 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -26,13 +25,9 @@ type onceSlots struct {
 
 // world is a system shard without Raft, replicas of it of which at most one leads, and data shards that only remember what they were told.
 type world struct {
-	most    int // maximum number of queues
-	t       testing.TB
-	state   *store.Store
-	rounds  sync.Mutex // one round at a time
-	leader  *systemReplica
-	updates int           // number of rounds that were run
-	slept   time.Duration // how far the shard's time is ahead
+	*systemtest.World
+	most   int // maximum number of queues
+	leader *systemReplica
 
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
@@ -53,12 +48,10 @@ type world struct {
 
 // systemReplica is a node's replica of the system shard.
 type systemReplica struct {
+	*systemtest.Replica
 	*world
 	control *Control
-	poke    func() // as a node does when a round is committed; nil: nothing
 }
-
-var errNotLeader = errors.New("not the leader")
 
 // inBubble runs a test in fake time.
 func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
@@ -77,12 +70,7 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return &world{t: t, state: s, most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
+	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
@@ -91,87 +79,34 @@ func (w *world) newReplica() *systemReplica { return w.newReplicaOver(w) }
 
 // newReplicaOver is newReplica with other data shards.
 func (w *world) newReplicaOver(shards Shards) *systemReplica {
-	s := &systemReplica{world: w}
-	s.control = NewControl(Config{System: s, Shards: shards, MaxQueues: w.most, Room: func() error { return w.room }})
-	w.t.Cleanup(s.control.Close)
+	s := &systemReplica{Replica: w.NewReplica(), world: w}
+	s.control = NewControl(Config{System: s.Replica, Shards: shards, MaxQueues: w.most, Room: func() error { return w.room }})
+	s.Leader = s.control
+	w.T.Cleanup(s.control.Close)
 	return s
 }
 
 // lead makes this replica the leader, instead of another one.
 func (s *systemReplica) lead() {
-	s.rounds.Lock()
-	defer s.rounds.Unlock()
-	if s.leader != nil {
-		s.leader.control.Dropped(true)
-	}
 	s.world.leader = s
-	s.control.Elected()
-}
-
-// sleep suspends the machines: the shard's time advances, and nothing is checked meanwhile. Letting hours of fake time pass would take
-// seconds, because of the store's timers.
-func (w *world) sleep(d time.Duration) {
-	w.rounds.Lock()
-	defer w.rounds.Unlock()
-	w.slept += d
+	s.Lead()
 }
 
 // open founds a cluster of feature level 1 with that many data shards, unless it exists, and returns the Control that leads it.
 func (w *world) open(shards int) *Control {
-	w.t.Helper()
+	w.T.Helper()
 	return w.openAt(1, shards)
 }
 
 func (w *world) openAt(level, shards int) *Control {
-	w.t.Helper()
+	w.T.Helper()
 	s := w.newReplica()
 	s.lead()
 	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	synctest.Wait()
 	return s.control
-}
-
-func (s *systemReplica) Update(_ context.Context, fn func(tx *store.Tx) error) error {
-	s.rounds.Lock()
-	defer s.rounds.Unlock()
-	if s.leader != s {
-		return errNotLeader
-	}
-	s.updates++
-	at := s.state.Applied()
-	tx := s.state.Begin(max(at.Time+1, store.TimeOf(time.Now()).Add(s.slept)), at.Index+1)
-	defer tx.Close()
-	if err := fn(tx); err != nil {
-		if !tx.Empty() {
-			s.t.Errorf("a call was refused with %q, but had written", err)
-		}
-		return err
-	}
-	if tx.Empty() {
-		return nil
-	}
-	if err := s.state.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(nil)); err != nil {
-		return err
-	}
-	s.control.Committed(at.Index + 1)
-	if s.poke != nil {
-		s.poke()
-	}
-	return nil
-}
-
-func (s *systemReplica) View(_ context.Context, fn func(store.Reader) error) error {
-	s.rounds.Lock()
-	leads := s.leader == s
-	s.rounds.Unlock()
-	if !leads {
-		return errNotLeader
-	}
-	snap := s.state.Snapshot()
-	defer snap.Close()
-	return fn(snap)
 }
 
 func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
@@ -203,7 +138,7 @@ func (w *world) mustBeApart(name string) {
 			continue
 		}
 		if taken&^c.Closed != 0 {
-			w.t.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
+			w.T.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
 		}
 		taken |= ^c.Closed
 	}

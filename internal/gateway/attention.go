@@ -13,6 +13,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -126,7 +127,7 @@ type situation struct {
 	late        []stats.LateTick
 	status      broker.NamespaceStatus
 	away        []string // nodes that did not answer
-	webhooks    []cluster.WebhookView
+	webhooks    []webhooks.View
 	certificate time.Time
 	narrow      bool // for a caller limited to one namespace, whom the cluster doesn't concern
 	overview    cluster.Overview
@@ -149,7 +150,7 @@ const overviewTimeout = 2 * time.Second
 
 // askWebhooks asks for the state of a namespace's webhooks. Without an answer nothing is known of them: that the system shard
 // does not answer is reported separately.
-func (g *Gateway) askWebhooks(ctx context.Context, ns string) []cluster.WebhookView {
+func (g *Gateway) askWebhooks(ctx context.Context, ns string) []webhooks.View {
 	if g.cfg.Webhooks == nil {
 		return nil
 	}
@@ -373,12 +374,12 @@ func (s *situation) ofWebhooks(now time.Time, f findings) {
 		h := &s.webhooks[i]
 		state := h.State()
 		switch {
-		case state == cluster.HookDisabled:
+		case state == webhooks.Disabled:
 			f.add(&webhookDisabled, h.Name, since(h.DisabledAt.Time()).Seconds(), "webhook %s has been disabled for %s: %s", h.Name, since(h.DisabledAt.Time()), task.Cut(h.DisabledReason, maxWhy))
-		case state == cluster.HookFailing && h.Failures >= hookFails:
+		case state == webhooks.Failing && h.Failures >= hookFails:
 			f.add(&webhookFails, h.Name, since(h.FailsSince.Time()).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name, since(h.FailsSince.Time()),
 				plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
-		case state != cluster.HookPaused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
+		case state != webhooks.Paused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
 			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince.Time()),
 				prefixed(": ", task.Cut(h.LastError, maxWhy)))
 		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:

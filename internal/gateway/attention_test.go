@@ -12,6 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -182,30 +183,30 @@ func TestOthersAreNoQueue(t *testing.T) {
 func TestWebhooksNeedAttention(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) store.Time { return store.TimeOf(now.Add(-d)) }
-	gone := cluster.Webhook{DisabledReason: "410 Gone", DisabledAt: ago(time.Hour)}
+	gone := webhooks.Webhook{DisabledReason: "410 Gone", DisabledAt: ago(time.Hour)}
 	for _, c := range []struct {
 		name  string
-		hook  cluster.Webhook
-		is    cluster.WebhookStatus
+		hook  webhooks.Webhook
+		is    webhooks.Status
 		since time.Duration // of the oldest notification
 		want  string
 	}{
-		{"one that is well", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, time.Minute, ""},
-		{"two attempts failed", cluster.Webhook{}, cluster.WebhookStatus{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1}, 15 * time.Minute, ""},
-		{"a third did", cluster.Webhook{}, cluster.WebhookStatus{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1}, time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
-		{"it fails, and is paused", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Failures: 9, Pending: 1}, time.Hour, ""},
-		{"it is disabled", gone, cluster.WebhookStatus{Failures: 1, Pending: 1}, time.Hour, "webhook a has been disabled for 1h0m0s: 410 Gone"},
-		{"it is disabled, and was paused", cluster.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)}, cluster.WebhookStatus{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
-		{"a notice waits for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
-		{"its receiver wants to be left alone for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
-		{"notices were dropped", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
-		{"none were, ever", cluster.Webhook{}, cluster.WebhookStatus{DroppedAt: ago(time.Minute)}, 0, ""},
-		{"some were, an hour ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
-		{"some were, long ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(2 * time.Hour)}, 0, ""},
+		{"one that is well", webhooks.Webhook{}, webhooks.Status{Pending: 1}, time.Minute, ""},
+		{"two attempts failed", webhooks.Webhook{}, webhooks.Status{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1}, 15 * time.Minute, ""},
+		{"a third did", webhooks.Webhook{}, webhooks.Status{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1}, time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
+		{"it fails, and is paused", webhooks.Webhook{Paused: true}, webhooks.Status{Failures: 9, Pending: 1}, time.Hour, ""},
+		{"it is disabled", gone, webhooks.Status{Failures: 1, Pending: 1}, time.Hour, "webhook a has been disabled for 1h0m0s: 410 Gone"},
+		{"it is disabled, and was paused", webhooks.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)}, webhooks.Status{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
+		{"a notice waits for long", webhooks.Webhook{}, webhooks.Status{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
+		{"its receiver wants to be left alone for long", webhooks.Webhook{}, webhooks.Status{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
+		{"notices were dropped", webhooks.Webhook{Paused: true}, webhooks.Status{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
+		{"none were, ever", webhooks.Webhook{}, webhooks.Status{DroppedAt: ago(time.Minute)}, 0, ""},
+		{"some were, an hour ago", webhooks.Webhook{}, webhooks.Status{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
+		{"some were, long ago", webhooks.Webhook{}, webhooks.Status{Dropped: 3, DroppedAt: ago(2 * time.Hour)}, 0, ""},
 	} {
 		c.hook.Name = "a"
 		got := ""
-		for _, a := range (&situation{narrow: true, webhooks: []cluster.WebhookView{{Webhook: c.hook, WebhookStatus: c.is, PendingSince: ago(c.since)}}}).attention(now) {
+		for _, a := range (&situation{narrow: true, webhooks: []webhooks.View{{Webhook: c.hook, Status: c.is, PendingSince: ago(c.since)}}}).attention(now) {
 			if got += a.Detail; a.Kind != "webhook" || a.Severity != warning || a.Subject != "a" || a.Value <= 0 {
 				t.Errorf("%s: %+v", c.name, a)
 			}
@@ -217,9 +218,9 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	many := situation{narrow: true}
 	for i := range 5 {
 		n := time.Duration(i + 1)
-		many.webhooks = append(many.webhooks, cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("gone-", i), DisabledReason: "no", DisabledAt: ago(n * time.Minute)}},
-			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("down-", i)}, WebhookStatus: cluster.WebhookStatus{Failures: 7, FailsSince: ago(n * time.Minute)}},
-			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("full-", i)}, WebhookStatus: cluster.WebhookStatus{Dropped: int64(i + 1), DroppedAt: ago(time.Minute)}})
+		many.webhooks = append(many.webhooks, webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("gone-", i), DisabledReason: "no", DisabledAt: ago(n * time.Minute)}},
+			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("down-", i)}, Status: webhooks.Status{Failures: 7, FailsSince: ago(n * time.Minute)}},
+			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("full-", i)}, Status: webhooks.Status{Dropped: int64(i + 1), DroppedAt: ago(time.Minute)}})
 	}
 	var got []string
 	for _, a := range many.attention(now) {

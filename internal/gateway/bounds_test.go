@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -56,7 +57,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"WorkerService/FinishOnce", `{$claim,"key":"k","ttl":%s}`, []string{`"1s"`, spanText(task.MaxHold)}, []string{`"0.999999999s"`, spanText(task.MaxHold + 1)}},
 		{"WorkerService/FinishOnce", `{$claim,"key":%s}`, []string{text(l.Name)}, []string{`""`, text(l.Name + 1)}},
 		{"WorkerService/FinishOnce", `{$claim,"key":"k","result":%s}`, []string{`"e30="`}, []string{`"ew=="`}},
-		{"WorkerRegistryService/QuietWorker", `{"worker_id":"$worker","for":%s}`, []string{spanText(cluster.MinQuiet), spanText(cluster.MaxQuiet)}, []string{spanText(cluster.MinQuiet - 1), spanText(cluster.MaxQuiet + 1)}},
+		{"WorkerRegistryService/QuietWorker", `{"worker_id":"$worker","for":%s}`, []string{spanText(workers.MinQuiet), spanText(workers.MaxQuiet)}, []string{spanText(workers.MinQuiet - 1), spanText(workers.MaxQuiet + 1)}},
 		{"WorkerRegistryService/GetWorker", `{"worker_id":%s}`, []string{`"$worker"`}, []string{`""`, text(maxInstance + 1)}},
 		{"ClusterService/AddShards", `{"total":%s}`, []string{"1", fmt.Sprint(cluster.MaxDataShards)}, []string{"0", fmt.Sprint(cluster.MaxDataShards + 1)}},
 		{"ClusterService/SetReplication", `{"replication":%s}`, []string{"1", "3", "5", "7"}, []string{"0", "2", "9"}},

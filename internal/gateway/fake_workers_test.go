@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -39,14 +39,14 @@ func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string)
 	return out
 }
 
-func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster.WorkerName, _ string, span time.Duration) (cluster.QuietWorker, error) {
+func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name workers.Name, _ string, span time.Duration) (workers.Quiet, error) {
 	now := time.Now()
-	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
+	row := workers.Quiet{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
 	f.registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
 	return row, f.faults.ask()
 }
 
-func (f fakeWorkers) ResumeWorker(_ context.Context, _ task.Author, name cluster.WorkerName) (bool, error) {
+func (f fakeWorkers) ResumeWorker(_ context.Context, _ task.Author, name workers.Name) (bool, error) {
 	was := false
 	for _, w := range f.registry.List(registry.Query{Namespace: name.Namespace, ID: name.ID, Limit: 1}).Workers {
 		was = w.Quiet != nil

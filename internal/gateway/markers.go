@@ -7,6 +7,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -18,7 +19,7 @@ type markerService struct {
 
 // AddMarker adds a marker.
 func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
-	m := cluster.Marker{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
+	m := markers.Marker{Namespace: namespaceOf(ctx), Kind: markers.Kind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
 		Queues: r.GetQueues(), Types: r.GetTypes()}
 	var err error
 	if m.ID, err = requestIDOf(r.GetRequestId()); err != nil {
@@ -37,7 +38,7 @@ func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest
 	if err != nil {
 		return nil, err
 	}
-	if m, err = cluster.AddMarker.Call(ctx, g.verbs, cluster.MarkerCall{By: by, Marker: m}); err != nil {
+	if m, err = cluster.AddMarker.Call(ctx, g.verbs, markers.Call{By: by, Marker: m}); err != nil {
 		return nil, err
 	}
 	g.log.Info("marker added", "marker_id", m.ID.String(), "namespace", m.Namespace, "kind", string(m.Kind), "title", m.Title, "by", by)
@@ -66,14 +67,14 @@ func (g markerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersReq
 	return out, nil
 }
 
-func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest) (q cluster.MarkerQuery, err error) {
-	q = cluster.MarkerQuery{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Queue: r.GetQueue(), Type: r.GetType()}
+func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest) (q markers.Query, err error) {
+	q = markers.Query{Namespace: namespaceOf(ctx), Kind: markers.Kind(r.GetKind()), Queue: r.GetQueue(), Type: r.GetType()}
 	var at []byte
 	if q.Limit, at, err = pageOf(r, markerCursor); err != nil {
 		return q, err
 	}
 	if q.Kind != "" {
-		if err := cluster.CheckMarkerKind(q.Kind); err != nil {
+		if err := markers.CheckKind(q.Kind); err != nil {
 			return q, err
 		}
 	}
@@ -105,7 +106,7 @@ func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest)
 }
 
 // markerOf returns the name of the requested marker.
-func (g *Gateway) markerOf(ctx context.Context, id string) (of cluster.MarkerName, err error) {
+func (g *Gateway) markerOf(ctx context.Context, id string) (of markers.Name, err error) {
 	of.Namespace = namespaceOf(ctx)
 	if of.ID, err = task.ParseID(id); err != nil {
 		return of, task.Invalid("id", "%v", err)
@@ -124,7 +125,7 @@ func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest
 	if err != nil {
 		return nil, err
 	}
-	m, err := cluster.EndMarker.Call(ctx, g.verbs, cluster.MarkerEnd{MarkerName: of, EndedAt: end})
+	m, err := cluster.EndMarker.Call(ctx, g.verbs, markers.Ending{Name: of, EndedAt: end})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (g markerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarkerR
 	return &pawlv1.RemoveMarkerResponse{}, nil
 }
 
-func markerProto(m *cluster.Marker) *pawlv1.Marker {
+func markerProto(m *markers.Marker) *pawlv1.Marker {
 	return &pawlv1.Marker{Id: m.ID.String(), Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues, Types: m.Types, At: timeProto(m.At),
 		EndedAt: timeProto(m.EndedAt), CreatedBy: m.CreatedBy, CreatedAt: timeProto(m.CreatedAt)}
 }

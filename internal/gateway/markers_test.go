@@ -9,15 +9,16 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeMarkers records requests.
 type fakeMarkers struct {
-	marker cluster.Marker
-	query  cluster.MarkerQuery
-	ended  cluster.MarkerEnd
+	marker markers.Marker
+	query  markers.Query
+	ended  markers.Ending
 	scope  task.Scope
 }
 
@@ -29,7 +30,7 @@ func (m *fakeMarkers) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.ListMarkers, m.Markers)
 }
 
-func (f *fakeMarkers) AddMarker(ctx context.Context, c cluster.MarkerCall) (cluster.Marker, error) {
+func (f *fakeMarkers) AddMarker(ctx context.Context, c markers.Call) (markers.Marker, error) {
 	f.scope, f.marker = task.ScopeOf(ctx), c.Marker
 	f.marker.CreatedBy, f.marker.CreatedAt = c.By.Name, 3_000_000
 	if f.marker.At == 0 {
@@ -38,22 +39,22 @@ func (f *fakeMarkers) AddMarker(ctx context.Context, c cluster.MarkerCall) (clus
 	return f.marker, nil
 }
 
-func (f *fakeMarkers) EndMarker(_ context.Context, c cluster.MarkerEnd) (cluster.Marker, error) {
+func (f *fakeMarkers) EndMarker(_ context.Context, c markers.Ending) (markers.Marker, error) {
 	f.ended = c
 	f.marker.EndedAt = c.EndedAt
 	return f.marker, nil
 }
 
-func (f *fakeMarkers) RemoveMarker(_ context.Context, c cluster.MarkerName) (out cluster.Nothing, err error) {
+func (f *fakeMarkers) RemoveMarker(_ context.Context, c markers.Name) (out cluster.Nothing, err error) {
 	if c.ID != f.marker.ID {
 		return out, task.NotFound("marker", c.ID.String())
 	}
 	return out, nil
 }
 
-func (f *fakeMarkers) Markers(_ context.Context, q cluster.MarkerQuery) (cluster.MarkerPage, error) {
+func (f *fakeMarkers) Markers(_ context.Context, q markers.Query) (markers.Page, error) {
 	f.query = q
-	return cluster.MarkerPage{Markers: []cluster.Marker{f.marker}, More: q.BehindAt == 0}, nil
+	return markers.Page{Markers: []markers.Marker{f.marker}, More: q.BehindAt == 0}, nil
 }
 
 // TestMarkersOverREST checks each answer against openapi.json, and who may do what.

@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -31,7 +32,7 @@ func (g accessService) namespaceInfo(ctx context.Context, name string) (*pawlv1.
 	}
 	for _, n := range all {
 		if n.Name == name {
-			return g.withUsage(ctx, []cluster.NamespaceInfo{n})[0], nil
+			return g.withUsage(ctx, []namespaces.Info{n})[0], nil
 		}
 	}
 	return nil, task.NotFound("namespace", name)
@@ -80,7 +81,7 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 
 // withUsage adds the usage of namespaces, unless a shard does not answer, or the caller's token is limited to some queues: it must
 // not know what others in its namespace use.
-func (g accessService) withUsage(ctx context.Context, all []cluster.NamespaceInfo) []*pawlv1.Namespace {
+func (g accessService) withUsage(ctx context.Context, all []namespaces.Info) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {
 		names[i] = n.Name
@@ -99,7 +100,7 @@ func (g accessService) withUsage(ctx context.Context, all []cluster.NamespaceInf
 	return out
 }
 
-func usageProto(used task.Amounts, n *cluster.NamespaceInfo) *pawlv1.NamespaceUsage {
+func usageProto(used task.Amounts, n *namespaces.Info) *pawlv1.NamespaceUsage {
 	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues), Schedules: int64(n.Schedules)}
 }
 

@@ -11,6 +11,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -125,7 +127,7 @@ func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 }
 
 // again sets the request id of a call that sets a token's secret.
-func again(c *cluster.TokenCall, id string) (err error) {
+func again(c *tokens.Call, id string) (err error) {
 	if c.Request, err = optionalID("request_id", id); id != "" {
 		c.Asked = time.Now()
 	}
@@ -133,7 +135,7 @@ func again(c *cluster.TokenCall, id string) (err error) {
 }
 
 // tokenCall decodes what requests that change a token have in common.
-func tokenCall(ctx context.Context, r named) (c cluster.TokenCall, err error) {
+func tokenCall(ctx context.Context, r named) (c tokens.Call, err error) {
 	of, err := nameOf(ctx, r)
 	if err != nil {
 		return c, err
@@ -303,7 +305,7 @@ func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespa
 	if err != nil {
 		return nil, err
 	}
-	nameOf := func(n cluster.NamespaceInfo) string { return n.Name }
+	nameOf := func(n namespaces.Info) string { return n.Name }
 	all, err := g.usableNamespaces(ctx)
 	if err == nil {
 		all, err = likeNamed(all, "namespace", r.GetPattern(), g.limits, nameOf)
@@ -316,10 +318,10 @@ func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespa
 }
 
 // usableNamespaces returns the namespaces that the caller may use.
-func (g accessService) usableNamespaces(ctx context.Context) ([]cluster.NamespaceInfo, error) {
+func (g accessService) usableNamespaces(ctx context.Context) ([]namespaces.Info, error) {
 	all, err := cluster.ListNamespaces.Call(ctx, g.verbs, cluster.Nothing{})
 	if v := callOf(ctx).principal; !v.InAll() {
-		all = slices.DeleteFunc(all, func(n cluster.NamespaceInfo) bool { return n.Name != v.Namespace })
+		all = slices.DeleteFunc(all, func(n namespaces.Info) bool { return n.Name != v.Namespace })
 	}
 	return all, err
 }
@@ -331,7 +333,7 @@ func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceR
 		return nil, err
 	}
 	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", func(by task.Author) ([]string, error) {
-		return cluster.AddNamespace.Call(ctx, g.verbs, cluster.NamespaceCall{By: by, Name: r.GetName(), Quotas: quotas})
+		return cluster.AddNamespace.Call(ctx, g.verbs, namespaces.Call{By: by, Name: r.GetName(), Quotas: quotas})
 	})
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }

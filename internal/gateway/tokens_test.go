@@ -13,6 +13,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -23,7 +25,7 @@ type fakeTokens struct {
 	mu     sync.Mutex
 	tokens []auth.Token
 	names  []string
-	calls  []cluster.TokenCall
+	calls  []tokens.Call
 	quotas task.Quotas
 }
 
@@ -39,7 +41,7 @@ func (t *fakeTokens) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.ListNamespaces, t.Namespaces)
 }
 
-func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
+func (f *fakeTokens) AddToken(_ context.Context, c tokens.Call) (cluster.TokenChanged, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
@@ -53,7 +55,7 @@ func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (cluster.T
 	return cluster.TokenChanged{Token: t, Behind: []string{"n2"}}, nil
 }
 
-func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
+func (f *fakeTokens) RotateToken(_ context.Context, c tokens.Call) (cluster.TokenChanged, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
@@ -62,7 +64,7 @@ func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (cluste
 	return cluster.TokenChanged{Token: t}, nil
 }
 
-func (f *fakeTokens) RevokeToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
+func (f *fakeTokens) RevokeToken(_ context.Context, c tokens.Call) (cluster.TokenChanged, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.ContainsFunc(f.tokens, func(t auth.Token) bool { return t.ID() == c.Token.ID() }) {
@@ -77,7 +79,7 @@ func (f *fakeTokens) Tokens(_ context.Context, by auth.Rights) ([]auth.Token, er
 	return slices.DeleteFunc(slices.Clone(f.tokens), func(t auth.Token) bool { return !by.Covers(t.Rights) }), nil
 }
 
-func (f *fakeTokens) AddNamespace(_ context.Context, c cluster.NamespaceCall) ([]string, error) {
+func (f *fakeTokens) AddNamespace(_ context.Context, c namespaces.Call) ([]string, error) {
 	f.names = append(f.names, c.Name)
 	f.quotas = f.quotas.Change(c.Quotas)
 	return nil, nil
@@ -92,9 +94,9 @@ func (f *fakeTokens) RemoveNamespace(context.Context, cluster.NamespaceChange) (
 	return []string{"n2"}, nil
 }
 
-func (f *fakeTokens) Namespaces(context.Context, cluster.Nothing) (all []cluster.NamespaceInfo, err error) {
+func (f *fakeTokens) Namespaces(context.Context, cluster.Nothing) (all []namespaces.Info, err error) {
 	for i, name := range f.names {
-		all = append(all, cluster.NamespaceInfo{Namespace: cluster.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss", Quotas: f.quotas},
+		all = append(all, namespaces.Info{Namespace: namespaces.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss", Quotas: f.quotas},
 			Queues: 3, Schedules: i})
 	}
 	return all, nil
@@ -224,7 +226,7 @@ func TestTokensBeyondTheirMaker(t *testing.T) {
 // A call with a request id has the time when it was first made, and no other does.
 func TestRepeatableCalls(t *testing.T) {
 	for id, asked := range map[string]bool{"": false, someID: true} {
-		var c cluster.TokenCall
+		var c tokens.Call
 		if err := again(&c, id); err != nil || c.Asked.IsZero() == asked || (c.Request == task.ID{}) == asked {
 			t.Errorf("with the request id %q: %+v, %v", id, c, err)
 		}

@@ -10,6 +10,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
 )
@@ -19,7 +20,7 @@ type Webhooks interface {
 	// Check rejects a URL by its form.
 	Check(field, url string) error
 	// TestWebhook waits for the receiver's response, for some 10 s.
-	TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error)
+	TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error)
 }
 
 // webhookService implements WebhookService.
@@ -36,8 +37,8 @@ func (g *Gateway) webhooks() (Webhooks, error) {
 }
 
 // hookCall decodes what requests that change a webhook have in common.
-func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c cluster.WebhookCall, err error) {
-	if err := cluster.CheckWebhookName(name); err != nil {
+func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c webhooks.Call, err error) {
+	if err := webhooks.CheckName(name); err != nil {
 		return c, err
 	}
 	c.Hook.Namespace, c.Hook.Name = namespaceOf(ctx), name
@@ -55,7 +56,7 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 	if err != nil {
 		return nil, err
 	}
-	items, next := pageBehind(all, string(behind), n, func(h cluster.WebhookView) string { return h.Name })
+	items, next := pageBehind(all, string(behind), n, func(h webhooks.View) string { return h.Name })
 	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: nextCursor(webhookCursor, next)}
 	for i := range items {
 		out.Items[i] = webhookProto(ctx, &items[i])
@@ -65,7 +66,7 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 
 // GetWebhook returns one webhook.
 func (g webhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
-	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
+	if err := webhooks.CheckName(r.GetName()); err != nil {
 		return nil, err
 	}
 	h, err := cluster.GetWebhook.Call(ctx, g.verbs, cluster.WebhookName{Namespace: namespaceOf(ctx), Name: r.GetName()})
@@ -237,7 +238,7 @@ func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rotat
 
 // ListWebhookDeliveries returns the outcomes of the last notifications.
 func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
-	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
+	if err := webhooks.CheckName(r.GetName()); err != nil {
 		return nil, err
 	}
 	all, err := cluster.ListDeliveries.Call(ctx, g.verbs, cluster.WebhookName{Namespace: namespaceOf(ctx), Name: r.GetName()})
@@ -252,7 +253,7 @@ func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.Lis
 }
 
 // webhookProto converts a webhook for the caller: only the role that may change it sees the whole URL.
-func webhookProto(ctx context.Context, h *cluster.WebhookView) *pawlv1.Webhook {
+func webhookProto(ctx context.Context, h *webhooks.View) *pawlv1.Webhook {
 	url := h.URL
 	if !callOf(ctx).principal.Roles.HasAny(auth.Admin) {
 		url = webhook.Redacted(url)
@@ -286,7 +287,7 @@ func spanOrNil(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-func deliveryProto(d *cluster.Delivery) *pawlv1.WebhookDelivery {
+func deliveryProto(d *webhooks.Delivery) *pawlv1.WebhookDelivery {
 	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count, CreatedAt: timeProto(d.CreatedAt), At: timeProto(d.At),
 		Attempts: int32(d.Attempts), Outcome: string(d.Outcome), Status: int32(d.Status), Error: d.Error, Took: durationpb.New(d.Took)} // #nosec G115 -- a few
 }

@@ -14,6 +14,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -22,19 +23,19 @@ import (
 
 // fakeWebhooks stores one webhook, and reports shard 2 as lagging.
 type fakeWebhooks struct {
-	hook   cluster.WebhookView
-	calls  []cluster.WebhookCall
+	hook   webhooks.View
+	calls  []webhooks.Call
 	faults *faults // of single asks; nil: none
 }
 
 func (f *fakeWebhooks) Check(field, url string) error { return webhook.CheckURL(field, url, nil) }
 
-func (f *fakeWebhooks) did(c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) did(c webhooks.Call) (webhooks.Done, error) {
 	f.calls = append(f.calls, c)
 	if f.hook.Name != c.Hook.Name {
-		return cluster.WebhookDone{}, task.NotFound("webhook", c.Hook.Name)
+		return webhooks.Done{}, task.NotFound("webhook", c.Hook.Name)
 	}
-	return cluster.WebhookDone{Hook: f.hook, Unconfirmed: []uint32{2}}, nil
+	return webhooks.Done{Hook: f.hook, Unconfirmed: []uint32{2}}, nil
 }
 
 // answer registers the fake's answers in a table.
@@ -50,56 +51,56 @@ func (h *fakeWebhooks) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, cluster.ListDeliveries, h.Deliveries)
 }
 
-func (f *fakeWebhooks) AddWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) AddWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
 	f.hook.Webhook = c.Hook
 	f.hook.CreatedAt, f.hook.ChangedAt, f.hook.CreatedBy = 1_000_000, 1_000_000, c.By.Name
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) SetWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) SetWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) RemoveWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) RemoveWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) RotateWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) RotateWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
 	f.hook.RotatedAt, f.hook.OldUntil = 2_000_000, store.Time(2_000_000).Add(c.Overlap)
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) PauseWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (f *fakeWebhooks) PauseWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
 	f.hook.Paused, f.hook.PausedReason, f.hook.PausedBy, f.hook.PausedAt = true, c.By.Reason, c.By.Name, 3_000_000
 	return f.did(c)
 }
 
 // ResumeWebhook sets every field of the webhook.
-func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	f.hook.WebhookStatus = cluster.WebhookStatus{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
+func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
+	f.hook.Status = webhooks.Status{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
 		DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
 	f.hook.NextAttempt = 9_000_000 // in the past
 	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (cluster.Delivery, error) {
-	return cluster.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
+func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (webhooks.Delivery, error) {
+	return webhooks.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: webhooks.FailedFor, Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
 }
 
-func (f *fakeWebhooks) Webhooks(context.Context, string) ([]cluster.WebhookView, error) {
-	return []cluster.WebhookView{f.hook, {Webhook: cluster.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NotificationKind{task.NotifyDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
+func (f *fakeWebhooks) Webhooks(context.Context, string) ([]webhooks.View, error) {
+	return []webhooks.View{f.hook, {Webhook: webhooks.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NotificationKind{task.NotifyDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
 }
 
-func (f *fakeWebhooks) Webhook(_ context.Context, q cluster.WebhookName) (cluster.WebhookView, error) {
+func (f *fakeWebhooks) Webhook(_ context.Context, q cluster.WebhookName) (webhooks.View, error) {
 	if q.Name != f.hook.Name {
-		return cluster.WebhookView{}, task.NotFound("webhook", q.Name)
+		return webhooks.View{}, task.NotFound("webhook", q.Name)
 	}
 	return f.hook, nil
 }
 
-func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]cluster.Delivery, error) {
-	return []cluster.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
+func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]webhooks.Delivery, error) {
+	return []webhooks.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: webhooks.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
 // The calls on webhooks over REST, each answer checked against openapi.json.

@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/registry"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/workers"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -412,7 +412,7 @@ func (s *steered) Workers(context.Context, registry.Query, string) (registry.Lis
 	return registry.Listing{}, s.why
 }
 
-func (s *steered) ResumeWorker(context.Context, task.Author, cluster.WorkerName) (bool, error) {
+func (s *steered) ResumeWorker(context.Context, task.Author, workers.Name) (bool, error) {
 	s.asked = true
 	return s.was, s.fails
 }

@@ -6,11 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/internal/registry"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -20,8 +19,8 @@ type Workers interface {
 	Workers(ctx context.Context, q registry.Query, node string) (registry.Listing, error)
 	// CountWorkers counts the workers that take tasks of the given queues, in their order; nil: not all are known.
 	CountWorkers(ctx context.Context, ns string, queues []string) []int64
-	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
-	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
+	QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error)
+	ResumeWorker(ctx context.Context, by task.Author, name workers.Name) (was bool, err error)
 }
 
 // workerRegistryService implements WorkerRegistryService.
@@ -114,14 +113,14 @@ func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietW
 	if err != nil {
 		return nil, err
 	}
-	span := cluster.QuietFor
+	span := workers.QuietFor
 	if r.GetFor() != nil {
 		if span, err = spanOf("for", r.GetFor()); err != nil {
 			return nil, err
 		}
 	}
-	if span < cluster.MinQuiet || span > cluster.MaxQuiet {
-		return nil, task.Invalid("for", "%s is not between %s and %s", contract.SpanText(span), contract.SpanText(cluster.MinQuiet), contract.SpanText(cluster.MaxQuiet))
+	if span < workers.MinQuiet || span > workers.MaxQuiet {
+		return nil, task.Invalid("for", "%s is not between %s and %s", contract.SpanText(span), contract.SpanText(workers.MinQuiet), contract.SpanText(workers.MaxQuiet))
 	}
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
@@ -133,7 +132,7 @@ func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietW
 	if info.Lost != nil {
 		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
 	}
-	row, err := g.cfg.Workers.QuietWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
+	row, err := g.cfg.Workers.QuietWorker(ctx, by, workers.Name{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +160,7 @@ func (g workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.Resum
 	if info.Hidden {
 		return nil, takesMore(info)
 	}
-	was, err := g.cfg.Workers.ResumeWorker(ctx, by, cluster.WorkerName{Namespace: namespaceOf(ctx), ID: info.ID})
+	was, err := g.cfg.Workers.ResumeWorker(ctx, by, workers.Name{Namespace: namespaceOf(ctx), ID: info.ID})
 	switch {
 	case err != nil:
 		return nil, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -68,7 +69,7 @@ func (n *Node) noteRefusals(ctx context.Context) {
 			continue
 		}
 		since := func(f auth.Failure) uint64 { return now[f] - told[f] }
-		r := cluster.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
+		r := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
 			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature)}
 		by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Address: source}
 		if _, err := cluster.NoteRefusals.Call(ctx, n.router, cluster.RefusalsSeen{By: by, Refusals: r}); err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -74,8 +75,8 @@ type parts struct {
 
 	sender     *webhook.Sender
 	watches    *watches
-	dispatcher *cluster.Dispatcher
-	webhooks   *webhooks
+	dispatcher *webhooks.Dispatcher
+	webhooks   *webhookCalls
 }
 
 // state is shared between the goroutines of a node.

@@ -3,6 +3,9 @@ package node
 import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -11,9 +14,9 @@ type routerControl struct {
 	verb.Runner
 	*cluster.Placement
 	*queueTable
-	*cluster.ScheduleNames
-	*cluster.Workers
-	*cluster.Webhooks
+	*schedules.Names
+	*workers.Workers
+	*webhooks.Webhooks
 	*auditlog.Log
 }
 

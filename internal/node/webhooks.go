@@ -6,26 +6,27 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// webhooks is the gateway.Webhooks: it sends from this node.
-type webhooks struct {
+// webhookCalls is the gateway.Webhooks: it sends from this node.
+type webhookCalls struct {
 	*webhook.Sender // it checks addresses
-	test            func(context.Context, cluster.WebhookName) (cluster.Delivery, error)
+	test            func(context.Context, cluster.WebhookName) (webhooks.Delivery, error)
 }
 
-func newWebhooks(r *router.Router, p *cluster.Dispatcher, s *webhook.Sender) *webhooks {
-	return &webhooks{Sender: s, test: router.OnSystem(r, "test-webhook", true, func(ctx context.Context, q cluster.WebhookName) (cluster.Delivery, error) {
+func newWebhooks(r *router.Router, p *webhooks.Dispatcher, s *webhook.Sender) *webhookCalls {
+	return &webhookCalls{Sender: s, test: router.OnSystem(r, "test-webhook", true, func(ctx context.Context, q cluster.WebhookName) (webhooks.Delivery, error) {
 		return p.Test(ctx, q.By, q.Namespace, q.Name)
 	})}
 }
 
 // TestWebhook implements gateway.Webhooks.
-func (w *webhooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error) {
+func (w *webhookCalls) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {
 	return w.test(ctx, cluster.WebhookName{Namespace: ns, Name: name, By: by})
 }
 
@@ -54,7 +55,7 @@ func newWatches(r *router.Router, b *broker.Broker) *watches {
 }
 
 // depths adds up the shards' counts for queues.
-func (n *Node) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
+func (n *Node) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
 	at := map[string]int{}
 	now := store.TimeOf(time.Now())
 	for _, shard := range n.copy.Shards() {
@@ -67,7 +68,7 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 			i, known := at[m.Queue]
 			if !known {
 				i = len(all)
-				at[m.Queue], all = i, append(all, cluster.Depth{Queue: m.Queue})
+				at[m.Queue], all = i, append(all, webhooks.Depth{Queue: m.Queue})
 			}
 			all[i].Ready += m.Ready
 			if m.Since != 0 {
@@ -82,6 +83,6 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 func (n *Node) openWebhooks() {
 	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
 	n.watches = newWatches(n.router, n.broker)
-	n.dispatcher = cluster.NewDispatcher(cluster.DispatcherConfig{Webhooks: n.control.Webhooks, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
+	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
 	n.webhooks = newWebhooks(n.router, n.dispatcher, n.sender)
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
@@ -86,13 +88,13 @@ type Control interface {
 	// HasShard reports whether a data shard exists.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 	// NameSchedule registers a schedule's name, with the wanted shard unless it has one.
-	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (cluster.ScheduleHome, error)
-	ScheduleHome(ctx context.Context, ns, name string) (cluster.ScheduleHome, error)
+	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (schedules.Home, error)
+	ScheduleHome(ctx context.Context, ns, name string) (schedules.Home, error)
 	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
 	// Events reads the events of queues.
 	Events(ctx context.Context, q events.Query) (events.Page, error)
-	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
-	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
+	QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error)
+	ResumeWorker(ctx context.Context, by task.Author, name workers.Name) (was bool, err error)
 	// AwayNodes returns the names of the nodes that have not been heard from for a while.
 	AwayNodes(ctx context.Context) ([]string, error)
 	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.

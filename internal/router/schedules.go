@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -21,10 +21,10 @@ type homeArgs struct {
 }
 
 var (
-	nameSchedule = onSystem("name-schedule", true, func(ctx context.Context, c Control, a homeArgs) (cluster.ScheduleHome, error) {
+	nameSchedule = onSystem("name-schedule", true, func(ctx context.Context, c Control, a homeArgs) (schedules.Home, error) {
 		return c.NameSchedule(ctx, a.Namespace, a.Name, a.Shard)
 	})
-	findSchedule = onSystem("find-schedule", true, func(ctx context.Context, c Control, a homeArgs) (cluster.ScheduleHome, error) {
+	findSchedule = onSystem("find-schedule", true, func(ctx context.Context, c Control, a homeArgs) (schedules.Home, error) {
 		return c.ScheduleHome(ctx, a.Namespace, a.Name)
 	})
 	forgetSchedule = onSystem("forget-schedule", true, func(ctx context.Context, c Control, a homeArgs) (nothing, error) {
@@ -83,7 +83,7 @@ func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put
 		spec := put.Schedule.TickSpec()
 		home = q.Home(&spec)
 	}
-	out, err := withScheduleVersion(ctx, r, ns, name, home, func(h cluster.ScheduleHome) (broker.ScheduleIsPut, error) {
+	out, err := withScheduleVersion(ctx, r, ns, name, home, func(h schedules.Home) (broker.ScheduleIsPut, error) {
 		put.Version = h.Version
 		return broker.PutSchedule.Call(ctx, r, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: h.Shard, Namespace: ns}, Authored: broker.Authored{By: by}, Put: put})
 	})
@@ -103,7 +103,7 @@ func (r *Router) dryRunPut(ctx context.Context, ns string, home uint32, put brok
 }
 
 // withScheduleVersion registers a schedule's name and makes a call with the new version, again if another call was faster.
-func withScheduleVersion[T any](ctx context.Context, r *Router, ns, name string, wanted uint32, run func(cluster.ScheduleHome) (T, error)) (out T, err error) {
+func withScheduleVersion[T any](ctx context.Context, r *Router, ns, name string, wanted uint32, run func(schedules.Home) (T, error)) (out T, err error) {
 	for range maxChanges {
 		home, err := call(ctx, r, nameSchedule, systemShard, homeArgs{Namespace: ns, Name: name, Shard: wanted})
 		if err != nil {
@@ -123,8 +123,8 @@ func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name st
 	if err != nil {
 		return broker.Stamp{}, err
 	}
-	var home cluster.ScheduleHome
-	out, err := withScheduleVersion(ctx, r, ns, name, wanted, func(h cluster.ScheduleHome) (broker.ScheduleDeleted, error) {
+	var home schedules.Home
+	out, err := withScheduleVersion(ctx, r, ns, name, wanted, func(h schedules.Home) (broker.ScheduleDeleted, error) {
 		home = h
 		return broker.DeleteSchedule.Call(ctx, r, broker.ScheduleDeletion{OnSchedule: onSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -27,19 +27,19 @@ type scheduleScript struct {
 	version uint64
 }
 
-func (s *scheduleScript) ScheduleHome(ctx context.Context, _, name string) (cluster.ScheduleHome, error) {
+func (s *scheduleScript) ScheduleHome(ctx context.Context, _, name string) (schedules.Home, error) {
 	if !task.ScopeOf(ctx).All() {
 		s.note("limited")
 	}
 	if s.home == 0 && s.homeErr == nil {
-		return cluster.ScheduleHome{}, task.NotFound("schedule", name)
+		return schedules.Home{}, task.NotFound("schedule", name)
 	}
-	return cluster.ScheduleHome{Shard: s.home}, s.homeErr
+	return schedules.Home{Shard: s.home}, s.homeErr
 }
 
-func (s *scheduleScript) NameSchedule(_ context.Context, _, _ string, wanted uint32) (cluster.ScheduleHome, error) {
+func (s *scheduleScript) NameSchedule(_ context.Context, _, _ string, wanted uint32) (schedules.Home, error) {
 	s.version++
-	return cluster.ScheduleHome{Shard: wanted, Version: s.version}, s.nameErr
+	return schedules.Home{Shard: wanted, Version: s.version}, s.nameErr
 }
 
 func (s *scheduleScript) ForgetSchedule(_ context.Context, _, _ string, version uint64) error {

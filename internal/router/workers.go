@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -160,14 +160,14 @@ func onNodes[A, R any](ctx context.Context, r *Router, m *method[A, R], nodes []
 }
 
 type quietArgs struct {
-	Worker cluster.WorkerName
+	Worker workers.Name
 	Called string
 	By     task.Author
 	For    time.Duration // how long the worker is quiet
 }
 
 var (
-	quietWorker = onSystem("quiet-worker", true, func(ctx context.Context, c Control, a quietArgs) (cluster.QuietWorker, error) {
+	quietWorker = onSystem("quiet-worker", true, func(ctx context.Context, c Control, a quietArgs) (workers.Quiet, error) {
 		return c.QuietWorker(ctx, a.By, a.Worker, a.Called, a.For)
 	})
 	resumeWorker = onSystem("resume-worker", true, func(ctx context.Context, c Control, a quietArgs) (bool, error) {
@@ -176,16 +176,16 @@ var (
 )
 
 // QuietWorker has a worker take no new tasks: see cluster.Control.
-func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error) {
+func (r *Router) QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error) {
 	by, err := r.auditAuthor(by)
 	if err != nil {
-		return cluster.QuietWorker{}, err
+		return workers.Quiet{}, err
 	}
 	return call(ctx, r, quietWorker, systemShard, quietArgs{name, called, by, span})
 }
 
 // ResumeWorker lets a worker take tasks again, and reports whether it was quiet.
-func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error) {
+func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name workers.Name) (was bool, err error) {
 	if by, err = r.auditAuthor(by); err != nil {
 		return false, err
 	}
@@ -193,8 +193,8 @@ func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.
 }
 
 // TellRegistry returns a function that tells a registry which workers are quiet according to a node's copy: see cluster.Copy.OnQuiet.
-func TellRegistry(to *registry.Registry) func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
-	return func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
+func TellRegistry(to *registry.Registry) func(version uint64, all bool, quiet []workers.Quiet, resumed []workers.Name) {
+	return func(version uint64, all bool, quiet []workers.Quiet, resumed []workers.Name) {
 		words := make([]registry.QuietChange, 0, len(quiet)+len(resumed))
 		for _, q := range quiet {
 			words = append(words, registry.QuietChange{Namespace: q.Namespace, ID: q.ID,

@@ -10,7 +10,7 @@ import (
 // quota sets quotas of the namespace, which only an admin of the system shard can do.
 func (w *world) quota(to task.QuotaChange) {
 	w.Helper()
-	_, err := w.testNode.control.Quotas.SetQuotas(w.ctx(), task.Author{}, namespace, to)
+	_, err := w.testNode.control.Namespaces.SetQuotas(w.ctx(), task.Author{}, namespace, to)
 	must(w.T, err)
 }
 

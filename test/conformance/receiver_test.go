@@ -18,7 +18,7 @@ import (
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
 )
@@ -214,14 +214,14 @@ func (w *world) take(path string, from *[]webhookRequest) (some []webhookRequest
 
 // onlyHooks are the webhooks of a cluster with a single node: package node assembles the same parts over a router.
 type onlyHooks struct {
-	*cluster.Webhooks
-	*cluster.Dispatcher
+	*webhooks.Webhooks
+	*webhooks.Dispatcher
 	*webhook.Sender
 }
 
 func (o onlyHooks) Check(field, url string) error { return o.Sender.Check(field, url) }
 
-func (o onlyHooks) tell(ctx context.Context, h cluster.WebhookView, err error) (done cluster.WebhookDone, _ error) {
+func (o onlyHooks) tell(ctx context.Context, h webhooks.View, err error) (done webhooks.Done, _ error) {
 	if err != nil {
 		return done, err
 	}
@@ -230,36 +230,36 @@ func (o onlyHooks) tell(ctx context.Context, h cluster.WebhookView, err error) (
 	return done, err
 }
 
-func (o onlyHooks) AddWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (o onlyHooks) AddWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Add(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
-func (o onlyHooks) SetWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (o onlyHooks) SetWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Set(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
-func (o onlyHooks) RotateWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (o onlyHooks) RotateWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Rotate(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
-func (o onlyHooks) PauseWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (o onlyHooks) PauseWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Pause(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
-func (o onlyHooks) ResumeWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
+func (o onlyHooks) ResumeWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Resume(ctx, c)
 	return o.tell(ctx, h, err)
 }
 
-func (o onlyHooks) RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	return o.tell(ctx, cluster.WebhookView{}, o.Webhooks.Remove(ctx, c))
+func (o onlyHooks) RemoveWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
+	return o.tell(ctx, webhooks.View{}, o.Webhooks.Remove(ctx, c))
 }
 
-func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error) {
+func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {
 	return o.Dispatcher.Test(ctx, by, ns, name)
 }
 
@@ -270,14 +270,14 @@ func (h *testNode) openPost(t *testing.T, log *slog.Logger) {
 	must(t, err)
 	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
-	h.hooks = onlyHooks{h.control.Webhooks, cluster.NewDispatcher(cluster.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
+	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 }
 
 // depths returns the depths of the queues that match patterns.
-func (h *testNode) depths(ctx context.Context, ns string, patterns []string, since bool) (all []cluster.Depth, missing bool) {
+func (h *testNode) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
 	some, err := h.broker.Meters(ctx, dataShard, ns, patterns, since)
 	for _, m := range some {
-		d := cluster.Depth{Queue: m.Queue, Ready: m.Ready}
+		d := webhooks.Depth{Queue: m.Queue, Ready: m.Ready}
 		if m.Since != 0 {
 			d.Wait = h.time().Sub(m.Since.Time())
 		}

@@ -8,9 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl/admin"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -341,8 +340,8 @@ func postedSDK(p *admin.WebhookDelivery) posted {
 
 // Direct calls, for what the gateway is given
 
-func (d *direct) call(name string) cluster.WebhookCall {
-	return cluster.WebhookCall{Hook: cluster.Webhook{Namespace: namespace, Name: name}, By: directly}
+func (d *direct) call(name string) webhooks.Call {
+	return webhooks.Call{Hook: webhooks.Webhook{Namespace: namespace, Name: name}, By: directly}
 }
 
 func (d *direct) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
@@ -363,7 +362,7 @@ func (d *direct) SetHook(ctx context.Context, name string, to hookChange) (hookI
 	if err != nil {
 		return hookInfo{}, refused(err)
 	}
-	c.Change = cluster.WebhookChange{URL: to.URL, Events: events, Queues: to.Queues, DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)}
+	c.Change = webhooks.Change{URL: to.URL, Events: events, Queues: to.Queues, DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)}
 	done, err := d.hooks.SetWebhook(ctx, c)
 	return hookDirect(done.Hook), refused(err)
 }
@@ -436,7 +435,7 @@ func timeDirect(t store.Time) time.Time {
 	return t.Time().UTC()
 }
 
-func hookDirect(h cluster.WebhookView) hookInfo {
+func hookDirect(h webhooks.View) hookInfo {
 	var events []string
 	for _, e := range h.Events {
 		events = append(events, string(e))
@@ -447,7 +446,7 @@ func hookDirect(h cluster.WebhookView) hookInfo {
 		timeDirect(h.DroppedAt)}
 }
 
-func postedDirect(p cluster.Delivery) posted {
+func postedDirect(p webhooks.Delivery) posted {
 	return posted{p.ID, string(p.Kind), p.Queue, p.Count, timeDirect(p.CreatedAt), timeDirect(p.At), p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
 }
 

@@ -1,4 +1,4 @@
-package cluster
+package tokens
 
 import (
 	"crypto/sha256"
@@ -16,11 +16,11 @@ import (
 // it, as if nothing had been answered: the lost secret becomes invalid, and the one before the rotation stays valid for as long as was
 // promised (decisions/0032).
 
-// repeatWindow is how long a request may be repeated, counted from its first answer.
-const repeatWindow = 10 * time.Minute
+// RepeatWindow is how long a request may be repeated, counted from its first answer.
+const RepeatWindow = 10 * time.Minute
 
 // digest returns a digest of what a call asks for, so that a request id stands for one request only.
-func (a *TokenCall) digest(verb task.Action) string {
+func (a *Call) digest(verb task.Action) string {
 	b, err := json.Marshal(struct {
 		Verb          task.Action
 		Token         auth.TokenName
@@ -36,7 +36,7 @@ func (a *TokenCall) digest(verb task.Action) string {
 }
 
 // request returns what a token's row keeps of the call that set its secret; nil: the call has no request id.
-func (a *TokenCall) request(verb task.Action, first store.Time) *auth.Request {
+func (a *Call) request(verb task.Action, first store.Time) *auth.Request {
 	if a.Request == (task.ID{}) {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (a *TokenCall) request(verb task.Action, first store.Time) *auth.Request {
 
 // isRepeat reports whether the call repeats the one that set the token's secret. A request id that stands for another request is refused, and
 // so is a repeat that is too late or was overtaken by a later one: it must not invalidate a secret that somebody received meanwhile.
-func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
+func (a *Call) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
 	last := t.Request
 	if last == nil || a.Request == (task.ID{}) || last.ID != a.Request.String() {
 		return false, nil
@@ -53,8 +53,8 @@ func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (b
 	switch {
 	case last.By != a.Author.Name || last.Said != a.digest(verb):
 		return false, system.Conflict("request_id %q: it was given to another request for token %q", last.ID, t.Name)
-	case now > last.First.Add(repeatWindow):
-		return false, system.Conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, repeatWindow, t.Name)
+	case now > last.First.Add(RepeatWindow):
+		return false, system.Conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, RepeatWindow, t.Name)
 	case store.TimeOf(a.Asked) < last.Asked:
 		return false, system.Conflict("request_id %q: a later repeat of it was answered, with another secret of token %q", last.ID, t.Name)
 	}
@@ -62,8 +62,8 @@ func (a *TokenCall) isRepeat(now store.Time, verb task.Action, t *auth.Token) (b
 }
 
 // renew replaces the secret that was lost with that of the repeat.
-func (s *Tokens) renew(tx *store.Tx, a *TokenCall, verb task.Action, t auth.Token) (TokenDone, error) {
+func (s *Tokens) renew(tx *store.Tx, a *Call, verb task.Action, t auth.Token) (Done, error) {
 	before, first := factsOfToken(&t), t.Request.First
 	t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(verb, first)
-	return TokenDone{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
+	return Done{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
 }

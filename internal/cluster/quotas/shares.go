@@ -1,4 +1,4 @@
-package cluster
+package quotas
 
 import (
 	"math/bits"
@@ -122,10 +122,10 @@ func distributeRest(shares []int64, left int64, wants func(n int) bool) []int64 
 	return shares
 }
 
-// turnTime is how long a shard's turn lasts.
-const turnTime = 5 * time.Second
+// TurnTime is how long a shard's turn lasts.
+const TurnTime = 5 * time.Second
 
-func turnNumber() uint64 { return uint64(time.Now().UnixNano() / int64(turnTime)) } // #nosec G115 -- after 1970
+func turnNumber() uint64 { return uint64(time.Now().UnixNano() / int64(TurnTime)) } // #nosec G115 -- after 1970
 
 // part returns whole·some/all without intermediate overflow.
 func part(whole, some, all int64) int64 {

@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -50,8 +50,8 @@ const (
 	maxRecentError = 256
 )
 
-// WebhookStatus is the state of a webhook's deliveries.
-type WebhookStatus struct {
+// Status is the state of a webhook's deliveries.
+type Status struct {
 	Pending     int64      `json:"pending,omitempty"`     // notices to be sent
 	Delivered   int64      `json:"delivered,omitempty"`   // notices
 	Failed      int64      `json:"failed,omitempty"`      // attempts
@@ -75,22 +75,22 @@ type Delivery struct {
 	CreatedAt store.Time            `json:"created_at"`
 	At        store.Time            `json:"at"` // time of the last attempt
 	Attempts  int                   `json:"attempts"`
-	Outcome   DeliveryOutcome       `json:"outcome"`
+	Outcome   Outcome               `json:"outcome"`
 	Status    int                   `json:"status,omitempty"`
 	Error     string                `json:"error,omitempty"`
 	Took      time.Duration         `json:"took,omitempty"`
 }
 
-// DeliveryOutcome is the outcome of a delivery. The strings are part of the public contract.
-type DeliveryOutcome string
+// Outcome is the outcome of a delivery. The strings are part of the public contract.
+type Outcome string
 
 // The outcomes of a delivery.
 const (
-	Delivered DeliveryOutcome = "delivered"
-	Retrying  DeliveryOutcome = "retrying"
-	Held      DeliveryOutcome = "held"   // until the webhook is resumed
-	FailedFor DeliveryOutcome = "failed" // of a test, which is not retried
-	Dropped   DeliveryOutcome = "dropped"
+	Delivered Outcome = "delivered"
+	Retrying  Outcome = "retrying"
+	Held      Outcome = "held"   // until the webhook is resumed
+	FailedFor Outcome = "failed" // of a test, which is not retried
+	Dropped   Outcome = "dropped"
 )
 
 // notice is a notice to be sent.
@@ -139,12 +139,12 @@ func dueOf(k []byte) (due store.Time, id noticeID) {
 	return store.Time(binary.BigEndian.Uint64(k[len(k)-24:])), id // #nosec G115 -- as it was written
 }
 
-func webhookStatus(r store.Reader, ns, name string) (WebhookStatus, error) {
-	s, _, err := system.GetRow[WebhookStatus](r, statusKey(ns, name))
+func webhookStatus(r store.Reader, ns, name string) (Status, error) {
+	s, _, err := system.GetRow[Status](r, statusKey(ns, name))
 	return s, err
 }
 
-func setWebhookStatus(tx *store.Tx, ns, name string, s WebhookStatus) {
+func setWebhookStatus(tx *store.Tx, ns, name string, s Status) {
 	tx.Set(statusKey(ns, name), system.EncodeRow(s))
 }
 
@@ -166,14 +166,14 @@ func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
 }
 
 // countPending adds n to the number of pending notices.
-func countPending(tx *store.Tx, s *WebhookStatus, n int64) {
+func countPending(tx *store.Tx, s *Status, n int64) {
 	s.Pending += n
 	all := int64(system.GetNumber(tx, system.PendingsKey)) + n // #nosec G115 -- at most maxAllPending
 	tx.Set(system.PendingsKey, system.EncodeNumber(uint64(max(all, 0))))
 }
 
 // roomForNotice reports whether there is room for one more notice for a webhook.
-func roomForNotice(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
+func roomForNotice(r store.Reader, ns string, s *Status) (bool, error) {
 	all := system.GetNumber(r, system.PendingsKey)
 	switch {
 	case s.Pending >= maxPending || all >= maxAllPending:
@@ -189,8 +189,8 @@ func roomForNotice(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	lo := statusKey(ns, "")
 	r.Scan(lo, system.PrefixEnd(lo), func(k, v []byte) bool {
-		var s WebhookStatus
-		s, err = system.DecodeRow[WebhookStatus](k, v)
+		var s Status
+		s, err = system.DecodeRow[Status](k, v)
 		n += s.Pending
 		return err == nil
 	})
@@ -357,7 +357,7 @@ func (w *Webhooks) nextAttempt(ctx context.Context, ns, name string) (*attempt, 
 }
 
 // dropOld removes notices that are too old, some at a time.
-func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
+func dropOld(tx *store.Tx, h *Webhook, s *Status) (gone int, err error) {
 	if s.Pending == 0 {
 		return 0, nil
 	}
@@ -491,7 +491,7 @@ func backoff(attempts int, most time.Duration, chance float64) time.Duration {
 
 // count records the outcome of an attempt. While attempts fail, the webhook rests for longer and longer, whatever the notice, so that the
 // notices pending for a receiver that is down aren't all tried one after another.
-func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64) {
+func (s *Status) count(now store.Time, o webhook.Outcome, chance float64) {
 	if o.Delivered() {
 		s.Delivered++
 		s.DeliveredAt, s.Failures, s.FailsSince, s.RestUntil = now, 0, 0, 0
@@ -532,7 +532,7 @@ func makeDue(tx *store.Tx, ns, name string) {
 	}
 }
 
-func deliveryOf(id noticeID, n *notice, at store.Time, outcome DeliveryOutcome, o webhook.Outcome) Delivery {
+func deliveryOf(id noticeID, n *notice, at store.Time, outcome Outcome, o webhook.Outcome) Delivery {
 	return Delivery{ID: id.String(), Kind: n.News.Kind, Queue: n.News.Queue, Count: n.News.Count, CreatedAt: id.created(), At: at, Attempts: n.Attempts,
 		Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError), Took: o.Took}
 }
@@ -580,7 +580,7 @@ func resumeAfterTest(tx *store.Tx, h *Webhook) error {
 }
 
 // removeNotices removes all rows of a webhook except its own.
-func removeNotices(tx *store.Tx, ns, name string, s WebhookStatus) {
+func removeNotices(tx *store.Tx, ns, name string, s Status) {
 	for _, tab := range []byte{system.PendingTable, system.UntriedTable, system.OverTable} {
 		system.RemoveRows(tx, hookPrefix(tab, ns, name))
 	}

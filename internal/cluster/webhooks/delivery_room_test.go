@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -14,11 +15,11 @@ import (
 )
 
 // hookIn adds a webhook in a namespace, which is created if need be.
-func hookIn(t *testing.T, c *Control, ns, name string) {
+func hookIn(t *testing.T, c *control, ns, name string) {
 	t.Helper()
-	_, err := c.Namespaces.Add(bg, NamespaceCall{By: boss, Name: ns})
+	_, err := c.Namespaces.Add(bg, namespaces.Call{By: operator, Name: ns})
 	must(t, err)
-	_, err = c.Webhooks.Add(bg, WebhookCall{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
+	_, err = c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
 	must(t, err)
 }
 
@@ -42,7 +43,7 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 			}
 			return nil
 		}))
-		for ns, want := range map[string]WebhookStatus{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
+		for ns, want := range map[string]Status{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
 			n := deaths("mail", 1, 1)
 			n.Namespace = ns
 			must(t, c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{n}))
@@ -73,21 +74,21 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 		for _, ns := range []string{"greedy", "modest"} {
 			for range maxTests / 2 {
 				running.Go(func() {
-					if _, err := p.Test(bg, boss, ns, "h"); err != nil {
+					if _, err := p.Test(bg, operator, ns, "h"); err != nil {
 						t.Errorf("a test in %s: %v", ns, err)
 					}
 				})
 			}
 			synctest.Wait()
-			_, err := p.Test(bg, boss, ns, "h")
+			_, err := p.Test(bg, operator, ns, "h")
 			is(t, err, task.ErrUnavailable, `webhook "h": 4 tests are running in its namespace`)
 		}
-		_, err := p.Test(bg, boss, "third", "h")
+		_, err := p.Test(bg, operator, "third", "h")
 		is(t, err, task.ErrUnavailable, `webhook "h": 8 tests are running, and`)
 		close(hang)
 		running.Wait()
 		for _, ns := range []string{"greedy", "modest", "third"} {
-			_, err := p.Test(bg, boss, ns, "h")
+			_, err := p.Test(bg, operator, ns, "h")
 			must(t, err)
 		}
 	})

@@ -1,4 +1,4 @@
-package cluster
+package markers
 
 import (
 	"context"
@@ -8,35 +8,36 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// MarkerCall asks for a new marker. Its id is that of the request, so that a repeat finds it.
-type MarkerCall struct {
+// Call asks for a new marker. Its id is that of the request, so that a repeat finds it.
+type Call struct {
 	By     task.Author
 	Marker Marker // At 0: now
 }
 
-// MarkerName holds what calls on a marker have in common.
-type MarkerName struct {
+// Name holds what calls on a marker have in common.
+type Name struct {
 	By        task.Author
 	Namespace string
 	ID        task.ID
 }
 
-// MarkerEnd asks for the end of a marker.
-type MarkerEnd struct {
-	MarkerName
+// Ending asks for the end of a marker.
+type Ending struct {
+	Name
 	EndedAt store.Time // 0: now, unless it already has an end
 }
 
-// MarkerQuery selects markers, newest first.
-type MarkerQuery struct {
+// Query selects markers, newest first.
+type Query struct {
 	Namespace    string
 	Since, Until store.Time // markers that overlap this range; 0: unbounded
-	Kind         MarkerKind // "": all
+	Kind         Kind       // "": all
 	Queue, Type  string     // those about it
 	Limit        int
 	// BehindAt and BehindID are those of the last marker of the page before; zero: from the newest.
@@ -44,8 +45,8 @@ type MarkerQuery struct {
 	BehindID task.ID
 }
 
-// MarkerPage is a page of markers, newest first.
-type MarkerPage struct {
+// Page is a page of markers, newest first.
+type Page struct {
 	Markers []Marker
 	More    bool
 }
@@ -93,19 +94,19 @@ func (m *Marker) maySet(ctx context.Context) error {
 // Markers reads and changes the markers.
 type Markers struct{ shard *system.Shard }
 
-// NewMarkers returns the markers in a system shard.
-func NewMarkers(shard *system.Shard) *Markers { return &Markers{shard} }
+// New returns the markers in a system shard.
+func New(shard *system.Shard) *Markers { return &Markers{shard} }
 
 // Add adds a marker. A repeat under the same id returns the existing marker.
 //
 // Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour; wrong_state below the feature level.
-func (s *Markers) Add(ctx context.Context, a MarkerCall) (Marker, error) {
+func (s *Markers) Add(ctx context.Context, a Call) (Marker, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		m := a.Marker
 		if err := system.RequireLevel(tx, system.PolicyLevel, "markers need"); err != nil {
 			return m, err
 		}
-		if _, err := namespaceOf(tx, m.Namespace); err != nil {
+		if _, err := namespaces.Get(tx, m.Namespace); err != nil {
 			return m, err
 		}
 		if err := m.maySet(ctx); err != nil {
@@ -151,7 +152,7 @@ func (m *Marker) answerRepeat(r store.Reader, p markerPlace) (Marker, error) {
 // roomForMarker returns the markers that must go for a new one: those past their retention, and the oldest if there are too many.
 func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time) (gone []markerPlace, err error) {
 	n := 0
-	for n < len(kept) && kept[n].at <= now.Add(-MarkersKept) {
+	for n < len(kept) && kept[n].at <= now.Add(-KeptFor) {
 		n++
 	}
 	if over := len(kept) + 1 - MaxMarkers; over > n {
@@ -159,8 +160,8 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339), MaxMarkers, m.Namespace)
 		}
 	}
-	if n == 0 && system.GetNumber(r, system.MarkersKey) >= maxAllMarkers {
-		return nil, system.WrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, maxAllMarkers)
+	if n == 0 && system.GetNumber(r, system.MarkersKey) >= MaxAllMarkers {
+		return nil, system.WrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, MaxAllMarkers)
 	}
 	return kept[:n], nil
 }
@@ -203,11 +204,11 @@ func paceMarkers(tx *store.Tx, ns string) error {
 
 // countMarkers adds n to the number of all markers.
 func countMarkers(tx *store.Tx, n int) {
-	tx.Set(system.MarkersKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.MarkersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
+	tx.Set(system.MarkersKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.MarkersKey))+n, 0)))) // #nosec G115 -- at most MaxAllMarkers
 }
 
 // End sets when a marker was over. Without a time, an existing end is kept.
-func (s *Markers) End(ctx context.Context, a MarkerEnd) (Marker, error) {
+func (s *Markers) End(ctx context.Context, a Ending) (Marker, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		before, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
@@ -237,7 +238,7 @@ func (s *Markers) End(ctx context.Context, a MarkerEnd) (Marker, error) {
 }
 
 // Remove removes a marker.
-func (s *Markers) Remove(ctx context.Context, a MarkerName) error {
+func (s *Markers) Remove(ctx context.Context, a Name) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		m, err := getMarker(ctx, tx, a.Namespace, a.ID)
 		if err == nil {
@@ -253,8 +254,8 @@ func (s *Markers) Remove(ctx context.Context, a MarkerName) error {
 	return err
 }
 
-// forgetMarkers removes the markers of a namespace.
-func forgetMarkers(tx *store.Tx, ns string) {
+// Forget removes the markers of a namespace.
+func Forget(tx *store.Tx, ns string) {
 	all := markerPlaces(tx, ns)
 	for _, p := range all {
 		tx.Delete(p.key(ns))
@@ -266,9 +267,9 @@ func forgetMarkers(tx *store.Tx, ns string) {
 }
 
 // List returns a page of the markers that overlap a range of time and that the caller may see.
-func (s *Markers) List(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
-	oldest := store.TimeOf(time.Now().Add(-MarkersKept))
-	return system.View(ctx, s.shard, func(r store.Reader) (page MarkerPage, err error) {
+func (s *Markers) List(ctx context.Context, q Query) (Page, error) {
+	oldest := store.TimeOf(time.Now().Add(-KeptFor))
+	return system.View(ctx, s.shard, func(r store.Reader) (page Page, err error) {
 		lo := markerPlace{at: oldest + 1}.key(q.Namespace)
 		r.ScanBack(lo, q.end(), func(k, v []byte) bool {
 			if p, ok := placeOfMarker(k); !ok || p.until < q.Since {
@@ -291,7 +292,7 @@ func (s *Markers) List(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
 }
 
 // end returns the first key after the markers that a query selects.
-func (q *MarkerQuery) end() []byte {
+func (q *Query) end() []byte {
 	if q.BehindAt != 0 {
 		return markerPlace{at: q.BehindAt, id: q.BehindID}.key(q.Namespace)
 	}

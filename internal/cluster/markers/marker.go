@@ -1,4 +1,4 @@
-package cluster
+package markers
 
 import (
 	"encoding/binary"
@@ -16,48 +16,45 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Markers are rows of the system shard: moments and spans that operators and deployments set, to be drawn on charts. Nothing is decided by
-// them. The key of a row has the whole span, so that a list decodes only the markers that it returns.
-
 const (
-	// MaxMarkers bounds the markers of a namespace: beyond it, each new one replaces the oldest. maxAllMarkers bounds those of all
+	// MaxMarkers bounds the markers of a namespace: beyond it, each new one replaces the oldest. MaxAllMarkers bounds those of all
 	// namespaces together.
 	MaxMarkers    = 1000
-	maxAllMarkers = 100_000
-	// MarkersKept is how long a marker is kept.
-	MarkersKept = 90 * 24 * time.Hour
+	MaxAllMarkers = 100_000
+	// KeptFor is how long a marker is kept.
+	KeptFor = 90 * 24 * time.Hour
 	// markersHourly bounds how many markers of a namespace are set and ended within an hour. Callers that may only enqueue may do so, and
 	// each call leaves an entry in the audit log, where it must not crowd out what operators did.
 	markersHourly = 1000
 	// markerAhead is how far in the future a marker may be: clocks differ, and rollouts are announced.
 	markerAhead = 24 * time.Hour
 
-	// MaxMarkerTitle, MaxMarkerVersion and MaxMarkerURL bound texts, in bytes; MaxMarkerPatterns bounds the patterns of queues, and of
+	// MaxTitle, MaxVersion and MaxURL bound texts, in bytes; MaxPatterns bounds the patterns of queues, and of
 	// types.
-	MaxMarkerTitle    = 200
-	MaxMarkerVersion  = 100
-	MaxMarkerURL      = 1000
-	MaxMarkerPatterns = 16
+	MaxTitle    = 200
+	MaxVersion  = 100
+	MaxURL      = 1000
+	MaxPatterns = 16
 )
 
-// MarkerKind is what a marker is about. The strings are part of the public contract.
-type MarkerKind string
+// Kind is what a marker is about. The strings are part of the public contract.
+type Kind string
 
 // The kinds of markers.
 const (
-	DeployMarker   MarkerKind = "deploy"
-	IncidentMarker MarkerKind = "incident" // open until it is ended
-	NoteMarker     MarkerKind = "note"
+	Deploy   Kind = "deploy"
+	Incident Kind = "incident" // open until it is ended
+	Note     Kind = "note"
 )
 
-// MarkerKinds lists every kind.
-var MarkerKinds = []MarkerKind{DeployMarker, IncidentMarker, NoteMarker}
+// Kinds lists every kind.
+var Kinds = []Kind{Deploy, Incident, Note}
 
 // Marker is a moment or a span of time with a title.
 type Marker struct {
 	ID        task.ID    `json:"id"`
 	Namespace string     `json:"namespace"`
-	Kind      MarkerKind `json:"kind"`
+	Kind      Kind       `json:"kind"`
 	Title     string     `json:"title"`
 	Version   string     `json:"version,omitempty"` // what was deployed
 	URL       string     `json:"url,omitempty"`
@@ -74,7 +71,7 @@ func (m *Marker) until() store.Time {
 	switch {
 	case m.EndedAt != 0:
 		return m.EndedAt
-	case m.Kind == IncidentMarker:
+	case m.Kind == Incident:
 		return math.MaxInt64
 	}
 	return m.At
@@ -82,7 +79,7 @@ func (m *Marker) until() store.Time {
 
 // Check validates what can be validated without a clock.
 func (m *Marker) Check(l task.Limits) error {
-	if err := CheckMarkerKind(m.Kind); err != nil {
+	if err := CheckKind(m.Kind); err != nil {
 		return err
 	}
 	if m.Title == "" {
@@ -91,7 +88,7 @@ func (m *Marker) Check(l task.Limits) error {
 	for _, f := range []struct {
 		field, text string
 		most        int
-	}{{"title", m.Title, MaxMarkerTitle}, {"version", m.Version, MaxMarkerVersion}, {"url", m.URL, MaxMarkerURL}} {
+	}{{"title", m.Title, MaxTitle}, {"version", m.Version, MaxVersion}, {"url", m.URL, MaxURL}} {
 		if err := checkLine(f.field, f.text, f.most); err != nil {
 			return err
 		}
@@ -102,13 +99,13 @@ func (m *Marker) Check(l task.Limits) error {
 	return m.checkPatterns(l)
 }
 
-// CheckMarkerKind returns an error if kind is not a kind of marker.
-func CheckMarkerKind(kind MarkerKind) error {
+// CheckKind returns an error if kind is not a kind of marker.
+func CheckKind(kind Kind) error {
 	switch {
 	case kind == "":
-		return task.Invalid("kind", "is required: one of %s", task.Listed(MarkerKinds))
-	case !slices.Contains(MarkerKinds, kind):
-		return task.NoneOf("kind", string(kind), []string{string(DeployMarker), string(IncidentMarker), string(NoteMarker)})
+		return task.Invalid("kind", "is required: one of %s", task.Listed(Kinds))
+	case !slices.Contains(Kinds, kind):
+		return task.NoneOf("kind", string(kind), []string{string(Deploy), string(Incident), string(Note)})
 	}
 	return nil
 }
@@ -148,8 +145,8 @@ func (m *Marker) checkPatterns(l task.Limits) error {
 		field string
 		list  []string
 	}{{"queues", m.Queues}, {"types", m.Types}} {
-		if len(of.list) > MaxMarkerPatterns {
-			return task.Invalid(of.field, "%d patterns, at most %d are allowed", len(of.list), MaxMarkerPatterns)
+		if len(of.list) > MaxPatterns {
+			return task.Invalid(of.field, "%d patterns, at most %d are allowed", len(of.list), MaxPatterns)
 		}
 	}
 	for _, p := range m.Queues {
@@ -175,7 +172,7 @@ func (m *Marker) checkPatterns(l task.Limits) error {
 func (m *Marker) checkTimes(now store.Time) error {
 	stamp := func(t store.Time) string { return t.Time().Format(time.RFC3339) }
 	switch latest := now.Add(markerAhead); {
-	case m.At <= now.Add(-MarkersKept):
+	case m.At <= now.Add(-KeptFor):
 		return task.Invalid("at", "%s is more than 90 days ago, and markers are kept for 90 days", stamp(m.At))
 	case m.At > latest:
 		return task.Invalid("at", "%s is more than a day ahead", stamp(m.At))
@@ -249,7 +246,7 @@ type markerPace struct {
 
 // markerFacts is what the audit log records of a marker.
 type markerFacts struct {
-	Kind    MarkerKind `json:"kind"`
+	Kind    Kind       `json:"kind"`
 	Title   string     `json:"title"`
 	Version string     `json:"version"`
 	URL     string     `json:"url"`

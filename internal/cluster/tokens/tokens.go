@@ -1,4 +1,4 @@
-package cluster
+package tokens
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,8 +25,8 @@ const (
 	maxTokensOfDefault = maxTokens / 2
 	// keptTokens is reserved for tokens of all namespaces, so that the operators of the cluster can always add one.
 	keptTokens = maxTokens / 10
-	// forgetAfter is how long an expired token is still listed.
-	forgetAfter = 30 * 24 * time.Hour
+	// ForgetAfter is how long an expired token is still listed.
+	ForgetAfter = 30 * 24 * time.Hour
 )
 
 // Tokens reads and changes the tokens that authenticate callers.
@@ -36,13 +37,13 @@ type Tokens struct {
 	uses map[auth.TokenName]store.Time // not written yet
 }
 
-// NewTokens returns the tokens in a system shard.
-func NewTokens(shard *system.Shard) *Tokens {
+// New returns the tokens in a system shard.
+func New(shard *system.Shard) *Tokens {
 	return &Tokens{shard: shard, uses: map[auth.TokenName]store.Time{}}
 }
 
-// TokenCall asks for a change of a token.
-type TokenCall struct {
+// Call asks for a change of a token.
+type Call struct {
 	By auth.Rights // the caller's rights: tokens that exceed them are invisible to it
 	// Token has the name and the namespace; for a new token also the rights and the hash, for a rotation the hash.
 	Token   auth.Token
@@ -55,37 +56,14 @@ type TokenCall struct {
 	Asked   time.Time
 }
 
-// TokenDone is a token after a change, and the version of the tables that has it.
-type TokenDone struct {
+// Done is a token after a change, and the version of the tables that has it.
+type Done struct {
 	Token   auth.Token
 	Version uint64
 }
 
-func tokenKey(of auth.TokenName) []byte { return system.Key(system.TokenTable, of.Namespace, of.Name) }
+func TokenKey(of auth.TokenName) []byte { return system.Key(system.TokenTable, of.Namespace, of.Name) }
 func usedKey(of auth.TokenName) []byte  { return system.Key(system.UsedTable, of.Namespace, of.Name) }
-func namespaceKey(name string) []byte   { return append([]byte{system.NamespaceTable}, name...) }
-
-// readAccess reads everything that is needed to authenticate and authorize callers.
-func readAccess(r store.Reader) (*auth.Access, error) {
-	a := &auth.Access{Required: system.GetNumber(r, system.RequiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
-	made, err := system.ScanRows[Namespace](r, system.NamespaceTable)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range made {
-		if n.RemovedBy != nil {
-			continue
-		}
-		if n.Name != auth.DefaultNamespace {
-			a.Namespaces = append(a.Namespaces, n.Name)
-		}
-		if n.Quotas != (task.Quotas{}) {
-			a.Quotas[n.Name] = n.Quotas
-		}
-	}
-	a.Tokens, err = system.ScanRows[auth.Token](r, system.TokenTable)
-	return a, err
-}
 
 // Add adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
 // secret with the new one.
@@ -95,45 +73,45 @@ func readAccess(r store.Reader) (*auth.Access, error) {
 //
 // Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
 // its namespace.
-func (s *Tokens) Add(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+func (s *Tokens) Add(ctx context.Context, a Call) (Done, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
-			return TokenDone{}, err
+			return Done{}, err
 		}
 		t := a.Token
-		old, exists, err := system.GetRow[auth.Token](tx, tokenKey(t.ID()))
+		old, exists, err := system.GetRow[auth.Token](tx, TokenKey(t.ID()))
 		switch {
 		case err != nil:
-			return TokenDone{}, err
+			return Done{}, err
 		case exists && old.Hash == t.Hash:
-			return TokenDone{old, tx.Index()}, nil
+			return Done{old, tx.Index()}, nil
 		case exists:
 			again, err := a.isRepeat(tx.Now(), task.TokenAdded, &old)
 			if err == nil && !again {
 				err = system.Conflict("token %q already exists: rotate it, or revoke it first", t.Name)
 			}
 			if err != nil {
-				return TokenDone{}, err
+				return Done{}, err
 			}
 			return s.renew(tx, &a, task.TokenAdded, old)
 		case !t.InAll():
-			if _, err := namespaceOf(tx, t.Namespace); err != nil {
-				return TokenDone{}, err
+			if _, err := namespaces.Get(tx, t.Namespace); err != nil {
+				return Done{}, err
 			}
 		}
 		gone, err := makeRoom(tx, &t)
 		if err != nil {
-			return TokenDone{}, err
+			return Done{}, err
 		}
 		t.CreatedAt, t.CreatedBy, t.ExpiresAt, t.UsedAt = tx.Now(), a.Author.Name, expiry(tx, a.Life), 0
 		t.Request = a.request(task.TokenAdded, tx.Now())
 		if err := s.putToken(tx, a.Author, task.TokenAdded, nil, t); err != nil {
-			return TokenDone{}, err
+			return Done{}, err
 		}
 		for _, old := range gone {
 			dropToken(tx, old)
 		}
-		return TokenDone{t, tx.Index()}, nil
+		return Done{t, tx.Index()}, nil
 	})
 }
 
@@ -150,7 +128,7 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 		if t.Hash == made.Hash {
 			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate, t.Name, t.Namespace)
 		}
-		if t.ExpiresAt != 0 && t.ExpiresAt.Add(forgetAfter) < tx.Now() {
+		if t.ExpiresAt != 0 && t.ExpiresAt.Add(ForgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
 		} else {
 			has[t.Namespace]++
@@ -186,7 +164,7 @@ func expiry(tx *store.Tx, life time.Duration) store.Time {
 }
 
 func dropToken(tx *store.Tx, of auth.TokenName) {
-	tx.Delete(tokenKey(of))
+	tx.Delete(TokenKey(of))
 	tx.Delete(usedKey(of))
 }
 
@@ -195,14 +173,14 @@ func (s *Tokens) putToken(tx *store.Tx, by task.Author, action task.Action, befo
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err
 	}
-	tx.Set(tokenKey(t.ID()), system.EncodeRow(t))
+	tx.Set(TokenKey(t.ID()), system.EncodeRow(t))
 	s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	return nil
 }
 
 // visibleToken returns a token if the caller may see it.
 func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token, error) {
-	t, ok, err := system.GetRow[auth.Token](r, tokenKey(of))
+	t, ok, err := system.GetRow[auth.Token](r, TokenKey(of))
 	if err == nil && (!ok || !by.Covers(t.Rights)) {
 		err = task.NotFound("token", of.Name)
 	}
@@ -215,17 +193,17 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 // Errors: not_found; wrong_state for a token bound to a certificate; conflict if the request id belongs to another request.
 //
 // Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
-func (s *Tokens) Rotate(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+func (s *Tokens) Rotate(ctx context.Context, a Call) (Done, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
-			return TokenDone{t, tx.Index()}, err
+			return Done{t, tx.Index()}, err
 		}
 		if t.Certificate != "" {
-			return TokenDone{}, system.WrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)
+			return Done{}, system.WrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)
 		}
 		if again, err := a.isRepeat(tx.Now(), task.TokenRotated, &t); err != nil {
-			return TokenDone{}, err
+			return Done{}, err
 		} else if again {
 			return s.renew(tx, &a, task.TokenRotated, t)
 		}
@@ -238,23 +216,23 @@ func (s *Tokens) Rotate(ctx context.Context, a TokenCall) (TokenDone, error) {
 			}
 		}
 		t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(task.TokenRotated, tx.Now())
-		return TokenDone{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
+		return Done{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
 	})
 }
 
 // Revoke removes a token, along with the secret that it replaced.
-func (s *Tokens) Revoke(ctx context.Context, a TokenCall) (TokenDone, error) {
-	return system.Update(ctx, s.shard, func(tx *store.Tx) (TokenDone, error) {
+func (s *Tokens) Revoke(ctx context.Context, a Call) (Done, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err == nil {
 			err = onToken(tx, a.Author, task.TokenRevoked, t.ID(), factsOfToken(&t), nil)
 		}
 		if err != nil {
-			return TokenDone{}, err
+			return Done{}, err
 		}
 		dropToken(tx, t.ID())
 		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
-		return TokenDone{t, tx.Index()}, nil
+		return Done{t, tx.Index()}, nil
 	})
 }
 
@@ -372,7 +350,7 @@ func (s *Tokens) WriteUses(ctx context.Context) error {
 	}
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		for of, at := range uses {
-			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > system.GetNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
+			if _, exists := tx.Get(TokenKey(of)); exists && uint64(at) > system.GetNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
 				tx.Set(usedKey(of), system.EncodeNumber(uint64(at))) // #nosec G115
 			}
 		}

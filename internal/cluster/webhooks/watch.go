@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -28,8 +28,8 @@ func watchChanged(tx *store.Tx, ns string) {
 	tx.Set(watchVersionKey(ns), system.EncodeNumber(tx.Index()))
 }
 
-// forgetWatch removes the version of a namespace's subscriptions.
-func forgetWatch(tx *store.Tx, ns string) { tx.Delete(watchVersionKey(ns)) }
+// Forget removes the version of a namespace's subscriptions.
+func Forget(tx *store.Tx, ns string) { tx.Delete(watchVersionKey(ns)) }
 
 // readWatches reads what webhooks subscribe to, by namespace: a namespace that has no webhooks any more has no rules.
 func readWatches(r store.Reader) (map[string]task.Watch, error) {

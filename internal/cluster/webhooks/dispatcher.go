@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -299,8 +299,8 @@ func (p *Dispatcher) tooManyTests(name string, own bool) error {
 
 // testFacts is the outcome of a test, for the audit log.
 type testFacts struct {
-	Outcome DeliveryOutcome `json:"outcome"`
-	Status  int             `json:"status"`
+	Outcome Outcome `json:"outcome"`
+	Status  int     `json:"status"`
 }
 
 func testID(at store.Time, h *Webhook) noticeID {

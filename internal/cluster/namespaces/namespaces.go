@@ -1,4 +1,4 @@
-package cluster
+package namespaces
 
 import (
 	"bytes"
@@ -15,30 +15,33 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The quotas of a namespace are part of its row; the default namespace has a row once it has quotas. Queues and schedules are counted here.
-// What tasks may use is divided among the data shards (division.go), and rates are enforced by each node's gateway.
-
 const maxNamespaces = 1000
 
-// NamespacesConfig configures Namespaces.
-type NamespacesConfig struct {
+// Config configures Namespaces.
+type Config struct {
 	Shard *system.Shard
 	// Confirm waits until the nodes' copies are complete up to a version, for a second at most.
 	Confirm func(ctx context.Context, version uint64) (behind []string, err error)
+	// Divide divides a namespace's changed quotas among the data shards.
+	Divide func(ctx context.Context, ns string) error
+	// Undivide removes how a namespace's quotas are divided.
+	Undivide func(tx *store.Tx, ns string)
 	// Erase removes what a data shard still has of a namespace without queues. It returns an error while tasks are in transit.
 	Erase func(ctx context.Context, shard uint32, ns string) error
-	// Forget removes rows of a namespace that is removed.
+	// Forget removes other rows of a namespace that is removed.
 	Forget []func(tx *store.Tx, ns string)
 }
 
 // Namespaces reads and changes the namespaces.
 type Namespaces struct {
-	cfg   NamespacesConfig
+	cfg   Config
 	shard *system.Shard
 }
 
-// NewNamespaces returns the namespaces in a system shard.
-func NewNamespaces(cfg NamespacesConfig) *Namespaces { return &Namespaces{cfg, cfg.Shard} }
+// New returns the namespaces in a system shard.
+func New(cfg Config) *Namespaces {
+	return &Namespaces{cfg: cfg, shard: cfg.Shard}
+}
 
 // Namespace is a namespace that was created.
 type Namespace struct {
@@ -51,15 +54,17 @@ type Namespace struct {
 	RemovedBy *task.Author `json:"removed_by,omitempty"`
 }
 
-// NamespaceCall asks for a new namespace.
-type NamespaceCall struct {
+// Call asks for a new namespace.
+type Call struct {
 	By     task.Author
 	Name   string
 	Quotas task.QuotaChange // unset ones take their defaults
 }
 
-// namespaceOf reads a namespace, or returns not_found if it does not exist or is being removed.
-func namespaceOf(r store.Reader, name string) (Namespace, error) {
+func namespaceKey(name string) []byte { return append([]byte{system.NamespaceTable}, name...) }
+
+// Get reads a namespace, or returns not_found if it does not exist or is being removed.
+func Get(r store.Reader, name string) (Namespace, error) {
 	n, ok, err := system.GetRow[Namespace](r, namespaceKey(name))
 	switch {
 	case err != nil:
@@ -72,8 +77,8 @@ func namespaceOf(r store.Reader, name string) (Namespace, error) {
 	return n, nil
 }
 
-// mayHaveOneMore returns an error if one more would exceed a quota of the namespace.
-func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) error {
+// MayHaveOneMore returns an error if one more would exceed a quota of the namespace.
+func (n *Namespace) MayHaveOneMore(of task.Quota, field, name string, has int) error {
 	most := *n.Quotas.Of(of)
 	if most == 0 || int64(has) < most {
 		return nil
@@ -105,7 +110,7 @@ func sameQuotas(n Namespace, asked task.QuotaChange) error {
 // Add adds a namespace. An existing one is left unchanged.
 //
 // Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
-func (s *Namespaces) Add(ctx context.Context, a NamespaceCall) (uint64, error) {
+func (s *Namespaces) Add(ctx context.Context, a Call) (uint64, error) {
 	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
 			return 0, err
@@ -139,6 +144,35 @@ func (s *Namespaces) Add(ctx context.Context, a NamespaceCall) (uint64, error) {
 		return tx.Index(), nil
 	})
 	return version, err // its shards get their shares when they get its queues
+}
+
+// SetQuotas changes some of a namespace's quotas, and returns when no shard uses more than the new ones allow. Lower ones refuse new work
+// and do not affect existing work. After unavailable they may have been set, and take effect without a repeat.
+func (s *Namespaces) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (uint64, error) {
+	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
+		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
+			return 0, err
+		}
+		n, err := Get(tx, name)
+		if err != nil {
+			return 0, err
+		}
+		before := n.Quotas
+		n.Quotas = before.Change(to)
+		if err := n.Quotas.Check(); err != nil || n.Quotas == before {
+			return tx.Index(), err
+		}
+		if err := onNamespace(tx, by, task.QuotasSet, name, &namespaceFacts{name, before}, &namespaceFacts{name, n.Quotas}); err != nil {
+			return 0, err
+		}
+		tx.Set(namespaceKey(name), system.EncodeRow(n))
+		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
+		return tx.Index(), nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return version, s.cfg.Divide(ctx, name)
 }
 
 // Remove removes a namespace in which nothing waits, runs or is dead, together with what is kept of it: ended tasks, keys, groups
@@ -178,6 +212,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 			return 0, err
 		}
 		tx.Delete(namespaceKey(name))
+		s.cfg.Undivide(tx, name)
 		for _, forget := range s.cfg.Forget {
 			forget(tx, name)
 		}
@@ -222,7 +257,7 @@ func (s *Namespaces) unmark(ctx context.Context, name string) error {
 		if err == nil && there && n.RemovedBy != nil {
 			n.RemovedBy = nil
 			tx.Set(namespaceKey(name), system.EncodeRow(n))
-			tx.Delete(divisionKey(name)) // some shards have forgotten their shares
+			s.cfg.Undivide(tx, name) // some shards have forgotten their shares
 			s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		}
 		return struct{}{}, err
@@ -257,16 +292,16 @@ func firstIn(r store.Reader, table byte, ns string) (name string) {
 	return name
 }
 
-// NamespaceInfo is a namespace, and what the system shard counts of it.
-type NamespaceInfo struct {
+// Info is a namespace, and what the system shard counts of it.
+type Info struct {
 	Namespace
 	Queues    int
 	Schedules int
 }
 
 // List lists the namespaces by name.
-func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
-	return system.View(ctx, s.shard, func(r store.Reader) ([]NamespaceInfo, error) {
+func (s *Namespaces) List(ctx context.Context) ([]Info, error) {
+	return system.View(ctx, s.shard, func(r store.Reader) ([]Info, error) {
 		rows, err := system.ScanRows[Namespace](r, system.NamespaceTable)
 		if err != nil {
 			return nil, err
@@ -280,13 +315,13 @@ func (s *Namespaces) List(ctx context.Context) ([]NamespaceInfo, error) {
 			queues[string(ns)]++
 			return true
 		})
-		all := make([]NamespaceInfo, 0, len(rows))
+		all := make([]Info, 0, len(rows))
 		for _, n := range rows {
 			if n.RemovedBy == nil {
-				all = append(all, NamespaceInfo{n, queues[n.Name], int(system.GetNumber(r, system.SchedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
+				all = append(all, Info{n, queues[n.Name], int(system.GetNumber(r, system.SchedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
 			}
 		}
-		slices.SortFunc(all, func(a, b NamespaceInfo) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
 		return all, nil
 	})
 }

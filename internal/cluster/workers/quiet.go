@@ -1,4 +1,4 @@
-package cluster
+package workers
 
 import (
 	"context"
@@ -12,17 +12,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Every quiet worker has a row here, so that it stays quiet after its node is gone, and on whichever node it connects to next. Nodes learn
-// of the rows with the rest of their copies; the rows say nothing about who is connected.
-
-// WorkerName identifies a worker by namespace and id.
-type WorkerName struct {
+// Name identifies a worker by namespace and id.
+type Name struct {
 	Namespace string
 	ID        string
 }
 
-// QuietWorker is a worker that takes no new tasks, by an operator's request.
-type QuietWorker struct {
+// Quiet is a worker that takes no new tasks, by an operator's request.
+type Quiet struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`
 	Name      string `json:"name"` // as it called itself
@@ -35,8 +32,8 @@ type QuietWorker struct {
 	Version uint64 `json:"version"`
 }
 
-// WorkerName returns the worker of the row.
-func (q QuietWorker) WorkerName() WorkerName { return WorkerName{q.Namespace, q.ID} }
+// Name returns the worker of the row.
+func (q Quiet) WorkerName() Name { return Name{q.Namespace, q.ID} }
 
 const (
 	// QuietFor is how long a worker is quiet by default, unless it is resumed. A given time must be between MinQuiet and MaxQuiet, since
@@ -44,23 +41,23 @@ const (
 	QuietFor = 24 * time.Hour
 	MinQuiet = time.Minute
 	MaxQuiet = 30 * 24 * time.Hour
-	// maxQuiet bounds the rows of all namespaces together.
-	maxQuiet = 10_000
+	// MaxQuietWorkers bounds the rows of all namespaces together.
+	MaxQuietWorkers = 10_000
 )
 
 // changed names the worker in the log of changes.
-func (w WorkerName) changed() system.Name { return system.Name{Namespace: w.Namespace, Name: w.ID} }
+func (w Name) changed() system.Name { return system.Name{Namespace: w.Namespace, Name: w.ID} }
 
-// workerNamed is the inverse of changed.
-func workerNamed(n system.Name) WorkerName { return WorkerName{n.Namespace, n.Name} }
+// Named is the inverse of changed.
+func Named(n system.Name) Name { return Name{n.Namespace, n.Name} }
 
 // Workers reads and changes which workers are quiet.
 type Workers struct{ shard *system.Shard }
 
-// NewWorkers returns the workers in a system shard.
-func NewWorkers(shard *system.Shard) *Workers { return &Workers{shard} }
+// New returns the workers in a system shard.
+func New(shard *system.Shard) *Workers { return &Workers{shard} }
 
-func quietKey(w WorkerName) []byte {
+func QuietKey(w Name) []byte {
 	return system.Key(system.QuietTable, w.Namespace, w.ID)
 }
 
@@ -71,22 +68,22 @@ type quietFacts struct {
 	Reason string `json:"quiet_reason"`
 }
 
-// QuietWorker has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
+// Quiet has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
 // changes.
-func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
-	return system.Update(ctx, s.shard, func(tx *store.Tx) (QuietWorker, error) {
+func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, called string, span time.Duration) (Quiet, error) {
+	return system.Update(ctx, s.shard, func(tx *store.Tx) (Quiet, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("worker %q: making workers quiet needs", name.ID)); err != nil {
-			return QuietWorker{}, err
+			return Quiet{}, err
 		}
-		old, quiet, err := system.GetRow[QuietWorker](tx, quietKey(name))
+		old, quiet, err := system.GetRow[Quiet](tx, QuietKey(name))
 		if err == nil && !quiet {
 			err = s.roomForQuiet(tx, name)
 		}
 		if err != nil {
-			return QuietWorker{}, err
+			return Quiet{}, err
 		}
 		now := tx.Now().Time()
-		row := QuietWorker{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: tx.Index()}
+		row := Quiet{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: tx.Index()}
 		var before any
 		if quiet && now.Before(old.Until) {
 			before = &quietFacts{true, old.Name, old.Reason}
@@ -94,7 +91,7 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 				row.By, row.At = old.By, old.At
 			}
 		}
-		tx.Set(quietKey(name), system.EncodeRow(row))
+		tx.Set(QuietKey(name), system.EncodeRow(row))
 		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
 		return row, onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason})
 	})
@@ -102,9 +99,9 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 
 // ResumeWorker lets a worker take tasks again, and reports whether it was quiet. The nodes are told even if it was not: its SDK may
 // remember a request that no longer has a row.
-func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name WorkerName) (was bool, err error) {
+func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name Name) (was bool, err error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
-		old, quiet, err := system.GetRow[QuietWorker](tx, quietKey(name))
+		old, quiet, err := system.GetRow[Quiet](tx, QuietKey(name))
 		if err != nil {
 			return false, err
 		}
@@ -112,26 +109,26 @@ func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name WorkerN
 		if !quiet {
 			return false, nil
 		}
-		tx.Delete(quietKey(name))
+		tx.Delete(QuietKey(name))
 		s.countQuiet(tx, -1)
 		return true, onWorker(tx, by, task.WorkerResumed, name, &quietFacts{true, old.Name, old.Reason}, nil)
 	})
 }
 
 // roomForQuiet counts one more row, unless that is too many. Rows that are void are deleted first.
-func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
-	if system.GetNumber(tx, system.QuietsKey) < maxQuiet {
+func (s *Workers) roomForQuiet(tx *store.Tx, name Name) error {
+	if system.GetNumber(tx, system.QuietsKey) < MaxQuietWorkers {
 		s.countQuiet(tx, +1)
 		return nil
 	}
-	rows, err := system.ScanRows[QuietWorker](tx, system.QuietTable)
+	rows, err := system.ScanRows[Quiet](tx, system.QuietTable)
 	if err != nil {
 		return err
 	}
 	gone := 0
 	for _, row := range rows {
 		if !tx.Now().Time().Before(row.Until) {
-			tx.Delete(quietKey(row.WorkerName()))
+			tx.Delete(QuietKey(row.WorkerName()))
 			s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: row.WorkerName().changed()})
 			gone++
 		}
@@ -145,9 +142,9 @@ func (s *Workers) roomForQuiet(tx *store.Tx, name WorkerName) error {
 
 // countQuiet adds n to the number of rows.
 func (s *Workers) countQuiet(tx *store.Tx, n int) {
-	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n, 0)))) // #nosec G115 -- at most maxQuiet
+	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n, 0)))) // #nosec G115 -- at most MaxQuietWorkers
 }
 
-func onWorker(tx *store.Tx, by task.Author, action task.Action, name WorkerName, before, after any) error {
+func onWorker(tx *store.Tx, by task.Author, action task.Action, name Name, before, after any) error {
 	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: name.Namespace, Target: task.Target{Kind: task.OnWorker, Name: name.ID}}, before, after)
 }

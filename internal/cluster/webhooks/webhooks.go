@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -11,21 +11,19 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Webhooks are rows of the system shard: the settings of each, the state of its deliveries, and the notices to be sent (delivery.go). The data
-// shards collect events according to their copies of what all webhooks of a namespace together subscribe to (watch.go).
-
 const (
 	// MaxWebhooks bounds the webhooks of a namespace, maxAllWebhooks those of all together: each may have one notice in flight.
 	MaxWebhooks    = 100
 	maxAllWebhooks = 1000
-	// MaxWebhookName bounds a name, in bytes.
-	MaxWebhookName = 128
+	// MaxName bounds a name, in bytes.
+	MaxName = 128
 	// maxHookSecrets is how many secrets may sign at a time: further rotations within the overlap retire the oldest.
 	maxHookSecrets = 3
 
@@ -48,9 +46,9 @@ type Webhooks struct {
 	dropped   atomic.Uint64            // notices that were given up
 }
 
-// NewWebhooks returns the webhooks in a system shard. copyWatches brings a data shard's copies of what the webhooks of namespaces subscribe
+// New returns the webhooks in a system shard. copyWatches brings a data shard's copies of what the webhooks of namespaces subscribe
 // to to at least these versions.
-func NewWebhooks(shard *system.Shard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
+func New(shard *system.Shard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
 	return &Webhooks{shard: shard, copyWatches: copyWatches, log: log, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1)}
 }
 
@@ -69,7 +67,7 @@ type Webhook struct {
 	Queues    []string                `json:"queues"`               // patterns
 	DepthOver int64                   `json:"depth_over,omitempty"` // 0: none
 	WaitOver  time.Duration           `json:"wait_over,omitempty"`  // 0: none
-	Secrets   []HookSecret            `json:"secrets"`              // newest first; empty in answers
+	Secrets   []Secret                `json:"secrets"`              // newest first; empty in answers
 
 	CreatedBy string     `json:"created_by,omitempty"`
 	CreatedAt store.Time `json:"created_at"`
@@ -85,24 +83,24 @@ type Webhook struct {
 	DisabledAt     store.Time `json:"disabled_at,omitempty"`
 }
 
-// HookSecret is a secret that signs notices.
-type HookSecret struct {
+// Secret is a secret that signs notices.
+type Secret struct {
 	Value string     `json:"value"`
 	Until store.Time `json:"until,omitempty"` // 0: unlimited
 }
 
-// WebhookCall asks for a change of a webhook.
-type WebhookCall struct {
+// Call asks for a change of a webhook.
+type Call struct {
 	// Hook has the name and the namespace; for a new webhook also the settings.
 	Hook    Webhook
-	Change  WebhookChange // for an existing webhook
+	Change  Change        // for an existing webhook
 	Secret  string        // for a new webhook, or a rotation
 	Overlap time.Duration // for which the previous secret signs too
 	By      task.Author
 }
 
-// WebhookChange is a change of a webhook's settings. Zero fields are left unchanged.
-type WebhookChange struct {
+// Change is a change of a webhook's settings. Zero fields are left unchanged.
+type Change struct {
 	URL       string
 	Events    []task.NotificationKind
 	Queues    []string
@@ -110,46 +108,46 @@ type WebhookChange struct {
 	WaitOver  *time.Duration
 }
 
-// WebhookView is a webhook and the state of its deliveries, without its secrets.
-type WebhookView struct {
+// View is a webhook and the state of its deliveries, without its secrets.
+type View struct {
 	Webhook
-	WebhookStatus
+	Status
 	PendingSince store.Time // of the oldest notice to be sent; 0: there is none
 	// NextAttempt is when the next attempt after a failed one is due; 0: none is, or none has failed. It may be in the past.
 	NextAttempt store.Time
 }
 
-// HookState is the state of a webhook. The strings are part of the public contract.
-type HookState string
+// State is the state of a webhook. The strings are part of the public contract.
+type State string
 
 // The states of a webhook. The most severe is reported.
 const (
-	HookActive   HookState = "active"
-	HookFailing  HookState = "failing"  // the last attempt failed
-	HookPaused   HookState = "paused"   // by an operator
-	HookDisabled HookState = "disabled" // its receiver said that it is gone
+	Active   State = "active"
+	Failing  State = "failing"  // the last attempt failed
+	Paused   State = "paused"   // by an operator
+	Disabled State = "disabled" // its receiver said that it is gone
 )
 
-var hookStates = []HookState{HookActive, HookFailing, HookPaused, HookDisabled}
+var hookStates = []State{Active, Failing, Paused, Disabled}
 
 // State returns the state of the webhook.
-func (v *WebhookView) State() HookState { return v.Webhook.state(&v.WebhookStatus) }
+func (v *View) State() State { return v.Webhook.state(&v.Status) }
 
-func (h *Webhook) state(s *WebhookStatus) HookState {
+func (h *Webhook) state(s *Status) State {
 	switch {
 	case h.disabled():
-		return HookDisabled
+		return Disabled
 	case h.Paused:
-		return HookPaused
+		return Paused
 	case s.Failures > 0:
-		return HookFailing
+		return Failing
 	}
-	return HookActive
+	return Active
 }
 
-// WebhookDone is a webhook after a change.
-type WebhookDone struct {
-	Hook        WebhookView
+// Done is a webhook after a change.
+type Done struct {
+	Hook        View
 	Unconfirmed []uint32 // shards that did not acknowledge it within a second
 }
 
@@ -179,10 +177,10 @@ func (h *Webhook) secrets(now store.Time) (values []string) {
 	return values
 }
 
-// CheckWebhookName returns an error if name is not a valid name of a webhook.
-func CheckWebhookName(name string) error {
+// CheckName returns an error if name is not a valid name of a webhook.
+func CheckName(name string) error {
 	l := task.DefaultLimits()
-	l.Name = MaxWebhookName
+	l.Name = MaxName
 	if name == "" {
 		return task.Invalid("name", "is required")
 	}
@@ -234,34 +232,34 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 // Add adds a webhook. Repeating it with the same secret returns the same answer.
 //
 // Errors: conflict if the name is taken; wrong_state below the feature level.
-func (w *Webhooks) Add(ctx context.Context, a WebhookCall) (WebhookView, error) {
+func (w *Webhooks) Add(ctx context.Context, a Call) (View, error) {
 	defer w.pokeWatcher()
-	return system.Update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
+	return system.Update(ctx, w.shard, func(tx *store.Tx) (View, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, "webhooks need"); err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
 		h := a.Hook
 		h.fill()
 		old, exists, err := system.GetRow[Webhook](tx, hookKey(h.Namespace, h.Name))
 		switch {
 		case err != nil:
-			return WebhookView{}, err
+			return View{}, err
 		case exists && len(old.Secrets) > 0 && old.Secrets[0].Value == a.Secret:
 			return viewHook(tx, old)
 		case exists:
-			return WebhookView{}, system.Conflict("webhook %q already exists: change it, or remove it first", h.Name)
+			return View{}, system.Conflict("webhook %q already exists: change it, or remove it first", h.Name)
 		}
 		if err := h.check(); err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
-		if _, err := namespaceOf(tx, h.Namespace); err != nil {
-			return WebhookView{}, err
+		if _, err := namespaces.Get(tx, h.Namespace); err != nil {
+			return View{}, err
 		}
 		if err := roomForHook(tx, h); err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
 		h.CreatedBy, h.CreatedAt, h.ChangedAt = a.By.Name, tx.Now(), tx.Now()
-		h.Secrets = []HookSecret{{Value: a.Secret}}
+		h.Secrets = []Secret{{Value: a.Secret}}
 		return w.putHook(tx, a.By, task.WebhookAdded, nil, h)
 	})
 }
@@ -288,7 +286,7 @@ func roomForHook(r store.Reader, h Webhook) error {
 }
 
 // putHook writes a webhook's row and an audit entry. before is nil for a new webhook.
-func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
+func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (View, error) {
 	var was *hookFacts
 	if before != nil {
 		was = factsOfHook(before)
@@ -298,7 +296,7 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 		return v, err
 	}
 	if err := onHook(tx, by, action, &h, was, factsOfHook(&h)); err != nil {
-		return WebhookView{}, err
+		return View{}, err
 	}
 	tx.Set(hookKey(h.Namespace, h.Name), system.EncodeRow(h))
 	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) || before.disabled() != h.disabled() {
@@ -308,16 +306,16 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 }
 
 // changeHook changes an existing webhook. A change that changes nothing writes nothing.
-func (w *Webhooks) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
-	return system.Update(ctx, w.shard, func(tx *store.Tx) (WebhookView, error) {
+func (w *Webhooks) changeHook(ctx context.Context, a Call, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (View, error) {
+	return system.Update(ctx, w.shard, func(tx *store.Tx) (View, error) {
 		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
 		h := before
 		changed, err := change(tx, &h)
 		if err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
 		if !changed {
 			return viewHook(tx, before)
@@ -327,7 +325,7 @@ func (w *Webhooks) changeHook(ctx context.Context, a WebhookCall, action task.Ac
 }
 
 // Set changes the settings of a webhook. Pending notices go to the new address.
-func (w *Webhooks) Set(ctx context.Context, a WebhookCall) (WebhookView, error) {
+func (w *Webhooks) Set(ctx context.Context, a Call) (View, error) {
 	return w.changeHook(ctx, a, task.WebhookSet, func(tx *store.Tx, h *Webhook) (bool, error) {
 		before, to := *h, &a.Change
 		if to.URL != "" {
@@ -360,20 +358,20 @@ func (w *Webhooks) Set(ctx context.Context, a WebhookCall) (WebhookView, error) 
 }
 
 // Rotate gives a webhook a new secret. The previous one signs too until the overlap is over.
-func (w *Webhooks) Rotate(ctx context.Context, a WebhookCall) (WebhookView, error) {
+func (w *Webhooks) Rotate(ctx context.Context, a Call) (View, error) {
 	return w.changeHook(ctx, a, task.WebhookRotated, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Secrets[0].Value == a.Secret {
 			return false, nil
 		}
 		now := tx.Now()
-		secrets := []HookSecret{{Value: a.Secret}}
+		secrets := []Secret{{Value: a.Secret}}
 		h.RotatedAt, h.OldUntil = now, 0
 		for _, old := range h.Secrets {
 			if until := now.Add(a.Overlap); a.Overlap > 0 && len(secrets) < maxHookSecrets && (old.Until == 0 || old.Until > now) {
 				if old.Until != 0 { // the rotation must not extend it
 					until = min(until, old.Until)
 				}
-				secrets = append(secrets, HookSecret{old.Value, until})
+				secrets = append(secrets, Secret{old.Value, until})
 				h.OldUntil = max(h.OldUntil, until)
 			}
 		}
@@ -383,7 +381,7 @@ func (w *Webhooks) Rotate(ctx context.Context, a WebhookCall) (WebhookView, erro
 }
 
 // Pause stops deliveries for now.
-func (w *Webhooks) Pause(ctx context.Context, a WebhookCall) (WebhookView, error) {
+func (w *Webhooks) Pause(ctx context.Context, a Call) (View, error) {
 	return w.changeHook(ctx, a, task.WebhookPaused, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Paused && h.PausedReason == a.By.Reason {
 			return false, nil
@@ -397,7 +395,7 @@ func (w *Webhooks) Pause(ctx context.Context, a WebhookCall) (WebhookView, error
 }
 
 // Resume ends a pause, or re-enables a disabled webhook. Pending notices are tried immediately.
-func (w *Webhooks) Resume(ctx context.Context, a WebhookCall) (WebhookView, error) {
+func (w *Webhooks) Resume(ctx context.Context, a Call) (View, error) {
 	v, err := w.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if !h.suspended() {
 			return false, nil
@@ -418,7 +416,7 @@ func (w *Webhooks) Resume(ctx context.Context, a WebhookCall) (WebhookView, erro
 }
 
 // Remove removes a webhook and its pending notices.
-func (w *Webhooks) Remove(ctx context.Context, a WebhookCall) error {
+func (w *Webhooks) Remove(ctx context.Context, a Call) error {
 	_, err := system.Update(ctx, w.shard, func(tx *store.Tx) (struct{}, error) {
 		h, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
@@ -440,8 +438,8 @@ func (w *Webhooks) Remove(ctx context.Context, a WebhookCall) error {
 }
 
 // List lists the webhooks of a namespace, by name, without their secrets.
-func (w *Webhooks) List(ctx context.Context, ns string) ([]WebhookView, error) {
-	return system.View(ctx, w.shard, func(r store.Reader) (all []WebhookView, err error) {
+func (w *Webhooks) List(ctx context.Context, ns string) ([]View, error) {
+	return system.View(ctx, w.shard, func(r store.Reader) (all []View, err error) {
 		hooks, err := scanHooks(r, ns)
 		for i := range hooks {
 			v, bad := viewHook(r, hooks[i])
@@ -469,21 +467,21 @@ func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
 }
 
 // Get returns a webhook without its secrets.
-func (w *Webhooks) Get(ctx context.Context, ns, name string) (WebhookView, error) {
-	return system.View(ctx, w.shard, func(r store.Reader) (WebhookView, error) {
+func (w *Webhooks) Get(ctx context.Context, ns, name string) (View, error) {
+	return system.View(ctx, w.shard, func(r store.Reader) (View, error) {
 		h, err := getHook(r, ns, name)
 		if err != nil {
-			return WebhookView{}, err
+			return View{}, err
 		}
 		return viewHook(r, h)
 	})
 }
 
 // viewHook returns a webhook as it is shown.
-func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
+func viewHook(r store.Reader, h Webhook) (v View, err error) {
 	h.Secrets = nil
 	v.Webhook = h
-	if v.WebhookStatus, err = webhookStatus(r, h.Namespace, h.Name); err != nil || v.Pending == 0 {
+	if v.Status, err = webhookStatus(r, h.Namespace, h.Name); err != nil || v.Pending == 0 {
 		return v, err
 	}
 	v.PendingSince = oldestPending(r, h.Namespace, h.Name)

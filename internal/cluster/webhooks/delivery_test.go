@@ -1,4 +1,4 @@
-package cluster
+package webhooks
 
 import (
 	"context"
@@ -106,7 +106,7 @@ func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func(
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		stop()
 		running.Wait()
 	})
@@ -117,16 +117,16 @@ func noDepths() ([]Depth, bool) { return nil, false }
 var operator = task.Author{Name: "lena", Face: task.FaceGRPC}
 
 // hook adds a webhook whose address is its name.
-func hook(t *testing.T, c *Control, h Webhook) {
+func hook(t *testing.T, c *control, h Webhook) {
 	t.Helper()
 	h.Namespace, h.URL = "default", "https://"+h.Name
-	if _, err := c.Webhooks.Add(context.Background(), WebhookCall{Hook: h, Secret: webhook.NewSecret(), By: operator}); err != nil {
+	if _, err := c.Webhooks.Add(context.Background(), Call{Hook: h, Secret: webhook.NewSecret(), By: operator}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func hookCall(name string) WebhookCall {
-	return WebhookCall{Hook: Webhook{Namespace: "default", Name: name}, By: operator}
+func hookCall(name string) Call {
+	return Call{Hook: Webhook{Namespace: "default", Name: name}, By: operator}
 }
 
 // deaths is a notification of n dead letters, the seq-th of its queue.
@@ -155,7 +155,7 @@ func TestPost(t *testing.T) {
 				t.Errorf("%s: %s was told of %d by %d notices, want %d by %d", what, url, a, b, things, notices)
 			}
 		}
-		standing := func(name string) WebhookView {
+		standing := func(name string) View {
 			t.Helper()
 			v, err := c.Webhooks.Get(t.Context(), "default", name)
 			if err != nil {
@@ -267,7 +267,7 @@ func TestRetriesAreSpread(t *testing.T) {
 			}
 		}
 		rest := func(n int, chance float64) time.Duration {
-			s := WebhookStatus{Failures: n}
+			s := Status{Failures: n}
 			s.count(0, webhook.Outcome{Error: "no"}, chance)
 			return time.Duration(s.RestUntil) * time.Microsecond
 		}
@@ -282,8 +282,8 @@ func TestRetriesAreSpread(t *testing.T) {
 // Invalid webhooks are refused, and the error names the field.
 func TestWebhookRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		old := w.open(1)
-		if _, err := old.Webhooks.Add(t.Context(), WebhookCall{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
+		old := w.openAt(1, 1)
+		if _, err := old.Webhooks.Add(t.Context(), Call{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
 			!strings.Contains(err.Error(), "raise-level") {
 			t.Errorf("below the level: %v", err)
 		}
@@ -292,7 +292,7 @@ func TestWebhookRules(t *testing.T) {
 		c := w.openAt(system.PolicyLevel, 1)
 		add := func(h Webhook, secret string) error {
 			h.Namespace, h.URL = "default", "https://a"
-			_, err := c.Webhooks.Add(t.Context(), WebhookCall{Hook: h, Secret: secret, By: operator})
+			_, err := c.Webhooks.Add(t.Context(), Call{Hook: h, Secret: secret, By: operator})
 			return err
 		}
 		for want, h := range map[string]Webhook{
@@ -320,7 +320,7 @@ func TestWebhookRules(t *testing.T) {
 		zero := int64(0)
 		five := int64(5)
 		set := hookCall("a")
-		set.Change = WebhookChange{DepthOver: &five}
+		set.Change = Change{DepthOver: &five}
 		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
 			t.Errorf("a threshold nobody is to be told of: %v", err)
 		}
@@ -328,7 +328,7 @@ func TestWebhookRules(t *testing.T) {
 		if v, err := c.Webhooks.Set(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
 			t.Errorf("a threshold: %+v, %v", v, err)
 		}
-		set.Change = WebhookChange{DepthOver: &zero}
+		set.Change = Change{DepthOver: &zero}
 		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "need a threshold") {
 			t.Errorf("no threshold any more: %v", err)
 		}
@@ -368,9 +368,9 @@ func TestPostIsBounded(t *testing.T) {
 		}
 		left := 0
 		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable, system.OverTable} {
-			w.state.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
+			w.State.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
-		if n := system.GetNumber(w.state, system.PendingsKey); left != 0 || n != 0 {
+		if n := system.GetNumber(w.State, system.PendingsKey); left != 0 || n != 0 {
 			t.Errorf("removed, %d rows are left, and %d notices wait", left, n)
 		}
 	})
@@ -486,7 +486,7 @@ func TestPostUnderChange(t *testing.T) {
 					t.Errorf("seed %d: %s: %+v, %v", seed, name, v, err)
 				}
 			}
-			if n := system.GetNumber(w.state, system.PendingsKey); n != 0 {
+			if n := system.GetNumber(w.State, system.PendingsKey); n != 0 {
 				t.Errorf("seed %d: %d notices are counted, and none waits", seed, n)
 			}
 		})
@@ -601,7 +601,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
 			}
 		}
-		if rows := rowsOf(w.state, hookPrefix(system.OverTable, "default", "a")); rows != 0 {
+		if rows := rowsOf(w.State, hookPrefix(system.OverTable, "default", "a")); rows != 0 {
 			t.Errorf("%d rows are left of a queue that is under", rows)
 		}
 	})
@@ -645,7 +645,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 				return false
 			}
 		}
-		change := func(do func(context.Context, WebhookCall) (WebhookView, error), a WebhookCall) WebhookView {
+		change := func(do func(context.Context, Call) (View, error), a Call) View {
 			t.Helper()
 			v, err := do(t.Context(), a)
 			if err != nil {
@@ -689,7 +689,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 			if err != nil || i == 0 && a == nil {
 				t.Fatal(a, err)
 			}
-			h, _, err := system.GetRow[Webhook](w.state, hookKey("default", "a"))
+			h, _, err := system.GetRow[Webhook](w.State, hookKey("default", "a"))
 			must(t, err)
 			secrets = h.secrets(store.TimeOf(time.Now()))
 		}
@@ -704,7 +704,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 		if _, err := p.Test(t.Context(), operator, "default", "a"); err != nil {
 			t.Error(err)
 		}
-		if _, left := w.state.Get(recentKey("default", "a")); left {
+		if _, left := w.State.Get(recentKey("default", "a")); left {
 			t.Error("a webhook that was removed while it was tested has left what it was told of")
 		}
 	})
@@ -726,6 +726,30 @@ func TestCrossingsThatAreNotTold(t *testing.T) {
 		}
 		if v, err := c.Webhooks.Get(bg, "default", "h"); err != nil || v.Pending != 2 || c.Webhooks.dropped.Load() != 0 {
 			t.Errorf("over and under and over and under at once: %d notices wait, %d were dropped, %v", v.Pending, c.Webhooks.dropped.Load(), err)
+		}
+	})
+}
+
+// The depths of queues are not asked for while there is no webhook, and are from the first one on.
+func TestNoWebhooksAskNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })
+		pass(time.Minute)
+		w.Rounds.Lock()
+		before := w.Updates
+		w.Rounds.Unlock()
+		pass(time.Hour)
+		w.Rounds.Lock()
+		n := w.Updates - before
+		w.Rounds.Unlock()
+		if n > 10 { // one in ten minutes for what may be due
+			t.Errorf("%d rounds in an idle hour", n)
+		}
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver}})
+		pass(checkEvery + 2*time.Second)
+		if _, n := in.count("https://a"); n != 1 {
+			t.Errorf("%d notices of a queue over its threshold, want 1", n)
 		}
 	})
 }

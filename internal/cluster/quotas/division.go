@@ -1,4 +1,4 @@
-package cluster
+package quotas
 
 import (
 	"context"
@@ -7,15 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// A namespace's quotas are divided among the shards, each of which decides by its share alone. The simple way, equal shares, would refuse
-// work while there is room elsewhere; so shares follow the use. At no moment do they exceed the quota: a share grows only by what others
-// have confirmed to have given up, and a row of the system shard, written before the share is sent, says how much each shard may use at
-// most.
 
 // divisionRow says how much of a namespace's quotas the shards may use.
 type divisionRow struct {
@@ -41,8 +37,8 @@ type shardPart struct {
 
 func divisionKey(ns string) []byte { return append([]byte{system.DivisionTable}, ns...) }
 
-// forgetDivision removes how a namespace is divided.
-func forgetDivision(tx *store.Tx, ns string) { tx.Delete(divisionKey(ns)) }
+// Forget removes how a namespace is divided.
+func Forget(tx *store.Tx, ns string) { tx.Delete(divisionKey(ns)) }
 
 // settled reports whether the shard uses the last share sent to it.
 func (p *shardPart) settled() bool {
@@ -61,7 +57,7 @@ type division struct {
 }
 
 // Shards gives access to what namespaces use in the data shards.
-type quotaShards interface {
+type Shards interface {
 	// Spaces returns what namespaces use in a shard, in the order of names.
 	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
 	// PutShare replaces a namespace's share in a shard, unless the existing one is as new, and returns what the namespace uses.
@@ -71,15 +67,15 @@ type quotaShards interface {
 // Divider divides the quotas of namespaces among the data shards.
 type Divider struct {
 	shard  *system.Shard
-	shards quotaShards
+	shards Shards
 	log    *slog.Logger
 
 	dividing    chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
 	quotasExist chan struct{} // capacity 1: some namespace has quotas
 }
 
-// NewDivider returns a Divider that does not watch yet how namespaces use their shares: see Run.
-func NewDivider(shard *system.Shard, shards quotaShards, log *slog.Logger) *Divider {
+// New returns a Divider that does not watch yet how namespaces use their shares: see Run.
+func New(shard *system.Shard, shards Shards, log *slog.Logger) *Divider {
 	return &Divider{shard: shard, shards: shards, log: log, dividing: make(chan struct{}, 1), quotasExist: make(chan struct{}, 1)}
 }
 
@@ -90,34 +86,10 @@ const (
 	askTimeout = 2 * time.Second
 )
 
-// SetQuotas changes some of a namespace's quotas, and returns when no shard uses more than the new ones allow. Lower ones refuse new work
-// and do not affect existing work. After unavailable they may have been set, and take effect without a repeat.
-func (s *Divider) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (uint64, error) {
-	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
-			return 0, err
-		}
-		n, err := namespaceOf(tx, name)
-		if err != nil {
-			return 0, err
-		}
-		before := n.Quotas
-		n.Quotas = before.Change(to)
-		if err := n.Quotas.Check(); err != nil || n.Quotas == before {
-			return tx.Index(), err
-		}
-		if err := onNamespace(tx, by, task.QuotasSet, name, &namespaceFacts{name, before}, &namespaceFacts{name, n.Quotas}); err != nil {
-			return 0, err
-		}
-		tx.Set(namespaceKey(name), system.EncodeRow(n))
-		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
-		return tx.Index(), nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return version, s.divide(ctx, name, 0)
-}
+// Divide divides a namespace's changed quotas again.
+//
+// Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
+func (s *Divider) Divide(ctx context.Context, ns string) error { return s.divide(ctx, ns, 0) }
 
 // divide divides a namespace's quotas again. joining is a shard that is about to get its first queue of the namespace; 0: none.
 //
@@ -168,7 +140,7 @@ func (s *Divider) divide(ctx context.Context, ns string, joining uint32) error {
 // division reads how a namespace is divided; nil: there is no such namespace.
 func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (*division, error) {
-		n, err := namespaceOf(r, ns)
+		n, err := namespaces.Get(r, ns)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil, nil
 		}
@@ -251,7 +223,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 				row.Parts[i].Version = tx.Index()
 			}
 		}
-		if _, err := namespaceOf(tx, d.ns); err != nil {
+		if _, err := namespaces.Get(tx, d.ns); err != nil {
 			return 0, err
 		}
 		tx.Set(divisionKey(d.ns), system.EncodeRow(row))
@@ -371,7 +343,7 @@ func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
 // EnsureShare makes sure that a shard knows its share of the namespace before it gets a queue.
 func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) error {
 	lacks, err := system.View(ctx, s.shard, func(r store.Reader) (bool, error) {
-		n, err := namespaceOf(r, ns)
+		n, err := namespaces.Get(r, ns)
 		if err != nil || !n.Quotas.Tasks() {
 			return false, nil // creating the queue will report that the namespace does not exist
 		}
@@ -419,7 +391,7 @@ func (s *Divider) Run(ctx context.Context) {
 			if !d.needsDivision(seen) {
 				continue
 			}
-			if err := s.divide(ctx, d.ns, 0); err != nil && ctx.Err() == nil {
+			if err := s.Divide(ctx, d.ns); err != nil && ctx.Err() == nil {
 				s.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
 			}
 		}
@@ -434,7 +406,7 @@ type spaceName struct {
 // divisions returns all namespaces that shards must know of.
 func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (all []*division, err error) {
-		rows, err := system.ScanRows[Namespace](r, system.NamespaceTable)
+		rows, err := system.ScanRows[namespaces.Namespace](r, system.NamespaceTable)
 		if err != nil {
 			return nil, err
 		}

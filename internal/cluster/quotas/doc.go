@@ -1,0 +1,7 @@
+// Package quotas divides a namespace's quotas among the data shards, each of which decides by its share alone. The simple way, equal shares,
+// would refuse work while there is room elsewhere; so shares follow the use. At no moment do they exceed the quota: a share grows only by
+// what others have confirmed to have given up, and a row of the system shard, written before the share is sent, says how much each shard
+// may use at most.
+//
+// It knows no queues and no tasks, only what a namespace uses in each shard.
+package quotas

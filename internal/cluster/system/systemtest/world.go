@@ -1,0 +1,119 @@
+// Package systemtest is a system shard without Raft for tests: replicas of one state, of which at most one leads. It knows no part of the
+// control plane.
+package systemtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// ErrNotLeader is what a replica returns that does not lead.
+var ErrNotLeader = errors.New("not the leader")
+
+// Leader is told of its replica's leadership, and of its rounds.
+type Leader interface {
+	Elected()
+	Dropped(over bool)
+	Committed(at uint64)
+}
+
+// World is the state of a system shard.
+type World struct {
+	T       testing.TB
+	State   *store.Store
+	Rounds  sync.Mutex // one round at a time
+	Updates int        // number of rounds that were run. Guarded by Rounds
+
+	leader *Replica
+	slept  time.Duration // how far the shard's time is ahead
+}
+
+// NewWorld returns an empty state that no replica leads.
+func NewWorld(t testing.TB) *World {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &World{T: t, State: s}
+}
+
+// Sleep suspends the machines: the shard's time advances, and nothing is checked meanwhile. Letting hours of fake time pass would take
+// seconds, because of the store's timers.
+func (w *World) Sleep(d time.Duration) {
+	w.Rounds.Lock()
+	defer w.Rounds.Unlock()
+	w.slept += d
+}
+
+// Replica is a node's replica. It implements system.Replica.
+type Replica struct {
+	world  *World
+	Leader Leader
+	Poke   func() // as a node does when a round is committed; nil: nothing
+}
+
+// NewReplica returns the replica of another node, which doesn't lead yet. Its Leader must be set before it does.
+func (w *World) NewReplica() *Replica { return &Replica{world: w} }
+
+// Lead makes this replica the leader, instead of another one.
+func (r *Replica) Lead() {
+	r.world.Rounds.Lock()
+	defer r.world.Rounds.Unlock()
+	if old := r.world.leader; old != nil {
+		old.Leader.Dropped(true)
+	}
+	r.world.leader = r
+	r.Leader.Elected()
+}
+
+// Update implements system.Replica.
+func (r *Replica) Update(_ context.Context, fn func(tx *store.Tx) error) error {
+	w := r.world
+	w.Rounds.Lock()
+	defer w.Rounds.Unlock()
+	if w.leader != r {
+		return ErrNotLeader
+	}
+	w.Updates++
+	at := w.State.Applied()
+	tx := w.State.Begin(max(at.Time+1, store.TimeOf(time.Now()).Add(w.slept)), at.Index+1)
+	defer tx.Close()
+	if err := fn(tx); err != nil {
+		if !tx.Empty() {
+			w.T.Errorf("a call was refused with %q, but had written", err)
+		}
+		return err
+	}
+	if tx.Empty() {
+		return nil
+	}
+	if err := w.State.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(nil)); err != nil {
+		return err
+	}
+	r.Leader.Committed(at.Index + 1)
+	if r.Poke != nil {
+		r.Poke()
+	}
+	return nil
+}
+
+// View implements system.Replica.
+func (r *Replica) View(_ context.Context, fn func(store.Reader) error) error {
+	r.world.Rounds.Lock()
+	leads := r.world.leader == r
+	r.world.Rounds.Unlock()
+	if !leads {
+		return ErrNotLeader
+	}
+	snap := r.world.State.Snapshot()
+	defer snap.Close()
+	return fn(snap)
+}
