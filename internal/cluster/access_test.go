@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
@@ -204,7 +205,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
-		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", unchanged); !errors.Is(err, task.ErrNotFound) {
+		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", asItIs); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("a queue in a namespace that is not there: %v", err)
 		}
 		if _, err := c.Schedules.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
@@ -216,7 +217,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		for what, fill := range map[string]struct{ fill, empty func() error }{
 			"queues": {func() error {
-				_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", unchanged)
+				_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", asItIs)
 				return err
 			},
 				func() error { return c.Queues.DropQueue(bg, task.Author{}, "team", "mail") }},
@@ -275,7 +276,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 			t.Errorf("heard of what is required: %+v", last)
 		}
 		before := len(heard)
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", asItIs)
 		must(t, err)
 		pass(3 * time.Second)
 		if len(heard) != before {
@@ -321,7 +322,7 @@ func TestTokenUses(t *testing.T) {
 			t.Errorf("told: %v, want %v", used(), at)
 		}
 		index := w.State.Applied().Index
-		pass(2 * retireEvery)
+		pass(2 * queues.RetireEvery)
 		if wrote := w.State.Applied().Index - index; wrote != 1 || used() != at {
 			t.Errorf("%d writes, used %v, want 1 and %v", wrote, used(), at)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -84,7 +85,7 @@ func TestOldAuditGoes(t *testing.T) {
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("a leader that has just come has left %q", got)
 		}
-		pass(2 * retireEvery)
+		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 90 days there is %q", got)
 		}
@@ -115,17 +116,17 @@ func TestAuditRetention(t *testing.T) {
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
 			t.Errorf("a copy says %v", copied.AuditKeep())
 		}
-		pass(auditlog.AuditGrace + 2*retireEvery)
+		pass(auditlog.AuditGrace + 2*queues.RetireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("at once there is %q", got)
 		}
 		w.Sleep(46 * time.Hour)
-		pass(2 * retireEvery)
+		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("before 2 days are over there is %q", got)
 		}
 		w.Sleep(time.Hour)
-		pass(2 * retireEvery)
+		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
 			t.Errorf("after 2 days there is %q", got)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/store"
@@ -42,7 +43,7 @@ type Delta struct {
 	Version uint64 // up to which the copy is complete afterwards
 	Map     *Map   // nil: nodes, shards and settings are unchanged
 	All     bool   // Queues has all that exist
-	Queues  []Queue
+	Queues  []queues.Queue
 	Dropped []system.Name
 	Access  *auth.Access    // nil: tokens and namespaces are unchanged
 	Quiet   []workers.Quiet // with All: all that exist
@@ -77,7 +78,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 		return Delta{}, err
 	}
 	if !what.Known {
-		return Delta{}, task.Unavailable(followPause, "system shard: its leader has just changed")
+		return Delta{}, system.LeaderChanged()
 	}
 	c.noteUses(report.Uses)
 	c.placement.liveness.noteReport(report)
@@ -102,7 +103,7 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 		}
 	}
 	if news.All {
-		err = scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, _ bool) bool {
+		err = queues.Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q queues.Queue, _ bool) bool {
 			d.Queues = append(d.Queues, q)
 			return true
 		})
@@ -115,7 +116,7 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 		return d, err
 	}
 	for name := range news.Queues {
-		q, _, ok, err := getQueue(r, name.Namespace, name.Name)
+		q, _, ok, err := queues.Get(r, name.Namespace, name.Name)
 		switch {
 		case err != nil:
 			return d, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
 	"github.com/pawlq/pawl/internal/task"
@@ -43,13 +44,13 @@ func (d Delta) brief() string {
 func TestChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
 		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.State.Applied().Index || len(first.Map.Shards) != 2 {
 			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
 		}
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", asItIs)
 		must(t, err)
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(2))
 		must(t, err)
@@ -95,7 +96,7 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		wg.Wait()
 		// Its leader is deposed: the caller is told immediately.
@@ -126,7 +127,7 @@ func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		old := poll(t, c, 0, 0).Version
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		at := poll(t, c, 0, 0).Version
 		c = w.open(1)
@@ -134,7 +135,7 @@ func TestChangesAfterElection(t *testing.T) {
 			t.Errorf("a complete copy gets %s", got)
 		}
 		c = w.open(1) // a change comes before the first poll
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", unchanged)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", asItIs)
 		must(t, err)
 		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
 			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
@@ -199,7 +200,7 @@ func TestCopiesConverge(t *testing.T) {
 
 func checkCopy(t *testing.T, c *Control, cp *Copy) {
 	t.Helper()
-	want, err := c.Queues.Queues(bg, "default", QueueQuery{Limit: 10})
+	want, err := c.Queues.Queues(bg, "default", queues.Query{Limit: 10})
 	must(t, err)
 	if got := cp.Queues("default", "", 10); !reflect.DeepEqual(got, want) {
 		t.Errorf("the copy has %+v, want %+v", got, want)
@@ -247,7 +248,7 @@ func TestFollow(t *testing.T) {
 		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
 			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
 		}
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		synctest.Wait()
 		if _, ok := cp.Queue("default", "a"); !ok {
@@ -295,7 +296,7 @@ func TestFollowIsPatient(t *testing.T) {
 
 func TestCopyLearns(t *testing.T) {
 	cp := NewCopy(nil)
-	cp.Apply(Delta{Version: 5, All: true, Queues: []Queue{queueAt("a", 3)}})
+	cp.Apply(Delta{Version: 5, All: true, Queues: []queues.Queue{queueAt("a", 3)}})
 	cp.Learned(queueAt("a", 2))
 	cp.Learned(queueAt("b", 1))
 	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 {
@@ -304,7 +305,7 @@ func TestCopyLearns(t *testing.T) {
 	if _, ok := cp.Queue("default", "b"); !ok || fmt.Sprint(cp.Namespaces()) != "[default]" || len(cp.Queues("default", "a", 5)) != 1 {
 		t.Errorf("a new queue is not known")
 	}
-	cp.Apply(Delta{Version: 4, Queues: []Queue{queueAt("a", 1)}}) // an old answer
+	cp.Apply(Delta{Version: 4, Queues: []queues.Queue{queueAt("a", 1)}}) // an old answer
 	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 || cp.Version() != 5 {
 		t.Errorf("an old answer was taken: %+v", a)
 	}
@@ -318,8 +319,8 @@ func TestCopyLearns(t *testing.T) {
 	}
 }
 
-func queueAt(name string, version uint64) Queue {
-	return Queue{Namespace: "default", Name: name, Shard: 1, Config: task.QueueConfig{Version: version, Settings: task.DefaultSettings()}}
+func queueAt(name string, version uint64) queues.Queue {
+	return queues.Queue{Namespace: "default", Name: name, Shard: 1, Config: task.QueueConfig{Version: version, Settings: task.DefaultSettings()}}
 }
 
 func TestMapFile(t *testing.T) {

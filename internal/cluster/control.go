@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/quotas"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/system"
@@ -20,7 +21,7 @@ import (
 
 // Shards gives access to the data shards, wherever they are led.
 type Shards interface {
-	queueShards
+	queues.Shards
 	quotas.Shards
 	// EraseNamespace removes what a shard still has of a namespace without queues. It returns an error while tasks are in transit.
 	EraseNamespace(ctx context.Context, shard uint32, ns string) error
@@ -53,7 +54,7 @@ type Config struct {
 type Control struct {
 	Placement  *Placement
 	Copies     *Copies
-	Queues     *Queues
+	Queues     *queues.Queues
 	Quotas     *quotas.Divider
 	Namespaces *namespaces.Namespaces
 	Tokens     *tokens.Tokens
@@ -80,7 +81,7 @@ func NewControl(cfg Config) *Control {
 	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: quotas.New(shard, cfg.Shards, cfg.Logger), Tokens: tokens.New(shard),
 		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: markers.New(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
-	c.Queues = NewQueues(QueuesConfig{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, MaxQueues: cfg.MaxQueues, Room: cfg.Room, Logger: cfg.Logger})
+	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, MaxQueues: cfg.MaxQueues, Room: cfg.Room, Logger: cfg.Logger})
 	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Confirm: c.Copies.Confirm, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
 		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget}})
 	return c

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 )
@@ -18,7 +19,7 @@ type Copy struct {
 	current atomic.Pointer[Map]
 
 	mu     sync.RWMutex
-	queues map[system.Name]Queue
+	queues map[system.Name]queues.Queue
 	// gone holds queues that were deleted through this node, with the version that they had, until a Delta reports it: one in flight may
 	// still include them.
 	gone    map[system.Name]uint64
@@ -33,7 +34,7 @@ func NewCopy(known *Map) *Copy {
 	if known == nil {
 		known = &Map{}
 	}
-	c := &Copy{queues: map[system.Name]Queue{}, gone: map[system.Name]uint64{}, changed: make(chan struct{}),
+	c := &Copy{queues: map[system.Name]queues.Queue{}, gone: map[system.Name]uint64{}, changed: make(chan struct{}),
 		onQuiet: func(uint64, bool, []workers.Quiet, []workers.Name) {}}
 	c.current.Store(known)
 	return c
@@ -92,7 +93,7 @@ func (c *Copy) Apply(d Delta) {
 		if !d.All && c.isGone(q) {
 			continue
 		}
-		c.queues[q.name()] = q
+		c.queues[q.FullName()] = q
 	}
 	for _, name := range d.Dropped {
 		delete(c.queues, name)
@@ -120,11 +121,11 @@ func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []workers.Quiet, 
 }
 
 // Learned adds a queue that the system shard's leader has just returned.
-func (c *Copy) Learned(q Queue) {
+func (c *Copy) Learned(q queues.Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.queues[q.name()]; !c.isGone(q) && (!ok || q.newerThan(old)) {
-		c.queues[q.name()] = q
+	if old, ok := c.queues[q.FullName()]; !c.isGone(q) && (!ok || q.NewerThan(old)) {
+		c.queues[q.FullName()] = q
 	}
 }
 
@@ -133,19 +134,19 @@ func (c *Copy) Dropped(ns, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if q, ok := c.queues[system.Name{Namespace: ns, Name: name}]; ok {
-		c.gone[q.name()] = q.Config.Version
-		delete(c.queues, q.name())
+		c.gone[q.FullName()] = q.Config.Version
+		delete(c.queues, q.FullName())
 	}
 }
 
 // isGone reports whether a queue was deleted after the state in which an answer in flight describes it. The caller holds the lock.
-func (c *Copy) isGone(q Queue) bool {
-	version, ok := c.gone[q.name()]
+func (c *Copy) isGone(q queues.Queue) bool {
+	version, ok := c.gone[q.FullName()]
 	return ok && q.Config.Version <= version
 }
 
 // Queue returns a queue, if it exists as far as this node knows.
-func (c *Copy) Queue(ns, name string) (Queue, bool) {
+func (c *Copy) Queue(ns, name string) (queues.Queue, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	q, ok := c.queues[system.Name{Namespace: ns, Name: name}]
@@ -153,16 +154,16 @@ func (c *Copy) Queue(ns, name string) (Queue, bool) {
 }
 
 // Queues returns up to limit queues of a namespace after a name, in the order of their names.
-func (c *Copy) Queues(ns, after string, limit int) (queues []Queue) {
+func (c *Copy) Queues(ns, after string, limit int) (found []queues.Queue) {
 	c.mu.RLock()
 	for _, q := range c.queues {
 		if q.Namespace == ns && q.Name > after {
-			queues = append(queues, q)
+			found = append(found, q)
 		}
 	}
 	c.mu.RUnlock()
-	slices.SortFunc(queues, func(a, b Queue) int { return strings.Compare(a.Name, b.Name) })
-	return queues[:min(limit, len(queues))]
+	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return found[:min(limit, len(found))]
 }
 
 // Namespaces returns the namespaces with queues.

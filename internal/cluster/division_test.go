@@ -42,7 +42,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		c := w.openAt(system.PolicyLevel, 3)
 		_, err := c.Namespaces.Add(bg, namespaces.Call{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
-		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", unchanged)
+		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", asItIs)
 		must(t, err)
 		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
 			t.Errorf("the shard of the only queue may have %d of 100", got)
@@ -50,7 +50,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
 		other := first
 		for i := 0; other.Shard == first.Shard; i++ {
-			other, err = c.Queues.PutQueue(bg, auditlog.Action{}, "team", fmt.Sprint("b", i), unchanged)
+			other, err = c.Queues.PutQueue(bg, auditlog.Action{}, "team", fmt.Sprint("b", i), asItIs)
 			must(t, err)
 		}
 		got := w.shares("team", 3)
@@ -71,7 +71,7 @@ func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, asItIs)
 			must(t, err)
 		}
 		pass(time.Minute) // no namespace has a quota, and nothing is checked
@@ -302,7 +302,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
 		for _, name := range []string{"a", "b", "c"} {
-			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, asItIs)
 			must(t, err)
 			for shard := range uint32(3) {
 				w.use(shard+1, "default", func(s *task.Space) { s.Queues, s.Ready, s.Use.Backlog = 1, 100, 100 })

@@ -3,6 +3,7 @@ package cluster
 import (
 	"testing"
 
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -10,8 +11,8 @@ import (
 // TestLateNewsOfADroppedQueue: an answer in flight when a queue was deleted does not bring it back, and a new queue of that name is found.
 func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c := NewCopy(nil)
-	at := func(version uint64) Queue {
-		return Queue{Namespace: "default", Name: "q", Config: task.QueueConfig{Version: version}}
+	at := func(version uint64) queues.Queue {
+		return queues.Queue{Namespace: "default", Name: "q", Config: task.QueueConfig{Version: version}}
 	}
 	has := func(want bool) {
 		t.Helper()
@@ -22,14 +23,14 @@ func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c.Learned(at(3))
 	has(true)
 	c.Dropped("default", "q")
-	c.Apply(Delta{Version: 1, Queues: []Queue{at(3)}})
+	c.Apply(Delta{Version: 1, Queues: []queues.Queue{at(3)}})
 	c.Learned(at(2))
 	has(false)
 	c.Learned(at(4)) // created again
 	has(true)
 	c.Dropped("default", "q")
 	c.Apply(Delta{Version: 2, Dropped: []system.Name{{Namespace: "default", Name: "q"}}})
-	c.Apply(Delta{Version: 3, Queues: []Queue{at(5)}})
+	c.Apply(Delta{Version: 3, Queues: []queues.Queue{at(5)}})
 	has(true)
 	c.Dropped("default", "q")
 	c.Apply(Delta{Version: 4, All: true}) // from a leader that does not know it

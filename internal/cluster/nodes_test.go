@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -79,7 +80,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := w.State.Applied()
 		tx := w.State.Begin(at.Time+1, at.Index+1)
-		q := Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
+		q := queues.Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
 		row := fmt.Appendf([]byte{1}, `{"shard":1,"config":%q,"slots":{"later":[1]}}`, base64Of(q.Config.Encode()))
 		tx.Set([]byte("qdefault\x00old"), row)
 		must(t, w.State.Apply(storePosition(at.Index+1), tx.Seal(nil)))

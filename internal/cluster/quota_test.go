@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
@@ -14,11 +15,11 @@ import (
 // A namespace that was created may have a tenth of the cluster's queues and schedules by default, so that others find room. The default one
 // may have all.
 func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
-	if q := task.DefaultQuotas(); q.Queues != DefaultMaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
-		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, DefaultMaxQueues, schedules.MaxSchedules)
+	if q := task.DefaultQuotas(); q.Queues != queues.DefaultMaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
+		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.DefaultMaxQueues, schedules.MaxSchedules)
 	}
 	inBubble(t, func(t *testing.T, w *world) {
-		w.most = DefaultMaxQueues
+		w.most = queues.DefaultMaxQueues
 		c := w.openAt(system.PolicyLevel, 1)
 		for _, name := range []string{"greedy", "modest"} {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: name})

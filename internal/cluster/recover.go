@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -23,10 +24,10 @@ func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) 
 }
 
 // Recovered rewrites nodes and placement in the system shard of a node that continues alone after the majority was lost: the others are
-// removed for good, and every shard has only the replica that this node holds. A missing shard starts out empty. queues are the copies in
+// removed for good, and every shard has only the replica that this node holds. A missing shard starts out empty. copies are the queues in
 // the data shards, each with the shard that has it.
-func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Queue) error {
-	if err := reconcileQueues(tx, queues); err != nil {
+func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, copies []queues.Queue) error {
+	if err := queues.Reconcile(tx, copies); err != nil {
 		return err
 	}
 	m, err := readMap(tx)
@@ -64,7 +65,7 @@ type Restoration struct {
 	Held   map[uint32]uint64 // its replicas, by shard
 	// Queues are the copies in the data shards. One that this shard does not know was deleted while the backup was made, and is restored
 	// with what it had.
-	Queues []Queue
+	Queues []queues.Queue
 }
 
 // NextNode returns the number that the next node would get according to the tables, and the feature level that it must support.

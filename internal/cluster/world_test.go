@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,12 +16,6 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onceSlots are some slots in a shard.
-type onceSlots struct {
-	shard uint32
-	slots task.SlotSet
-}
-
 // world is a system shard without Raft, replicas of it of which at most one leads, and data shards that only remember what they were told.
 type world struct {
 	*systemtest.World
@@ -31,15 +24,7 @@ type world struct {
 
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
-	full   map[string]bool             // queues that have tasks
-	keys   map[uint32]store.Time       // the ends of their keys
-	unique map[uint32]task.SlotSet     // slots whose unique keys are held
-	onces  map[onceSlots]store.Time    // the ends of their once keys
-	fail   error                       // of the next copy
-	fails  map[uint32]error            // of all copies to a shard
-	calls  int                         // of CopyQueues
-	room   error                       // what Room returns
-	onDrop func()                      // once the shard has dropped a queue
+	fails  map[uint32]error            // of all calls to a shard
 
 	watches map[uint32]map[string]task.Watch // by shard and namespace
 	spaces  map[string]*task.Space           // by shard and namespace: use, and the shares that were set
@@ -70,7 +55,7 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{},
+	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, fails: map[uint32]error{},
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
@@ -80,7 +65,7 @@ func (w *world) newReplica() *systemReplica { return w.newReplicaOver(w) }
 // newReplicaOver is newReplica with other data shards.
 func (w *world) newReplicaOver(shards Shards) *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
-	s.control = NewControl(Config{System: s.Replica, Shards: shards, MaxQueues: w.most, Room: func() error { return w.room }})
+	s.control = NewControl(Config{System: s.Replica, Shards: shards, MaxQueues: w.most})
 	s.Leader = s.control
 	w.T.Cleanup(s.control.Close)
 	return s
@@ -112,12 +97,7 @@ func (w *world) openAt(level, shards int) *Control {
 func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.calls++
 	if err := w.fails[shard]; err != nil {
-		return err
-	}
-	if err := w.fail; err != nil {
-		w.fail = nil
 		return err
 	}
 	w.space(shard, ns).Queues += len(configs)
@@ -125,23 +105,8 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs m
 		if key := copyKey(shard, name); w.copies[key].Version < c.Version {
 			w.copies[key] = c
 		}
-		w.mustBeApart(name)
 	}
 	return nil
-}
-
-// mustBeApart fails the test if two shards take new tasks of one slot.
-func (w *world) mustBeApart(name string) {
-	var taken task.SlotSet
-	for key, c := range w.copies {
-		if _, of, _ := strings.Cut(key, "/"); of != name {
-			continue
-		}
-		if taken&^c.Closed != 0 {
-			w.T.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
-		}
-		taken |= ^c.Closed
-	}
 }
 
 // cut makes all calls to a shard fail; with nil they work again.
@@ -210,44 +175,26 @@ func (w *world) EraseNamespace(_ context.Context, shard uint32, ns string) error
 	return nil
 }
 
-func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
+func (w *world) DropQueue(_ context.Context, shard uint32, _, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.onces[onceSlots{shard, slots}], w.fails[shard]
+	return w.fails[shard]
 }
 
-func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.keys[shard], w.fails[shard]
+func (w *world) KeysUntil(context.Context, uint32, string, string) (store.Time, error) { return 0, nil }
+
+func (w *world) HoldsUnique(context.Context, uint32, string, string, task.SlotSet) (bool, error) {
+	return false, nil
 }
 
-func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.unique[shard]&slots != 0, w.fails[shard]
-}
-
-func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.fails[shard]; err != nil {
-		return err
-	}
-	if w.full[name] {
-		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
-	}
-	delete(w.copies, copyKey(shard, name))
-	if fn := w.onDrop; fn != nil {
-		w.onDrop = nil
-		w.mu.Unlock()
-		fn()
-		w.mu.Lock()
-	}
-	return nil
+func (w *world) OnceUntil(context.Context, uint32, string, string, task.SlotSet) (store.Time, error) {
+	return 0, nil
 }
 
 func copyKey(shard uint32, name string) string { return fmt.Sprintf("%d/%s", shard, name) }
+
+// asItIs changes nothing.
+func asItIs(*task.QueueConfig) error { return nil }
 
 // copyOf returns a data shard's copy of a queue.
 func (w *world) copyOf(shard uint32, name string) task.QueueConfig {

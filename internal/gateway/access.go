@@ -13,8 +13,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
@@ -217,23 +217,23 @@ func mayFollow(ctx context.Context, s *task.Spec) error {
 // scopedQueues is a Cluster for calls that may be limited to some queues.
 type scopedQueues struct{ Cluster }
 
-func (c scopedQueues) Place(ctx context.Context, ns, queue string) (cluster.Queue, error) {
+func (c scopedQueues) Place(ctx context.Context, ns, queue string) (queues.Queue, error) {
 	if err := mayUse(ctx, queue); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	return c.Cluster.Place(ctx, ns, queue)
 }
 
-func (c scopedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue, bool, error) {
+func (c scopedQueues) Queue(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
 	if err := mayUse(ctx, name); err != nil {
-		return cluster.Queue{}, false, err
+		return queues.Queue{}, false, err
 	}
 	return c.Cluster.Queue(ctx, ns, name)
 }
 
-func (c scopedQueues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (c scopedQueues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	if err := mayUse(ctx, name); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	return c.Cluster.PutQueue(ctx, action, ns, name, change)
 }
@@ -245,15 +245,15 @@ func (c scopedQueues) DropQueue(ctx context.Context, by task.Author, ns, name st
 	return c.Cluster.DropQueue(ctx, by, ns, name)
 }
 
-func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
+func (c scopedQueues) Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error) {
 	if err := mayUse(ctx, name); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	return c.Cluster.Spread(ctx, by, ns, name, target)
 }
 
 // Queues returns the queues that the call may see.
-func (c scopedQueues) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
+func (c scopedQueues) Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error) {
 	of.Within = task.ScopeOf(ctx)
 	return c.Cluster.Queues(ctx, ns, of)
 }

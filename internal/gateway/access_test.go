@@ -27,8 +27,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -535,7 +535,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 		},
 		"drop": func(ctx context.Context, q string) error { return c.DropQueue(ctx, task.Author{}, "n", q) },
 		"spread": func(ctx context.Context, q string) error {
-			_, err := c.Spread(ctx, task.Author{}, "n", q, cluster.SpreadTarget{Parts: 1})
+			_, err := c.Spread(ctx, task.Author{}, "n", q, queues.SpreadTarget{Parts: 1})
 			return err
 		},
 	} {

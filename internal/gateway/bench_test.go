@@ -14,7 +14,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -39,11 +39,11 @@ func (idle) Settle(_ context.Context, shard uint32, calls []broker.Settle) ([]br
 
 type idleCluster struct{ fakeCluster }
 
-func (idleCluster) Place(_ context.Context, _, name string) (cluster.Queue, error) {
-	return cluster.Queue{Name: name, Shard: 1}, nil
+func (idleCluster) Place(_ context.Context, _, name string) (queues.Queue, error) {
+	return queues.Queue{Name: name, Shard: 1}, nil
 }
-func (idleCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
-	return cluster.Queue{Name: name, Shard: 1}, true, nil
+func (idleCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool, error) {
+	return queues.Queue{Name: name, Shard: 1}, true, nil
 }
 
 func newIdle() *Gateway {

@@ -10,7 +10,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -113,7 +113,7 @@ func setBreakers(p *pawlv1.QueueSettings, s *task.Settings) {
 const maxBreakersTold = 100
 
 // breakersProto returns the breakers that are not closed, and how many there are, in all parts of a queue.
-func breakersProto(q cluster.Queue, parts []broker.QueueInfo) (told []*pawlv1.BreakerStatus, open int) {
+func breakersProto(q queues.Queue, parts []broker.QueueInfo) (told []*pawlv1.BreakerStatus, open int) {
 	for i, shard := range q.Shards() {
 		open += parts[i].BreakersOpen
 		for j := range parts[i].Breakers {

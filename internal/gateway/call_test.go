@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -145,7 +146,7 @@ type deeds struct {
 	done []task.Action
 }
 
-func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	d.done = append(d.done, action.Action)
 	return d.Cluster.PutQueue(ctx, action, ns, name, change)
 }

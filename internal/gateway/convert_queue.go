@@ -7,7 +7,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -168,7 +168,7 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 }
 
 // queueProto converts a queue for operators: its configuration comes from the cluster, its counts from its shards.
-func queueProto(q cluster.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
+func queueProto(q queues.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
 	p := &pawlv1.Queue{
 		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: wallProto(q.Config.PausedAt),
 		Holds:                 holdsProto(q.Config.Holds),

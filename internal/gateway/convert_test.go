@@ -33,6 +33,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/registry"
@@ -306,17 +307,17 @@ func TestClaimsAreRead(t *testing.T) {
 
 func TestQueuesAreShown(t *testing.T) {
 	one := broker.QueueInfo{Ready: [3]int64{1, 20, 300}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9}
-	q := cluster.Queue{Name: "q", Shard: 1}
+	q := queues.Queue{Name: "q", Shard: 1}
 	p := queueProto(q, one, []broker.QueueInfo{one})
 	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 || d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
 		t.Errorf("in one shard: %v", p)
 	}
-	q.Parts = []cluster.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
+	q.Parts = []queues.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
 	p = queueProto(q, one, []broker.QueueInfo{one, one})
 	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
 		t.Errorf("in two shards: %v", p)
 	}
-	q.Own, q.Parts = true, append(q.Parts, cluster.Part{Shard: 3, Slots: 8})
+	q.Own, q.Parts = true, append(q.Parts, queues.Part{Shard: 3, Slots: 8})
 	if p := queueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() || !p[1].GetOwn() || !p[2].GetOwn() {
 		t.Errorf("in two shards of its own, and one that it leaves: %v", p)
 	}

@@ -5,7 +5,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -106,7 +106,7 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 // tasks restored from the archive, which were admitted before.
 func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
 	ns := namespaceOf(ctx)
-	var q cluster.Queue
+	var q queues.Queue
 	var part *shardTasks // of the previous task
 	for i, t := range tasks {
 		spec, err := specOf(t, g.limits)

@@ -10,7 +10,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -62,7 +62,7 @@ func (g operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueu
 }
 
 // explainParts asks the shards of a queue; nil: the queue has nothing there.
-func (g *Gateway) explainParts(ctx context.Context, q cluster.Queue) ([]*broker.QueueExplanation, error) {
+func (g *Gateway) explainParts(ctx context.Context, q queues.Queue) ([]*broker.QueueExplanation, error) {
 	shards := q.Shards()
 	parts := make([]*broker.QueueExplanation, len(shards))
 	errs := each(len(shards), func(i int) error {
@@ -82,7 +82,7 @@ const maxToldOfQueue = 10
 
 // explainedQueue adds up the parts of a queue. A reason that several shards report identically is listed once; any other names its
 // shard if the queue is spread.
-func explainedQueue(q cluster.Queue, parts []*broker.QueueExplanation) *pawlv1.ExplainQueueResponse {
+func explainedQueue(q queues.Queue, parts []*broker.QueueExplanation) *pawlv1.ExplainQueueResponse {
 	type heldKey struct{ key, code string }
 	type reason struct{ code, detail string }
 	out := &pawlv1.ExplainQueueResponse{Queue: q.Name}

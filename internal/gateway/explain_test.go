@@ -12,7 +12,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -23,7 +23,7 @@ func TestPartsAreExplained(t *testing.T) {
 	full := func(n int) broker.Reason {
 		return broker.Reason{Code: task.WhyQueueMaxRunning, Detail: fmt.Sprintf("runs %d", n), Limit: n, Count: 1}
 	}
-	q := cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Next: 1}, {Shard: 2, Next: 2}, {Shard: 3, Next: 4}, {Shard: 4, Next: 8}}}
+	q := queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Next: 1}, {Shard: 2, Next: 2}, {Shard: 3, Next: 4}, {Shard: 4, Next: 8}}}
 	keys := func(from int) (keys []broker.HeldKey) {
 		for i := range 7 {
 			keys = append(keys, broker.HeldKey{Key: fmt.Sprintf("k%02d", from+i), Code: task.WhyKeyRate, Tasks: int64(100 - from - i)})
@@ -124,13 +124,13 @@ type copiedQueues struct {
 	gone bool
 }
 
-func (copiedQueues) Copied(ns, queue string) (cluster.Queue, bool) {
-	return cluster.Queue{Namespace: ns, Name: queue, Shard: 1}, true
+func (copiedQueues) Copied(ns, queue string) (queues.Queue, bool) {
+	return queues.Queue{Namespace: ns, Name: queue, Shard: 1}, true
 }
 
-func (c copiedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue, bool, error) {
+func (c copiedQueues) Queue(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
 	if c.gone {
-		return cluster.Queue{}, false, nil
+		return queues.Queue{}, false, nil
 	}
 	return c.Cluster.Queue(ctx, ns, name)
 }
@@ -154,7 +154,7 @@ func TestEarlier(t *testing.T) {
 // uncopied has no copies of queues.
 type uncopied struct{ Cluster }
 
-func (uncopied) Copied(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
+func (uncopied) Copied(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
 
 // A queue that a node has no copy of yet is explained all the same.
 func TestUncopiedQueuesAreExplained(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,14 +19,14 @@ func (f *fake) Shards() []uint32 {
 	return slices.Clone(f.shards)
 }
 
-func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) {
+func (f *fake) Place(_ context.Context, ns, name string) (queues.Queue, error) {
 	return f.PutQueue(context.Background(), auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
 // Spread assigns all slots to the shards, in runs, immediately.
-func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
+func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target queues.SpreadTarget) (queues.Queue, error) {
 	if err := f.faults.ask(); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,17 +40,17 @@ func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target c
 	}
 	q.Own = target.Own
 	old := q.Shards()
-	q.Parts = []cluster.Part{}
+	q.Parts = []queues.Part{}
 	for i, shard := range shards {
 		var slots task.SlotSet
 		for slot := i * task.SlotCount / len(shards); slot < (i+1)*task.SlotCount/len(shards); slot++ {
 			slots |= 1 << slot
 		}
-		q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})
+		q.Parts = append(q.Parts, queues.Part{Shard: shard, Slots: slots, Next: slots})
 	}
 	for _, shard := range old {
 		if !slices.Contains(shards, shard) {
-			q.Parts = append(q.Parts, cluster.Part{Shard: shard})
+			q.Parts = append(q.Parts, queues.Part{Shard: shard})
 		}
 	}
 	q.Config.Version++
@@ -58,34 +58,34 @@ func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target c
 	return q, nil
 }
 
-func (f *fake) Queue1(name string) (cluster.Queue, bool) {
+func (f *fake) Queue1(name string) (queues.Queue, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]
 	return q, ok
 }
 
-func (f *fake) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
+func (f *fake) Queues(_ context.Context, _ string, of queues.Query) (found []queues.Queue, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, q := range f.queues {
 		if q.Name > of.After && of.Within.Sees(q.Name) && (of.Pattern == "" || task.Matches(of.Pattern, q.Name)) && (!of.Paused || q.Config.Paused) && (of.Names == nil || slices.Contains(of.Names, q.Name)) {
-			queues = append(queues, q)
+			found = append(found, q)
 		}
 	}
-	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
 	if of.Names != nil {
-		slices.SortFunc(queues, func(a, b cluster.Queue) int { return slices.Index(of.Names, a.Name) - slices.Index(of.Names, b.Name) })
+		slices.SortFunc(found, func(a, b queues.Queue) int { return slices.Index(of.Names, a.Name) - slices.Index(of.Names, b.Name) })
 	}
-	return queues[:min(of.Limit, len(queues))], cmp.Or(f.cluster, f.faults.ask())
+	return found[:min(of.Limit, len(found))], cmp.Or(f.cluster, f.faults.ask())
 }
 
-func (f *fake) PutQueue(_ context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (f *fake) PutQueue(_ context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]
 	if !ok {
-		q = cluster.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now()}}
+		q = queues.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now()}}
 		if s, ok := f.home[name]; ok {
 			q.Shard = s
 		}
@@ -95,7 +95,7 @@ func (f *fake) PutQueue(_ context.Context, _ auditlog.Action, ns, name string, c
 	}
 	before := q.Config
 	if err := change(&q.Config); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	if !ok || !q.Config.Equal(before) {
 		q.Config.Version++
@@ -114,9 +114,9 @@ func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error
 // fakeCluster is the fake as a Cluster: it has a method with the same name as the Broker's.
 type fakeCluster struct{ *fake }
 
-func (c fakeCluster) Copied(_, name string) (cluster.Queue, bool) { return c.Queue1(name) }
+func (c fakeCluster) Copied(_, name string) (queues.Queue, bool) { return c.Queue1(name) }
 
-func (c fakeCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
+func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool, error) {
 	q, ok := c.Queue1(name)
 	return q, ok, cmp.Or(c.cluster, c.faults.ask())
 }

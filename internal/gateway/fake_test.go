@@ -15,7 +15,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
@@ -26,7 +26,7 @@ import (
 type fake struct {
 	mu       sync.Mutex
 	shards   []uint32
-	queues   map[string]cluster.Queue
+	queues   map[string]queues.Queue
 	home     map[string]uint32 // of queues that don't exist yet
 	tasks    map[task.ID]*fakeTask
 	broken   []broker.BreakerInfo // of queue "broken"
@@ -77,7 +77,7 @@ func newFake(shards ...uint32) *fake {
 	if len(shards) == 0 {
 		shards = []uint32{1}
 	}
-	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
+	return &fake{shards: shards, queues: map[string]queues.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
 		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: newFakeEvents(), broken: fakeBreakers()}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -150,15 +151,15 @@ type ClaimWatch = interface {
 // Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of its tables.
 type Cluster interface {
 	// Place returns the queue, with its shards, from this node's copy. It creates a queue that doesn't exist.
-	Place(ctx context.Context, ns, queue string) (cluster.Queue, error)
+	Place(ctx context.Context, ns, queue string) (queues.Queue, error)
 	// Copied returns a queue from this node's copy, which may be outdated.
-	Copied(ns, queue string) (cluster.Queue, bool)
+	Copied(ns, queue string) (queues.Queue, bool)
 	Shards() []uint32
-	Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error)
-	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
-	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error)
+	Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error)
+	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
-	Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error)
+	Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error)
 }
 
 // Admin has the operator calls of a cluster that take more than a verb of the system shard. Package cluster documents what each

@@ -20,13 +20,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // so that servers accept it
+	_ "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -357,7 +357,7 @@ func TestRatesOfManyTasks(t *testing.T) {
 		},
 		"messages": func(ctx context.Context, g *Gateway) error {
 			spec := task.Spec{Type: "a", Queue: "q", Priority: task.Normal, ContentType: "x/y"}
-			for _, one := range (sqsCore{g}).Enqueue(ctx, cluster.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
+			for _, one := range (sqsCore{g}).Enqueue(ctx, queues.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
 				if one.Err != nil {
 					return one.Err
 				}

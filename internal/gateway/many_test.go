@@ -17,7 +17,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -599,7 +599,7 @@ func TestPartsAreAddedUp(t *testing.T) {
 		return out, err
 	})
 	ctx, _ := begin(context.Background(), "grpc", "test")
-	sum, parts, err := newGateway(f).infoOf(ctx, cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
+	sum, parts, err := newGateway(f).infoOf(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
 	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
 	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
 		t.Errorf("got %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
@@ -613,13 +613,13 @@ func TestBreakersOfParts(t *testing.T) {
 	}
 	one := broker.QueueInfo{BreakersOpen: 3, Breakers: []broker.BreakerInfo{is("c", 7), is("b", 5), is("a", 5)}}
 	for _, c := range []struct {
-		q     cluster.Queue
+		q     queues.Queue
 		parts []broker.QueueInfo
 		want  string
 		open  int
 	}{
-		{cluster.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
-		{cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
+		{queues.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
+		{queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
 			[]broker.QueueInfo{one, {BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}}, "a of 1, b of 1, d of 2, c of 1", 4},
 	} {
 		var got []string
@@ -769,13 +769,13 @@ func TestNamedTwice(t *testing.T) {
 // and the rate is divided among them.
 func TestBulkOverParts(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
-	two := cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
+	two := queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
 	for what, c := range map[string]struct {
-		q    cluster.Queue
+		q    queues.Queue
 		s    broker.Selection
 		want string
 	}{
-		"in one":        {cluster.Queue{Name: "q", Shard: 1}, broker.Selection{IDs: ids, Rate: 4}, "1: 3 ids, max 0, rate 4"},
+		"in one":        {queues.Queue{Name: "q", Shard: 1}, broker.Selection{IDs: ids, Rate: 4}, "1: 3 ids, max 0, rate 4"},
 		"in two":        {two, broker.Selection{IDs: ids, Rate: 4}, "1: 1 ids, max 0, rate 2; 2: 2 ids, max 0, rate 2"},
 		"all":           {two, broker.Selection{}, "1: -1 ids, max 0, rate 0; 2: -1 ids, max 0, rate 0"},
 		"at most seven": {two, broker.Selection{Max: 7}, "1: -1 ids, max 7, rate 0; 2: -1 ids, max 2, rate 0"},

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -15,7 +15,7 @@ import (
 // the moments of the parts differ slightly.
 
 // infoOf asks the parts of a queue for their state, and adds them up.
-func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.QueueInfo, parts []broker.QueueInfo, err error) {
+func (g *Gateway) infoOf(ctx context.Context, q queues.Queue) (sum broker.QueueInfo, parts []broker.QueueInfo, err error) {
 	shards := q.Shards()
 	parts = make([]broker.QueueInfo, len(shards))
 	errs := each(len(shards), func(i int) error {
@@ -40,7 +40,7 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 }
 
 // purge discards the waiting tasks in all parts of a queue.
-func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (discarded int64, err error) {
+func (g *Gateway) purge(ctx context.Context, by task.Author, q queues.Queue) (discarded int64, err error) {
 	err = eachPart(q, func(shard uint32) error {
 		out, err := broker.PurgeQueue.Call(ctx, g.verbs, broker.QueueCommand{OnQueue: onQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
 		discarded += out.Done
@@ -62,7 +62,7 @@ func (g *Gateway) groupDead(ctx context.Context, shards []uint32, queue string, 
 }
 
 // bulk runs a call on selected dead letters, part by part.
-func (g *Gateway) bulk(ctx context.Context, q cluster.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
+func (g *Gateway) bulk(ctx context.Context, q queues.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
 	shards := q.Shards()
 	if s.Rate > 0 { // when due, the parts run in parallel
 		s.Rate /= float64(len(shards))

@@ -8,7 +8,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -81,13 +81,13 @@ func (g operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesReq
 }
 
 // listed returns the queues of a page, and the name after which the list continues; "": it ends.
-func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Queue, next string, err error) {
+func (g *Gateway) listed(ctx context.Context, q queueList) (page []queues.Queue, next string, err error) {
 	if q.having == "" && !q.most || q.having == contract.QueuePaused {
-		queues, err = g.cluster.Queues(ctx, q.ns, cluster.QueueQuery{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
-		if len(queues) > q.limit {
-			return queues[:q.limit], queues[q.limit-1].Name, err
+		page, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
+		if len(page) > q.limit {
+			return page[:q.limit], page[q.limit-1].Name, err
 		}
-		return queues, "", err
+		return page, "", err
 	}
 	if g.cfg.Stats == nil {
 		return nil, "", errNoStats
@@ -96,8 +96,8 @@ func (g *Gateway) listed(ctx context.Context, q queueList) (queues []cluster.Que
 	if len(names) == 0 {
 		return nil, "", nil
 	}
-	queues, err = g.cluster.Queues(ctx, q.ns, cluster.QueueQuery{Limit: len(names), Names: names})
-	return queues, next, err
+	page, err = g.cluster.Queues(ctx, q.ns, queues.Query{Limit: len(names), Names: names})
+	return page, next, err
 }
 
 // counted returns the names of queues according to the last counts, which shards and nodes have at hand.

@@ -6,8 +6,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,7 +19,7 @@ type operatorService struct {
 }
 
 // queue asks a queue's shards for its state.
-func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, error) {
+func (g *Gateway) queue(ctx context.Context, q queues.Queue) (*pawlv1.Queue, error) {
 	sum, parts, err := g.infoOf(ctx, q)
 	if err != nil {
 		return nil, err
@@ -28,9 +28,9 @@ func (g *Gateway) queue(ctx context.Context, q cluster.Queue) (*pawlv1.Queue, er
 }
 
 // known returns a queue that exists.
-func (g *Gateway) known(ctx context.Context, name string) (cluster.Queue, error) {
+func (g *Gateway) known(ctx context.Context, name string) (queues.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), name)
 	if err == nil && !ok {
@@ -179,7 +179,7 @@ func (g operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueR
 	if _, err := g.known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), cluster.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
@@ -106,9 +106,9 @@ func (g sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, 
 
 // Queue returns a queue, usually from this node's copy. One that is missing there, perhaps created elsewhere a moment ago, is
 // looked up.
-func (g sqsCore) Queue(ctx context.Context, name string) (cluster.Queue, bool, error) {
+func (g sqsCore) Queue(ctx context.Context, name string) (queues.Queue, bool, error) {
 	if err := mayUse(ctx, name); err != nil {
-		return cluster.Queue{}, false, err
+		return queues.Queue{}, false, err
 	}
 	if q, ok := g.cluster.Copied(namespaceOf(ctx), name); ok {
 		return q, true, nil
@@ -116,8 +116,8 @@ func (g sqsCore) Queue(ctx context.Context, name string) (cluster.Queue, bool, e
 	return g.cluster.Queue(ctx, namespaceOf(ctx), name)
 }
 
-func (g sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]cluster.Queue, error) {
-	return g.cluster.Queues(ctx, namespaceOf(ctx), cluster.QueueQuery{Pattern: pattern, After: after, Limit: limit})
+func (g sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error) {
+	return g.cluster.Queues(ctx, namespaceOf(ctx), queues.Query{Pattern: pattern, After: after, Limit: limit})
 }
 
 func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error {
@@ -130,7 +130,7 @@ func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.Qu
 }
 
 // DropQueue deletes a queue with everything in it.
-func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
+func (g sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 	by, err := authorOf(ctx, "")
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
 }
 
 // Purge ends all waiting and claimed tasks.
-func (g sqsCore) Purge(ctx context.Context, q cluster.Queue) error {
+func (g sqsCore) Purge(ctx context.Context, q queues.Queue) error {
 	by, err := authorOf(ctx, "")
 	if err != nil {
 		return err
@@ -186,13 +186,13 @@ func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32
 	}
 }
 
-func (g sqsCore) Depth(ctx context.Context, q cluster.Queue) (broker.QueueInfo, error) {
+func (g sqsCore) Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {
 	sum, _, err := g.infoOf(ctx, q)
 	return sum, err
 }
 
 // Enqueue enqueues tasks of one queue, with defaults already filled in. Each has its own result.
-func (g sqsCore) Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec) []broker.Enqueued {
+func (g sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	var parts []*shardTasks
 	for i := range specs {

@@ -27,7 +27,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
@@ -154,54 +154,54 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 }
 
 // sqsCalls are all requests that package sqs makes to the gateway, about a queue with a claimed task.
-var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q cluster.Queue, c broker.Claimed) error{
-	"find a queue": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q queues.Queue, c broker.Claimed) error{
+	"find a queue": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, _, err := g.Queue(ctx, "other")
 		return err
 	},
-	"list queues": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+	"list queues": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, err := g.Queues(ctx, "*", "", 9)
 		return err
 	},
-	"put a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"put a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.PutQueue(ctx, q.Name, func(*task.QueueConfig) error { return nil })
 	},
-	"drop a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"drop a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.DropQueue(ctx, q)
 	},
-	"purge a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error { return g.Purge(ctx, q) },
-	"count": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"purge a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error { return g.Purge(ctx, q) },
+	"count": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		_, err := g.Depth(ctx, q)
 		return err
 	},
-	"enqueue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"enqueue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.Enqueue(ctx, q, []task.Spec{{Type: "a", Queue: q.Name, Priority: task.Normal, ContentType: "x/y"}})[0].Err
 	},
-	"claim": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"claim": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		_, err := g.Claim(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Worker: "w", Max: 1}, 0)
 		return err
 	},
-	"settle": func(ctx context.Context, g sqsCore, _ cluster.Queue, c broker.Claimed) error {
+	"settle": func(ctx context.Context, g sqsCore, _ queues.Queue, c broker.Claimed) error {
 		return g.Settle(ctx, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{Namespace: "default", ID: c.ID, Token: c.Token}}})[0].Err
 	},
-	"ask for a claim": func(ctx context.Context, g sqsCore, _ cluster.Queue, c broker.Claimed) error {
+	"ask for a claim": func(ctx context.Context, g sqsCore, _ queues.Queue, c broker.Claimed) error {
 		_, err := g.FirstClaimed(ctx, c.ID)
 		return err
 	},
-	"start an operation": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+	"start an operation": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.StartOperation(ctx, broker.OperationSpec{Action: task.Move, Filter: broker.Filter{Queue: q.Name}, ToQueue: q.Name})
 	},
-	"list operations": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+	"list operations": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, err := g.Operations(ctx, task.ID{}, 9)
 		return err
 	},
-	"end an operation": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+	"end an operation": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		return g.AbortOperation(ctx, task.NewID(1, 1, 7))
 	},
 }
 
 // startSQSCall prepares an SQS call.
-func startSQSCall(t *testing.T) (*fake, sqsCore, cluster.Queue, broker.Claimed) {
+func startSQSCall(t *testing.T) (*fake, sqsCore, queues.Queue, broker.Claimed) {
 	f := newFake(1, 2)
 	g := newGateway(f)
 	ctx, _ := begin(t.Context(), "sqs", "test")
@@ -233,7 +233,7 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 			var f *fake
 			synctest.Test(t, func(t *testing.T) { // some wait for a while
 				var g sqsCore
-				var q cluster.Queue
+				var q queues.Queue
 				var c broker.Claimed
 				f, g, q, c = startSQSCall(t)
 				f.faults.nth = nth

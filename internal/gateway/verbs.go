@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -35,7 +35,7 @@ func onQueue(ctx context.Context, shard uint32, name string) broker.OnQueue {
 }
 
 // eachPart calls do for the parts of a queue, one after the other. It skips shards that no task of the queue has come to yet.
-func eachPart(q cluster.Queue, do func(shard uint32) error) error {
+func eachPart(q queues.Queue, do func(shard uint32) error) error {
 	for _, shard := range q.Shards() {
 		if err := do(shard); err != nil && !errors.Is(err, task.ErrNotFound) {
 			return err

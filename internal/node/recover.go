@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -90,7 +91,7 @@ type recovery struct {
 	me  identity
 	Recovery
 
-	queues []cluster.Queue // that the data shards have copies of
+	queues []queues.Queue // that the data shards have copies of
 }
 
 func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
@@ -267,10 +268,10 @@ func (r *recovery) rename(id uint32) (err error) {
 }
 
 // addCopies appends the queues that a data shard has copies of.
-func addCopies(queues *[]cluster.Queue, state *store.Store, id uint32) error {
+func addCopies(to *[]queues.Queue, state *store.Store, id uint32) error {
 	copied, err := broker.CopiedQueues(state)
 	for _, q := range copied {
-		*queues = append(*queues, cluster.Queue{Namespace: q.Namespace, Name: q.Name, Shard: id, Config: q.Config})
+		*to = append(*to, queues.Queue{Namespace: q.Namespace, Name: q.Name, Shard: id, Config: q.Config})
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/backup"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -202,7 +203,7 @@ func (r *restore) found() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	var queues []cluster.Queue
+	var queues []queues.Queue
 	for _, p := range r.Backup.Parts { // the system shard is last: it is told of the others' queues
 		var edit func(*store.Tx) error
 		if p.Shard == systemShard {
@@ -216,7 +217,7 @@ func (r *restore) found() (err error) {
 }
 
 // adopt makes a state that of the new cluster.
-func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error, queues *[]cluster.Queue) (err error) {
+func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error, queues *[]queues.Queue) (err error) {
 	state, err := r.open(r.Backup.Cluster, id)
 	if err != nil {
 		return err
@@ -258,7 +259,7 @@ func (r *restore) held() map[uint32]uint64 {
 	return held
 }
 
-func (r *restore) editSystem(tx *store.Tx, queues []cluster.Queue) error {
+func (r *restore) editSystem(tx *store.Tx, queues []queues.Queue) error {
 	return cluster.Restored(tx, cluster.Restoration{Number: r.number, Held: r.held(), Queues: queues,
 		Node: cluster.FirstNode{Name: r.cfg.Name, Version: r.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}})
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/cluster/workers"
@@ -21,7 +22,7 @@ type routerControl struct {
 }
 
 // queueTable embeds without a field named Queues, which would hide the method.
-type queueTable = cluster.Queues
+type queueTable = queues.Queues
 
 func newRouterControl(c *cluster.Control) routerControl {
 	return routerControl{c, c.Placement, c.Queues, c.Schedules, c.Workers, c.Webhooks, c.Audit}

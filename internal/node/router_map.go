@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -42,10 +42,10 @@ func (a routerMap) Nodes() (nodes []router.Node) {
 }
 
 // Queue implements router.Map.
-func (a routerMap) Queue(ns, name string) (cluster.Queue, bool) { return a.n.copy.Queue(ns, name) }
+func (a routerMap) Queue(ns, name string) (queues.Queue, bool) { return a.n.copy.Queue(ns, name) }
 
 // Learned implements router.Map.
-func (a routerMap) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
+func (a routerMap) Learned(q queues.Queue) { a.n.copy.Learned(q) }
 
 // Dropped implements router.Map.
 func (a routerMap) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }

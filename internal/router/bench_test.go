@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -36,14 +37,14 @@ func (b *instant) Draining() <-chan struct{} { return nil }
 
 type instantMap struct{}
 
-func (instantMap) Replicas(uint32) []uint32                   { return []uint32{1, 2} }
-func (instantMap) Shards() []uint32                           { return []uint32{1} }
-func (instantMap) Nodes() []Node                              { return nil }
-func (instantMap) Queue(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
-func (instantMap) Learned(cluster.Queue)                      {}
-func (instantMap) Dropped(string, string)                     {}
-func (instantMap) Level() int                                 { return cluster.PoliciesLevel }
-func (instantMap) Age() time.Duration                         { return 0 }
+func (instantMap) Replicas(uint32) []uint32                  { return []uint32{1, 2} }
+func (instantMap) Shards() []uint32                          { return []uint32{1} }
+func (instantMap) Nodes() []Node                             { return nil }
+func (instantMap) Queue(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
+func (instantMap) Learned(queues.Queue)                      {}
+func (instantMap) Dropped(string, string)                    {}
+func (instantMap) Level() int                                { return cluster.PoliciesLevel }
+func (instantMap) Age() time.Duration                        { return 0 }
 
 // wire is a network without latency.
 type wire struct{ to *Router }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -25,11 +25,11 @@ type nothing struct{}
 type queueArgs struct {
 	Namespace string
 	Name      string
-	List      cluster.QueueQuery
+	List      queues.Query
 	Version   uint64
 	Config    task.QueueConfig
 	Shard     uint32
-	Onto      cluster.SpreadTarget
+	Onto      queues.SpreadTarget
 	By        task.Author
 	Action    task.Action
 }
@@ -43,28 +43,28 @@ func onSystem[A, R any](name string, idempotent bool, run func(ctx context.Conte
 }
 
 var (
-	placeQueue = onSystem("place", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+	placeQueue = onSystem("place", true, func(ctx context.Context, c Control, a queueArgs) (queues.Queue, error) {
 		return c.Place(ctx, a.Namespace, a.Name)
 	})
-	getQueue = onSystem("get-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+	getQueue = onSystem("get-queue", true, func(ctx context.Context, c Control, a queueArgs) (queues.Queue, error) {
 		return c.Queue(ctx, a.Namespace, a.Name)
 	})
-	getQueues = onSystem("get-queues", true, func(ctx context.Context, c Control, a queueArgs) ([]cluster.Queue, error) {
+	getQueues = onSystem("get-queues", true, func(ctx context.Context, c Control, a queueArgs) ([]queues.Queue, error) {
 		return c.Queues(ctx, a.Namespace, a.List)
 	})
-	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+	putQueue = onSystem("put-queue", false, func(ctx context.Context, c Control, a queueArgs) (queues.Queue, error) {
 		return c.PutQueue(ctx, auditlog.Action{By: a.By, Action: a.Action}, a.Namespace, a.Name, a.change)
 	})
 	dropQueue = onSystem("drop-queue", false, func(ctx context.Context, c Control, a queueArgs) (nothing, error) {
 		return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 	})
-	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (queues.Queue, error) {
 		if a.Shard == 0 { // the request is from a node of feature level 1, which takes every queue to be in one shard
 			return c.PutQueue(ctx, auditlog.Action{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
 		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 	})
-	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
+	spreadQueue = onSystem("spread-queue", true, func(ctx context.Context, c Control, a queueArgs) (queues.Queue, error) {
 		return c.Spread(ctx, a.By, a.Namespace, a.Name, a.Onto)
 	})
 	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
@@ -85,7 +85,7 @@ func (a queueArgs) change(c *task.QueueConfig) error {
 }
 
 // Place returns a queue, which is created at its first use.
-func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
+func (d Directory) Place(ctx context.Context, ns, name string) (queues.Queue, error) {
 	if q, ok := d.r.cfg.Map.Queue(ns, name); ok {
 		return q, nil
 	}
@@ -97,22 +97,22 @@ func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, e
 }
 
 // Copied returns a queue from this node's copy, which may be out of date.
-func (d Directory) Copied(ns, name string) (cluster.Queue, bool) { return d.r.cfg.Map.Queue(ns, name) }
+func (d Directory) Copied(ns, name string) (queues.Queue, bool) { return d.r.cfg.Map.Queue(ns, name) }
 
 // Shards returns the data shards.
 func (d Directory) Shards() []uint32 { return d.r.cfg.Map.Shards() }
 
 // Queue returns a queue.
-func (d Directory) Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error) {
+func (d Directory) Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error) {
 	q, err = call(ctx, d.r, getQueue, systemShard, queueArgs{Namespace: ns, Name: name})
 	if errors.Is(err, task.ErrNotFound) {
-		return cluster.Queue{}, false, nil
+		return queues.Queue{}, false, nil
 	}
 	return q, err == nil, err
 }
 
 // Queues returns the queues of a namespace that match a query.
-func (d Directory) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
+func (d Directory) Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error) {
 	return call(ctx, d.r, getQueues, systemShard, queueArgs{Namespace: ns, List: of})
 }
 
@@ -121,18 +121,18 @@ const maxChanges = 10
 
 // PutQueue changes the configuration of a queue, which is created if need be. change runs here, on what was just read, and the result is
 // written unless another change was faster; so it may run more than once.
-func (d Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+func (d Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Queue(ctx, ns, name)
 		if err != nil {
-			return cluster.Queue{}, err
+			return queues.Queue{}, err
 		}
 		a := queueArgs{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: action.By, Action: action.Action}
 		if !exists {
 			a.Config.Settings = task.DefaultSettings()
 		}
 		if err := change(&a.Config); err != nil {
-			return cluster.Queue{}, err
+			return queues.Queue{}, err
 		}
 		q, err := call(ctx, d.r, putQueue, systemShard, a)
 		if err == nil {
@@ -140,14 +140,14 @@ func (d Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, nam
 			return q, nil
 		}
 		if !errors.Is(err, errChanged) {
-			return cluster.Queue{}, err
+			return queues.Queue{}, err
 		}
 	}
-	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: too many concurrent changes", name)
+	return queues.Queue{}, task.Unavailable(time.Second, "queue %q: too many concurrent changes", name)
 }
 
 // Spread spreads a queue over shards: see cluster.Control.
-func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error) {
+func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error) {
 	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: target, By: by})
 	if err == nil {
 		d.r.cfg.Map.Learned(q)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -45,7 +45,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 		if _, err := two.PutQueue(ctx, auditlog.Action{}, ns, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
-		if list, err := two.Queues(ctx, ns, cluster.QueueQuery{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
+		if list, err := two.Queues(ctx, ns, queues.Query{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
 			t.Errorf("listed %+v, %v", list, err)
 		}
 		before := f.count("place")
@@ -105,8 +105,8 @@ func TestAQueueThatMoved(t *testing.T) {
 		m := f.nodes[2]
 		for _, n := range f.nodes {
 			n.enqueueIn["q"] = 2
-			n.copy["q"] = cluster.Queue{Namespace: ns, Name: "q", Shard: 1}
-			n.copy["other"] = cluster.Queue{Namespace: ns, Name: "other", Shard: 1}
+			n.copy["q"] = queues.Queue{Namespace: ns, Name: "q", Shard: 1}
+			n.copy["other"] = queues.Queue{Namespace: ns, Name: "other", Shard: 1}
 		}
 		got, _, err := m.Enqueue(context.Background(), 1, ns, []task.Spec{{Queue: "other"}, {Queue: "q"}, {Queue: "other"}})
 		if err != nil {
@@ -120,7 +120,7 @@ func TestAQueueThatMoved(t *testing.T) {
 		if q, _ := m.Directory().Place(context.Background(), ns, "q"); q.Shard != 2 {
 			t.Errorf("the node still places it in shard %d", q.Shard)
 		}
-		m.copy["q"] = cluster.Queue{Namespace: ns, Name: "q", Shard: 1}
+		m.copy["q"] = queues.Queue{Namespace: ns, Name: "q", Shard: 1}
 		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: ns, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("a task whose queue is another: %v", err)
 		}

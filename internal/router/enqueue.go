@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -76,7 +76,7 @@ func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, spe
 // routeWhole records the version by which each task is routed, if every queue is in one shard. It returns false if some queue is spread
 // over shards.
 func (r *Router) routeWhole(ns string, specs []task.Spec) bool {
-	var q cluster.Queue
+	var q queues.Queue
 	for i := range specs {
 		if i == 0 || specs[i].Queue != specs[i-1].Queue {
 			q, _ = r.cfg.Map.Queue(ns, specs[i].Queue)
@@ -194,7 +194,7 @@ func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
 }
 
 // route returns the shards to ask for a task, in this order.
-func (s *slotEnqueue) route(q cluster.Queue, spec *task.Spec) []uint32 {
+func (s *slotEnqueue) route(q queues.Queue, spec *task.Spec) []uint32 {
 	slot, ok := spec.Slot()
 	if !ok {
 		if q.In(s.shard) {

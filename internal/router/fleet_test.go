@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
@@ -29,13 +30,13 @@ type fleet struct {
 
 	mu      sync.Mutex
 	shards  map[uint32]*fakeShard
-	queues  map[string]cluster.Queue // of the system shard
-	leader0 uint32                   // of the system shard
-	groups  map[uint32]task.ID       // one in each shard, if any
-	ensured []uint32                 // shards for which EnsureQueue was called
-	frames  int                      // sent over streams to nodes that watch claims
-	away    []string                 // nodes that the system shard has not heard from for a while
-	calls   map[string]int           // by method, over the network
+	queues  map[string]queues.Queue // of the system shard
+	leader0 uint32                  // of the system shard
+	groups  map[uint32]task.ID      // one in each shard, if any
+	ensured []uint32                // shards for which EnsureQueue was called
+	frames  int                     // sent over streams to nodes that watch claims
+	away    []string                // nodes that the system shard has not heard from for a while
+	calls   map[string]int          // by method, over the network
 	// network decides the fate of a message; nil: it arrives.
 	network func(from, to uint32, method string) fate
 	streams map[*fakeStream]bool
@@ -88,7 +89,7 @@ type member struct {
 
 	mu        sync.Mutex
 	watches   map[*fakeWatch]bool
-	copy      map[string]cluster.Queue // its copy of the queues
+	copy      map[string]queues.Queue // its copy of the queues
 	archive   []broker.ArchivedTask
 	counts    []broker.QueueCount
 	enqueueIn map[string]uint32 // queues that turn out to be elsewhere
@@ -112,7 +113,7 @@ func patience() *time.Timer {
 func inFleet(t *testing.T, n int, test func(f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
 		defer patience().Stop()
-		f := &fleet{t: t, nodes: map[uint32]*member{}, shards: map[uint32]*fakeShard{}, queues: map[string]cluster.Queue{}, leader0: 1,
+		f := &fleet{t: t, nodes: map[uint32]*member{}, shards: map[uint32]*fakeShard{}, queues: map[string]queues.Queue{}, leader0: 1,
 			calls: map[string]int{}, streams: map[*fakeStream]bool{}}
 		var all []uint32
 		for i := range n {
@@ -120,7 +121,7 @@ func inFleet(t *testing.T, n int, test func(f *fleet)) {
 		}
 		f.shard(1, all...)
 		for _, number := range all {
-			m := &member{f: f, number: number, drain: make(chan struct{}), watches: map[*fakeWatch]bool{}, copy: map[string]cluster.Queue{}, enqueueIn: map[string]uint32{}, level: cluster.PoliciesLevel}
+			m := &member{f: f, number: number, drain: make(chan struct{}), watches: map[*fakeWatch]bool{}, copy: map[string]queues.Queue{}, enqueueIn: map[string]uint32{}, level: cluster.PoliciesLevel}
 			m.Router = New(Config{Node: number, Broker: fakeBroker{m: m}, Control: fakeControl{m: m}, Map: fakeMap{m}, Registry: registry.New(), Peers: fakePeers{m},
 				NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return 0 }})
 			f.nodes[number] = m

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -49,9 +49,9 @@ func inScript(t *testing.T, test func(s *scripted, m *member)) {
 		m.cfg.Broker, m.cfg.Control = s, scriptedSystem{fakeControl{m: m}, s}
 		for i, name := range []string{"one", "two", "three"} {
 			f.shard(uint32(i+1), 1)
-			m.copy[name] = cluster.Queue{Namespace: ns, Name: name, Shard: uint32(i + 1), Config: task.QueueConfig{Version: uint64(i + 7)}}
+			m.copy[name] = queues.Queue{Namespace: ns, Name: name, Shard: uint32(i + 1), Config: task.QueueConfig{Version: uint64(i + 7)}}
 		}
-		m.copy["spread"] = cluster.Queue{Namespace: ns, Name: "spread", Parts: []cluster.Part{{Shard: 1, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		m.copy["spread"] = queues.Queue{Namespace: ns, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		test(s, m)
 	})
 }
@@ -112,12 +112,12 @@ func (s *scripted) Enqueue(_ context.Context, shard uint32, _ string, specs []ta
 	return out, at(shard), s.gone
 }
 
-func (s scriptedSystem) Place(_ context.Context, _, name string) (cluster.Queue, error) {
+func (s scriptedSystem) Place(_ context.Context, _, name string) (queues.Queue, error) {
 	s.note("place %s", name)
 	if name == "none" {
-		return cluster.Queue{}, errAway
+		return queues.Queue{}, errAway
 	}
-	return cluster.Queue{Name: name, Shard: 3}, nil
+	return queues.Queue{Name: name, Shard: 3}, nil
 }
 
 var (

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -13,18 +13,18 @@ import (
 type moved struct {
 	Namespace, Name string
 	Shard           uint32 // where the queue is now, along with Parts
-	Parts           []cluster.Part
+	Parts           []queues.Part
 	Moved           uint64
 	Own             bool
 	Config          task.QueueConfig
 }
 
-func movedTo(q cluster.Queue) *moved {
+func movedTo(q queues.Queue) *moved {
 	return &moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Moved, q.Own, q.Config}
 }
 
-func (e *moved) queue() cluster.Queue {
-	return cluster.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Moved: e.Moved, Own: e.Own, Config: e.Config}
+func (e *moved) queue() queues.Queue {
+	return queues.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Moved: e.Moved, Own: e.Own, Config: e.Config}
 }
 
 func (e *moved) Error() string {

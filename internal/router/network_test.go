@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -48,14 +48,14 @@ func (c fakeMap) Nodes() (nodes []Node) {
 	return nodes
 }
 
-func (c fakeMap) Queue(_, name string) (cluster.Queue, bool) {
+func (c fakeMap) Queue(_, name string) (queues.Queue, bool) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	q, ok := c.m.copy[name]
 	return q, ok
 }
 
-func (c fakeMap) Learned(q cluster.Queue) {
+func (c fakeMap) Learned(q queues.Queue) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	c.m.copy[q.Name] = q
@@ -84,7 +84,7 @@ func (c fakeControl) check() error {
 	return nil
 }
 
-func (c fakeControl) Queue(_ context.Context, _, name string) (q cluster.Queue, err error) {
+func (c fakeControl) Queue(_ context.Context, _, name string) (q queues.Queue, err error) {
 	c.m.f.with(func() {
 		var ok bool
 		if err = c.check(); err == nil {
@@ -96,31 +96,31 @@ func (c fakeControl) Queue(_ context.Context, _, name string) (q cluster.Queue, 
 	return q, err
 }
 
-func (c fakeControl) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
+func (c fakeControl) Place(ctx context.Context, ns, name string) (queues.Queue, error) {
 	return c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 }
 
-func (c fakeControl) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queues []cluster.Queue, err error) {
+func (c fakeControl) Queues(_ context.Context, _ string, of queues.Query) (found []queues.Queue, err error) {
 	c.m.f.with(func() {
 		err = c.check()
 		for name, q := range c.m.f.queues {
 			if name > of.After {
-				queues = append(queues, q)
+				found = append(found, q)
 			}
 		}
 	})
-	slices.SortFunc(queues, func(a, b cluster.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return queues[:min(of.Limit, len(queues))], err
+	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return found[:min(of.Limit, len(found))], err
 }
 
-func (c fakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (q cluster.Queue, err error) {
+func (c fakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (q queues.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err != nil {
 			return
 		}
 		var ok bool
 		if q, ok = c.m.f.queues[name]; !ok {
-			q = cluster.Queue{Namespace: ns, Name: name, Shard: 1, Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now().UTC()}}
+			q = queues.Queue{Namespace: ns, Name: name, Shard: 1, Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now().UTC()}}
 		}
 		before := q.Config
 		if err = change(&q.Config); err == nil {
@@ -131,7 +131,7 @@ func (c fakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name s
 		}
 	})
 	if err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	_, err = broker.CopyQueues.Call(ctx, c.m, broker.QueueCopies{OnShard: broker.OnShard{Shard: q.Shard, Namespace: ns}, Configs: map[string]task.QueueConfig{name: q.Config}})
 	return q, err
@@ -146,7 +146,7 @@ func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string)
 	return err
 }
 
-func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error) {
+func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (queues.Queue, error) {
 	q, err := c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
 	if err == nil {
 		c.m.f.with(func() { c.m.f.ensured = append(c.m.f.ensured, shard) })
@@ -154,7 +154,7 @@ func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name str
 	return q, err
 }
 
-func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, target cluster.SpreadTarget) (q cluster.Queue, err error) {
+func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, target queues.SpreadTarget) (q queues.Queue, err error) {
 	c.m.f.with(func() {
 		if err = c.check(); err == nil {
 			q = c.m.f.queues[name]
@@ -165,7 +165,7 @@ func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, t
 				for slot := i; slot < task.SlotCount; slot += len(target.Shards) {
 					slots |= 1 << slot
 				}
-				q.Parts = append(q.Parts, cluster.Part{Shard: shard, Slots: slots, Next: slots})
+				q.Parts = append(q.Parts, queues.Part{Shard: shard, Slots: slots, Next: slots})
 			}
 			c.m.f.queues[name] = q
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/events"
@@ -75,16 +75,16 @@ func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) Lo
 type Control interface {
 	verb.Runner
 	// Place returns a queue, which is created at its first use.
-	Place(ctx context.Context, ns, name string) (cluster.Queue, error)
-	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
-	Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error)
+	Place(ctx context.Context, ns, name string) (queues.Queue, error)
+	Queue(ctx context.Context, ns, name string) (queues.Queue, error)
+	Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error)
 	// PutQueue returns the error of change unchanged if it is a *task.Error.
-	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error)
+	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error
 	// EnsureQueue makes sure that a shard has its copy of a queue, if it has a part of the queue.
-	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error)
+	EnsureQueue(ctx context.Context, shard uint32, ns, name string) (queues.Queue, error)
 	// Spread spreads a queue over shards.
-	Spread(ctx context.Context, by task.Author, ns, name string, target cluster.SpreadTarget) (cluster.Queue, error)
+	Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error)
 	// HasShard reports whether a data shard exists.
 	HasShard(ctx context.Context, id uint32) (bool, error)
 	// NameSchedule registers a schedule's name, with the wanted shard unless it has one.
@@ -108,9 +108,9 @@ type Map interface {
 	Replicas(shard uint32) []uint32 // the nodes with a replica; also for the system shard
 	Shards() []uint32               // the data shards
 	Nodes() []Node                  // those that were not removed
-	Queue(ns, name string) (cluster.Queue, bool)
+	Queue(ns, name string) (queues.Queue, bool)
 	// Learned adds a queue as just read, Dropped records that it does not exist.
-	Learned(cluster.Queue)
+	Learned(queues.Queue)
 	Dropped(ns, name string)
 	// Level returns the feature level that all nodes work at; 0: not known yet. It may have been raised since.
 	Level() int

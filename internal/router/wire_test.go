@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fxamacker/cbor/v2"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -13,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -340,7 +342,7 @@ func FuzzDecode(f *testing.F) {
 		_ = verb.Decode(b, &c)
 		var p watchFrame
 		_ = verb.Decode(b, &p)
-		var q []cluster.Queue
+		var q []queues.Queue
 		_ = verb.Decode(b, &q)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 )
 
@@ -37,7 +37,7 @@ func checkAllow(value string) error {
 }
 
 // mayRedrive rejects a redrive policy whose dead-letter queue does not allow the request's queue as a source.
-func (x *exchange) mayRedrive(target *cluster.Queue, value string) error {
+func (x *exchange) mayRedrive(target *queues.Queue, value string) error {
 	var a allow
 	said := attributeOf(&target.Config, "RedriveAllowPolicy")
 	if said == "" || json.Unmarshal([]byte(said), &a) != nil || a.Permission == "allowAll" {

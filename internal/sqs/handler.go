@@ -17,7 +17,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
@@ -46,16 +46,16 @@ type Core interface {
 	// Reserve waits for memory for a large request.
 	Reserve(ctx context.Context, n int64) (*admission.Reservation, error)
 
-	Queue(ctx context.Context, name string) (cluster.Queue, bool, error)
-	Queues(ctx context.Context, pattern, after string, limit int) ([]cluster.Queue, error)
+	Queue(ctx context.Context, name string) (queues.Queue, bool, error)
+	Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error)
 	PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error
 	// DropQueue deletes a queue with everything in it, Purge ends the tasks that wait or are claimed.
-	DropQueue(ctx context.Context, q cluster.Queue) error
-	Purge(ctx context.Context, q cluster.Queue) error
-	Depth(ctx context.Context, q cluster.Queue) (broker.QueueInfo, error)
+	DropQueue(ctx context.Context, q queues.Queue) error
+	Purge(ctx context.Context, q queues.Queue) error
+	Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error)
 
 	// Enqueue enqueues tasks whose defaults are filled in. Each has its own result.
-	Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec) []broker.Enqueued
+	Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec) []broker.Enqueued
 	Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error)
 	Settle(ctx context.Context, calls []broker.Settle) []broker.Settled
 	// FirstClaimed returns when the earliest recorded claim of a task began; zero: none.

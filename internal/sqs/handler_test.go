@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -16,7 +16,7 @@ import (
 // oneQueue is a Core with one queue. Calls other than those for a purge panic.
 type oneQueue struct {
 	Core
-	q       cluster.Queue
+	q       queues.Queue
 	purged  int
 	failing error
 	during  func() // Purge
@@ -24,7 +24,7 @@ type oneQueue struct {
 
 func (c *oneQueue) Namespace(context.Context) string { return defaultNamespace }
 
-func (c *oneQueue) Queue(context.Context, string) (cluster.Queue, bool, error) { return c.q, true, nil }
+func (c *oneQueue) Queue(context.Context, string) (queues.Queue, bool, error) { return c.q, true, nil }
 
 func (c *oneQueue) PutQueue(ctx context.Context, _ string, change func(*task.QueueConfig) error) error {
 	if err := ctx.Err(); err != nil {
@@ -33,7 +33,7 @@ func (c *oneQueue) PutQueue(ctx context.Context, _ string, change func(*task.Que
 	return change(&c.q.Config)
 }
 
-func (c *oneQueue) Purge(ctx context.Context, _ cluster.Queue) error {
+func (c *oneQueue) Purge(ctx context.Context, _ queues.Queue) error {
 	if c.during != nil {
 		c.during()
 	}
@@ -46,7 +46,7 @@ func (c *oneQueue) Purge(ctx context.Context, _ cluster.Queue) error {
 // A failed purge may be retried immediately; after a successful one there is a pause of a minute.
 func TestPurgeThatFailsLeavesNoNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		core := &oneQueue{q: cluster.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
+		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
 		purge := func(ctx context.Context) error {
 			r := httptest.NewRequestWithContext(ctx, "POST", "http://pawl/", nil)
 			return purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: ctx, r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -116,10 +116,10 @@ func (m *move) moved() (n int64) {
 }
 
 // moveQueue finds the queue that a move task names by ARN.
-func (x *exchange) moveQueue(parameter, arn string) (cluster.Queue, error) {
+func (x *exchange) moveQueue(parameter, arn string) (queues.Queue, error) {
 	name, ok := queueOfARN(arn)
 	if !ok {
-		return cluster.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
+		return queues.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
 	}
 	q, err := x.named(name)
 	if err == error(wire.ErrQueueDoesNotExist) {
@@ -198,7 +198,7 @@ func startMove(x *exchange) error {
 var moveEnds = []string{"COMPLETED", "CANCELLED", "FAILED"}
 
 // moveSpecs returns the operations of a move task that returns messages to their source queues.
-func (x *exchange) moveSpecs(source *cluster.Queue, from []string) (specs []broker.OperationSpec, err error) {
+func (x *exchange) moveSpecs(source *queues.Queue, from []string) (specs []broker.OperationSpec, err error) {
 	to := func(queue, tag string) broker.OperationSpec {
 		s := broker.OperationSpec{Action: task.Move, ToQueue: queue}
 		s.Filter.Queue, s.Filter.Not, s.Filter.Tag = source.Name, queue, tag

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -79,21 +79,21 @@ func (x *exchange) queueName() (string, error) {
 }
 
 // queue returns the queue that a request is about.
-func (x *exchange) queue() (cluster.Queue, error) {
+func (x *exchange) queue() (queues.Queue, error) {
 	name, err := x.queueName()
 	if err != nil {
-		return cluster.Queue{}, err
+		return queues.Queue{}, err
 	}
 	return x.named(name)
 }
 
-func (x *exchange) named(name string) (cluster.Queue, error) {
+func (x *exchange) named(name string) (queues.Queue, error) {
 	if task.CheckQueue("queue", name, task.DefaultLimits()) != nil {
-		return cluster.Queue{}, wire.ErrQueueDoesNotExist
+		return queues.Queue{}, wire.ErrQueueDoesNotExist
 	}
 	q, ok, err := x.Core.Queue(x.ctx, name)
 	if err == nil && !ok || errors.Is(err, task.ErrNotFound) {
-		return cluster.Queue{}, wire.ErrQueueDoesNotExist
+		return queues.Queue{}, wire.ErrQueueDoesNotExist
 	}
 	return q, err
 }

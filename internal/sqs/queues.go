@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -147,7 +147,7 @@ func listSources(x *exchange) error {
 	}
 }
 
-func redrivesTo(q *cluster.Queue, target string) bool {
+func redrivesTo(q *queues.Queue, target string) bool {
 	p, ok := redriveOf(q.Config.Annotations[noteAttribute+"RedrivePolicy"])
 	if !ok {
 		return false

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -66,7 +66,7 @@ func receive(x *exchange) error {
 }
 
 // claimOf converts the request to a claim.
-func (x *exchange) claimOf(q *cluster.Queue) (c broker.ClaimCall, wait time.Duration, err error) {
+func (x *exchange) claimOf(q *queues.Queue) (c broker.ClaimCall, wait time.Duration, err error) {
 	c = broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Max: 1, Worker: workerName}
 	if n := x.in.Max; n != nil {
 		if c.Max = *n; c.Max < 1 || c.Max > maxEntries {
@@ -124,7 +124,7 @@ func isDeadLetter(c *broker.Claimed) bool {
 
 // redrive moves messages that were received too often to the dead-letter queue, and returns the others. An interrupted move is
 // repeated at the next receive and creates no second message, because its request id is derived from the task.
-func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (left []broker.Claimed, err error) {
+func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (left []broker.Claimed, err error) {
 	name, _ := queueOfARN(p.Target)
 	for i := range got {
 		c := &got[i]
@@ -150,7 +150,7 @@ func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (l
 }
 
 // deadLetter returns the message to enqueue in a dead-letter queue.
-func (x *exchange) deadLetter(from, to *cluster.Queue, c *broker.Claimed) task.Spec {
+func (x *exchange) deadLetter(from, to *queues.Queue, c *broker.Claimed) task.Spec {
 	headers := maps.Clone(c.Headers)
 	if headers == nil {
 		headers = map[string]string{}
@@ -182,7 +182,7 @@ func sentAt(c *broker.Claimed) string {
 func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
 // messages adds the claimed messages to the response.
-func (x *exchange) messages(q *cluster.Queue, got []broker.Claimed) error {
+func (x *exchange) messages(q *queues.Queue, got []broker.Claimed) error {
 	names := slices.Concat(x.in.AttributeNames, x.in.SystemAttrNames)
 	for i := range got {
 		c := &got[i]

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -127,7 +127,7 @@ func (o *outgoing) size() int {
 }
 
 // spec validates a message and converts it to a task.
-func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
+func (o *outgoing) spec(q *queues.Queue) (task.Spec, error) {
 	if err := o.check(q); err != nil {
 		return task.Spec{}, err
 	}
@@ -150,7 +150,7 @@ func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
 	return s, nil
 }
 
-func (o *outgoing) check(q *cluster.Queue) error {
+func (o *outgoing) check(q *queues.Queue) error {
 	if o.body == "" {
 		return wire.Missing("MessageBody")
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -444,7 +444,7 @@ func (l limits) task() task.Rules {
 func retryOf(r task.Retry) retry { return retry{span(r.Initial), r.Factor, span(r.Max), r.Jitter} }
 
 func (d *direct) Queues(ctx context.Context, p part) (names []string, next string, err error) {
-	queues, err := d.queues.Queues(ctx, namespace, cluster.QueueQuery{After: p.Cursor, Limit: limitOf(p) + 1})
+	queues, err := d.queues.Queues(ctx, namespace, queues.Query{After: p.Cursor, Limit: limitOf(p) + 1})
 	if err != nil {
 		return nil, "", refused(err)
 	}

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -236,7 +235,7 @@ func TestExplain(t *testing.T) {
 			w.put("hot", settings{})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "hot", pause{Reason: "deploy"}))
 			since := w.now()
-			_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", cluster.SpreadTarget{Parts: 2})
+			_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Parts: 2})
 			must(w.T, err)
 			for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 				w.enqueue(spec{Queue: "hot", Key: key})

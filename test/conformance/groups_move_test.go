@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -71,7 +71,7 @@ func (m *grouping) moveQueue(ctx context.Context, salt uint64, queue string) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		_, _ = m.testNode.router.Directory().Spread(ctx, task.Author{}, namespace, queue, cluster.SpreadTarget{Shards: onto})
+		_, _ = m.testNode.router.Directory().Spread(ctx, task.Author{}, namespace, queue, queues.SpreadTarget{Shards: onto})
 		nap(ctx, rnd, 6*time.Second)
 	}
 }

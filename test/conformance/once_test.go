@@ -11,12 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/claims"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -301,7 +301,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			defer stop()
 			_, err := h.router.Directory().Place(ctx, namespace, "hot")
 			must(t, err)
-			_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{1, 2, 3}})
+			_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{1, 2, 3}})
 			must(t, err)
 			for n := range 3 * keys {
 				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
@@ -340,7 +340,7 @@ func (e *effects) move(ctx context.Context, h *testNode, rnd *rand.Rand) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			e.mu.Lock()
 			e.moves++
 			e.mu.Unlock()

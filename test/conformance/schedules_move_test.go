@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 )
 
 // ticking runs schedules whose tasks keep changing shards: their queue moves, and they are given other queues, while operators trigger them, each
@@ -86,7 +86,7 @@ func (m *ticking) moveQueue(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.testNode.router.Directory().Spread(ctx, directly, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := m.testNode.router.Directory().Spread(ctx, directly, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		nap(ctx, rnd, 10*time.Second)

@@ -16,6 +16,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -169,7 +170,7 @@ func (m *moving) move(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := m.h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		select {
@@ -224,8 +225,8 @@ func TestSlotsComeBack(t *testing.T) {
 		q, err := now.Place(ctx, namespace, "hot")
 		must(t, err)
 		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it has not been yet
-		move := func(to uint32) cluster.Queue {
-			q, err := now.Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{to}})
+		move := func(to uint32) queues.Queue {
+			q, err := now.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{to}})
 			must(t, err)
 			return q
 		}

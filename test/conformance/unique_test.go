@@ -15,7 +15,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -307,7 +307,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		}
 		first := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP)
 		there := 3 - q.Shard
-		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", cluster.SpreadTarget{Shards: []uint32{there}})
+		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{there}})
 		must(t, err)
 		time.Sleep(24 * time.Hour) // longer than anything is kept for a request
 		if again := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); again != first {

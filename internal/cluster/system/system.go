@@ -166,3 +166,8 @@ func (m *Memory[T]) In(s *Shard, fn func(of *T)) bool {
 	fn(&m.of)
 	return true
 }
+
+// LeaderChanged returns the error of a call that began under one leader and would end under another. It may be repeated.
+func LeaderChanged() error {
+	return task.Unavailable(100*time.Millisecond, "system shard: its leader has just changed")
+}

@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"fmt"
@@ -20,10 +20,10 @@ type Queue struct {
 	Config    task.QueueConfig
 }
 
-func (q Queue) name() system.Name { return system.Name{Namespace: q.Namespace, Name: q.Name} }
+func (q Queue) FullName() system.Name { return system.Name{Namespace: q.Namespace, Name: q.Name} }
 
-// newerThan reports whether q is a later state of the queue than old. Versions only grow, even across a deletion.
-func (q Queue) newerThan(old Queue) bool { return q.Config.Version > old.Config.Version }
+// NewerThan reports whether q is a later state of the queue than old. Versions only grow, even across a deletion.
+func (q Queue) NewerThan(old Queue) bool { return q.Config.Version > old.Config.Version }
 
 func queueKey(ns, name string) []byte {
 	return system.Key(system.QueueTable, ns, name)
@@ -75,8 +75,8 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Moved: row.Moved, Own: row.Own, Config: config}, row.Dropping, err
 }
 
-// getQueue reads a queue that may be absent.
-func getQueue(r store.Reader, ns, name string) (q Queue, dropping, ok bool, err error) {
+// Get reads a queue that may be absent.
+func Get(r store.Reader, ns, name string) (q Queue, dropping, ok bool, err error) {
 	key := queueKey(ns, name)
 	value, ok := r.Get(key)
 	if !ok {
@@ -86,8 +86,8 @@ func getQueue(r store.Reader, ns, name string) (q Queue, dropping, ok bool, err 
 	return q, dropping, err == nil, err
 }
 
-// scanQueues calls fn for the queues from lo to hi, exclusive, until it returns false.
-func scanQueues(r store.Reader, lo, hi []byte, fn func(q Queue, dropping bool) bool) (err error) {
+// Scan calls fn for the queues from lo to hi, exclusive, until it returns false.
+func Scan(r store.Reader, lo, hi []byte, fn func(q Queue, dropping bool) bool) (err error) {
 	r.Scan(lo, hi, func(k, v []byte) bool {
 		var q Queue
 		var dropping bool

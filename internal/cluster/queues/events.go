@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func (s *Queues) Events(ctx context.Context, q events.Query) (events.Page, error
 	if _, err := system.View(ctx, s.shard, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return page, err
 	}
-	return page, task.Unavailable(followPause, "system shard: its leader has just changed")
+	return page, system.LeaderChanged()
 }
 
 // addEvent records an event of a queue in the round in flight, for those who read events.

@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // QueueShards gives access to the copies of queues in the data shards.
-type queueShards interface {
+type Shards interface {
 	// CopyQueues brings a shard's copies of queue configurations to at least these versions.
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue. It returns an error if the queue has tasks.
@@ -35,10 +35,10 @@ type queueShards interface {
 // DefaultMaxQueues bounds the queues of all namespaces together.
 const DefaultMaxQueues = 10_000
 
-// QueuesConfig configures Queues.
-type QueuesConfig struct {
+// Config configures Queues.
+type Config struct {
 	Shard  *system.Shard
-	Shards queueShards
+	Shards Shards
 	// EnsureShare makes sure that a shard knows its share of a namespace's quotas before it gets a queue.
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
 	MaxQueues   int // default DefaultMaxQueues
@@ -49,7 +49,7 @@ type QueuesConfig struct {
 
 // Queues reads and changes the queues, and sends copies of their settings to the data shards that take their tasks.
 type Queues struct {
-	cfg   QueuesConfig
+	cfg   Config
 	shard *system.Shard
 	log   *slog.Logger
 
@@ -61,8 +61,8 @@ type Queues struct {
 	pending system.Memory[[]events.Event] // of the round in flight
 }
 
-// NewQueues returns the queues in a system shard.
-func NewQueues(cfg QueuesConfig) *Queues {
+// New returns the queues in a system shard.
+func New(cfg Config) *Queues {
 	if cfg.MaxQueues == 0 {
 		cfg.MaxQueues = DefaultMaxQueues
 	}
@@ -72,7 +72,7 @@ func NewQueues(cfg QueuesConfig) *Queues {
 // Queue returns a queue.
 func (s *Queues) Queue(ctx context.Context, ns, name string) (Queue, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
-		q, _, ok, err := getQueue(r, ns, name)
+		q, _, ok, err := Get(r, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
 		}
@@ -81,7 +81,7 @@ func (s *Queues) Queue(ctx context.Context, ns, name string) (Queue, error) {
 }
 
 // Queues returns the queues of a namespace that match a query.
-func (s *Queues) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
+func (s *Queues) Queues(ctx context.Context, ns string, of Query) ([]Queue, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (queues []Queue, err error) {
 		if of.Limit <= 0 {
 			return nil, nil
@@ -113,8 +113,8 @@ func (s *Queues) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue,
 	})
 }
 
-// QueueQuery selects queues. They are returned in the order of their names.
-type QueueQuery struct {
+// Query selects queues. They are returned in the order of their names.
+type Query struct {
 	After   string
 	Limit   int
 	Within  task.Scope
@@ -123,13 +123,13 @@ type QueueQuery struct {
 	Names   []string // if set, only these, in their order, as far as they exist: of the other conditions only Within applies
 }
 
-func (q *QueueQuery) names(name string) bool {
+func (q *Query) names(name string) bool {
 	return q.Within.Sees(name) && (q.Pattern == "" || task.Matches(q.Pattern, name))
 }
 
 func namedQueues(r store.Reader, ns string, within task.Scope, names []string) (queues []Queue, err error) {
 	for _, name := range names {
-		q, _, ok, err := getQueue(r, ns, name)
+		q, _, ok, err := Get(r, ns, name)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
 // using it keeps it, and the new version tells whoever is deleting it.
 func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
-	q, dropping, exists, err := getQueue(tx, ns, name)
+	q, dropping, exists, err := Get(tx, ns, name)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -278,7 +278,7 @@ func (s *Queues) countQueues(r store.Reader) (counts *queueCounts, err error) {
 
 func readCounts(r store.Reader) (*queueCounts, error) {
 	found := &queueCounts{of: map[string]int{}, owners: owners{}}
-	err := scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, _ bool) bool {
+	err := Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, _ bool) bool {
 		found.queues++
 		found.of[q.Namespace]++
 		found.owners.add(q)
@@ -307,7 +307,7 @@ func (s *Queues) recount() {
 
 func (s *Queues) setQueue(tx *store.Tx, q Queue, dropping bool) {
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, dropping))
-	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
+	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -361,7 +361,7 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 // finishes.
 func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, dropping, ok, err := getQueue(tx, ns, name)
+		q, dropping, ok, err := Get(tx, ns, name)
 		switch {
 		case err != nil:
 			return q, err
@@ -369,7 +369,7 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 			return q, task.NotFound("queue", name)
 		case !dropping:
 			tx.Set(queueKey(ns, name), encodeDropping(q, by))
-			s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
+			s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		}
 		return q, nil
 	})
@@ -390,7 +390,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		}
 	}
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
+		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		switch {
 		case err != nil || !ok: // gone already
 			return struct{}{}, err
@@ -403,7 +403,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		}
 		tx.Delete(queueKey(q.Namespace, q.Name))
 		tx.Set(system.FloorKey, system.EncodeNumber(max(system.GetNumber(tx, system.FloorKey), q.Config.Version)))
-		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.name()})
+		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		s.count(q.Namespace, -1)
 		if now.Own {
 			s.recount()
@@ -420,7 +420,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 // keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again at its next use.
 func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
+		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
 			s.setQueue(tx, now, false)
 		}
@@ -472,7 +472,7 @@ func (s *Queues) copyAll(ctx context.Context) error {
 	}
 	all, err := system.View(ctx, s.shard, func(r store.Reader) (rs rows, err error) {
 		var queues []Queue
-		err = scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
+		err = Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
 			if dropping {
 				rs.dropping = append(rs.dropping, q)
 			} else {

@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ type owners map[uint32]system.Name
 func (o owners) add(q Queue) {
 	for _, p := range q.Parts {
 		if q.Own && p.Next != 0 {
-			o[p.Shard] = q.name()
+			o[p.Shard] = q.FullName()
 		}
 	}
 }
@@ -46,8 +46,8 @@ func (o owners) free(shards int) []uint32 {
 
 func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 	t := otherQueues{slots: map[uint32]int{}, others: map[uint32]system.Name{}, owners: owners{}}
-	err := scanQueues(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(other Queue, _ bool) bool {
-		if other.name() == q.name() {
+	err := Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(other Queue, _ bool) bool {
+		if other.FullName() == q.FullName() {
 			return true
 		}
 		t.owners.add(other)
@@ -55,7 +55,7 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 			t.slots[p.Shard] += p.Next.Len()
 		}
 		for _, shard := range other.Shards() {
-			t.others[shard] = other.name()
+			t.others[shard] = other.FullName()
 		}
 		return true
 	})

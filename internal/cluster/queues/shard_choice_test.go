@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ func TestOwnShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 4)
-		put := func(c *Control, name string) Queue {
+		put := func(c *control, name string) Queue {
 			t.Helper()
 			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
 			return q
 		}
-		spread := func(c *Control, name string, target SpreadTarget) (Queue, error) {
+		spread := func(c *control, name string, target SpreadTarget) (Queue, error) {
 			return c.Queues.Spread(bg, nobody, "default", name, target)
 		}
 		hot := put(c, "hot")

@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"math/rand/v2"
@@ -111,7 +111,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("a new request goes to %v, but shard %d had the slot", route, home)
 		}
 
-		pass(requestWindow + retireEvery + movePause)
+		pass(requestWindow + RetireEvery + movePause)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
@@ -156,7 +156,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 			t.Errorf("to wait for a unique key changed the queue %d times", q.Config.Version-version)
 		}
 		hold(0)
-		pass(4 * retireEvery)
+		pass(4 * RetireEvery)
 		if q, _ = c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
 			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
 		}
@@ -192,7 +192,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 			if got := route() == 2; got != longer {
 				t.Errorf("level %d: the old shard is asked at the end of its last once key: %t", level, got)
 			}
-			pass(clockSlack + retireEvery + movePause)
+			pass(clockSlack + RetireEvery + movePause)
 			if route() != 1 {
 				t.Errorf("level %d: the old shard is asked when all have ended", level)
 			}
@@ -218,11 +218,11 @@ func TestSpreadRetires(t *testing.T) {
 		w.onDrop = func() { ensure(t, c, from, "a") }
 		w.mu.Unlock()
 		w.setFull("a", false)
-		pass(retireEvery)
+		pass(RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
 			t.Fatalf("used while it left: %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
 		}
-		pass(3 * retireEvery)
+		pass(3 * RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
 			t.Errorf("nothing is left, but the queue has %+v, and the shard %+v", q.Parts, w.copyOf(from, "a"))
 		}
@@ -279,7 +279,7 @@ func TestSpreadSaga(t *testing.T) {
 	}
 }
 
-func checkSpread(t *testing.T, w *world, c *Control, seed uint64) {
+func checkSpread(t *testing.T, w *world, c *control, seed uint64) {
 	t.Helper()
 	q, err := c.Queues.Queue(bg, "default", "a")
 	must(t, err)

@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"cmp"
@@ -13,16 +13,16 @@ import (
 // copies of it, or newer: slots may have moved in between, or the queue may have been deleted. Even so, no shard's tasks may become
 // unreachable, and no two shards may take tasks of one slot.
 
-// reconcileQueues reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
-func reconcileQueues(tx *store.Tx, copies []Queue) error {
+// Reconcile reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
+func Reconcile(tx *store.Tx, copies []Queue) error {
 	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err != nil {
 		return err
 	}
 	rows := map[system.Name]*Queue{} // nil: there is only a copy
-	err = scanQueues(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
+	err = Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
 		if !dropping { // otherwise the next leader finishes the deletion
-			rows[q.name()] = &q
+			rows[q.FullName()] = &q
 		}
 		return true
 	})
@@ -31,9 +31,9 @@ func reconcileQueues(tx *store.Tx, copies []Queue) error {
 	}
 	byName := map[system.Name][]Queue{}
 	for _, c := range copies {
-		byName[c.name()] = append(byName[c.name()], c)
+		byName[c.FullName()] = append(byName[c.FullName()], c)
 		if _, known := tx.Get(queueKey(c.Namespace, c.Name)); !known {
-			rows[c.name()] = nil
+			rows[c.FullName()] = nil
 		}
 	}
 	for name, row := range rows {

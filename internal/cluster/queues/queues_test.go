@@ -1,7 +1,6 @@
-package cluster
+package queues
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,14 +14,10 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-func contains(s, part string) bool { return strings.Contains(s, part) }
-
-var bg = context.Background()
 
 func TestQueuesAppearOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -44,7 +39,7 @@ func TestQueuesAppearOnce(t *testing.T) {
 		if q, err := c.Queues.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
 			t.Errorf("the queue is %+v, %v", q, err)
 		}
-		must(t, c.Placement.AddShards(bg, nobody, 4)) // adding a shard moves nothing
+		w.setShards(4) // adding a shard moves nothing
 		again := w.open(1)
 		if q, err := again.Queues.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
 			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
@@ -73,25 +68,6 @@ func TestChangesReachTheShard(t *testing.T) {
 		}
 		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
 			t.Errorf("the repeat: %+v, %v", q, err)
-		}
-	})
-}
-
-// A node that does not lead says so, with the system shard's own error.
-func TestOnlyTheLeaderAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.open(1)
-		c := w.newReplica().control
-		_, errs := c.Queues.Queue(bg, "default", "a")
-		_, errPut := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
-		_, errPlace := c.Queues.Place(bg, "default", "a")
-		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
-		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
-		_, errOverview := c.Placement.Overview(bg)
-		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
-			if !errors.Is(err, systemtest.ErrNotLeader) {
-				t.Errorf("call %d: %v", i, err)
-			}
 		}
 	})
 }
@@ -177,7 +153,7 @@ func TestUseDuringDeletion(t *testing.T) {
 	})
 }
 
-func ensure(t *testing.T, c *Control, shard uint32, name string) {
+func ensure(t *testing.T, c *control, shard uint32, name string) {
 	t.Helper()
 	_, err := c.Queues.EnsureQueue(bg, shard, "default", name)
 	must(t, err)
@@ -261,7 +237,7 @@ func TestDropAndLimit(t *testing.T) {
 		is(t, err, task.ErrInvalidArgument, "limit of 3 queues")
 		w.full["a"] = true
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
-		if _, dropping, _, err := getQueue(w.State, "default", "a"); dropping || err != nil {
+		if _, dropping, _, err := Get(w.State, "default", "a"); dropping || err != nil {
 			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
 		}
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "b"))
@@ -302,21 +278,21 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			_, err := c.Queues.Place(bg, "default", name)
 			must(t, err)
 		}
-		d, err := c.Copies.Changes(bg, at.Index, Report{Node: 1}, 0)
-		if err != nil || len(d.Queues) != 2 || len(d.Dropped) != 0 {
-			t.Errorf("news %+v, %v", d, err)
+		must(t, c.shard.Learn(bg))
+		if news := c.shard.News(at.Index); len(news.Queues) != 2 || !news.Queues[system.Name{Namespace: "default", Name: "b"}] || !news.Queues[system.Name{Namespace: "default", Name: "c"}] {
+			t.Errorf("news %+v", news)
 		}
 	})
 }
 
-func placeErr(c *Control, name string) error {
+func placeErr(c *control, name string) error {
 	_, err := c.Queues.Place(bg, "default", name)
 	return err
 }
 
-func namesOf(t *testing.T, c *Control, after string) string {
+func namesOf(t *testing.T, c *control, after string) string {
 	t.Helper()
-	queues, err := c.Queues.Queues(bg, "default", QueueQuery{After: after, Limit: 10})
+	queues, err := c.Queues.Queues(bg, "default", Query{After: after, Limit: 10})
 	must(t, err)
 	var names []string
 	for _, q := range queues {
@@ -335,11 +311,11 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 			must(t, err)
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
-			if queues, err := c.Queues.Queues(bg, ns, QueueQuery{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
+			if queues, err := c.Queues.Queues(bg, ns, Query{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
 				t.Errorf("of %q: %+v, %v", ns, queues, err)
 			}
 		}
-		if queues, err := c.Queues.Queues(bg, "a", QueueQuery{}); err != nil || len(queues) != 0 {
+		if queues, err := c.Queues.Queues(bg, "a", Query{}); err != nil || len(queues) != 0 {
 			t.Errorf("none asked for: %+v, %v", queues, err)
 		}
 	})
@@ -364,17 +340,6 @@ func TestCopyParts(t *testing.T) {
 	}
 }
 
-func FuzzQueueRow(f *testing.F) {
-	q := Queue{Namespace: "default", Name: "a", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}}
-	f.Add(queueKey("default", "a"), encodeQueue(q, true))
-	f.Fuzz(func(t *testing.T, key, value []byte) {
-		_, _, _ = decodeQueue(key, value) // an error or a queue, but no panic
-		_, _ = system.DecodeRow[Node](key, value)
-		_, _ = system.DecodeRow[Shard](key, value)
-		_, _ = DecodeMap(value)
-	})
-}
-
 // A list has the queues that match a pattern and that the caller may see.
 func TestQueuesOfAPattern(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -385,13 +350,13 @@ func TestQueuesOfAPattern(t *testing.T) {
 			must(t, err)
 		}
 		for _, q := range []struct {
-			query QueueQuery
+			query Query
 			want  string
 		}{
-			{QueueQuery{Limit: 9}, "[mail-a mail-b sms]"}, {QueueQuery{Limit: 9, Pattern: "mail*"}, "[mail-a mail-b]"},
-			{QueueQuery{Limit: 9, Pattern: "*a", Within: task.Scope{Queues: []string{"sms", "mail-b"}}}, "[]"},
-			{QueueQuery{Limit: 9, Within: task.Scope{Queues: []string{"sms"}}}, "[sms]"}, {QueueQuery{Limit: 1, After: "mail-a"}, "[mail-b]"},
-			{QueueQuery{Limit: 9, Names: []string{"sms", "none", "mail-a"}, Within: task.Scope{Queues: []string{"mail*"}}}, "[mail-a]"},
+			{Query{Limit: 9}, "[mail-a mail-b sms]"}, {Query{Limit: 9, Pattern: "mail*"}, "[mail-a mail-b]"},
+			{Query{Limit: 9, Pattern: "*a", Within: task.Scope{Queues: []string{"sms", "mail-b"}}}, "[]"},
+			{Query{Limit: 9, Within: task.Scope{Queues: []string{"sms"}}}, "[sms]"}, {Query{Limit: 1, After: "mail-a"}, "[mail-b]"},
+			{Query{Limit: 9, Names: []string{"sms", "none", "mail-a"}, Within: task.Scope{Queues: []string{"mail*"}}}, "[mail-a]"},
 		} {
 			list, err := c.Queues.Queues(bg, "default", q.query)
 			must(t, err)
@@ -438,6 +403,28 @@ func TestEventsEndWithTheTerm(t *testing.T) {
 		w.newReplica().lead()
 		if _, err := c.Queues.events.Read(bg, events.Query{}); !errors.Is(err, events.ErrClosed) {
 			t.Errorf("events of a term that is over: %v", err)
+		}
+	})
+}
+
+func FuzzQueueRow(f *testing.F) {
+	q := Queue{Namespace: "default", Name: "a", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}}
+	f.Add(queueKey("default", "a"), encodeQueue(q, true))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		_, _, _ = decodeQueue(key, value) // an error or a queue, but no panic
+	})
+}
+
+// A queue's row that can't be read fails the repair, with its key.
+func TestRepairNeedsEveryRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		_, err := c.Queues.Place(bg, "default", "q")
+		must(t, err)
+		key := queueKey("default", "q")
+		must(t, w.leader.Update(bg, func(tx *store.Tx) error { tx.Set(key, []byte{99}); return nil }))
+		if err := c.Queues.copyAll(bg); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
+			t.Errorf("with the row damaged: %v", err)
 		}
 	})
 }

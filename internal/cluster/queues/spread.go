@@ -1,4 +1,4 @@
-package cluster
+package queues
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// movePause is how often interrupted moves are resumed, retireEvery how often shards are retired. The latter is longer than any call
+	// movePause is how often interrupted moves are resumed, RetireEvery how often shards are retired. The latter is longer than any call
 	// takes, so that no copy sent before a shard was marked arrives after it has dropped its own.
 	movePause   = time.Second
-	retireEvery = time.Minute
+	RetireEvery = time.Minute
 	// requestWindow is at least how long a request may be repeated (see the engine), clockSlack how much the clocks of shards may differ.
 	requestWindow = 11 * time.Minute
 	clockSlack    = time.Minute
@@ -28,7 +28,7 @@ const (
 // unavailable the move may have begun, and continues in the background.
 func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, _, ok, err := getQueue(tx, ns, name)
+		q, _, ok, err := Get(tx, ns, name)
 		if err == nil && !ok {
 			err = task.NotFound("queue", name)
 		}
@@ -79,7 +79,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 // reread returns the current row of a queue.
 func (s *Queues) reread(ctx context.Context, was Queue) (Queue, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
-		q, dropping, ok, err := getQueue(r, was.Namespace, was.Name)
+		q, dropping, ok, err := Get(r, was.Namespace, was.Name)
 		if err == nil && (!ok || dropping) {
 			err = task.NotFound("queue", was.Name)
 		}
@@ -121,7 +121,7 @@ var errRevised = errors.New("the queue was changed concurrently")
 // revise changes the parts of a queue if its row is unchanged.
 func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, dropping, ok, err := getQueue(tx, was.Namespace, was.Name)
+		q, dropping, ok, err := Get(tx, was.Namespace, was.Name)
 		if err != nil {
 			return q, err
 		}
@@ -139,13 +139,13 @@ func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (
 func (s *Queues) trackMoves(q Queue) {
 	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
 		if !q.unfinished() {
-			delete(*queues, q.name())
+			delete(*queues, q.FullName())
 			return
 		}
 		if *queues == nil {
 			*queues = map[system.Name]bool{}
 		}
-		if (*queues)[q.name()] = q.moving(); q.moving() {
+		if (*queues)[q.FullName()] = q.moving(); q.moving() {
 			select {
 			case s.moves <- struct{}{}:
 			default:
@@ -159,7 +159,7 @@ func (s *Queues) trackMoves(q Queue) {
 func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Context)) {
 	var retired time.Time
 	for s.waitToAdvance(ctx, retired); ctx.Err() == nil; s.waitToAdvance(ctx, retired) {
-		retire := time.Since(retired) >= retireEvery
+		retire := time.Since(retired) >= RetireEvery
 		if retire {
 			retired = time.Now()
 		}
@@ -181,7 +181,7 @@ func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	if len(s.unfinishedQueues(false)) > 0 {
 		return
 	}
-	timer := time.NewTimer(max(time.Until(retired.Add(retireEvery)), 0))
+	timer := time.NewTimer(max(time.Until(retired.Add(RetireEvery)), 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -206,7 +206,7 @@ func (s *Queues) unfinishedQueues(all bool) (names []system.Name) {
 // advanceQueue takes the next step for a queue, if it is time.
 func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool) error {
 	q, err := system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
-		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
+		q, dropping, ok, err := Get(r, name.Namespace, name.Name)
 		if !ok || dropping {
 			return Queue{Namespace: name.Namespace, Name: name.Name}, err // there is nothing to do
 		}

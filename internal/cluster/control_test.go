@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+)
+
+var bg = context.Background()
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// A node that does not lead says so, with the system shard's own error.
+func TestOnlyTheLeaderAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.open(1)
+		c := w.newReplica().control
+		_, errs := c.Queues.Queue(bg, "default", "a")
+		_, errPut := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
+		_, errPlace := c.Queues.Place(bg, "default", "a")
+		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
+		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
+		_, errOverview := c.Placement.Overview(bg)
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
+			if !errors.Is(err, systemtest.ErrNotLeader) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+}
+
+func FuzzNodeRow(f *testing.F) {
+	f.Add(nodeKey(1), system.EncodeRow(Node{Number: 1, Name: "n1", State: Active}))
+	f.Fuzz(func(t *testing.T, key, value []byte) { // an error or a row, but no panic
+		_, _ = system.DecodeRow[Node](key, value)
+		_, _ = system.DecodeRow[Shard](key, value)
+		_, _ = DecodeMap(value)
+	})
+}

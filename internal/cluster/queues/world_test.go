@@ -1,0 +1,269 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var bg = context.Background()
+
+// nobody is an author whose calls leave no entry in the audit log.
+var nobody task.Author
+
+// onceSlots are some slots in a shard.
+type onceSlots struct {
+	shard uint32
+	slots task.SlotSet
+}
+
+// world is a system shard, and data shards that only remember what they were told.
+type world struct {
+	*systemtest.World
+	most   int // maximum number of queues
+	leader *systemReplica
+
+	mu     sync.Mutex
+	copies map[string]task.QueueConfig // by shard and name
+	full   map[string]bool             // queues that have tasks
+	keys   map[uint32]store.Time       // the ends of their keys
+	unique map[uint32]task.SlotSet     // slots whose unique keys are held
+	onces  map[onceSlots]store.Time    // the ends of their once keys
+	fail   error                       // of the next copy
+	fails  map[uint32]error            // of all copies to a shard
+	calls  int                         // of CopyQueues
+	room   error                       // what Room returns
+	onDrop func()                      // once the shard has dropped a queue
+}
+
+// systemReplica is a node's replica of the system shard.
+type systemReplica struct {
+	*systemtest.Replica
+	*world
+	control *control
+}
+
+// control is the part of the control plane that queues need.
+type control struct {
+	shard      *system.Shard
+	Queues     *Queues
+	Namespaces *namespaces.Namespaces
+	work       sync.WaitGroup
+}
+
+func (c *control) Elected() {
+	ctx := c.shard.Elected()
+	c.Queues.Elected()
+	c.work.Go(func() { c.Queues.Repair(ctx) })
+	c.work.Go(func() { c.Queues.AdvanceMoves(ctx, func(context.Context) {}) })
+}
+
+func (c *control) Dropped(over bool) {
+	if c.shard.Dropped() && over {
+		c.Queues.Dropped()
+	}
+}
+
+func (c *control) Committed(at uint64) {
+	c.Queues.Committed(at)
+	c.shard.Committed(at)
+}
+
+// inBubble runs a test in fake time.
+func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
+}
+
+// seeds returns how many seeds a model tries: a third with -short. Many find a wrong decision; for races a few suffice.
+func seeds(many uint64) uint64 {
+	if testing.Short() {
+		return (many + 2) / 3
+	}
+	return many
+}
+
+// pass lets fake time pass, in the bubble that a test is in.
+func pass(d time.Duration) { time.Sleep(d) }
+
+func newWorld(t testing.TB) *world {
+	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}}
+}
+
+// newReplica returns the replica of another node, which doesn't lead yet.
+func (w *world) newReplica() *systemReplica {
+	s := &systemReplica{Replica: w.NewReplica(), world: w}
+	shard := system.NewShard(s.Replica)
+	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w, MaxQueues: w.most,
+		EnsureShare: func(context.Context, string, uint32) error { return nil }, Room: func() error { return w.room }, Logger: slog.New(slog.DiscardHandler)})}
+	s.Leader = s.control
+	w.T.Cleanup(func() {
+		s.control.Dropped(true)
+		s.control.work.Wait()
+	})
+	return s
+}
+
+// lead makes this replica the leader, instead of another one.
+func (s *systemReplica) lead() {
+	s.world.leader = s
+	s.Lead()
+}
+
+// open founds a cluster of feature level 1 with that many data shards, unless it exists, and returns the control that leads it.
+func (w *world) open(shards int) *control {
+	w.T.Helper()
+	return w.openAt(1, shards)
+}
+
+func (w *world) openAt(level, shards int) *control {
+	w.T.Helper()
+	w.newReplica().lead()
+	w.settings(func(s *system.Settings) {
+		if s.Level == 0 {
+			*s = system.Settings{Replication: 3, Level: level, NextNode: 2, DataShards: shards}
+		}
+	})
+	synctest.Wait()
+	return w.leader.control
+}
+
+// setShards sets the number of data shards.
+func (w *world) setShards(n int) { w.settings(func(s *system.Settings) { s.DataShards = n }) }
+
+func (w *world) settings(change func(s *system.Settings)) {
+	w.T.Helper()
+	if err := w.leader.Update(bg, func(tx *store.Tx) error {
+		s, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
+		change(&s)
+		tx.Set(system.SettingsKey, system.EncodeRow(s))
+		return err
+	}); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	if err := w.fail; err != nil {
+		w.fail = nil
+		return err
+	}
+	for name, c := range configs {
+		if key := copyKey(shard, name); w.copies[key].Version < c.Version {
+			w.copies[key] = c
+		}
+		w.mustBeApart(name)
+	}
+	return nil
+}
+
+// mustBeApart fails the test if two shards take new tasks of one slot.
+func (w *world) mustBeApart(name string) {
+	var taken task.SlotSet
+	for key, c := range w.copies {
+		if _, of, _ := strings.Cut(key, "/"); of != name {
+			continue
+		}
+		if taken&^c.Closed != 0 {
+			w.T.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
+		}
+		taken |= ^c.Closed
+	}
+}
+
+// cut makes all calls to a shard fail; with nil they work again.
+func (w *world) cut(shard uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails[shard] = err; err == nil {
+		delete(w.fails, shard)
+	}
+}
+
+func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.onces[onceSlots{shard, slots}], w.fails[shard]
+}
+
+func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keys[shard], w.fails[shard]
+}
+
+func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unique[shard]&slots != 0, w.fails[shard]
+}
+
+func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails[shard]; err != nil {
+		return err
+	}
+	if w.full[name] {
+		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
+	}
+	delete(w.copies, copyKey(shard, name))
+	if fn := w.onDrop; fn != nil {
+		w.onDrop = nil
+		w.mu.Unlock()
+		fn()
+		w.mu.Lock()
+	}
+	return nil
+}
+
+func copyKey(shard uint32, name string) string { return fmt.Sprintf("%d/%s", shard, name) }
+
+// copyOf returns a data shard's copy of a queue.
+func (w *world) copyOf(shard uint32, name string) task.QueueConfig {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.copies[copyKey(shard, name)]
+}
+
+func setLength(n int64) func(*task.QueueConfig) error {
+	return func(c *task.QueueConfig) error { c.Settings.MaxLength = n; return nil }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails the test unless err is the wanted refusal and contains all the words.
+func is(t *testing.T, err error, want *task.Error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %s", err, want.Code)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+}
