@@ -336,12 +336,14 @@ func TestNoFileIsTooLong(t *testing.T) {
 	})
 }
 
-// TestRoomsOfTheEngine checks that the engine consists of small packages and small types, so that each can be read by itself.
+// TestRoomsOfTheEngine checks that the engine and the control plane consist of small packages and small types, so that each can be read by
+// itself.
 func TestRoomsOfTheEngine(t *testing.T) {
 	const mostLines, mostMethods = 4000, 40
 	lines, methods := map[string]int{}, map[string]int{}
 	sourceFiles(t, func(pkg, path string, _ *ast.File) {
-		if pkg != "internal/engine" && !strings.HasPrefix(pkg, "internal/engine/") {
+		top, _, _ := strings.Cut(strings.TrimPrefix(pkg, "internal/"), "/")
+		if top != "engine" && top != "cluster" {
 			return
 		}
 		b, err := os.ReadFile(path)
@@ -359,8 +361,10 @@ func TestRoomsOfTheEngine(t *testing.T) {
 			}
 		}
 	})
-	if lines["internal/engine"] == 0 || methods["internal/engine.Round"] == 0 {
-		t.Fatalf("the engine has %d lines, its round %d methods", lines["internal/engine"], methods["internal/engine.Round"])
+	for pkg, typ := range map[string]string{"internal/engine": "Round", "internal/cluster": "Placement"} {
+		if lines[pkg] == 0 || methods[pkg+"."+typ] == 0 {
+			t.Fatalf("package %q has %d lines, its %s %d methods", pkg, lines[pkg], typ, methods[pkg+"."+typ])
+		}
 	}
 	for pkg, n := range lines {
 		if n > mostLines {

@@ -190,7 +190,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 			for name, ago := range map[string]time.Duration{"ancient": tokens.ForgetAfter + time.Minute, "old": tokens.ForgetAfter - time.Minute} {
 				old := newToken("default", name).Token
 				old.ExpiresAt = tx.Now().Add(-ago)
-				tx.Set(tokens.TokenKey(old.ID()), system.EncodeRow(old))
+				tx.Set(system.Key(system.TokenTable, old.Namespace, old.Name), system.EncodeRow(old))
 			}
 			return nil
 		}))

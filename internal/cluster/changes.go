@@ -86,7 +86,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 	return d, nil
 }
 
-// read builds the answer. What it finds may be newer than its version says; it is then sent again.
+// readDelta builds the answer. What it finds may be newer than its version says; it is then sent again.
 func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err error) {
 	if err := mustBelong(r, node); err != nil {
 		return d, err
@@ -131,7 +131,7 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 
 func readWorkers(r store.Reader, news system.News, d *Delta) error {
 	for name := range news.Workers {
-		q, quiet, err := system.GetRow[workers.Quiet](r, workers.QuietKey(workers.Named(name)))
+		q, quiet, err := workers.Get(r, workers.Named(name))
 		switch {
 		case err != nil:
 			return err

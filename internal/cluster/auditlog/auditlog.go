@@ -36,11 +36,12 @@ func Record(tx *store.Tx, e audit.Entry, before, after any) error {
 	return err
 }
 
-// RecordOn is record for an author, an action and a target.
+// RecordOn is Record for an author, an action and a target.
 func RecordOn(tx *store.Tx, by task.Author, action task.Action, ns string, to task.Target, before, after any) error {
 	return Record(tx, audit.Entry{By: by, Action: action, Namespace: ns, Target: to}, before, after)
 }
 
+// OnCluster is RecordOn for the cluster as a whole.
 func OnCluster(tx *store.Tx, by task.Author, action task.Action, before, after any) error {
 	return RecordOn(tx, by, action, "", task.Target{Kind: task.OnCluster}, before, after)
 }

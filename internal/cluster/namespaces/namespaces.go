@@ -180,8 +180,6 @@ func (s *Namespaces) SetQuotas(ctx context.Context, by task.Author, name string,
 // the error is unavailable, repeat the call: not all shards have erased their part yet.
 //
 // Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks in transit between shards.
-//
-// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
 func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (uint64, error) {
 	type mark struct {
 		at     uint64

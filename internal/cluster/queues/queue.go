@@ -20,6 +20,7 @@ type Queue struct {
 	Config    task.QueueConfig
 }
 
+// FullName returns the queue's name with its namespace.
 func (q Queue) FullName() system.Name { return system.Name{Namespace: q.Namespace, Name: q.Name} }
 
 // NewerThan reports whether q is a later state of the queue than old. Versions only grow, even across a deletion.

@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// QueueShards gives access to the copies of queues in the data shards.
+// Shards gives access to the copies of queues in the data shards.
 type Shards interface {
 	// CopyQueues brings a shard's copies of queue configurations to at least these versions.
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error

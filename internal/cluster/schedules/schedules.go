@@ -61,7 +61,7 @@ func (s *Names) NameSchedule(ctx context.Context, ns, name string, wanted uint32
 	})
 }
 
-// Home returns the shard of a schedule, if its name is registered.
+// ScheduleHome returns the shard of a schedule, if its name is registered.
 func (s *Names) ScheduleHome(ctx context.Context, ns, name string) (Home, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (Home, error) {
 		home, known, err := system.GetRow[Home](r, scheduleKey(ns, name))

@@ -64,6 +64,7 @@ func GetNumber(r store.Reader, key []byte) uint64 {
 	return binary.BigEndian.Uint64(value[1:])
 }
 
+// EncodeNumber returns a counter's stored form.
 func EncodeNumber(n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{rowVersion}, n) }
 
 // Key is the key of a row that belongs to a namespace, by name.
@@ -90,11 +91,12 @@ func RemoveRows(tx *store.Tx, prefix []byte) {
 	}
 }
 
-// Conflict and WrongState refuse a call.
+// Conflict returns a conflict error.
 func Conflict(format string, args ...any) error {
 	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }
 
+// WrongState returns a wrong_state error.
 func WrongState(format string, args ...any) error {
 	return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(format, args...)}
 }

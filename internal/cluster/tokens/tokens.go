@@ -62,7 +62,7 @@ type Done struct {
 	Version uint64
 }
 
-func TokenKey(of auth.TokenName) []byte { return system.Key(system.TokenTable, of.Namespace, of.Name) }
+func tokenKey(of auth.TokenName) []byte { return system.Key(system.TokenTable, of.Namespace, of.Name) }
 func usedKey(of auth.TokenName) []byte  { return system.Key(system.UsedTable, of.Namespace, of.Name) }
 
 // Add adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
@@ -70,16 +70,13 @@ func usedKey(of auth.TokenName) []byte  { return system.Key(system.UsedTable, of
 //
 // Errors: conflict if another token has that name or that certificate, or the request id belongs to another request; not_found if the
 // namespace does not exist.
-//
-// Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
-// its namespace.
 func (s *Tokens) Add(ctx context.Context, a Call) (Done, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
 			return Done{}, err
 		}
 		t := a.Token
-		old, exists, err := system.GetRow[auth.Token](tx, TokenKey(t.ID()))
+		old, exists, err := system.GetRow[auth.Token](tx, tokenKey(t.ID()))
 		switch {
 		case err != nil:
 			return Done{}, err
@@ -164,7 +161,7 @@ func expiry(tx *store.Tx, life time.Duration) store.Time {
 }
 
 func dropToken(tx *store.Tx, of auth.TokenName) {
-	tx.Delete(TokenKey(of))
+	tx.Delete(tokenKey(of))
 	tx.Delete(usedKey(of))
 }
 
@@ -173,14 +170,14 @@ func (s *Tokens) putToken(tx *store.Tx, by task.Author, action task.Action, befo
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err
 	}
-	tx.Set(TokenKey(t.ID()), system.EncodeRow(t))
+	tx.Set(tokenKey(t.ID()), system.EncodeRow(t))
 	s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	return nil
 }
 
 // visibleToken returns a token if the caller may see it.
 func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token, error) {
-	t, ok, err := system.GetRow[auth.Token](r, TokenKey(of))
+	t, ok, err := system.GetRow[auth.Token](r, tokenKey(of))
 	if err == nil && (!ok || !by.Covers(t.Rights)) {
 		err = task.NotFound("token", of.Name)
 	}
@@ -191,8 +188,6 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 // replaces the secret that was lost, not the one before the rotation.
 //
 // Errors: not_found; wrong_state for a token bound to a certificate; conflict if the request id belongs to another request.
-//
-// Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
 func (s *Tokens) Rotate(ctx context.Context, a Call) (Done, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
@@ -350,7 +345,7 @@ func (s *Tokens) WriteUses(ctx context.Context) error {
 	}
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		for of, at := range uses {
-			if _, exists := tx.Get(TokenKey(of)); exists && uint64(at) > system.GetNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
+			if _, exists := tx.Get(tokenKey(of)); exists && uint64(at) > system.GetNumber(tx, usedKey(of)) { // #nosec G115 -- after 1970
 				tx.Set(usedKey(of), system.EncodeNumber(uint64(at))) // #nosec G115
 			}
 		}

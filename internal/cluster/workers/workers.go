@@ -32,7 +32,7 @@ type Quiet struct {
 	Version uint64 `json:"version"`
 }
 
-// Name returns the worker of the row.
+// WorkerName returns the worker of the row.
 func (q Quiet) WorkerName() Name { return Name{q.Namespace, q.ID} }
 
 const (
@@ -57,8 +57,13 @@ type Workers struct{ shard *system.Shard }
 // New returns the workers in a system shard.
 func New(shard *system.Shard) *Workers { return &Workers{shard} }
 
-func QuietKey(w Name) []byte {
+func quietKey(w Name) []byte {
 	return system.Key(system.QuietTable, w.Namespace, w.ID)
+}
+
+// Get returns a worker's row, if it has one.
+func Get(r store.Reader, name Name) (row Quiet, quiet bool, err error) {
+	return system.GetRow[Quiet](r, quietKey(name))
 }
 
 // quietFacts is what the audit log records of a quiet worker.
@@ -68,14 +73,14 @@ type quietFacts struct {
 	Reason string `json:"quiet_reason"`
 }
 
-// Quiet has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
+// QuietWorker has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
 // changes.
 func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, called string, span time.Duration) (Quiet, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Quiet, error) {
 		if err := system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("worker %q: making workers quiet needs", name.ID)); err != nil {
 			return Quiet{}, err
 		}
-		old, quiet, err := system.GetRow[Quiet](tx, QuietKey(name))
+		old, quiet, err := Get(tx, name)
 		if err == nil && !quiet {
 			err = s.roomForQuiet(tx, name)
 		}
@@ -91,7 +96,7 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, ca
 				row.By, row.At = old.By, old.At
 			}
 		}
-		tx.Set(QuietKey(name), system.EncodeRow(row))
+		tx.Set(quietKey(name), system.EncodeRow(row))
 		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
 		return row, onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason})
 	})
@@ -101,7 +106,7 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, ca
 // remember a request that no longer has a row.
 func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name Name) (was bool, err error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
-		old, quiet, err := system.GetRow[Quiet](tx, QuietKey(name))
+		old, quiet, err := Get(tx, name)
 		if err != nil {
 			return false, err
 		}
@@ -109,7 +114,7 @@ func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name Name) (
 		if !quiet {
 			return false, nil
 		}
-		tx.Delete(QuietKey(name))
+		tx.Delete(quietKey(name))
 		s.countQuiet(tx, -1)
 		return true, onWorker(tx, by, task.WorkerResumed, name, &quietFacts{true, old.Name, old.Reason}, nil)
 	})
@@ -128,7 +133,7 @@ func (s *Workers) roomForQuiet(tx *store.Tx, name Name) error {
 	gone := 0
 	for _, row := range rows {
 		if !tx.Now().Time().Before(row.Until) {
-			tx.Delete(QuietKey(row.WorkerName()))
+			tx.Delete(quietKey(row.WorkerName()))
 			s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: row.WorkerName().changed()})
 			gone++
 		}
