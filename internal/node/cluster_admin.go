@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -61,21 +61,21 @@ func (a *countArgs) UnmarshalCBOR(b []byte) error {
 }
 
 func newClusterAdmin(n *Node) *clusterAdmin {
-	r, c := n.router, n.control
+	r, c := n.router.Forwarder, n.control
 	return &clusterAdmin{
 		n:           n,
 		groups:      n.groups,
 		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.Placement.SetReplication(ctx, a.By, a.N) }),
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
-		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
+		mark: forward.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
 			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.StartHash(ctx) })
 		}),
-		check: router.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
+		check: forward.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
 			problems, _, err := n.broker.Check(ctx, id)
 			return problems, err
 		}),
-		checkSystem: router.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Audit.Check(ctx) }),
+		checkSystem: forward.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Audit.Check(ctx) }),
 	}
 }
 
@@ -88,8 +88,8 @@ func (a *clusterAdmin) knownAuthor(by task.Author) task.Author {
 }
 
 // onSystem returns a call that changes the system shard's tables. All of them may be retried.
-func onSystem[A any](r *router.Router, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
-	return router.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
+func onSystem[A any](r *forward.Forwarder, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
+	return forward.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
 }
 
 // Map implements gateway.Admin.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,23 +24,23 @@ type groups struct {
 	transfer func(ctx context.Context, shard uint32, to uint64) (struct{}, error)
 }
 
-func newGroups(r *router.Router, here *replicas) *groups {
+func newGroups(r *forward.Forwarder, here *replicas) *groups {
 	return &groups{
-		status: router.OnShard(r, "group-status", true, func(ctx context.Context, id uint32, _ struct{}) (cluster.Status, error) {
+		status: forward.OnShard(r, "group-status", true, func(ctx context.Context, id uint32, _ struct{}) (cluster.Status, error) {
 			return onGroup(here, id, func(s *shard.Shard) (cluster.Status, error) { return statusOf(ctx, s) })
 		}),
 		learner: onShard(r, here, "group-learner", addLearner),
 		forget:  onShard(r, here, "group-forget", removeLearner),
 		voters:  onShard(r, here, "group-voters", changeVoters),
 		transfer: onShard(r, here, "group-transfer", func(ctx context.Context, s *shard.Shard, to uint64) error {
-			return s.Transfer(ctx, to, router.Reason(ctx))
+			return s.Transfer(ctx, to, forward.Reason(ctx))
 		}),
 	}
 }
 
 // onShard returns a call that changes a group where it is led. All of them may be retried.
-func onShard[A any](r *router.Router, here *replicas, name string, do func(context.Context, *shard.Shard, A) error) func(context.Context, uint32, A) (struct{}, error) {
-	return router.OnShard(r, name, true, func(ctx context.Context, id uint32, args A) (struct{}, error) {
+func onShard[A any](r *forward.Forwarder, here *replicas, name string, do func(context.Context, *shard.Shard, A) error) func(context.Context, uint32, A) (struct{}, error) {
+	return forward.OnShard(r, name, true, func(ctx context.Context, id uint32, args A) (struct{}, error) {
 		return onGroup(here, id, func(s *shard.Shard) (struct{}, error) { return struct{}{}, do(ctx, s, args) })
 	})
 }
@@ -184,6 +184,6 @@ func (g *groups) RemoveLearner(ctx context.Context, shard uint32, id uint64) err
 
 // Transfer implements cluster.Groups.
 func (g *groups) Transfer(ctx context.Context, shard uint32, to uint64, why string) error {
-	_, err := g.transfer(router.WithReason(ctx, why), shard, to)
+	_, err := g.transfer(forward.WithReason(ctx, why), shard, to)
 	return err
 }

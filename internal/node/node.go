@@ -29,6 +29,7 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -304,15 +305,15 @@ func (n *Node) assemble(context.Context) error {
 	n.auth = newAuthenticator(n.cfg, n.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
-	n.copy.OnQuiet(router.TellRegistry(n.registry))
+	n.copy.OnQuiet(workers.TellRegistry(n.registry))
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
-			return n.router.EnsureQueue(ctx, shard, ns, queue)
+			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
-			return n.router.SendOutbox(ctx, ns, messages)
+			return n.router.Outbox.Send(ctx, ns, messages)
 		}, HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
 		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
-			return n.router.QueueWorkers(ctx, queues)
+			return n.router.Workers.QueueWorkers(ctx, queues)
 		},
 		RunStep: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			out, err := broker.RunStep.Call(ctx, n.router, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
@@ -324,8 +325,8 @@ func (n *Node) assemble(context.Context) error {
 	n.router = router.New(router.Config{Node: n.identity.read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
-	n.system = newSystem(n.router, n.control)
-	n.groups = newGroups(n.router, n.replicas)
+	n.system = newSystem(n.router.Forwarder, n.control)
+	n.groups = newGroups(n.router.Forwarder, n.replicas)
 	n.openWebhooks()
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
@@ -356,7 +357,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	works := []func(context.Context){n.agent, n.reconciler.Run, n.dispatcher.Run, n.watchClock, n.auth.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.noteCurrent) },
-		n.router.WatchWorkers}
+		n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.announce)
 	}
@@ -458,7 +459,7 @@ func (n *Node) serve() {
 		return n.gateway.DialInProcess(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{
-		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Registry: n.registry, Stats: n.router,
+		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
 		Metrics: n.metrics, Meter: n.metrics,
 		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/claims"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
 )
@@ -182,7 +182,7 @@ func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stre
 type routerPeers struct{ *transport.Transport }
 
 // OpenStream implements router.Peers.
-func (f routerPeers) OpenStream(ctx context.Context, node uint32, method string) (router.Stream, error) {
+func (f routerPeers) OpenStream(ctx context.Context, node uint32, method string) (claims.Stream, error) {
 	return f.Transport.OpenStream(ctx, node, method)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,13 +30,13 @@ func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
 func (a routerMap) Shards() []uint32 { return a.n.copy.Shards() }
 
 // Nodes implements router.Map.
-func (a routerMap) Nodes() (nodes []router.Node) {
+func (a routerMap) Nodes() (nodes []forward.Node) {
 	m := a.n.copy.Map()
 	if m == nil {
 		return nil
 	}
 	for _, node := range m.Members() {
-		nodes = append(nodes, router.Node{Number: node.Number, Name: node.Name})
+		nodes = append(nodes, forward.Node{Number: node.Number, Name: node.Name})
 	}
 	return nodes
 }

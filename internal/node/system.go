@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -63,14 +63,14 @@ type changesArgs struct {
 	Wait   time.Duration
 }
 
-func newSystem(r *router.Router, c *cluster.Control) *system {
+func newSystem(r *forward.Forwarder, c *cluster.Control) *system {
 	return &system{
-		join:     router.OnSystem(r, "join", true, c.Placement.Join),
-		announce: router.OnSystem(r, "present", true, c.Placement.Hello),
-		changes: router.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
+		join:     forward.OnSystem(r, "join", true, c.Placement.Join),
+		announce: forward.OnSystem(r, "present", true, c.Placement.Hello),
+		changes: forward.OnSystem(r, "changes", true, func(ctx context.Context, a changesArgs) (cluster.Delta, error) {
 			return c.Copies.Changes(ctx, a.After, a.Report, a.Wait)
 		}),
-		shards: router.OnSystem(r, "add-shards", true, func(ctx context.Context, a countArgs) (struct{}, error) {
+		shards: forward.OnSystem(r, "add-shards", true, func(ctx context.Context, a countArgs) (struct{}, error) {
 			return struct{}{}, c.Placement.AddShards(ctx, a.By, a.N)
 		}),
 	}

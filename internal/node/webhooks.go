@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -19,8 +19,8 @@ type webhookCalls struct {
 	test            func(context.Context, cluster.WebhookName) (webhooks.Delivery, error)
 }
 
-func newWebhooks(r *router.Router, p *webhooks.Dispatcher, s *webhook.Sender) *webhookCalls {
-	return &webhookCalls{Sender: s, test: router.OnSystem(r, "test-webhook", true, func(ctx context.Context, q cluster.WebhookName) (webhooks.Delivery, error) {
+func newWebhooks(r *forward.Forwarder, p *webhooks.Dispatcher, s *webhook.Sender) *webhookCalls {
+	return &webhookCalls{Sender: s, test: forward.OnSystem(r, "test-webhook", true, func(ctx context.Context, q cluster.WebhookName) (webhooks.Delivery, error) {
 		return p.Test(ctx, q.By, q.Namespace, q.Name)
 	})}
 }
@@ -43,12 +43,12 @@ type watches struct {
 	meters func(ctx context.Context, shard uint32, a meterArgs) ([]broker.Meter, error)
 }
 
-func newWatches(r *router.Router, b *broker.Broker) *watches {
+func newWatches(r *forward.Forwarder, b *broker.Broker) *watches {
 	return &watches{
-		copy: router.OnShard(r, "copy-watches", true, func(ctx context.Context, id uint32, w map[string]task.Watch) (struct{}, error) {
+		copy: forward.OnShard(r, "copy-watches", true, func(ctx context.Context, id uint32, w map[string]task.Watch) (struct{}, error) {
 			return struct{}{}, b.CopyWatches(ctx, id, w)
 		}),
-		meters: router.OnShard(r, "meters", true, func(ctx context.Context, id uint32, a meterArgs) ([]broker.Meter, error) {
+		meters: forward.OnShard(r, "meters", true, func(ctx context.Context, id uint32, a meterArgs) ([]broker.Meter, error) {
 			return b.Meters(ctx, id, a.Namespace, a.Patterns, a.Since)
 		}),
 	}
@@ -82,7 +82,7 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 // openWebhooks creates what sends notifications.
 func (n *Node) openWebhooks() {
 	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
-	n.watches = newWatches(n.router, n.broker)
+	n.watches = newWatches(n.router.Forwarder, n.broker)
 	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
-	n.webhooks = newWebhooks(n.router, n.dispatcher, n.sender)
+	n.webhooks = newWebhooks(n.router.Forwarder, n.dispatcher, n.sender)
 }

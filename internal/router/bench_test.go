@@ -10,8 +10,12 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 )
+
+const ns = "default"
 
 // instant is a broker that answers immediately, and the other half of a cluster of two.
 type instant struct {
@@ -39,7 +43,7 @@ type instantMap struct{}
 
 func (instantMap) Replicas(uint32) []uint32                  { return []uint32{1, 2} }
 func (instantMap) Shards() []uint32                          { return []uint32{1} }
-func (instantMap) Nodes() []Node                             { return nil }
+func (instantMap) Nodes() []forward.Node                     { return nil }
 func (instantMap) Queue(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
 func (instantMap) Learned(queues.Queue)                      {}
 func (instantMap) Dropped(string, string)                    {}
@@ -49,11 +53,11 @@ func (instantMap) Age() time.Duration                        { return 0 }
 // wire is a network without latency.
 type wire struct{ to *Router }
 
-func (w wire) Call(ctx context.Context, _ uint32, method string, request []byte) ([]byte, error) {
+func (w *wire) Call(ctx context.Context, _ uint32, method string, request []byte) ([]byte, error) {
 	return w.to.Serve(ctx, method, request)
 }
 
-func (wire) OpenStream(context.Context, uint32, string) (Stream, error) {
+func (*wire) OpenStream(context.Context, uint32, string) (claims.Stream, error) {
 	return nil, errors.New("none")
 }
 
@@ -69,13 +73,13 @@ func pair(b *testing.B, far bool) *Router {
 			Payload: make([]byte, 1024), Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 			Exec: &schema.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
 	}
-	routers := make([]*Router, 2)
+	routers, wires := make([]*Router, 2), [2]*wire{{}, {}}
 	for i := range routers {
-		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, NotSent: func(error) bool { return false },
+		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}
-	routers[0].cfg.Peers, routers[1].cfg.Peers = wire{routers[1]}, wire{routers[0]}
+	wires[0].to, wires[1].to = routers[1], routers[0]
 	return routers[0]
 }
 
@@ -108,10 +112,11 @@ func BenchmarkRemoteEnqueue100(b *testing.B) {
 
 func BenchmarkRemoteClaim20(b *testing.B) {
 	r := pair(b, true)
+	c := broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: "q"}}, Max: 20, MaxBytes: 1 << 20, Worker: "w"}
 	b.ReportAllocs()
 	b.SetBytes(20 * 1024)
 	for b.Loop() {
-		if got, _, err := r.Claim(b.Context(), 1, queueCall(20), time.Second); err != nil || len(got) != 20 {
+		if got, _, err := r.Claim(b.Context(), 1, c, time.Second); err != nil || len(got) != 20 {
 			b.Fatal(got, err)
 		}
 	}

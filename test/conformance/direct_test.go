@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/directory"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -18,11 +19,11 @@ import (
 // the gateway has do not apply here.
 type direct struct {
 	broker *router.Router
-	queues router.Directory
+	queues *directory.Directory
 	hooks  onlyHooks
 }
 
-func newDirect(h *testNode) *direct { return &direct{h.router, h.router.Directory(), h.hooks} }
+func newDirect(h *testNode) *direct { return &direct{h.router, h.router.Queues, h.hooks} }
 
 // refused converts an error to the suite's terms.
 func refused(err error) error {

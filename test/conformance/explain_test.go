@@ -235,7 +235,7 @@ func TestExplain(t *testing.T) {
 			w.put("hot", settings{})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "hot", pause{Reason: "deploy"}))
 			since := w.now()
-			_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Parts: 2})
+			_, err := w.testNode.router.Queues.Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Parts: 2})
 			must(w.T, err)
 			for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 				w.enqueue(spec{Queue: "hot", Key: key})

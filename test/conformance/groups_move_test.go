@@ -71,7 +71,7 @@ func (m *grouping) moveQueue(ctx context.Context, salt uint64, queue string) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		_, _ = m.testNode.router.Directory().Spread(ctx, task.Author{}, namespace, queue, queues.SpreadTarget{Shards: onto})
+		_, _ = m.testNode.router.Queues.Spread(ctx, task.Author{}, namespace, queue, queues.SpreadTarget{Shards: onto})
 		nap(ctx, rnd, 6*time.Second)
 	}
 }

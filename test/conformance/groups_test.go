@@ -428,7 +428,7 @@ func (d *direct) MakeGroup(ctx context.Context, s groupSpec) (groupInfo, []accep
 	if err := g.Check(task.DefaultLimits()); err != nil {
 		return groupInfo{}, nil, refused(err)
 	}
-	made, _, err := d.broker.MakeGroup(ctx, namespace, g)
+	made, _, err := d.broker.Groups.MakeGroup(ctx, namespace, g)
 	info, err := groupOf(made.Group, err)
 	var tasks []accepted
 	for _, j := range made.Tasks {
@@ -446,7 +446,7 @@ func (d *direct) AddToGroup(ctx context.Context, id string, list []spec) (out []
 	if err != nil {
 		return nil, refused(err)
 	}
-	got, _, err := d.broker.AddToGroup(ctx, namespace, group, tasks)
+	got, _, err := d.broker.Groups.AddToGroup(ctx, namespace, group, tasks)
 	for _, e := range got {
 		out = append(out, joinedOf(e.Accepted, e.Err))
 	}

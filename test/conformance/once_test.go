@@ -299,9 +299,9 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			e := &effects{T: t, rpc: m.rpc, running: map[string]hold{}, lapses: map[hold]time.Time{}, finished: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			_, err := h.router.Directory().Place(ctx, namespace, "hot")
+			_, err := h.router.Queues.Place(ctx, namespace, "hot")
 			must(t, err)
-			_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{1, 2, 3}})
+			_, err = h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{1, 2, 3}})
 			must(t, err)
 			for n := range 3 * keys {
 				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
@@ -340,7 +340,7 @@ func (e *effects) move(ctx context.Context, h *testNode, rnd *rand.Rand) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			e.mu.Lock()
 			e.moves++
 			e.mu.Unlock()

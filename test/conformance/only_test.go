@@ -7,7 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -25,10 +25,10 @@ func (m onlyMap) Replicas(id uint32) []uint32 {
 	return []uint32{1}
 }
 
-func (m onlyMap) Shards() []uint32     { return m.data }
-func (m onlyMap) Nodes() []router.Node { return []router.Node{{Number: 1, Name: "n1"}} }
-func (m onlyMap) Age() time.Duration   { return 0 }
-func (m onlyMap) Level() int           { return cluster.PoliciesLevel }
+func (m onlyMap) Shards() []uint32      { return m.data }
+func (m onlyMap) Nodes() []forward.Node { return []forward.Node{{Number: 1, Name: "n1"}} }
+func (m onlyMap) Age() time.Duration    { return 0 }
+func (m onlyMap) Level() int            { return cluster.PoliciesLevel }
 
 // lateShards gives control access to the data shards, by a router that is set later.
 type lateShards struct{ h *testNode }

@@ -487,7 +487,7 @@ func (d *direct) put(ctx context.Context, s schedule, call broker.SchedulePut) (
 	if call.Schedule, err = s.task(); err != nil {
 		return out, refused(err)
 	}
-	done, _, err := d.broker.PutSchedule(ctx, directly, namespace, call)
+	done, _, err := d.broker.Schedules.PutSchedule(ctx, directly, namespace, call)
 	if err != nil {
 		return out, refused(err)
 	}
@@ -541,7 +541,7 @@ func (d *direct) Schedules(ctx context.Context, p part) (list []scheduleInfo, ne
 }
 
 func (d *direct) DeleteSchedule(ctx context.Context, name string) error {
-	_, err := d.broker.DeleteSchedule(ctx, directly, namespace, name)
+	_, err := d.broker.Schedules.DeleteSchedule(ctx, directly, namespace, name)
 	return refused(err)
 }
 
@@ -554,7 +554,7 @@ func (d *direct) ResumeSchedule(ctx context.Context, name string) (scheduleInfo,
 }
 
 func (d *direct) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
-	a, _, err := d.broker.TriggerSchedule(ctx, directly, namespace, name, newRequest())
+	a, _, err := d.broker.Schedules.TriggerSchedule(ctx, directly, namespace, name, newRequest())
 	if err != nil {
 		return "", "", refused(err)
 	}

@@ -86,7 +86,7 @@ func (m *ticking) moveQueue(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.testNode.router.Directory().Spread(ctx, directly, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := m.testNode.router.Queues.Spread(ctx, directly, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		nap(ctx, rnd, 10*time.Second)

@@ -369,7 +369,7 @@ func TestTicksElsewhere(t *testing.T) {
 			home, _ := w.testNode.copy.Queue(namespace, "hot")
 			seen := map[string]bool{}
 			for n, shard := range []uint32{1 + home.Shard%3, 1 + (home.Shard+1)%3, home.Shard} {
-				_, err := w.testNode.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{shard}})
+				_, err := w.testNode.router.Queues.Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{shard}})
 				must(w.T, err)
 				c := w.one(claimCall{Queues: []string{"hot"}, Wait: 20 * second})
 				id, err := task.ParseID(c.ID)
@@ -415,7 +415,7 @@ func TestTriggerAgain(t *testing.T) {
 				home, _ := h.copy.Queue(namespace, "a")
 				move := func(to uint32) {
 					if where == "on the move" {
-						_, err := h.router.Directory().Spread(w.ctx(), task.Author{}, namespace, "a", queues.SpreadTarget{Shards: []uint32{to}})
+						_, err := h.router.Queues.Spread(w.ctx(), task.Author{}, namespace, "a", queues.SpreadTarget{Shards: []uint32{to}})
 						must(t, err)
 					}
 				}

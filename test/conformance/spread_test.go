@@ -49,7 +49,7 @@ func TestSlotsMove(t *testing.T) {
 			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: 10 * time.Minute, want: map[string]string{}, done: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			_, err := h.router.Directory().Place(ctx, namespace, "hot")
+			_, err := h.router.Queues.Place(ctx, namespace, "hot")
 			must(t, err)
 			var producers, others sync.WaitGroup
 			for n := range movingProducers {
@@ -170,7 +170,7 @@ func (m *moving) move(ctx context.Context) {
 		for i, s := range shards {
 			onto[i] = uint32(s + dataShard)
 		}
-		if _, err := m.h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
+		if _, err := m.h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: onto}); err == nil {
 			moves++
 		}
 		select {
@@ -221,7 +221,7 @@ func TestSlotsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := build(t, 3, dir)
 		ctx := t.Context()
-		now := h.router.Directory()
+		now := h.router.Queues
 		q, err := now.Place(ctx, namespace, "hot")
 		must(t, err)
 		here, there := 1+q.Shard%3, 1+(q.Shard+1)%3 // where it has not been yet
@@ -300,7 +300,7 @@ func TestQueueInParts(t *testing.T) {
 		h := build(t, 3, dir)
 		r := newRPC(t, h)
 		ctx := t.Context()
-		_, err := h.router.Directory().Place(ctx, namespace, "hot")
+		_, err := h.router.Queues.Place(ctx, namespace, "hot")
 		must(t, err)
 		spread, err := r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 3})
 		must(t, err)

@@ -176,7 +176,7 @@ func TestUniqueWhileSlotsMove(t *testing.T) {
 			u := &movingUnique{moving: m, runs: map[string]string{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			_, err := h.router.Directory().Place(ctx, namespace, "hot")
+			_, err := h.router.Queues.Place(ctx, namespace, "hot")
 			must(t, err)
 			var producers, others sync.WaitGroup
 			for n := range movingProducers {
@@ -295,7 +295,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		h := build(t, 2, dir)
 		r := newRPC(t, h)
 		ctx := t.Context()
-		q, err := h.router.Directory().Place(ctx, namespace, "hot")
+		q, err := h.router.Queues.Place(ctx, namespace, "hot")
 		must(t, err)
 		enqueue := func(mode pawlv1.OnConflict) task.ID {
 			got, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Delay: durationpb.New(48 * time.Hour),
@@ -307,7 +307,7 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		}
 		first := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP)
 		there := 3 - q.Shard
-		_, err = h.router.Directory().Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{there}})
+		_, err = h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{there}})
 		must(t, err)
 		time.Sleep(24 * time.Hour) // longer than anything is kept for a request
 		if again := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); again != first {

@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
@@ -82,11 +83,13 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 
 	book := stats.New(time.Now())
 	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
-		Namespaces:  h.authn.Namespaces,
-		AuditKeep:   h.systemCopy.AuditKeep,
-		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
+		Namespaces: h.authn.Namespaces,
+		AuditKeep:  h.systemCopy.AuditKeep,
+		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error {
+			return h.router.Queues.EnsureQueue(ctx, id, ns, q)
+		},
 		SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
-			return h.router.SendOutbox(ctx, ns, messages)
+			return h.router.Outbox.Send(ctx, ns, messages)
 		},
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		RunStep: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
@@ -115,7 +118,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Queues, Schedules: h.router.Schedules, Groups: h.router.Groups, Operations: h.router.Operations, Workers: h.router.Workers, Events: h.router.Events, Registry: h.registry, Stats: h.router.Stats, Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -136,7 +139,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 
 // hear tells the registry which workers are to be quiet, and the gateway which namespaces exist, as a node's copy of the tables does.
 func (h *testNode) hear(t *testing.T) {
-	h.systemCopy.OnQuiet(router.TellRegistry(h.registry))
+	h.systemCopy.OnQuiet(workers.TellRegistry(h.registry))
 	h.systemCopy.OnAccess(h.authn.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
@@ -145,7 +148,7 @@ func (h *testNode) hear(t *testing.T) {
 			return h.control.Copies.Changes(ctx, after, cluster.Report{Node: 1}, wait)
 		}, func(time.Time) {})
 	})
-	following.Go(func() { h.router.WatchWorkers(ctx) })
+	following.Go(func() { h.router.Workers.Watch(ctx) })
 	t.Cleanup(func() { stop(); following.Wait() })
 }
 

@@ -1,0 +1,243 @@
+package claims
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// If the answer to a claim at another node is lost, nobody has the tasks until their leases end. So a claim without a key gets one for the
+// trip, and whoever loses the answer asks the shard's leader to give back what the key got.
+
+type claimArgs struct {
+	Shard uint32
+	Call  broker.ClaimCall
+	Wait  time.Duration
+}
+
+// claimAnswer has, for each task, the envelope's timeout, which is hidden by the task's own field of the same name.
+type claimAnswer struct {
+	Out      []broker.Claimed
+	At       broker.Stamp
+	Timeouts []time.Duration
+}
+
+func (a *claimAnswer) Pack() {
+	a.Timeouts = make([]time.Duration, len(a.Out))
+	for i := range a.Out {
+		if e := a.Out[i].Envelope; e != nil {
+			a.Timeouts[i] = e.Timeout
+		}
+	}
+}
+
+func (a *claimAnswer) Unpack() {
+	for i := range min(len(a.Out), len(a.Timeouts)) {
+		if e := a.Out[i].Envelope; e != nil {
+			e.Timeout = a.Timeouts[i]
+		}
+	}
+}
+
+type claimMethod = forward.Method[claimArgs, claimAnswer]
+
+// briefTime is how long a call with other shards to turn to looks for the leader of one.
+const briefTime = 200 * time.Millisecond
+
+func (c *Claims) claimHere(ctx context.Context, a claimArgs) (out claimAnswer, err error) {
+	out.Out, out.At, err = c.broker.Claim(ctx, a.Shard, a.Call, a.Wait)
+	return out, err
+}
+
+// Claim claims tasks of one shard, waiting up to wait for the first, whichever nodes lead the shard meanwhile.
+func (c *Claims) Claim(ctx context.Context, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	return c.claimBy(ctx, c.claim, shard, call, wait)
+}
+
+// ClaimNow claims tasks that are ready. Nor does it look for the leader of the shard for long: the caller has others to ask.
+func (c *Claims) ClaimNow(ctx context.Context, shard uint32, call broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	return c.claimBy(ctx, c.claimBriefly, shard, call, 0)
+}
+
+func (c *Claims) claimBy(ctx context.Context, m *claimMethod, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	if !c.forward.Leads(shard) {
+		return c.claimRemote(ctx, m, shard, call, wait)
+	}
+	deadline := time.Now().Add(wait)
+	got, at, err := c.broker.Claim(ctx, shard, call, wait)
+	if err == nil || !forward.IsElsewhere(err) {
+		return got, at, err
+	}
+	return c.claimRemote(ctx, m, shard, call, max(time.Until(deadline), 0))
+}
+
+func (c *Claims) claimRemote(ctx context.Context, m *claimMethod, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	own := call.ClaimKey == ""
+	if own {
+		call.ClaimKey = "way/" + rand.Text()
+	}
+	deadline := time.Now().Add(wait)
+	waiting, cancel := c.forward.UntilDrain(ctx)
+	defer cancel()
+	for {
+		out, err := m.CallOther(waiting, shard, claimArgs{shard, call, wait})
+		early := err != nil && waiting.Err() != nil && ctx.Err() == nil
+		if (own || early) && errors.Is(err, broker.ErrUnknown) { // nobody will ask for it again
+			c.Abandon(shard, call)
+		}
+		if early {
+			return nil, out.At, nil // as if nothing had become ready in time
+		}
+		// A node that is about to stop ends its waits early.
+		wait = time.Until(deadline)
+		if err != nil || len(out.Out) > 0 || wait <= forward.EarlyPause || ctx.Err() != nil || c.forward.IsDraining() {
+			return out.Out, out.At, err
+		}
+		c.forward.Sleep(ctx, forward.EarlyPause)
+		wait -= forward.EarlyPause
+	}
+}
+
+// servedClaims holds the claims with keys that run here for other nodes.
+type servedClaims struct {
+	mu   sync.Mutex
+	byID map[claimID]*servedClaim
+}
+
+type claimID struct {
+	shard   uint32
+	ns, key string
+}
+
+type servedClaim struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// claimForOthers runs a claim of another node such that it can be abandoned. Tasks that its caller can no longer receive are given back.
+func (c *Claims) claimForOthers(ctx context.Context, a claimArgs) (claimAnswer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	id := claimID{a.Shard, a.Call.Namespace, a.Call.ClaimKey}
+	one := &servedClaim{cancel: cancel, ended: make(chan struct{})}
+	c.served.begin(id, one)
+	defer c.served.end(id, one)
+	out, err := c.claimHere(ctx, a)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil || len(out.Out) == 0 {
+		return out, err
+	}
+	// This is refused if the same claim was repeated meanwhile.
+	calls := make([]broker.Settle, len(out.Out))
+	for i, t := range out.Out {
+		calls[i] = broker.Settle{Verb: broker.GiveBack, Hold: broker.Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}}
+	}
+	back, stop := context.WithTimeout(c.forward.Context(), giveBackTime)
+	defer stop()
+	if _, _, bad := c.broker.Settle(back, a.Shard, calls); bad != nil {
+		c.log.Info("undelivered claims stay in place until their leases end", "shard", a.Shard, "tasks", len(calls), "error", bad)
+	}
+	return claimAnswer{}, err
+}
+
+func (s *servedClaims) begin(id claimID, c *servedClaim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID == nil {
+		s.byID = map[claimID]*servedClaim{}
+	}
+	s.byID[id] = c
+}
+
+func (s *servedClaims) end(id claimID, c *servedClaim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(c.ended)
+	if s.byID[id] == c {
+		delete(s.byID, id)
+	}
+}
+
+// cancel ends a claim that may still be waiting here, and returns when it has ended.
+func (s *servedClaims) cancel(id claimID) {
+	s.mu.Lock()
+	c := s.byID[id]
+	s.mu.Unlock()
+	if c != nil {
+		c.cancel()
+		<-c.ended
+	}
+}
+
+const (
+	// giveBackTime bounds the release, on this node, of claims that nobody received.
+	giveBackTime = 10 * time.Second
+	// maxAbandoned bounds the claims with lost answers that are handled at a time. Those of others are held until their leases end.
+	maxAbandoned = 1000
+	// abandonMin and abandonMax bound how long to try: as long as the lease, after which the tasks are free.
+	abandonMin = 10 * time.Second
+	abandonMax = 10 * time.Minute
+	// abandonPause is the pause between two attempts, in addition to the search for the leader that each involves.
+	abandonPause = time.Second
+)
+
+// Abandon gives back, in the background, what a claim of unknown outcome may have got. The claim must have a key that will not be used
+// again.
+func (c *Claims) Abandon(shard uint32, call broker.ClaimCall) {
+	select {
+	case c.abandoned <- struct{}{}:
+	default:
+		c.log.Warn("a claim whose answer was lost waits for the end of its leases: too many are looked after", "shard", shard)
+		return
+	}
+	lease := call.Lease
+	if lease == 0 {
+		lease = task.DefaultSettings().Lease
+	}
+	c.forward.Go(func() {
+		defer func() { <-c.abandoned }()
+		ctx, cancel := context.WithTimeout(c.forward.Context(), min(max(lease, abandonMin), abandonMax))
+		defer cancel()
+		for ctx.Err() == nil {
+			got, err := c.abandon.Call(ctx, shard, abandonArgs{shard, call.Namespace, call.ClaimKey})
+			if err == nil {
+				if got > 0 {
+					c.log.Info("claims whose answer was lost were given back", "shard", shard, "tasks", got)
+				}
+				return
+			}
+			c.forward.Sleep(ctx, abandonPause)
+		}
+		c.log.Info("a claim whose answer was lost waits for the end of its leases", "shard", shard)
+	})
+}
+
+type abandonArgs struct {
+	Shard     uint32
+	Namespace string
+	Key       string
+}
+
+// abandonHere finds what a claim key got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
+// would be refused; but nobody else has the key.
+func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (int, error) {
+	c.served.cancel(claimID{a.Shard, a.Namespace, a.Key})
+	got, _, err := c.broker.Claim(ctx, a.Shard, broker.ClaimCall{Namespace: a.Namespace, ClaimKey: a.Key, Max: task.MaxClaim}, 0)
+	if err != nil || len(got) == 0 {
+		return 0, err
+	}
+	calls := make([]broker.Settle, len(got))
+	for i, t := range got {
+		calls[i] = broker.Settle{Verb: broker.Release, Hold: broker.Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}}
+	}
+	_, _, err = c.broker.Settle(ctx, a.Shard, calls)
+	return len(got), err
+}

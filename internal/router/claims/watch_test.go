@@ -1,0 +1,301 @@
+package claims_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// held is a watch and the losses that it reported.
+type held struct {
+	watch
+	lost chan broker.Lost
+}
+
+type watch = interface {
+	Add(h broker.Hold)
+	Remove(id task.ID, t task.Token)
+	Close()
+}
+
+func (h held) Lost() <-chan broker.Lost { return h.lost }
+
+// hold claims tasks at a node and watches them there.
+func hold(t *testing.T, m *routertest.Member, n int) (w held, holds []broker.Hold) {
+	t.Helper()
+	m.Fleet.Put(n)
+	got, _, err := m.Claim(context.Background(), 1, routertest.QueueCall(n), 0)
+	if err != nil || len(got) != n {
+		t.Fatalf("claimed %v, %v", got, err)
+	}
+	w.lost = make(chan broker.Lost, 1000)
+	w.watch = m.WatchClaims(func(l broker.Lost) { w.lost <- l })
+	for _, c := range got {
+		h := broker.Hold{Namespace: routertest.Namespace, ID: c.ID, Token: c.Token}
+		w.Add(h)
+		holds = append(holds, h)
+	}
+	return w, holds
+}
+
+// cancel cancels a task at the leader.
+func cancel(t *testing.T, f *routertest.Fleet, id task.ID) {
+	t.Helper()
+	if err := routertest.Cancel(context.Background(), f.Nodes[1], id); err != nil {
+		t.Error(err)
+	}
+}
+
+// told waits a second for the notice of a loss.
+func told(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold) {
+	t.Helper()
+	select {
+	case l := <-lost:
+		if l.ID != h.ID || l.Token != h.Token || l.Reason != task.StaleCancelled {
+			t.Errorf("%s: told of %+v, want %+v", where, l, h)
+		}
+	case <-time.After(time.Second):
+		t.Errorf("%s: not told within a second", where)
+	}
+}
+
+// A holder learns of a loss within a second wherever the shard is led, even after the leader has moved to others, here, and away again.
+func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		m := f.Nodes[1]
+		w, holds := hold(t, m, 8)
+		defer w.Close()
+		for i, at := range []uint32{1, 2, 3, 1, 3, 2, 1} {
+			f.Lead(1, at)
+			routertest.Pass(2 * time.Second)
+			cancel(t, f, holds[i].ID)
+			told(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
+		}
+		if len(w.Lost()) > 0 {
+			t.Error("more is told than was lost")
+		}
+		if n := f.Count("stream " + claims.WatchMethod); n > 4 {
+			t.Errorf("%d streams were opened", n)
+		}
+	})
+}
+
+// A node without a replica learns of a new leader from the old one.
+func TestALossIsToldWithoutAReplica(t *testing.T) {
+	for _, shy := range []bool{false, true} {
+		routertest.InFleet(t, 4, func(f *routertest.Fleet) { toldWithoutAReplica(t, f, shy) })
+	}
+}
+
+func toldWithoutAReplica(t *testing.T, f *routertest.Fleet, shy bool) {
+	f.Shards[1].Replicas, f.Shards[1].Shy = []uint32{1, 2, 3}, shy
+	w, holds := hold(t, f.Nodes[4], 4)
+	defer w.Close()
+	for i, at := range []uint32{1, 2, 3, 1} {
+		f.Lead(1, at)
+		routertest.Pass(time.Second)
+		cancel(t, f, holds[i].ID)
+		told(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
+	}
+	// Only the leader watches.
+	if a, b := f.Nodes[2].Watched(), f.Nodes[3].Watched(); a+b != 0 {
+		t.Errorf("%d and %d claims are watched at nodes that do not lead", a, b)
+	}
+}
+
+// A claim lost at the very moment when the leader changes or a stream breaks, or before its watch has begun, is reported too.
+func TestALossInTheGapIsTold(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		m := f.Nodes[2]
+		w, holds := hold(t, m, 6)
+		defer w.Close()
+		routertest.Pass(time.Second)
+		cancel(t, f, holds[0].ID)
+		f.CutStreams() // the notice is lost with its stream
+		told(t, "broken stream", w.Lost(), holds[0])
+
+		f.Lead(1, 3)
+		cancel(t, f, holds[1].ID) // the claim has not been posted there yet
+		told(t, "new leader", w.Lost(), holds[1])
+
+		f.Lead(1, 2)
+		cancel(t, f, holds[2].ID)
+		told(t, "new leader here", w.Lost(), holds[2])
+
+		f.Lead(1, 1)
+		cancel(t, f, holds[3].ID)
+		f.Lead(1, 2) // there and back
+		told(t, "there and back", w.Lost(), holds[3])
+
+		f.Lead(1, 1)
+		routertest.Pass(time.Second)
+		w.Remove(holds[4].ID, holds[4].Token)
+		cancel(t, f, holds[4].ID)
+		w.Remove(holds[5].ID, holds[5].Token)
+		cancel(t, f, holds[5].ID)
+		w.Add(holds[5]) // lost before it is watched
+		told(t, "before the watch", w.Lost(), holds[5])
+		if len(w.Lost()) > 0 {
+			t.Error("told of a claim that was removed")
+		}
+	})
+}
+
+// The other node hides that it no longer leads: streams are silent, and only this node's replica knows better.
+func TestASilentOldLeader(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		w, holds := hold(t, f.Nodes[2], 1)
+		defer w.Close()
+		routertest.Pass(time.Second)
+		f.With(func() {
+			f.Network = func(_, to uint32, _ string) routertest.Fate {
+				return []routertest.Fate{routertest.Arrives, routertest.NotSent, routertest.Arrives, routertest.Arrives}[to]
+			}
+		})
+		f.Lead(1, 3)
+		routertest.Pass(time.Second)
+		if err := routertest.Cancel(context.Background(), f.Nodes[3], holds[0].ID); err != nil {
+			t.Error(err)
+		}
+		told(t, "node 1 is silent", w.Lost(), holds[0])
+	})
+}
+
+// A claim that its holder has ended is not reported lost, and no trace of it remains anywhere.
+func TestNothingIsLeftOfEndedClaims(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		m := f.Nodes[2]
+		w, holds := hold(t, m, 50)
+		routertest.Pass(time.Second)
+		if n := f.Nodes[1].Watched(); n != 50 {
+			t.Errorf("%d claims are watched at the leader", n)
+		}
+		for i, h := range holds[:40] {
+			if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Ack, Hold: h}}); err != nil {
+				t.Error(err)
+			}
+			if i < 20 {
+				w.Remove(h.ID, h.Token)
+			} // the others are detected
+		}
+		routertest.Pass(time.Second)
+		synctest.Wait()
+		if n := f.Nodes[1].Watched(); n != 10 || m.Remote().Claims != 10 || len(w.Lost()) != 0 {
+			t.Errorf("%d watched there, %d here, %d told", n, m.Remote().Claims, len(w.Lost()))
+		}
+		w.Close()
+		w.Add(holds[45]) // too late
+		routertest.Pass(time.Second)
+		synctest.Wait()
+		if n := f.Nodes[1].Watched(); n != 0 || m.Remote().Claims+m.Remote().Shards != 0 {
+			t.Errorf("after Close: %d watched there, %d here, %d posts", n, m.Remote().Claims, m.Remote().Shards)
+		}
+		routertest.Pass(claims.LinkIdle / 2) // the stream waits for other claims
+		again, _ := hold(t, m, 1)
+		routertest.Pass(3 * claims.LinkIdle) // and stays as long as it has some
+		if n := f.Count("stream " + claims.WatchMethod); n != 1 {
+			t.Errorf("%d streams for claims of one node", n)
+		}
+		frames := f.Frames
+		routertest.Pass(time.Minute)
+		if f.Frames != frames {
+			t.Errorf("%d frames about claims that nothing happens to", f.Frames-frames)
+		}
+		again.Close()
+		routertest.Pass(2 * claims.LinkIdle)
+		synctest.Wait()
+		if m.Remote().Links != 0 || m.Remote().Running || len(f.Streams) != 0 {
+			t.Errorf("%d links, %d streams, running %v: without claims", m.Remote().Links, len(f.Streams), m.Remote().Running)
+		}
+		// And again, from the start.
+		w, holds = hold(t, m, 1)
+		routertest.Pass(time.Second)
+		cancel(t, f, holds[0].ID)
+		told(t, "after a rest", w.Lost(), holds[0])
+		w.Close()
+	})
+}
+
+// While there is no leader, claims wait for one quietly.
+func TestWatchedClaimsWithoutALeader(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		m := f.Nodes[2]
+		w, holds := hold(t, m, 1)
+		defer w.Close()
+		routertest.Pass(time.Second)
+		f.Lead(1, 0)
+		routertest.Pass(20 * time.Second)
+		f.Lead(1, 3)
+		routertest.Pass(time.Second)
+		cancel(t, f, holds[0].ID)
+		told(t, "after an election", w.Lost(), holds[0])
+		if n := f.Count("stream " + claims.WatchMethod); n > 100 {
+			t.Errorf("%d streams were opened", n)
+		}
+	})
+}
+
+// A worker that claims a task again holds the new claim only.
+func TestANewClaimOfTheSameTask(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		m := f.Nodes[2]
+		w, holds := hold(t, m, 1)
+		defer w.Close()
+		routertest.Pass(time.Second)
+		if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Release, Hold: holds[0]}}); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := m.Claim(context.Background(), 1, routertest.QueueCall(1), 0)
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		again := broker.Hold{Namespace: routertest.Namespace, ID: got[0].ID, Token: got[0].Token}
+		w.Add(again)
+		w.Remove(holds[0].ID, holds[0].Token) // late
+		routertest.Pass(time.Second)
+		cancel(t, f, again.ID)
+		told(t, "second claim", w.Lost(), again)
+
+		// The same if another worker claims and the first one leaves.
+		first, holds := hold(t, m, 1)
+		f.With(func() { f.Shards[1].Tasks[holds[0].ID].Fence++ })
+		again = holds[0]
+		again.Token.Fence++
+		w.Add(again)
+		first.Close()
+		routertest.Pass(time.Second)
+		cancel(t, f, again.ID)
+		told(t, "second worker", w.Lost(), again)
+	})
+}
+
+// A broken stream does not affect the claims at other nodes.
+func TestABrokenStreamIsOneNodes(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		f.AddShard(2, 3, 1)
+		m := f.Nodes[2]
+		w, holds := hold(t, m, 1) // at node 1
+		defer w.Close()
+		other := broker.Hold{Namespace: routertest.Namespace, ID: f.Shards[2].Add(), Token: holds[0].Token}
+		f.With(func() { f.Shards[2].Tasks[other.ID].State, f.Shards[2].Tasks[other.ID].Fence = task.Claimed, 1 })
+		w.Add(other) // at node 3
+		routertest.Pass(time.Second)
+		synctest.Wait()
+		m.Break(1)
+		if one, two := m.Post(1), m.Post(2); one.Node != 0 || one.Failed != 1 || two.Node != 3 {
+			t.Errorf("when the stream to node 1 broke, posts are %+v and %+v", one, two)
+		}
+	})
+}
+
+// Whatever fields the frames get, they arrive at the other node.
+func TestFramesTravel(t *testing.T) {
+	routertest.Travels(t, "postings", routertest.Plain[claims.Frame])
+	routertest.Travels(t, "notices", routertest.Plain[claims.Notices])
+}

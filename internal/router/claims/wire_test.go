@@ -1,0 +1,55 @@
+package claims
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// No checkpoint is not an empty one.
+func TestCheckpointsTravel(t *testing.T) {
+	var nothing []byte
+	s := settleArgs{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
+	b, err := verb.Encode(&s)
+	var settled settleArgs
+	if err != nil || verb.Decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
+		t.Errorf("checkpoints arrive as %+v", settled.Calls)
+	}
+}
+
+// Nodes of two versions: a field that one does not know is ignored.
+func TestUnknownFieldsArePassedOver(t *testing.T) {
+	newer := struct {
+		Shard uint32
+		Later map[string][]int
+		Wait  time.Duration
+	}{3, map[string][]int{"x": {1}}, time.Second}
+	b, err := verb.Encode(&newer)
+	var got awaitArgs
+	if err != nil || verb.Decode(b, &got) != nil || got.Shard != 3 || got.Wait != time.Second {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v := range []any{claimAnswer{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, watchFrame{Add: make([]broker.Hold, 2)}} {
+		b, err := cbor.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{0x9f, 0x9f, 0x9f})
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		var c claimAnswer
+		_ = verb.Decode(b, &c)
+		var s settleAnswer
+		_ = verb.Decode(b, &s)
+		var p watchFrame
+		_ = verb.Decode(b, &p)
+	})
+}

@@ -1,0 +1,194 @@
+package enqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/directory"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+type enqueueArgs struct {
+	Shard     uint32
+	Namespace string
+	Specs     []task.Spec
+}
+
+type enqueueAnswer struct {
+	Out    []broker.Enqueued
+	At     broker.Stamp
+	Faults []*forward.Fault
+}
+
+func (a *enqueueAnswer) item(i int) *error { return &a.Out[i].Err }
+func (a *enqueueAnswer) Pack()             { a.Faults = forward.FaultsOf(len(a.Out), a.item) }
+func (a *enqueueAnswer) Unpack()           { forward.ErrorsOf(a.Faults, len(a.Out), a.item) }
+
+// Broker is this node's broker. For shards that it does not lead, calls return *broker.NotLeader.
+type Broker interface {
+	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
+	broker.GroupCalls
+}
+
+// Enqueuer enqueues tasks in the shards of their queues, wherever these are led.
+type Enqueuer struct {
+	forward *forward.Forwarder
+	queues  *directory.Directory
+	enqueue *forward.Method[enqueueArgs, enqueueAnswer]
+	groups  *Groups
+}
+
+// New returns what enqueues tasks, alone and as members of groups.
+func New(f *forward.Forwarder, b Broker, q *directory.Directory, shown Reader) (*Enqueuer, *Groups) {
+	e := &Enqueuer{forward: f, queues: q,
+		enqueue: forward.Register(f, &forward.Method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "enqueue"}, Run: func(ctx context.Context, a enqueueArgs) (out enqueueAnswer, err error) {
+			out.Out, out.At, err = b.Enqueue(ctx, a.Shard, a.Namespace, a.Specs)
+			return out, err
+		}})}
+	e.groups = newGroups(f, b, e, shown)
+	return e, e.groups
+}
+
+// Enqueue enqueues tasks in the shard where they belong according to the caller's copy of the map. Tasks that belong elsewhere by now go
+// there.
+func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if slices.ContainsFunc(specs, hasNewField) && e.forward.RequireLevel("") != nil {
+		return e.enqueueOthers(ctx, shard, ns, specs)
+	}
+	if slices.ContainsFunc(specs, isNewMember) {
+		return e.groups.enqueueMembers(ctx, shard, ns, specs)
+	}
+	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are
+		by, err := e.forward.AuditAuthor(*specs[0].Restored)
+		if err != nil {
+			return nil, broker.Stamp{}, err
+		}
+		for i := range specs {
+			specs[i].Restored = &by
+		}
+	}
+	if !e.routeWhole(ns, specs) {
+		return e.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
+	}
+	out, err := e.enqueue.Call(ctx, shard, enqueueArgs{shard, ns, specs})
+	if err != nil && e.forward.LearnMoved(err) {
+		return e.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
+	}
+	if err == nil && anyMoved(out.Out) { // a queue was spread a moment ago
+		return e.enqueueBySlot(ctx, shard, ns, specs, out)
+	}
+	return out.Out, out.At, err
+}
+
+// enqueueBySlot enqueues the tasks that were not taken yet.
+func (e *Enqueuer) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before enqueueAnswer) ([]broker.Enqueued, broker.Stamp, error) {
+	s := &slotEnqueue{to: e, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
+	s.run(ctx)
+	return s.out, s.at, nil
+}
+
+// routeWhole records the version by which each task is routed, if every queue is in one shard. It returns false if some queue is spread
+// over shards.
+func (e *Enqueuer) routeWhole(ns string, specs []task.Spec) bool {
+	var q queues.Queue
+	for i := range specs {
+		if i == 0 || specs[i].Queue != specs[i-1].Queue {
+			q, _ = e.queues.Copied(ns, specs[i].Queue)
+		}
+		if q.Spread() {
+			return false
+		}
+		specs[i].Routed = q.Config.Version
+	}
+	return true
+}
+
+func anyMoved(out []broker.Enqueued) bool {
+	for i := range out {
+		if errors.Is(out[i].Err, broker.ErrSlotMoved) {
+			return true
+		}
+	}
+	return false
+}
+
+// newField returns a field of a task that leaders of an older release would lose; "": it has none.
+func newField(s *task.Spec) string {
+	switch {
+	case s.Unique != nil:
+		return "unique"
+	case s.Then != nil:
+		return "then"
+	case s.Member != nil:
+		return "group_id"
+	}
+	return ""
+}
+
+func hasNewField(s task.Spec) bool { return newField(&s) != "" }
+
+// enqueueOthers enqueues the tasks without a new field, and refuses the others.
+func (e *Enqueuer) enqueueOthers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	out := make([]broker.Enqueued, len(specs))
+	var others []task.Spec
+	var index []int
+	for i, s := range specs {
+		if field := newField(&s); field != "" {
+			out[i].Err = e.forward.RequireLevel(field)
+		}
+		if out[i].Err == nil {
+			others, index = append(others, s), append(index, i)
+		}
+	}
+	if len(others) == 0 {
+		return out, broker.Stamp{}, nil
+	}
+	got, at, err := e.Enqueue(ctx, shard, ns, others)
+	if err != nil {
+		return nil, at, err
+	}
+	for n, i := range index {
+		out[i] = got[n]
+	}
+	return out, at, nil
+}
+
+// Deliver enqueues tasks wherever their queues are, each with its own result.
+func (e *Enqueuer) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
+	out := make([]broker.Enqueued, len(specs))
+	parts := map[uint32][]int{}
+	for i := range specs {
+		q, err := e.queues.Place(ctx, ns, specs[i].Queue)
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		home := q.Home(&specs[i])
+		parts[home] = append(parts[home], i)
+	}
+	var calls sync.WaitGroup
+	for shard, index := range parts {
+		calls.Go(func() {
+			some := make([]task.Spec, len(index))
+			for n, i := range index {
+				some[n] = specs[i]
+			}
+			got, _, err := e.Enqueue(ctx, shard, ns, some)
+			for n, i := range index {
+				if err != nil {
+					out[i].Err = err
+				} else {
+					out[i] = got[n]
+				}
+			}
+		})
+	}
+	calls.Wait()
+	return out
+}

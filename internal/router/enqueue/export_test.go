@@ -1,0 +1,6 @@
+package enqueue
+
+import ()
+
+// IsNewMember is known to the tests.
+var IsNewMember = isNewMember

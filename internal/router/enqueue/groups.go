@@ -1,0 +1,247 @@
+package enqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// A group is in one shard, whose number is in its id.
+
+// groupArgs are the arguments of calls on a shard's groups.
+type groupArgs struct {
+	Shard     uint32
+	Namespace string
+	ID        task.ID
+	Group     task.Group
+	Tasks     []task.Spec
+	Queues    []string
+}
+
+type groupAnswer struct {
+	Made   broker.GroupMade
+	Joined []broker.Joined
+	At     broker.Stamp
+	Faults []*forward.Fault
+}
+
+func (a *groupAnswer) item(i int) *error {
+	if n := len(a.Made.Tasks); i >= n {
+		return &a.Joined[i-n].Err
+	}
+	return &a.Made.Tasks[i].Err
+}
+
+func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
+func (a *groupAnswer) Pack()      { a.Faults = forward.FaultsOf(a.items(), a.item) }
+func (a *groupAnswer) Unpack()    { forward.ErrorsOf(a.Faults, a.items(), a.item) }
+
+// Reader reads a task, wherever its shard is led.
+type Reader interface {
+	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
+}
+
+// Groups creates groups and their members, wherever their shards are led.
+type Groups struct {
+	forward *forward.Forwarder
+	tasks   *Enqueuer
+	shown   Reader
+
+	create, find, add *groupMethod
+}
+
+type groupMethod = forward.Method[groupArgs, groupAnswer]
+
+// Calls that create something are not repeated if their outcome is unknown: only a caller's request_id could tell.
+func newGroups(f *forward.Forwarder, b Broker, t *Enqueuer, shown Reader) *Groups {
+	return &Groups{forward: f, tasks: t, shown: shown,
+		create: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "make-group"}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
+			out.Made, out.At, err = b.MakeGroup(ctx, a.Shard, a.Namespace, a.Group, a.Queues)
+			return out, err
+		}}),
+		find: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "find-group", Idempotent: true}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
+			out.Made, out.At, err = b.FindGroup(ctx, a.Shard, a.Namespace, a.Group)
+			return out, err
+		}}),
+		add: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "add-to-group"}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
+			out.Joined, out.At, err = b.AddToGroup(ctx, a.Namespace, a.ID, a.Tasks, a.Queues)
+			return out, err
+		}}),
+	}
+}
+
+// MakeGroup creates a group in the shard of its first task, and returns when its members have been created or are in transit. The group
+// must have its defaults filled in and be checked.
+func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (broker.GroupMade, broker.Stamp, error) {
+	if err := g.forward.RequireLevel("group"); err != nil {
+		return broker.GroupMade{}, broker.Stamp{}, err
+	}
+	first := task.Spec{Queue: task.DefaultQueue}
+	switch {
+	case len(group.Tasks) > 0:
+		first = group.Tasks[0]
+	case group.OnComplete != nil:
+		first = *group.OnComplete
+	}
+	first.RequestID = group.RequestID
+	q, err := g.tasks.queues.Place(ctx, ns, first.Queue)
+	if err != nil {
+		return broker.GroupMade{}, broker.Stamp{}, err
+	}
+	home := q.Home(&first)
+	if slot, ok := first.Slot(); ok && q.Spread() && group.RequestID != (task.ID{}) { // others may know it from before the slot moved
+		for _, shard := range q.Route(slot, false) {
+			if shard == home {
+				continue
+			}
+			out, err := g.find.Call(ctx, shard, groupArgs{Shard: shard, Namespace: ns, Group: group})
+			if err == nil || !errors.Is(err, task.ErrNotFound) {
+				return out.Made, out.At, err
+			}
+		}
+	}
+	out, err := g.create.Call(ctx, home, groupArgs{Shard: home, Namespace: ns, Group: group, Queues: g.queuesIn(ctx, home, ns, group.Tasks)})
+	if err == nil {
+		g.deliverJoined(ctx, ns, out.Made.Tasks)
+	}
+	return out.Made, out.At, err
+}
+
+// queuesIn returns the queues of some tasks that a shard has a part of, as far as is known: the shard needs copies of them.
+func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
+	seen := map[string]bool{}
+	for i := range tasks {
+		name := tasks[i].Queue
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if q, err := g.tasks.queues.Place(ctx, ns, name); err == nil && q.In(shard) {
+			queues = append(queues, name)
+		}
+	}
+	return queues
+}
+
+// deliverJoined delivers members to their shards, as does the sender of their group's home: whichever comes first creates them. Those whose
+// shard can't be reached, or has no room, remain in transit.
+func (g *Groups) deliverJoined(ctx context.Context, ns string, joined []broker.Joined) {
+	var specs []task.Spec
+	var index []int
+	for i := range joined {
+		if p := joined[i].Message; p != nil {
+			specs, index = append(specs, p.Spec), append(index, i)
+		}
+	}
+	if len(specs) == 0 {
+		return
+	}
+	for n, got := range g.tasks.Deliver(ctx, ns, specs) {
+		j := &joined[index[n]]
+		if e, ok := task.AsError(got.Err); got.Err != nil && (!ok || e.Code == task.CodeUnavailable || e.Code == task.CodeQueueFull) {
+			continue
+		}
+		j.Accepted, j.Err, j.Message = got.Accepted, got.Err, nil
+	}
+}
+
+// AddToGroup creates new members of a group, each with its own result.
+func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if err := g.forward.CheckShard(ctx, id.Shard(), "group", id.String()); err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	home := id.Shard()
+	queues, at, err := g.queuesOfMembers(ctx, ns, id, tasks)
+	if err != nil {
+		return nil, at, err
+	}
+	got, err := g.add.Call(ctx, home, groupArgs{Shard: home, Namespace: ns, ID: id, Tasks: tasks, Queues: queues})
+	if err != nil {
+		return nil, got.At, err
+	}
+	g.deliverJoined(ctx, ns, got.Joined)
+	out := make([]broker.Enqueued, len(tasks))
+	for i := range got.Joined {
+		j := &got.Joined[i]
+		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
+		switch {
+		case j.Message != nil:
+			out[i].Err = task.Unavailable(forward.NoLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
+		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
+			if v, _, err := g.shown.Task(ctx, ns, j.ID, 0); err == nil {
+				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
+			}
+		}
+	}
+	return out, got.At, nil
+}
+
+// queuesOfMembers is queuesIn for new members of a group. A queue is created at its first use, but a group that does not exist or has ended
+// takes no members, so it must not create any.
+func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
+	isNew := func(s task.Spec) bool {
+		_, known := g.tasks.queues.Copied(ns, s.Queue)
+		return !known
+	}
+	if slices.ContainsFunc(tasks, isNew) {
+		switch shown, err := broker.ShowGroup.Call(ctx, g.forward, broker.OnGroup{Namespace: ns, ID: id}); {
+		case err != nil:
+			return nil, shown.At, err
+		case shown.View.EndedAt != 0:
+			return nil, shown.At, nil
+		}
+	}
+	return g.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
+}
+
+// isNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
+func isNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
+
+// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes.
+func (g *Groups) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	out := make([]broker.Enqueued, len(specs))
+	var others []int
+	groups := map[task.ID][]int{}
+	for i := range specs {
+		if isNewMember(specs[i]) {
+			groups[specs[i].Member.Group] = append(groups[specs[i].Member.Group], i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	some := func(index []int, run func([]task.Spec) ([]broker.Enqueued, broker.Stamp, error)) (at broker.Stamp) {
+		tasks := make([]task.Spec, len(index))
+		for n, i := range index {
+			tasks[n] = specs[i]
+		}
+		got, at, err := run(tasks)
+		for n, i := range index {
+			if err != nil {
+				out[i].Err = err
+			} else {
+				out[i] = got[n]
+			}
+		}
+		return at
+	}
+	var at broker.Stamp
+	if len(others) > 0 {
+		at = some(others, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+			return g.tasks.Enqueue(ctx, shard, ns, tasks)
+		})
+	}
+	for id, index := range groups {
+		if got := some(index, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+			return g.AddToGroup(ctx, ns, id, tasks)
+		}); at.Index == 0 {
+			at = got
+		}
+	}
+	return out, at, nil
+}

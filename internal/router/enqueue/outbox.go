@@ -1,0 +1,112 @@
+package enqueue
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Control takes notifications where the system shard is led.
+type Control interface {
+	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
+	TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error
+}
+
+// Outbox delivers the messages of this node's shards to other shards.
+type Outbox struct {
+	forward *forward.Forwarder
+	tasks   *Enqueuer
+	take    *forward.Method[notificationArgs, nothing]
+}
+
+// notificationArgs are notifications for the webhooks of a namespace.
+type notificationArgs struct {
+	Namespace string
+	News      []*task.Notification
+}
+
+type nothing struct{}
+
+// NewOutbox returns an outbox.
+func NewOutbox(f *forward.Forwarder, c Control, t *Enqueuer) *Outbox {
+	return &Outbox{forward: f, tasks: t, take: forward.RegisterSystem(f, "take-news", true, func(ctx context.Context, a notificationArgs) (nothing, error) {
+		return nothing{}, c.TakeNotifications(ctx, a.Namespace, a.News)
+	})}
+}
+
+// Send delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
+func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
+	out := make([]broker.Enqueued, len(messages))
+	var tasks, orders, news []int
+	notices := map[uint32][]int{}
+	for i, p := range messages {
+		switch {
+		case p.Notice != nil:
+			home := p.Notice.Group.Shard()
+			notices[home] = append(notices[home], i)
+		case p.Cancel != (task.ID{}):
+			orders = append(orders, i)
+		case p.Notification != nil:
+			news = append(news, i)
+		default:
+			tasks = append(tasks, i)
+		}
+	}
+	var calls sync.WaitGroup
+	calls.Go(func() { o.deliverTasks(ctx, ns, messages, tasks, out) })
+	calls.Go(func() { o.deliverNotifications(ctx, ns, messages, news, out) })
+	for home, some := range notices {
+		calls.Go(func() { o.deliverNotices(ctx, ns, home, messages, some, out) })
+	}
+	calls.Go(func() {
+		for _, i := range orders {
+			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is recorded there
+		}
+	})
+	calls.Wait()
+	return out
+}
+
+// deliverTasks delivers the messages that are tasks, and stores the result of each.
+func (o *Outbox) deliverTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+	if len(those) == 0 {
+		return
+	}
+	specs := make([]task.Spec, len(those))
+	for n, i := range those {
+		specs[n] = messages[i].Spec
+	}
+	for n, got := range o.tasks.Deliver(ctx, ns, specs) {
+		out[those[n]] = got
+	}
+}
+
+// deliverNotifications delivers notifications for webhooks.
+func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+	if len(those) == 0 {
+		return
+	}
+	a := notificationArgs{Namespace: ns}
+	for _, i := range those {
+		a.News = append(a.News, messages[i].Notification)
+	}
+	_, err := o.take.Call(ctx, forward.SystemShard, a)
+	for _, i := range those {
+		out[i].Err = err
+	}
+}
+
+// deliverNotices delivers notices about members to the groups of a shard.
+func (o *Outbox) deliverNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+	q := broker.GroupNotices{OnShard: broker.OnShard{Shard: home, Namespace: ns}}
+	for _, i := range those {
+		q.Notices = append(q.Notices, messages[i].Notice)
+	}
+	_, err := broker.RecordNotices.Call(ctx, o.forward, q)
+	for _, i := range those {
+		out[i].Err = err
+	}
+}

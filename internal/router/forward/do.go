@@ -1,0 +1,113 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Do implements verb.Runner: it runs a call of any verb of the packages broker and cluster where it belongs.
+func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
+	if err := f.admit(ctx, c); err != nil {
+		return err
+	}
+	switch c.Rule().Where {
+	case verb.AllShards:
+		return f.onAllShards(ctx, c)
+	case verb.FirstShard:
+		home, err := f.FirstShard()
+		if err != nil {
+			return err
+		}
+		c.Request().(verb.AnyShard).SetShard(home)
+	}
+	return f.translateMoved(f.atLeader(ctx, c))
+}
+
+// admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
+func (f *Forwarder) admit(ctx context.Context, c verb.Call) (err error) {
+	request := c.Request()
+	if l, ok := request.(verb.LevelGated); ok {
+		if field := l.NewField(); field != "" {
+			if err := f.RequireLevel(field); err != nil {
+				return err
+			}
+		}
+	}
+	if n, ok := request.(verb.ByID); ok {
+		kind, id := n.ObjectID()
+		if err := f.CheckShard(ctx, n.TargetShard(), kind, id); err != nil {
+			return err
+		}
+	}
+	if s, ok := request.(verb.Authored); ok {
+		if *s.Author(), err = f.AuditAuthor(*s.Author()); err != nil {
+			return err
+		}
+	}
+	if h, ok := request.(verb.ByName); ok {
+		home, err := f.ShardByName(ctx, h)
+		if err != nil {
+			return err
+		}
+		h.SetShard(home)
+	}
+	return nil
+}
+
+// atLeader runs a call where its shard is led.
+func (f *Forwarder) atLeader(ctx context.Context, c verb.Call) error {
+	if !f.Leads(c.Shard()) {
+		return f.seek(ctx, c)
+	}
+	began := time.Now()
+	err := f.here(ctx, c)
+	if err == nil || !retryElsewhere(c.Rule(), err) {
+		return err
+	}
+	shortenWait(c, began)
+	return f.seek(ctx, c)
+}
+
+// onAllShards runs a call on all data shards, and merges their answers.
+func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
+	shards := f.Shards()
+	parts := c.Split(shards)
+	errs := EachShard(shards, func(i int, _ uint32) error { return f.atLeader(ctx, parts[i]) })
+	if err := errors.Join(errs...); err != nil {
+		return FirstRefusal(errs, err)
+	}
+	return c.Merge()
+}
+
+// CheckShard returns not_found for an object whose id names a shard that does not exist.
+func (f *Forwarder) CheckShard(ctx context.Context, shard uint32, kind, id string) error {
+	if f.Leads(shard) {
+		return nil
+	}
+	exists, err := f.HasShard(ctx, shard)
+	if err == nil && !exists {
+		err = task.NotFound(kind, id)
+	}
+	return err
+}
+
+// CheckTask is CheckShard for a task.
+func (f *Forwarder) CheckTask(ctx context.Context, id task.ID) error {
+	return f.CheckShard(ctx, id.Shard(), "task", id.String())
+}
+
+// HasShard reports whether a data shard exists. One that this node's copy of the map does not know may be new.
+func (f *Forwarder) HasShard(ctx context.Context, shard uint32) (bool, error) {
+	if shard == SystemShard {
+		return false, nil
+	}
+	if slices.Contains(f.Shards(), shard) {
+		return true, nil
+	}
+	return f.hasShard.Call(ctx, SystemShard, shard)
+}

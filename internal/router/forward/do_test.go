@@ -1,0 +1,102 @@
+package forward_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
+)
+
+// A node that wrongly believes that it leads asks the one that does.
+func TestAVerbGoesOnToTheLeader(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		f.With(func() { f.Shards[1].Hints = map[uint32]uint32{2: 2} })
+		out, err := broker.CloseBreakers.Call(context.Background(), f.Nodes[2], broker.BreakersOf{OnQueue: routertest.OnOne})
+		if err != nil || out.Closed != 1 || out.Stamp().Shard != 1 || f.Count("close-breakers") != 1 {
+			t.Errorf("closed %d at %+v with %d calls, %v", out.Closed, out.At, f.Count("close-breakers"), err)
+		}
+	})
+}
+
+// An author is recorded only by leaders that know what to do with the entry.
+func TestAuthorsNeedTheirLevel(t *testing.T) {
+	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
+		m := f.Nodes[1]
+		for _, c := range []struct {
+			level int
+			want  string
+		}{{cluster.PoliciesLevel, "lena"}, {cluster.PoliciesLevel - 1, ""}} {
+			m.FeatureLevel = c.level
+			call := broker.CloseBreakers.Make(broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
+			if err := m.Do(context.Background(), call); err != nil || call.Req.By.Name != c.want {
+				t.Errorf("at level %d %q was noted, %v", c.level, call.Req.By.Name, err)
+			}
+		}
+		m.FeatureLevel = 0
+		_, err := broker.CloseBreakers.Call(context.Background(), m, broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
+		if !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a node that knows no level yet: %v", err)
+		}
+	})
+}
+
+// A list asks all shards, and fails if one does not answer. What is in the first shard is asked for there.
+func TestListsOfAllShards(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		f.AddShard(2, 1, 2).Leader = 2
+		ids := map[uint32]task.ID{1: task.NewID(1, 7, 1), 2: task.NewID(2, 9, 1)}
+		f.Groups = ids
+		page := broker.GroupList{OnShard: broker.OnShard{Namespace: routertest.Namespace}, Limit: 10}
+		call := broker.ListGroups.Make(page)
+		if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 2 {
+			t.Fatalf("%d parts, %v", len(call.Parts()), err)
+		}
+		if got := call.Resp.Page.Groups; len(got) != 2 || got[0].ID != ids[2] || got[1].ID != ids[1] {
+			t.Errorf("got %+v", got)
+		}
+		list, err := broker.ListOperations.Call(context.Background(), f.Nodes[2], broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
+		if err != nil || list.At.Shard != 1 {
+			t.Errorf("operations were asked of at %+v, %v", list.At, err)
+		}
+		f.Lead(2, 0)
+		if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("without the leader of a shard: %v", err)
+		}
+	})
+}
+
+// A refusal is an answer: the leader does not run the call again.
+func TestARefusedVerbRunsOnce(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		verbtest.On(s.Answers, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+			s.Note("cancel")
+			return out, task.Invalid("id", "is odd")
+		})
+		m.FeatureLevel = cluster.PoliciesLevel - 1 // which a cancel does not need
+		if err := routertest.Cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) || s.Was() != "cancel" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What is in the first shard needs one.
+func TestTheFirstShard(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		if shard, err := m.FirstShard(); shard != 1 || err != nil {
+			t.Errorf("operations live in %d, %v", shard, err)
+		}
+		clear(m.Fleet.Shards)
+		if _, err := m.FirstShard(); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("without a shard: %v", err)
+		}
+		call := broker.ListOperations.Make(broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
+		if err := m.Do(context.Background(), call); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a list without a shard: %v", err)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package forward
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Leaders knows which nodes lead the shards: by this node's replicas, otherwise by what others last said. It has at most as many entries as
+// there are shard numbers.
+type Leaders struct {
+	node   uint32 // this one
+	broker Broker
+	system func() uint32 // the leader of the system shard by this node's replica; 0: it knows none
+
+	mu         sync.RWMutex
+	last       map[uint32]uint32
+	leaderless map[uint32]time.Time // shards whose leader a call did not find, and since when
+}
+
+func (l *Leaders) of(shard uint32) uint32 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.last[shard]
+}
+
+// leaderlessSince returns since when, at the latest, calls have not found a leader; zero: none has failed to since one was seen.
+func (l *Leaders) leaderlessSince(shard uint32) time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.leaderless[shard]
+}
+
+func (l *Leaders) isLeaderless(shard uint32) bool { return !l.leaderlessSince(shard).IsZero() }
+
+// saw records that a node leads a shard.
+func (l *Leaders) saw(shard, node uint32) {
+	if l.of(shard) != node || l.isLeaderless(shard) {
+		l.note(shard, node, time.Time{})
+	}
+}
+
+// heard records who leads a shard according to another node; 0: unknown.
+func (l *Leaders) heard(shard, node uint32) { l.note(shard, node, l.leaderlessSince(shard)) }
+
+// lost records that a call has found no leader.
+func (l *Leaders) lost(shard uint32, since time.Time) {
+	if before := l.leaderlessSince(shard); !before.IsZero() {
+		since = before
+	}
+	l.note(shard, 0, since)
+}
+
+func (l *Leaders) note(shard, node uint32, dark time.Time) {
+	if shard > task.MaxShard {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		l.last, l.leaderless = map[uint32]uint32{}, map[uint32]time.Time{}
+	}
+	l.last[shard], l.leaderless[shard] = node, dark
+}
+
+// Leads reports whether this node leads a shard, as far as it knows.
+func (l *Leaders) Leads(shard uint32) bool {
+	node, _, _ := l.broker.Leader(shard)
+	return uint32(node) == l.node
+}
+
+// here returns the leader of a shard according to this node's replica; 0: it knows none.
+func (l *Leaders) here(shard uint32) uint32 {
+	if shard == SystemShard {
+		return l.system()
+	}
+	node, _, _ := l.broker.Leader(shard)
+	return uint32(node)
+}
+
+// LeaderOf returns the leader of a shard as far as is known here: by its replica on this node, otherwise by what others last said.
+func (l *Leaders) LeaderOf(shard uint32) uint32 {
+	if node := l.here(shard); node != 0 {
+		return node
+	}
+	return l.of(shard)
+}
+
+// LeadsNoMore records that a node no longer leads a shard, according to itself: the leader is the given node; 0: unknown.
+func (l *Leaders) LeadsNoMore(node uint32, now broker.NotLeader) {
+	if l.of(now.Shard) == node || now.Node != 0 {
+		l.heard(now.Shard, now.Node)
+	}
+}
+
+// LeaderElsewhere returns the other node that leads a shard, as far as is known without asking; 0: this node leads, or it is unknown.
+func (l *Leaders) LeaderElsewhere(shard uint32) (node uint64) {
+	if leader := l.LeaderOf(shard); leader != l.node {
+		return uint64(leader)
+	}
+	return 0
+}
+
+// sayLeader returns a shard's term and index, if this node leads it.
+func (f *Forwarder) sayLeader(_ context.Context, shard uint32) (leaderAnswer, error) {
+	node, term, index := f.cfg.Broker.Leader(shard)
+	if uint32(node) != f.cfg.Node {
+		return leaderAnswer{}, &broker.NotLeader{Shard: shard, Node: uint32(node)}
+	}
+	return leaderAnswer{node, term, index}, nil
+}
+
+type leaderAnswer struct{ Node, Term, Index uint64 }
+
+// leaderTime bounds how long Leader asks others: it is for pages and probes, which can do without.
+const leaderTime = 500 * time.Millisecond
+
+// Leader returns the leader of a shard: by this node's replica, otherwise by asking others; 0 if it is unknown.
+func (f *Forwarder) Leader(ctx context.Context, shard uint32) (node, term, index uint64) {
+	if node, term, index = f.cfg.Broker.Leader(shard); node != 0 {
+		return node, term, index
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	if a, err := f.whoLeads.CallOther(ctx, shard, shard); err == nil {
+		return a.Node, a.Term, a.Index
+	}
+	return uint64(f.Leaders.of(shard)), 0, 0
+}
+
+// maxMapAge is how old this node's copy of the map may be: an older one may route every call to the wrong node.
+const maxMapAge = 30 * time.Second
+
+// Ready returns why this node should get no calls now; nil: it should.
+func (f *Forwarder) Ready() error {
+	if age := f.cfg.Map.Age(); age > maxMapAge {
+		return task.Unavailable(time.Second, "the map of the cluster is %s old", age.Truncate(time.Second))
+	}
+	for _, shard := range append([]uint32{SystemShard}, f.cfg.Map.Shards()...) {
+		if slices.Contains(f.cfg.Map.Replicas(shard), f.cfg.Node) && f.Leaders.here(shard) == 0 {
+			return task.Unavailable(time.Second, "shard %d: no leader is known", shard)
+		}
+	}
+	return nil
+}

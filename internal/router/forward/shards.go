@@ -1,0 +1,77 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Shards returns the data shards.
+func (f *Forwarder) Shards() []uint32 { return f.cfg.Map.Shards() }
+
+// Replicas returns the nodes with a replica of a shard.
+func (f *Forwarder) Replicas(shard uint32) []uint32 { return f.cfg.Map.Replicas(shard) }
+
+// EachShard runs a call on several shards in parallel.
+func EachShard(shards []uint32, fn func(i int, shard uint32) error) []error {
+	errs := make([]error, len(shards))
+	var calls sync.WaitGroup
+	for i, shard := range shards {
+		calls.Go(func() { errs[i] = fn(i, shard) })
+	}
+	calls.Wait()
+	return errs
+}
+
+// FirstRefusal returns the first *task.Error among some errors, or else all of them.
+func FirstRefusal(errs []error, all error) error {
+	for _, err := range errs {
+		if _, ok := task.AsError(err); ok {
+			return err
+		}
+	}
+	return all
+}
+
+// FirstShard returns the shard that has what there is little of. Every cluster has it, and one shard can bound and list its operations.
+func (f *Forwarder) FirstShard() (uint32, error) {
+	shards := f.Shards()
+	if len(shards) == 0 {
+		return 0, task.Unavailable(time.Second, "operations: there is no data shard yet")
+	}
+	return slices.Min(shards), nil
+}
+
+// ScheduleName is the name of a schedule.
+type ScheduleName struct{ Namespace, Name string }
+
+// ShardByName finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards
+// themselves are asked.
+func (f *Forwarder) ShardByName(ctx context.Context, of verb.ByName) (uint32, error) {
+	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
+	ns, name := of.ObjectName()
+	home, err := f.scheduleHome.Call(ctx, SystemShard, ScheduleName{ns, name})
+	if !errors.Is(err, task.ErrNotFound) {
+		return home.Shard, err
+	}
+	shards := f.Shards()
+	errs := EachShard(shards, func(_ int, shard uint32) error {
+		on := broker.OnSchedule{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Name: name}
+		return f.atLeader(ctx, broker.ShowSchedule.Make(broker.AtHome{OnSchedule: on}))
+	})
+	for i, bad := range errs {
+		if bad == nil {
+			return shards[i], nil
+		}
+		if !errors.Is(bad, task.ErrNotFound) {
+			err = bad
+		}
+	}
+	return 0, err
+}

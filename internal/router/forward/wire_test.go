@@ -1,0 +1,122 @@
+package forward_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Whatever fields the broker's types get, they arrive at the other node.
+func TestEverythingTravels(t *testing.T) {
+	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
+		for _, name := range slices.Concat(broker.Verbs.Names(), cluster.Verbs.Names(), f.Nodes[1].Methods()) {
+			make := func() verb.Call { return f.Nodes[1].CallNamed(name) }
+			routertest.Travels(t, name+" request", routertest.Request(make))
+			routertest.Travels(t, name+" answer", routertest.Answer(make, func(t *testing.T, raw []byte) {
+				if f, err := forward.ReadFault(raw); f != nil || err != nil {
+					t.Errorf("no error arrives as %v, %v", f, err)
+				}
+			}))
+		}
+	})
+}
+
+// reply is the answer as nodes of all releases encode and decode it.
+type reply[R any] struct {
+	Out   *R
+	Fault *forward.Fault
+}
+
+// A selection by an empty list of ids is not one by filter, and an empty payload is not a missing one.
+func TestNothingIsNotNone(t *testing.T) {
+	var nothing []byte
+	a := broker.TaskCommand{Edit: broker.Edit{Payload: &nothing}}
+	b, err := verb.Encode(&a)
+	var got broker.TaskCommand
+	if err != nil || verb.Decode(b, &got) != nil || got.Edit.Payload == nil {
+		t.Errorf("an empty payload arrives as %v", got.Edit.Payload)
+	}
+	for _, ids := range [][]task.ID{nil, {}} {
+		a := broker.OnDead{Selection: broker.Selection{IDs: ids}}
+		b, _ := verb.Encode(&a)
+		var got broker.OnDead
+		if err := verb.Decode(b, &got); err != nil || (got.Selection.IDs == nil) != (ids == nil) {
+			t.Errorf("ids %#v arrive as %#v", ids, got.Selection.IDs)
+		}
+	}
+}
+
+func TestErrorsTravel(t *testing.T) {
+	way := func(err error) error {
+		a := reply[int]{Fault: forward.FaultOf(err)}
+		b, bad := verb.Encode(&a)
+		var got reply[int]
+		if bad == nil {
+			bad = verb.Decode(b, &got)
+		}
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		return got.Fault.Err(1, 2)
+	}
+	full := &task.Error{Code: task.CodeStaleClaim, Message: "m", Reason: task.StaleReclaimed, Field: "f", Holder: "w7", State: task.Claimed, RetryAfter: time.Second}
+	if got, ok := task.AsError(way(fmt.Errorf("wrapped: %w", full))); !ok || *got != *full {
+		t.Errorf("a refusal arrives as %+v", got)
+	}
+	var notLeader *broker.NotLeader
+	if err := way(&broker.NotLeader{Shard: 3, Node: 2}); !errors.As(err, &notLeader) || *notLeader != (broker.NotLeader{Shard: 3, Node: 2}) {
+		t.Errorf("elsewhere arrives as %v", err)
+	}
+	var to *forward.Moved
+	if err := way(&forward.Moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
+		t.Errorf("moved arrives as %v", err)
+	}
+	err := way(broker.Unknown("shard %d", 3))
+	if e, ok := task.AsError(err); !errors.Is(err, broker.ErrUnknown) || !ok || e.Code != task.CodeUnavailable {
+		t.Errorf("unknown arrives as %v", err)
+	}
+	for _, cut := range []error{context.Canceled, fmt.Errorf("x: %w", context.DeadlineExceeded)} {
+		if err := way(cut); !errors.Is(err, broker.ErrUnknown) || !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("%v arrives as %v", cut, err)
+		}
+	}
+	if err := way(errors.New("secret")); err == nil || errors.Is(err, broker.ErrUnknown) || errors.Is(err, task.ErrUnavailable) {
+		t.Errorf("an inner error arrives as %v", err)
+	}
+	if way(nil) != nil {
+		t.Error("no error arrives as one")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v := range []any{reply[[]int]{Out: new([]int)}, reply[int]{Fault: forward.FaultOf(errors.New("x"))}} {
+		b, err := cbor.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{0x9f, 0x9f, 0x9f})
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		if raw, err := broker.ListTasks.Make(broker.TaskList{}).DecodeReply(b); err == nil {
+			if f, err := forward.ReadFault(raw); err == nil && f != nil {
+				_ = f.Err(1, 2)
+			}
+		}
+		var q []queues.Queue
+		_ = verb.Decode(b, &q)
+	})
+}

@@ -1,0 +1,72 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router/directory"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The operations of all namespaces are in the first data shard, which every cluster has. So their number is bounded exactly and one shard
+// can list them; they are few, and their work is done where the tasks are.
+
+// Operations starts and shows operations.
+type Operations struct {
+	forward *forward.Forwarder
+	queues  *directory.Directory
+}
+
+// New returns the operations.
+func New(f *forward.Forwarder, q *directory.Directory) *Operations { return &Operations{f, q} }
+
+// mayOperate returns an error for operations while a shard may be led by a node that does not know them.
+func (o *Operations) mayOperate() error {
+	switch level := o.forward.Level(); {
+	case level == 0:
+		return task.Unavailable(forward.NoLeaderRetry, "operations: this node does not know the cluster's feature level yet")
+	case level < cluster.PoliciesLevel:
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
+			"operations need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}
+	}
+	return nil
+}
+
+// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be. spec.Total is
+// counted here.
+func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
+	home, err := o.forward.FirstShard()
+	if err == nil {
+		err = o.mayOperate()
+	}
+	if err == nil && spec.Action == task.Move {
+		_, err = o.queues.Place(ctx, ns, spec.ToQueue)
+	}
+	if err != nil {
+		return broker.OperationView{}, broker.Stamp{}, err
+	}
+	count := broker.CountMatches.Make(broker.MatchCount{OnShard: broker.OnShard{Namespace: ns}, Filter: spec.Filter, Wait: broker.CountTime})
+	if err := o.forward.Do(ctx, count); err != nil {
+		return broker.OperationView{}, broker.Stamp{}, err
+	}
+	spec.Total, spec.TotalSoFar = count.Resp.Matches.Count, count.Resp.Matches.Next != nil
+	for _, part := range count.Parts() {
+		at := part.Answer().(*broker.MatchesCounted).At
+		spec.Until = append(spec.Until, broker.ShardTime{Shard: at.Shard, At: at.Time})
+	}
+	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Spec: spec})
+	return out.View, out.At, err
+}
+
+// Operation returns an operation, waiting up to wait until it no longer runs.
+func (o *Operations) Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
+	show := func(ctx context.Context, wait time.Duration) (broker.Shown[broker.OperationView], error) {
+		return broker.ShowOperation.Call(ctx, o.forward, broker.OperationWait{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, Wait: wait})
+	}
+	out, err := forward.Wait(ctx, o.forward, wait, show, func(out broker.Shown[broker.OperationView]) bool { return out.View.State != broker.OperationRunning })
+	return out.View, out.At, err
+}

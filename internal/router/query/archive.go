@@ -1,0 +1,214 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Each node has its own archive of the dead letters that left the shards while it led them. In a cluster of several nodes a place begins
+// with the name of its node, and a list merges all archives by time.
+
+// maxArchiveBytes bounds the payloads in one node's part of a page, so that it fits into a message.
+const maxArchiveBytes = 12 << 20
+
+type archiveArgs struct {
+	Namespace, Queue, Cursor string
+	Limit                    int
+	Place                    string
+}
+
+type archiveAnswer struct {
+	Tasks  []broker.ArchivedTask
+	Places []string
+	Next   string
+}
+
+// ArchiveBroker reads this node's archive.
+type ArchiveBroker interface {
+	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
+	ArchivedAt(place string) (*broker.ArchivedTask, error)
+}
+
+// Archive reads the archives of all nodes.
+type Archive struct {
+	forward *forward.Forwarder
+	list    *forward.Method[archiveArgs, archiveAnswer]
+	at      *forward.Method[archiveArgs, *broker.ArchivedTask]
+}
+
+// NewArchive returns a reader of the archives.
+func NewArchive(f *forward.Forwarder, b ArchiveBroker) *Archive {
+	list := func(_ context.Context, a archiveArgs) (out archiveAnswer, err error) {
+		out.Tasks, out.Places, out.Next, err = b.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
+		return out, err
+	}
+	return &Archive{forward: f,
+		list: forward.Register(f, &forward.Method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "archived", Idempotent: true}, Run: list, ForOthers: func(ctx context.Context, a archiveArgs) (archiveAnswer, error) {
+			out, err := list(ctx, a)
+			out.cut()
+			return out, err
+		}}),
+		at: forward.RegisterIdempotent(f, "archived-at", func(_ context.Context, a archiveArgs) (*broker.ArchivedTask, error) {
+			return b.ArchivedAt(a.Place)
+		}),
+	}
+}
+
+// cut leaves as many tasks as fit into a message.
+func (a *archiveAnswer) cut() {
+	size := 0
+	for i := range a.Tasks {
+		if size += a.Tasks[i].Bytes(); size > maxArchiveBytes && i > 0 {
+			a.Tasks, a.Places, a.Next = a.Tasks[:i], a.Places[:i], a.Places[i-1]
+			break
+		}
+	}
+}
+
+// part is one node's part of a list.
+type part struct {
+	node forward.Node
+	from string // cursor: where the list continues after what was taken; archiveEnd: at its end
+	archiveAnswer
+}
+
+// archiveEnd is the cursor of a node whose archive was read to its end.
+const archiveEnd = "-"
+
+// Archived returns a page of the archives, newest first, and for each task the cursor after it: "" at the end.
+func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
+	parts, err := a.parts(cursor)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	errs := make(chan error, len(parts))
+	for _, p := range parts {
+		go func() {
+			var err error
+			if p.from != archiveEnd {
+				p.archiveAnswer, err = a.list.OnNode(ctx, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
+			}
+			errs <- err
+		}()
+	}
+	for range parts {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for len(tasks) < limit {
+		p := newest(parts)
+		if p == nil {
+			break
+		}
+		tasks, places = append(tasks, p.Tasks[0]), append(places, placeOn(parts, p.node, p.Places[0]))
+		p.take()
+		cursors = append(cursors, cursorOf(parts))
+	}
+	return tasks, places, cursors, nil
+}
+
+// take moves on to a part's next task.
+func (p *part) take() {
+	p.from = p.Places[0]
+	p.Tasks, p.Places = p.Tasks[1:], p.Places[1:]
+	if len(p.Tasks) == 0 && p.Next == "" {
+		p.from = archiveEnd
+	}
+}
+
+// newest returns the part whose next task was archived last. It returns nil at the end, or if more of a part must be read first: what
+// follows there may be newer than what the others have.
+func newest(parts []*part) (best *part) {
+	for _, p := range parts {
+		switch {
+		case len(p.Tasks) == 0 && p.Next != "":
+			return nil
+		case len(p.Tasks) > 0 && (best == nil || p.Tasks[0].ArchivedAt.After(best.Tasks[0].ArchivedAt)):
+			best = p
+		}
+	}
+	return best
+}
+
+// placeOn returns a place for callers: with the name of its node if there are several.
+func placeOn(parts []*part, node forward.Node, place string) string {
+	if len(parts) == 1 {
+		return place
+	}
+	return node.Name + ":" + place
+}
+
+// cursorOf joins the cursors of the nodes; "" if all are at their end. The cursor of a single node is that of its archive.
+func cursorOf(parts []*part) string {
+	var all []string
+	end := true
+	for _, p := range parts {
+		from := p.from
+		if len(p.Tasks) == 0 && p.Next == "" {
+			from = archiveEnd
+		}
+		end = end && from == archiveEnd
+		if from != "" {
+			all = append(all, p.node.Name+"="+from)
+		}
+	}
+	switch {
+	case end:
+		return ""
+	case len(parts) == 1:
+		return parts[0].from
+	}
+	return strings.Join(all, "|")
+}
+
+// parts starts a list at a cursor.
+func (a *Archive) parts(cursor string) (parts []*part, err error) {
+	for _, n := range a.forward.Nodes() {
+		parts = append(parts, &part{node: n})
+	}
+	if len(parts) == 1 && !strings.Contains(cursor, "=") {
+		parts[0].from = cursor
+		return parts, nil
+	}
+	for _, one := range strings.Split(cursor, "|") {
+		name, from, ok := strings.Cut(one, "=")
+		i := slices.IndexFunc(parts, func(p *part) bool { return p.node.Name == name })
+		switch {
+		case cursor == "":
+		case !ok:
+			return nil, task.Invalid("cursor", "was not returned by this list")
+		case i >= 0: // the archive of a removed node is gone too
+			parts[i].from = from
+		}
+	}
+	return parts, nil
+}
+
+// ArchivedAt returns an archived task by its place. A place without a node dates from when there was only one.
+func (a *Archive) ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error) {
+	nodes, inner := a.forward.Nodes(), place
+	if name, rest, named := strings.Cut(place, ":"); named && strings.Contains(rest, ":") {
+		if cluster.CheckName(name) != nil {
+			return nil, broker.BadPlace(place)
+		}
+		inner = rest
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n forward.Node) bool { return n.Name != name })
+	}
+	for _, n := range nodes {
+		t, err := a.at.OnNode(ctx, n, archiveArgs{Place: inner})
+		if !errors.Is(err, task.ErrNotFound) {
+			return t, err
+		}
+	}
+	return nil, task.NotFound("archived task", place)
+}

@@ -1,0 +1,79 @@
+package query
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
+)
+
+type auditArgs struct {
+	Shard  uint32
+	Query  broker.AuditQuery
+	Behind *broker.AuditPlace
+	Limit  int
+}
+
+type auditAnswer struct {
+	Page broker.AuditPage
+	At   broker.Stamp
+}
+
+// AuditBroker has the audit logs of the shards that this node leads.
+type AuditBroker interface {
+	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
+}
+
+// AuditControl has the audit log of the system shard, where that is led.
+type AuditControl interface {
+	// Audit returns a page of what operators did to queues and to the cluster.
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, error)
+}
+
+// AuditLog reads the audit logs of all shards.
+type AuditLog struct {
+	forward       *forward.Forwarder
+	shard, system *forward.Method[auditArgs, auditAnswer]
+}
+
+// NewAuditLog returns a reader of the audit logs.
+func NewAuditLog(f *forward.Forwarder, b AuditBroker, c AuditControl) *AuditLog {
+	return &AuditLog{forward: f,
+		shard: forward.RegisterIdempotent(f, "audit", func(ctx context.Context, a auditArgs) (out auditAnswer, err error) {
+			out.Page, out.At, err = b.Audit(ctx, a.Shard, a.Query, a.Behind, a.Limit)
+			return out, err
+		}),
+		system: forward.RegisterSystem(f, "audit-system", true, func(ctx context.Context, a auditArgs) (auditAnswer, error) {
+			page, err := c.Audit(ctx, a.Query, a.Behind, a.Limit)
+			return auditAnswer{Page: page}, err
+		}),
+	}
+}
+
+// maxAuditBytes bounds a page, so that it fits into a message.
+const maxAuditBytes = 4 << 20
+
+// Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
+// at its end. A page may be empty and yet not be the last.
+func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
+	shards := append([]uint32{forward.SystemShard}, l.forward.Shards()...)
+	answers := make([]auditAnswer, len(shards))
+	errs := forward.EachShard(shards, func(i int, shard uint32) (err error) {
+		m := l.shard
+		if shard == forward.SystemShard {
+			m = l.system
+		}
+		answers[i], err = m.Call(ctx, shard, auditArgs{Shard: shard, Query: q, Behind: behind, Limit: limit})
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		return list, nil, forward.FirstRefusal(errs, err)
+	}
+	pages := make(map[uint32]broker.AuditPage, len(shards))
+	for i, a := range answers {
+		pages[shards[i]] = a.Page
+		at = append(at, a.At)
+	}
+	return broker.MergeAudit(pages, limit, maxAuditBytes), at, nil
+}

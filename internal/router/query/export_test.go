@@ -1,0 +1,17 @@
+package query
+
+import (
+	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// MaxArchiveBytes is known to the tests.
+const MaxArchiveBytes = maxArchiveBytes
+
+// EncodeNames encodes a request for other queues or types.
+func EncodeNames(method string, names []string) ([]byte, error) {
+	if method == "type-briefs" {
+		return verb.Encode(&typesArgs{Names: names, Window: stats.Hour})
+	}
+	return verb.Encode(&statsArgs{Names: names, Window: stats.Hour})
+}

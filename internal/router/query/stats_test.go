@@ -1,0 +1,98 @@
+package query_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/query"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/stats"
+)
+
+// What all nodes saw is summed, queue by queue in the order of the call. A silent node is named.
+func TestStatsOfAllNodes(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		ctx, now := context.Background(), time.Now()
+		for n, m := range f.Nodes {
+			for queue, events := range map[string]int{"mail": int(n), "sms": 10 * int(n)} {
+				e := stats.Event{Namespace: routertest.Namespace, Queue: queue, Type: "t"}
+				e.Counts = e.Counts.With(stats.Enqueued)
+				m.Book.Record(now, slices.Repeat([]stats.Event{e}, events))
+			}
+			m.Book.Tick(now, stats.Tick{Namespace: routertest.Namespace, Schedule: fmt.Sprint("s", n), Late: time.Hour})
+		}
+		r := f.Nodes[2]
+		enqueued := func(q stats.Queue) (n uint64, late int, missing []string) {
+			sum, ticks, missing := r.Stats.Stats(ctx, q, stats.Hour)
+			for i := range sum.Rates {
+				n += uint64(sum.Rates[i].Enqueued)
+			}
+			return n, len(ticks), missing
+		}
+		for q, want := range map[stats.Queue]string{{Namespace: routertest.Namespace, Name: "sms"}: "60 0 []", {Namespace: routertest.Namespace}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
+			n, late, missing := enqueued(q)
+			if got := fmt.Sprint(n, late, missing); got != want {
+				t.Errorf("of %+v: enqueued, late and missing %s, want %s", q, got, want)
+			}
+		}
+		names := []string{"sms", "none", "mail"}
+		briefs, trends := r.Stats.Briefs(ctx, routertest.Namespace, names), r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour)
+		for i, want := range []uint64{60, 0, 6} {
+			trend := uint64(0)
+			for _, s := range trends[i].Steps {
+				trend += uint64(s.In)
+			}
+			if brief := uint64(briefs[i].Rates.Enqueued); brief != want || trend != want {
+				t.Errorf("%s: %d lately, %d in the trend, want %d", names[i], brief, trend, want)
+			}
+		}
+		if sum, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); sum.Ready != 1+2+3 || len(missing) != 0 {
+			t.Errorf("the namespace: %d ready, %v missing", sum.Ready, missing)
+		}
+		for n, m := range f.Nodes {
+			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
+		}
+		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 6} {q1 7} {q2 7} {q3 7}]" {
+			t.Errorf("counts of all nodes: %s", got)
+		}
+		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Fate { return routertest.NotSent } })
+		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 2} {q2 7}]" {
+			t.Errorf("counts of this node: %s", got)
+		}
+		if _, _, missing := enqueued(stats.Queue{Namespace: routertest.Namespace}); fmt.Sprint(missing) != "[n1 n3]" {
+			t.Errorf("%v are missing", missing)
+		}
+	})
+}
+
+// otherNames is a network that replaces the queues or types that nodes are asked for: their answers have another length.
+type otherNames struct {
+	routertest.FakePeers
+	names []string
+}
+
+func (p otherNames) Call(ctx context.Context, to uint32, name string, _ []byte) ([]byte, error) {
+	request, err := query.EncodeNames(name, p.names)
+	if err != nil {
+		return nil, err
+	}
+	return p.FakePeers.Call(ctx, to, name, request)
+}
+
+// An answer of an unexpected length does no harm.
+func TestAnswersOfAnotherLength(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		ctx, names := context.Background(), []string{"a", "b"}
+		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
+			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, others})
+			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names), f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour), f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour)
+			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
+				t.Errorf("%d, %d and %d answers for two names", len(a), len(b), len(c))
+			}
+		}
+	})
+}

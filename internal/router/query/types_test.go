@@ -1,0 +1,55 @@
+package query_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What all nodes saw of a type is summed, and a call limited to some queues sees only those, wherever they were counted.
+func TestTypesOfAllNodes(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		now := time.Now()
+		for i, queue := range map[uint32]string{1: "mail", 2: "mail", 3: "secret"} {
+			e := stats.Event{Namespace: routertest.Namespace, Queue: queue, Type: "welcome", Ran: time.Second, Task: [16]byte{byte(i)}}
+			e.Counts = e.Counts.With(stats.Enqueued).With(stats.Succeeded)
+			f.Nodes[i].Book.Record(now, []stats.Event{e})
+		}
+		r := f.Nodes[1]
+		for _, c := range []struct {
+			scope       task.Scope
+			queue, want string
+		}{
+			{task.Scope{}, "", "3 [mail secret] 3 3"}, {task.Scope{}, "secret", "1 [mail secret] 1 1"}, {task.Scope{Queues: []string{"ma*"}}, "", "2 [mail] 2 2"},
+			{task.Scope{Queues: []string{"ma*"}}, "secret", "0 [mail] 0 0"}, {task.Scope{Queues: []string{}}, "", "0 [] 0 0"},
+		} {
+			ctx := task.WithScope(context.Background(), c.scope)
+			sum, queues, missing := r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, c.queue)
+			counts, _ := r.Stats.TypeCounts(ctx, routertest.Namespace, c.queue, "wel*", stats.Hour)
+			briefs := r.Stats.TypeBriefs(ctx, routertest.Namespace, c.queue, []string{"welcome"}, stats.Hour)
+			ended := uint64(0)
+			for _, x := range counts.Counts {
+				ended += x.Ended
+			}
+			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 || len(sum.Slowest) != int(sum.Total().Succeeded) {
+				t.Errorf("%v in %q: got %s, %d slow, %v missing; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
+			}
+		}
+		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour); len(counts.Counts) != 0 {
+			t.Errorf("no type is like that, and got %+v", counts.Counts)
+		}
+		f.With(func() {
+			f.Network = func(_, to uint32, _ string) routertest.Fate {
+				return map[uint32]routertest.Fate{3: routertest.NotSent}[to]
+			}
+		})
+		if sum, _, missing := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); sum.Total().Succeeded != 2 || fmt.Sprint(missing) != "[n3]" {
+			t.Errorf("without node 3: %d succeeded, missing %v", sum.Total().Succeeded, missing)
+		}
+	})
+}

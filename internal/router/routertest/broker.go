@@ -1,0 +1,396 @@
+package routertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
+)
+
+// FakeBroker is a node's broker. The tests do not use the methods that it lacks.
+type FakeBroker struct {
+	router.Broker
+	M *Member
+}
+
+// begin takes the fleet's lock, if the node leads the shard.
+func (b FakeBroker) begin(ctx context.Context, id uint32) (*Shard, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	b.M.Fleet.mu.Lock()
+	s := b.M.Fleet.Shards[id]
+	if s == nil || s.Leader != b.M.Number {
+		defer b.M.Fleet.mu.Unlock()
+		e := &broker.NotLeader{Shard: id}
+		if s != nil && !s.Shy && slices.Contains(s.Replicas, b.M.Number) {
+			e.Node = s.Leader
+			if hint := s.Hints[b.M.Number]; hint != 0 {
+				e.Node = hint
+			}
+		}
+		return nil, e
+	}
+	return s, nil
+}
+
+func (s *Shard) stamp() broker.Stamp {
+	return broker.Stamp{Shard: s.id, Index: uint64(s.made) + 1, Term: s.term}
+}
+
+func (b FakeBroker) Leader(id uint32) (node, term, index uint64) {
+	b.M.Fleet.mu.Lock()
+	defer b.M.Fleet.mu.Unlock()
+	s := b.M.Fleet.Shards[id]
+	if s == nil || !slices.Contains(s.Replicas, b.M.Number) || s.Shy && s.Leader != b.M.Number {
+		return 0, 0, 0
+	}
+	if old := s.Hints[b.M.Number]; old != 0 {
+		return uint64(old), 0, 1
+	}
+	return uint64(s.Leader), s.term, 1
+}
+
+func (b FakeBroker) Draining() <-chan struct{} { return b.M.Drain }
+
+func (b FakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	for _, spec := range specs { // as broker.EnsureQueue would say
+		b.M.mu.Lock()
+		to, elsewhere := b.M.EnqueueIn[spec.Queue]
+		b.M.mu.Unlock()
+		if elsewhere && to == 0 {
+			to = 3 - id // always the other one
+		}
+		if elsewhere && to != id {
+			return nil, broker.Stamp{}, &forward.Moved{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}}
+		}
+	}
+	s, err := b.begin(ctx, id)
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer b.M.Fleet.mu.Unlock()
+	out := make([]broker.Enqueued, len(specs))
+	for i := range specs {
+		if specs[i].Type == "bad" {
+			out[i].Err = task.Invalid("type", "is bad")
+			continue
+		}
+		out[i].ID, out[i].State = s.Add(), task.Ready
+	}
+	s.Tell()
+	return out, s.stamp(), nil
+}
+
+// Add adds a ready task.
+func (s *Shard) Add() task.ID {
+	s.made++
+	s.Ready++
+	id := task.NewID(s.id, 1, uint64(s.made))
+	s.Tasks[id] = &Task{State: task.Ready}
+	return id
+}
+
+func (s *Shard) inOrder() []task.ID {
+	return slices.SortedFunc(maps.Keys(s.Tasks), func(a, b task.ID) int { return slices.Compare(a[8:], b[8:]) })
+}
+
+func (s *Shard) claimed(ns string, id task.ID) broker.Claimed {
+	return broker.Claimed{Envelope: &schema.Envelope{ID: id, Namespace: ns}, Token: s.token(id)}
+}
+
+func (s *Shard) token(id task.ID) task.Token {
+	return task.Token{Epoch: 1, Fence: s.Tasks[id].Fence, Nonce: 7}
+}
+
+func (b FakeBroker) Claim(ctx context.Context, id uint32, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, at broker.Stamp, err error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		s, err := b.begin(ctx, id)
+		if err != nil {
+			return nil, at, err
+		}
+		at, got = s.stamp(), s.claim(c)
+		changed := s.changed
+		b.M.Fleet.mu.Unlock()
+		if len(got) > 0 && b.M.Fleet.OnClaim != nil {
+			b.M.Fleet.OnClaim()
+		}
+		if len(got) > 0 || wait == 0 {
+			return got, at, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, at, nil
+		case <-b.M.Drain:
+			return nil, at, nil
+		case <-ctx.Done():
+			return nil, at, ctx.Err()
+		}
+	}
+}
+
+func (s *Shard) claim(c broker.ClaimCall) (got []broker.Claimed) {
+	for _, id := range s.byKey[c.ClaimKey] {
+		if t := s.Tasks[id]; c.ClaimKey != "" && t.State == task.Claimed {
+			t.repeated = true
+			got = append(got, s.claimed(c.Namespace, id))
+		}
+	}
+	if len(got) > 0 || len(c.Queues) == 0 || s.Ready == 0 {
+		return got
+	}
+	for _, id := range s.inOrder() {
+		if t := s.Tasks[id]; t.State == task.Ready && len(got) < c.Max {
+			s.Ready--
+			t.State, t.repeated = task.Claimed, false
+			t.Fence++
+			got = append(got, s.claimed(c.Namespace, id))
+			if c.ClaimKey != "" {
+				s.byKey[c.ClaimKey] = append(s.byKey[c.ClaimKey], id)
+			}
+		}
+	}
+	return got
+}
+
+func (b FakeBroker) Await(ctx context.Context, id uint32, c broker.ClaimCall) error {
+	for {
+		s, err := b.begin(ctx, id)
+		if err != nil {
+			return err
+		}
+		ready, changed := s.Ready > 0, s.changed
+		s.Awaits++
+		b.M.Fleet.mu.Unlock()
+		if !ready {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+		b.M.Fleet.With(func() { s.Awaits-- })
+		if ready || ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (b FakeBroker) Settle(ctx context.Context, id uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+	s, err := b.begin(ctx, id)
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer b.M.Fleet.mu.Unlock()
+	out := make([]broker.Settled, len(calls))
+	for i, c := range calls {
+		t := s.Tasks[c.Hold.ID]
+		switch {
+		case t == nil:
+			out[i].Err = task.NotFound("task", c.Hold.ID.String())
+		case t.State != task.Claimed || t.Fence != c.Hold.Token.Fence:
+			out[i].Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleExpired}
+		case c.Verb == broker.GiveBack && t.repeated:
+			out[i].Err = &task.Error{Code: task.CodeWrongState}
+		case c.Verb == broker.Ack:
+			t.State, t.Outcome = task.Succeeded, task.StaleCompleted
+		default:
+			t.State, t.Outcome = task.Ready, task.StaleCompleted
+			t.Released++
+			s.Ready++
+		}
+		out[i].State = task.Ready
+		if t != nil {
+			out[i].State = t.State
+		}
+	}
+	s.Tell()
+	return out, s.stamp(), nil
+}
+
+// show returns a task as a view.
+func (s *Shard) show(id task.ID) (*broker.View, error) {
+	t := s.Tasks[id]
+	if t == nil {
+		return nil, task.NotFound("task", id.String())
+	}
+	return &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{State: t.State, Fence: t.Fence}}, nil
+}
+
+func (b FakeBroker) Task(ctx context.Context, _ string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		s, err := b.begin(ctx, id.Shard())
+		if err != nil {
+			return nil, broker.Stamp{}, err
+		}
+		v, err := s.show(id)
+		changed, at := s.changed, s.stamp()
+		b.M.Fleet.mu.Unlock()
+		if err != nil || v.Exec.State.Ended() || wait == 0 {
+			return v, at, err
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return v, at, nil
+		case <-b.M.Drain:
+			return v, at, nil
+		case <-ctx.Done():
+			return nil, at, ctx.Err()
+		}
+	}
+}
+
+func (b FakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, time.Duration, error) {
+	b.M.Fleet.mu.Lock()
+	defer b.M.Fleet.mu.Unlock()
+	s := b.M.Fleet.Shards[id.Shard()]
+	if s == nil || !slices.Contains(s.Replicas, b.M.Number) {
+		return nil, broker.Stamp{}, 0, &broker.NotLeader{Shard: id.Shard()}
+	}
+	v, err := s.show(id)
+	return v, s.stamp(), time.Second, err
+}
+
+// Do answers the verbs that the tests use.
+func (b FakeBroker) Do(ctx context.Context, c verb.Call) error {
+	on := verbtest.Answers{}
+	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		if q.Verb == broker.Retry {
+			return out, &forward.Moved{Name: "q", Shard: 2}
+		}
+		out.View, out.At, err = b.cancel(ctx, q.ID)
+		return out, err
+	})
+	verbtest.On(on, broker.CloseBreakers, func(ctx context.Context, q *broker.BreakersOf) (out broker.BreakersClosed, err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err != nil {
+			return out, err
+		}
+		defer b.M.Fleet.mu.Unlock()
+		out.Closed, out.At = 1, s.stamp()
+		return out, nil
+	})
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.CopyQueues, func(ctx context.Context, q *broker.QueueCopies) (broker.Nothing, error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err == nil {
+			s.made += len(q.Configs)
+			b.M.Fleet.mu.Unlock()
+		}
+		return broker.Nothing{}, err
+	})
+	verbtest.On(on, broker.ListGroups, func(ctx context.Context, q *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err != nil {
+			return out, err
+		}
+		defer b.M.Fleet.mu.Unlock()
+		out.Page.Groups, out.At = []*broker.GroupView{{ID: b.M.Fleet.Groups[q.Shard]}}, s.stamp()
+		return out, nil
+	})
+	verbtest.On(on, broker.ListOperations, func(ctx context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err == nil {
+			out.At = s.stamp()
+			b.M.Fleet.mu.Unlock()
+		}
+		return out, err
+	})
+	verbtest.On(on, broker.ExplainTask, b.explain)
+	verbtest.On(on, broker.ExplainQueue, b.explainQueue)
+	return on.Do(ctx, c)
+}
+
+func (b FakeBroker) cancel(ctx context.Context, id task.ID) (*broker.View, broker.Stamp, error) {
+	s, err := b.begin(ctx, id.Shard())
+	if err != nil {
+		return nil, broker.Stamp{}, err
+	}
+	defer b.M.Fleet.mu.Unlock()
+	t := s.Tasks[id]
+	if t == nil {
+		return nil, s.stamp(), task.NotFound("task", id.String())
+	}
+	lost := t.State == task.Claimed
+	t.State, t.Outcome = task.Cancelled, task.StaleCancelled
+	s.Tell()
+	if lost {
+		b.M.lost(broker.Lost{ID: id, Token: s.token(id), Reason: task.StaleCancelled})
+	}
+	v, err := s.show(id)
+	return v, s.stamp(), err
+}
+
+func (b FakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error) {
+	b.M.mu.Lock()
+	defer b.M.mu.Unlock()
+	for i, t := range b.M.Dead {
+		place := fmt.Sprintf("dead.jsonl:%03d", i)
+		if place <= cursor {
+			continue
+		}
+		tasks, places = append(tasks, t), append(places, place)
+		if len(tasks) == limit {
+			return tasks, places, place, nil
+		}
+	}
+	return tasks, places, "", nil
+}
+
+func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) ([]broker.QueueCount, error) {
+	return b.M.Totals, nil
+}
+
+func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (broker.NamespaceStatus, error) {
+	return broker.NamespaceStatus{Ready: int64(b.M.Number)}, nil
+}
+
+func (b FakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {
+	var i int
+	if _, err := fmt.Sscanf(place, "dead.jsonl:%d", &i); err != nil || i >= len(b.M.Dead) {
+		return nil, task.NotFound("archived task", place)
+	}
+	return &b.M.Dead[i], nil
+}
+
+func (b FakeBroker) explain(ctx context.Context, q *broker.Explained) (out broker.Explains[*broker.Explanation], err error) {
+	s, err := b.begin(ctx, q.ID.Shard())
+	if err != nil {
+		return out, err
+	}
+	defer b.M.Fleet.mu.Unlock()
+	out.At = s.stamp()
+	v, err := s.show(q.ID)
+	if err != nil {
+		return out, err
+	}
+	out.Explanation = broker.ExplainView(v)
+	if out.Explanation.State == task.Ready {
+		out.Explanation.Reasons = []broker.Reason{{Code: task.WhyNext}}
+	}
+	return out, nil
+}
+
+func (b FakeBroker) explainQueue(ctx context.Context, q *broker.OnQueue) (out broker.Explains[*broker.QueueExplanation], err error) {
+	s, err := b.begin(ctx, q.Shard)
+	if err != nil {
+		return out, err
+	}
+	defer b.M.Fleet.mu.Unlock()
+	out.Explanation, out.At = &broker.QueueExplanation{Ready: int64(len(s.Tasks))}, s.stamp()
+	return out, nil
+}

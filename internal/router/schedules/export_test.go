@@ -1,0 +1,8 @@
+package schedules
+
+import ()
+
+// MaxChanges and OnSchedule are known to the tests.
+const MaxChanges = maxChanges
+
+var OnSchedule = onSchedule

@@ -1,0 +1,151 @@
+package schedules
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
+	"github.com/pawlq/pawl/internal/router/directory"
+	"github.com/pawlq/pawl/internal/router/enqueue"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A schedule is in one shard. The system shard knows which one, by the schedule's name.
+
+type homeArgs struct {
+	Namespace, Name string
+	Shard           uint32 // wanted
+	Version         uint64
+}
+
+// Control has the names of schedules where the system shard is led; elsewhere it returns the shard's error.
+type Control interface {
+	// NameSchedule registers a schedule's name, with the wanted shard unless it has one.
+	NameSchedule(ctx context.Context, ns, name string, wanted uint32) (schedules.Home, error)
+	ForgetSchedule(ctx context.Context, ns, name string, version uint64) error
+}
+
+// Schedules creates, removes and triggers schedules, wherever their shards are led.
+type Schedules struct {
+	forward *forward.Forwarder
+	queues  *directory.Directory
+	tasks   *enqueue.Enqueuer
+	log     *slog.Logger
+
+	name   *forward.Method[homeArgs, schedules.Home]
+	forget *forward.Method[homeArgs, nothing]
+}
+
+type nothing struct{}
+
+// New returns the schedules.
+func New(f *forward.Forwarder, c Control, q *directory.Directory, t *enqueue.Enqueuer, log *slog.Logger) *Schedules {
+	return &Schedules{forward: f, queues: q, tasks: t, log: log,
+		name: forward.RegisterSystem(f, "name-schedule", true, func(ctx context.Context, a homeArgs) (schedules.Home, error) {
+			return c.NameSchedule(ctx, a.Namespace, a.Name, a.Shard)
+		}),
+		forget: forward.RegisterSystem(f, "forget-schedule", true, func(ctx context.Context, a homeArgs) (nothing, error) {
+			return nothing{}, c.ForgetSchedule(ctx, a.Namespace, a.Name, a.Version)
+		}),
+	}
+}
+
+func onSchedule(shard uint32, ns, name string) broker.OnSchedule {
+	return broker.OnSchedule{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Name: name}
+}
+
+// PutSchedule creates or replaces a schedule, or returns what that would do. The schedule must have its defaults filled in and be checked.
+func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+	if put.IfETag != "" {
+		if err := s.forward.RequireLevel(task.FieldIfETag); err != nil {
+			return broker.SchedulePutDone{}, broker.Stamp{}, err
+		}
+	}
+	name := put.Schedule.Name
+	home, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	if err != nil && !errors.Is(err, task.ErrNotFound) {
+		return broker.SchedulePutDone{}, broker.Stamp{}, err
+	}
+	if put.DryRun {
+		return s.dryRunPut(ctx, ns, home, put)
+	}
+	if home == 0 { // where its tasks will be
+		q, err := s.queues.Place(ctx, ns, put.Schedule.Task.Queue)
+		if err != nil {
+			return broker.SchedulePutDone{}, broker.Stamp{}, err
+		}
+		spec := put.Schedule.TickSpec()
+		home = q.Home(&spec)
+	}
+	out, err := withScheduleVersion(ctx, s, ns, name, home, func(h schedules.Home) (broker.ScheduleIsPut, error) {
+		put.Version = h.Version
+		return broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: h.Shard, Namespace: ns}, Authored: broker.Authored{By: by}, Put: put})
+	})
+	return out.Done, out.At, err
+}
+
+func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+	if home == 0 {
+		shards := s.forward.Shards()
+		if len(shards) == 0 {
+			return broker.SchedulePutDone{}, broker.Stamp{}, task.Unavailable(time.Second, "schedule %q: there is no data shard yet", put.Schedule.Name)
+		}
+		home = shards[0]
+	}
+	out, err := broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Put: put})
+	return out.Done, out.At, err
+}
+
+// maxChanges is how often a change is retried because another was faster.
+const maxChanges = 10
+
+// withScheduleVersion registers a schedule's name and makes a call with the new version, again if another call was faster.
+func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name string, wanted uint32, run func(schedules.Home) (T, error)) (out T, err error) {
+	for range maxChanges {
+		home, err := s.name.Call(ctx, forward.SystemShard, homeArgs{Namespace: ns, Name: name, Shard: wanted})
+		if err != nil {
+			return out, err
+		}
+		out, err = run(home)
+		if !errors.Is(err, broker.ErrScheduleRaced) {
+			return out, err
+		}
+	}
+	return out, task.Unavailable(time.Second, "schedule %q: too many concurrent changes", name)
+}
+
+// DeleteSchedule removes a schedule.
+func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error) {
+	wanted, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	if err != nil {
+		return broker.Stamp{}, err
+	}
+	var home schedules.Home
+	out, err := withScheduleVersion(ctx, s, ns, name, wanted, func(h schedules.Home) (broker.ScheduleDeleted, error) {
+		home = h
+		return broker.DeleteSchedule.Call(ctx, s.forward, broker.ScheduleDeletion{OnSchedule: onSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
+	})
+	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // otherwise it may exist for others
+		if _, bad := s.forget.Call(ctx, forward.SystemShard, homeArgs{Namespace: ns, Name: name, Version: home.Version}); bad != nil {
+			s.log.Info("a deleted schedule's name stays registered until it is used again", "schedule", name, "error", bad)
+		}
+	}
+	return out.At, err
+}
+
+// TriggerSchedule creates a task of a schedule now, and returns when it is created, whichever shard has its queue.
+func (s *Schedules) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
+	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: onSchedule(0, ns, name)}, Authored: broker.Authored{By: by}, Request: request})
+	if err != nil || out.Made.Message == nil {
+		return out.Made.Accepted, out.At, err
+	}
+	got := s.tasks.Deliver(ctx, ns, []task.Spec{out.Made.Message.Spec}) // the sender delivers it too; it is the same request
+	if got[0].Err == nil && got[0].KeyTaken {
+		return broker.Accepted{}, out.At, broker.Overlaps(name, got[0].ID)
+	}
+	return got[0].Accepted, out.At, got[0].Err
+}

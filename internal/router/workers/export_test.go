@@ -1,0 +1,9 @@
+package workers
+
+import ()
+
+// What the tests know.
+const (
+	WorkersTime = workersTime
+	TallyTime   = tallyTime
+)
