@@ -93,11 +93,11 @@ var mayImport = map[string][]string{
 	"internal/engine/schema":             {"internal/store", "internal/task"},
 	"internal/engine/zonemap":            {"internal/engine/schema", "internal/store", "internal/task"},
 	"internal/events":                    {"internal/task"},
-	"internal/gateway":                   {"api/keda", "api/pawl/v1", "internal/admission", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/markers", "internal/cluster/namespaces", "internal/cluster/queues", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/contract", "internal/events", "internal/grpcpool", "internal/registry", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/stats", "internal/task", "internal/verb", "internal/webhook"},
+	"internal/gateway":                   {"api/keda", "api/pawl/v1", "internal/admission", "internal/auth", "internal/broker", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/workers", "internal/contract", "internal/events", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/gateway/receive", "internal/gateway/roundrobin", "internal/gateway/statistics", "internal/gateway/tracing", "internal/registry", "internal/rest", "internal/sqs", "internal/stats", "internal/task", "internal/verb"},
 	"internal/grpcpool":                  {},
 	"internal/humanize":                  {},
 	"internal/metrics":                   {"internal/stats"},
-	"internal/node":                      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
+	"internal/node":                      {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/gateway/listen", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
 	"internal/rest":                      {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":                  {"internal/task"},
 	"internal/router":                    {"internal/broker", "internal/registry", "internal/router/claims", "internal/router/directory", "internal/router/enqueue", "internal/router/forward", "internal/router/once", "internal/router/operations", "internal/router/query", "internal/router/schedules", "internal/router/workers", "internal/stats"},
@@ -155,6 +155,16 @@ var mayImport = map[string][]string{
 	"internal/router/operations":         {"internal/broker", "internal/cluster", "internal/router/directory", "internal/router/forward", "internal/task"},
 	"internal/router/workers":            {"internal/broker", "internal/cluster/workers", "internal/registry", "internal/router/forward", "internal/task", "internal/verb"},
 	"internal/router/routertest":         {"internal/broker", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/engine/schema", "internal/registry", "internal/router", "internal/router/claims", "internal/router/forward", "internal/stats", "internal/task", "internal/verb", "internal/verb/verbtest"},
+	"internal/gateway/access":            {"api/pawl/v1", "internal/admission", "internal/auth", "internal/contract", "internal/gateway/callinfo", "internal/gateway/listen", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/task"},
+	"internal/gateway/administration":    {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/cluster/markers", "internal/cluster/namespaces", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/task", "internal/verb", "internal/webhook"},
+	"internal/gateway/callinfo":          {"api/pawl/v1", "internal/auth", "internal/broker", "internal/contract", "internal/gateway/convert", "internal/gateway/listen", "internal/gateway/receive", "internal/task", "internal/verb"},
+	"internal/gateway/convert":           {"api/pawl/v1", "internal/broker", "internal/cluster/queues", "internal/contract", "internal/rest", "internal/task"},
+	"internal/gateway/fanout":            {"api/pawl/v1", "internal/broker", "internal/cluster/auditlog", "internal/cluster/queues", "internal/gateway/callinfo", "internal/gateway/convert", "internal/task", "internal/verb"},
+	"internal/gateway/listen":            {"internal/auth", "internal/certs", "internal/contract", "internal/grpcpool", "internal/task"},
+	"internal/gateway/receive":           {"internal/admission", "internal/contract", "internal/gateway/listen", "internal/rest", "internal/task"},
+	"internal/gateway/roundrobin":        {"internal/broker"},
+	"internal/gateway/statistics":        {"api/keda", "api/pawl/v1", "internal/broker", "internal/cluster", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/stats", "internal/task"},
+	"internal/gateway/tracing":           {"api/pawl/v1", "internal/broker", "internal/contract", "internal/gateway/callinfo", "internal/registry", "internal/task"},
 }
 
 // onlyIn lists libraries that only some packages may import.
@@ -168,7 +178,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere only the API: users bring the exporters
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
-	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
+	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/listen", "internal/gateway/receive", "internal/gateway/statistics", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
 }
 
 // sourceFiles calls fn for every Go file that is not a test, parsed up to its imports.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/rest"
 )
 
@@ -22,13 +23,13 @@ func TestAccessTable(t *testing.T) {
 	g := newGateway(newFake())
 	rpcs := map[string]bool{}
 	for service, info := range g.grpc.GetServiceInfo() {
-		ours, is := strings.CutPrefix("/"+service, apiPackage)
+		ours, is := strings.CutPrefix("/"+service, access.APIPackage)
 		if !is {
-			n := needOfRPC("/" + service + "/Any")
-			if n.reach == 0 {
+			n := access.NeedOfRPC("/" + service + "/Any")
+			if n.Reach == 0 {
 				t.Errorf("service %s has no row in publicServices or foreignServices", service)
 			}
-			if slices.ContainsFunc(info.Methods, isStream) && n.reach != public && !n.lasts {
+			if slices.ContainsFunc(info.Methods, isStream) && n.Reach != access.Public && !n.Lasts {
 				t.Errorf("service %s has streams, so that it lasts", service)
 			}
 			continue
@@ -36,24 +37,24 @@ func TestAccessTable(t *testing.T) {
 		for _, m := range info.Methods {
 			name := ours + "/" + m.Name
 			rpcs[name] = true
-			n := rpcNeeds()[name]
-			if n.reach == 0 {
+			n := access.RPCNeeds()[name]
+			if n.Reach == 0 {
 				t.Errorf("rpc %s has no scope in its proto file: say who may call it", name)
 			}
-			if isStream(m) && !n.lasts {
+			if isStream(m) && !n.Lasts {
 				t.Errorf("rpc %s is a stream, so that it lasts", name)
 			}
-			if n.reach == ofCluster && n.roles == 0 || n.reach == public {
+			if n.Reach == access.OfCluster && n.Roles == 0 || n.Reach == access.Public {
 				t.Errorf("rpc %s is open to whoever has a token, or to all", name)
 			}
 		}
 	}
-	for _, service := range publicServices {
+	for _, service := range access.PublicServices {
 		if _, served := g.grpc.GetServiceInfo()[service]; !served {
 			t.Errorf("service %s is public, and not served", service)
 		}
 	}
-	for name := range rpcNeeds() {
+	for name := range access.RPCNeeds() {
 		if !rpcs[name] {
 			t.Errorf("a proto file describes %s, which no server has", name)
 		}
@@ -62,14 +63,14 @@ func TestAccessTable(t *testing.T) {
 	routes[(&rest.Route{}).String()] = true
 	for _, r := range rest.Routes() {
 		routes[r.String()] = true
-		if needOfRoute(r).reach == 0 {
-			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access_table.go)", r, r.RPC)
+		if access.NeedOfRoute(r).Reach == 0 {
+			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access/table.go)", r, r.RPC)
 		}
 	}
-	if needOfRoute(&rest.Route{Method: "GET", Path: "/metrics"}).lasts {
+	if access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/metrics"}).Lasts {
 		t.Error("GET /metrics answers at once, so that it does not last")
 	}
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(access.OwnRoutes)), access.PublicRoutes) {
 		if !routes[key] {
 			t.Errorf("the table has a row for %s, which is no route", key)
 		}
@@ -106,11 +107,11 @@ func compareTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s is not what access_table.go says: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
+		t.Errorf("the table of %s is not what access/table.go and the proto files say: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
 	}
 }
 
-var reachWords = map[reach]string{anyone: "nothing", anyoneAsking: "nothing", ofClaims: "queues", ofQueues: "queues", ofNamespace: "the namespace", ofCluster: "the cluster"}
+var reachWords = map[access.Reach]string{access.Anyone: "nothing", access.AnyoneAsking: "nothing", access.OfClaims: "queues", access.OfQueues: "queues", access.OfNamespace: "the namespace", access.OfCluster: "the cluster"}
 
 // accessTable returns the table, with a line for each rpc.
 func accessTable() string {
@@ -126,18 +127,18 @@ func accessTable() string {
 		b.WriteString(" " + role + " |")
 	}
 	b.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(auth.RoleNames)) + "\n")
-	needs := maps.Clone(rpcNeeds())
-	maps.Copy(needs, foreignServices)
-	for route, n := range ownRoutes {
+	needs := maps.Clone(access.RPCNeeds())
+	maps.Copy(needs, access.ForeignServices)
+	for route, n := range access.OwnRoutes {
 		needs[""], byRPC[""] = n, append(byRPC[""], "`"+route+"`")
 	}
 	for _, rpc := range slices.Sorted(maps.Keys(needs)) {
 		n := needs[rpc]
 		slices.Sort(byRPC[rpc])
-		fmt.Fprintf(&b, "| %s | %s | %s |", rpc, strings.Join(byRPC[rpc], "<br>"), reachWords[n.reach])
+		fmt.Fprintf(&b, "| %s | %s | %s |", rpc, strings.Join(byRPC[rpc], "<br>"), reachWords[n.Reach])
 		for i := range auth.RoleNames {
 			yes := " "
-			if n.roles == 0 || auth.Roles(1<<i).HasAny(n.roles) {
+			if n.Roles == 0 || auth.Roles(1<<i).HasAny(n.Roles) {
 				yes = " yes "
 			}
 			b.WriteString(yes + "|")

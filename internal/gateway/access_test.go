@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,17 +17,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -74,7 +74,7 @@ func (k *tokenSet) addAll() {
 }
 
 // expected returns the code that the table implies for a token, apart from what the call names.
-func (k *tokenSet) expected(token string, n need) codes.Code {
+func (k *tokenSet) expected(token string, n access.Need) codes.Code {
 	if token == "" {
 		return codes.Unauthenticated
 	}
@@ -84,12 +84,12 @@ func (k *tokenSet) expected(token string, n need) codes.Code {
 			continue
 		}
 		names := t.Roles.Full().Names()
-		has := n.roles == 0
-		for _, want := range n.roles.Names() {
+		has := n.Roles == 0
+		for _, want := range n.Roles.Names() {
 			has = has || strings.Contains(strings.Join(names, " "), want)
 		}
 		switch {
-		case !has, n.reach > ofQueues && t.Queues != nil, n.reach == ofCluster && t.Namespace != "*":
+		case !has, n.Reach > access.OfQueues && t.Queues != nil, n.Reach == access.OfCluster && t.Namespace != "*":
 			return codes.PermissionDenied
 		}
 	}
@@ -116,10 +116,10 @@ func dialGateway(t testing.TB, g *Gateway) *grpc.ClientConn {
 
 func with(ctx context.Context, token, namespace string) context.Context {
 	if token != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, metaToken, "Bearer "+token)
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 	}
 	if namespace != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, metaNamespace, namespace)
+		ctx = metadata.AppendToOutgoingContext(ctx, "pawl-namespace", namespace)
 	}
 	return ctx
 }
@@ -149,14 +149,14 @@ func TestRolesOverGRPC(t *testing.T) {
 				secret = k.secret[token]
 			}
 			patience := 5 * time.Second
-			if k.expected(token, rpcNeeds()[name]) == codes.OK && m.IsStreamingServer() { // it runs forever
+			if k.expected(token, access.RPCNeeds()[name]) == codes.OK && m.IsStreamingServer() { // it runs forever
 				patience = 50 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(with(t.Context(), secret, ""), patience)
 			err := callEmpty(ctx, conn, name, m)
 			cancel()
 			calls++
-			got, want := status.Code(err), k.expected(token, rpcNeeds()[name])
+			got, want := status.Code(err), k.expected(token, access.RPCNeeds()[name])
 			if want == codes.OK && (got == codes.PermissionDenied && !unserved(err) || got == codes.Unauthenticated) || want != codes.OK && got != want {
 				t.Errorf("%s with token %q: %v, want %v (%v)", name, token, got, want, err)
 			}
@@ -183,9 +183,9 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	}
 	request, answer := in.New().Interface(), out.New().Interface()
 	if !m.IsStreamingServer() {
-		return conn.Invoke(ctx, apiPackage+name, request, answer)
+		return conn.Invoke(ctx, access.APIPackage+name, request, answer)
 	}
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, apiPackage+name)
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, access.APIPackage+name)
 	if err == nil {
 		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // a refused stream: RecvMsg returns why
 			_ = s.CloseSend()
@@ -208,11 +208,11 @@ func TestRolesOverREST(t *testing.T) {
 		if strings.HasSuffix(r.Path, "/events") { // they run forever
 			continue
 		}
-		n := needOfRoute(r)
+		n := access.NeedOfRoute(r)
 		for token, secret := range k.secret {
 			w := knock(g, r.Method, fill.Replace(r.Path), secret, "")
 			want := k.expected(token, n)
-			if n.reach == public {
+			if n.Reach == access.Public {
 				want = codes.OK
 			}
 			denied := w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "not served here")
@@ -221,8 +221,8 @@ func TestRolesOverREST(t *testing.T) {
 			}
 		}
 		w := knock(g, r.Method, fill.Replace(r.Path), "", "")
-		if n.reach == public && w.Code == http.StatusUnauthorized ||
-			n.reach != public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
+		if n.Reach == access.Public && w.Code == http.StatusUnauthorized ||
+			n.Reach != access.Public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
 			t.Errorf("%s %s without a token: %d (%s)", r.Method, r.Path, w.Code, w.Body)
 		}
 	}
@@ -231,10 +231,10 @@ func TestRolesOverREST(t *testing.T) {
 func knock(g *Gateway, method, path, token, namespace string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
 	if token != "" {
-		r.Header.Set(headerToken, "Bearer "+token)
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	if namespace != "" {
-		r.Header.Set(headerNamespace, namespace)
+		r.Header.Set("Pawl-Namespace", namespace)
 	}
 	w := httptest.NewRecorder()
 	g.Handler().ServeHTTP(w, r)
@@ -257,8 +257,8 @@ func TestTokensComeAsBearer(t *testing.T) {
 		if w.Code != want || strings.Contains(w.Body.String(), secret) {
 			t.Errorf("REST, %.12q: %d %s, want %d", said, w.Code, w.Body, want)
 		}
-		s := grpcCredentials(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaToken, said)))
-		_, err := g.authenticate(s)
+		s := access.GRPCCredentials(metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", said)))
+		_, err := g.access.Authenticate(s)
 		if e, _ := task.AsError(err); (err == nil) != (want == 200) || want == 401 && (e == nil || e.Code != task.CodeUnauthenticated) {
 			t.Errorf("gRPC, %.12q: %v, want %d", said, err, want)
 		}
@@ -403,7 +403,7 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 		polled := make(chan *httptest.ResponseRecorder, 1)
 		go func() {
 			r := httptest.NewRequest("POST", "/api/v1/claim", strings.NewReader(`{"queues":["mail"],"wait":"20s","worker":"w"}`))
-			r.Header.Set(headerToken, "Bearer "+secret)
+			r.Header.Set("Authorization", "Bearer "+secret)
 			w := httptest.NewRecorder()
 			g.Handler().ServeHTTP(w, r)
 			polled <- w
@@ -427,40 +427,6 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 	})
 }
 
-// After leave, nothing of a long call remains. Calls are limited, per namespace and in total.
-func TestCallsLeave(t *testing.T) {
-	k := newTokenSet()
-	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
-	k.add("boss", auth.Everything)
-	g := lockedGateway(t, k)
-	g.calls = admission.NewSlots(4)
-	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
-	admit := func(who, namespace string, n need) (context.Context, func(), error) {
-		_, c := begin(t.Context(), "grpc", "test")
-		return g.admit(t.Context(), c, n, callCredentials{tokens: []string{"Bearer " + k.secret[who]}, namespaces: []string{namespace}})
-	}
-	long := need{ofQueues, consume, true}
-	ctx, leave, err := admit("team", "team", long)
-	if err != nil || ctx.Err() != nil {
-		t.Fatal(err, ctx.Err())
-	}
-	if leave(); ctx.Err() == nil || g.calls.InUse() != 0 {
-		t.Errorf("after it has left: %v, and %d calls", ctx.Err(), g.calls.InUse())
-	}
-	if ctx, leave, err = admit("team", "team", need{ofQueues, consume, false}); err != nil {
-		t.Fatal(err)
-	}
-	if leave(); ctx.Err() != nil {
-		t.Errorf("a call that does not last is ended by the door: %v", ctx.Err())
-	}
-	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
-		{"boss", "other", "4 calls are in progress at this node"}} {
-		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("call %d, of %s in %q: %v, want %q", i, c.who, c.namespace, err, c.says)
-		}
-	}
-}
-
 // A refused worker is not registered anywhere.
 func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	k := newTokenSet()
@@ -468,10 +434,10 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	g := lockedGateway(t, k)
 	for path, body := range map[string]string{"/api/v1/claim": `{"queues":["mail","sms"],"worker":"w"}`} {
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))
-		r.Header.Set(headerToken, "Bearer "+k.secret["mail"])
+		r.Header.Set("Authorization", "Bearer "+k.secret["mail"])
 		w := httptest.NewRecorder()
-		if g.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden || len(g.registry.Counts()) != 0 {
-			t.Errorf("%s: %d %s, and %d workers", path, w.Code, w.Body, len(g.registry.Counts()))
+		if g.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden || len(g.cfg.Registry.Counts()) != 0 {
+			t.Errorf("%s: %d %s, and %d workers", path, w.Code, w.Body, len(g.cfg.Registry.Counts()))
 		}
 	}
 	s, err := pawlv1.NewWorkerServiceClient(dialGateway(t, g)).Work(with(t.Context(), k.secret["mail"], ""))
@@ -481,8 +447,8 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") || len(g.registry.Counts()) != 0 {
-		t.Errorf("a stream: %v, and %d workers", err, len(g.registry.Counts()))
+	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") || len(g.cfg.Registry.Counts()) != 0 {
+		t.Errorf("a stream: %v, and %d workers", err, len(g.cfg.Registry.Counts()))
 	}
 }
 
@@ -522,9 +488,9 @@ func BenchmarkAccess(b *testing.B) {
 
 // A call limited to some queues reaches no other through the cluster, and a call in no table is refused to everybody.
 func TestQueuesBeyondAToken(t *testing.T) {
-	c := scopedQueues{fakeCluster{newFake()}}
-	whole, call := begin(t.Context(), "grpc", "test")
-	call.principal = principal{Principal: auth.Anonymous}
+	c := fanout.Scoped{Cluster: fakeCluster{newFake()}}
+	whole, call := callinfo.Begin(t.Context(), "grpc", "test")
+	call.Principal = callinfo.Principal{Principal: auth.Anonymous}
 	limited := task.WithScope(whole, task.Scope{Queues: []string{"mail*"}})
 	for what, do := range map[string]func(context.Context, string) error{
 		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
@@ -546,102 +512,16 @@ func TestQueuesBeyondAToken(t *testing.T) {
 			t.Errorf("%s of another queue: %v", what, e)
 		}
 	}
-	for _, n := range []need{needOfRPC("/pawl.v1.ProducerService/Steal"), needOfRPC("/other.Service/Call"), needOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
-		if e, _ := task.AsError(call.principal.may(n)); n.reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
+	for _, n := range []access.Need{access.NeedOfRPC("/pawl.v1.ProducerService/Steal"), access.NeedOfRPC("/other.Service/Call"), access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
+		if e, _ := task.AsError(n.Allows(call.Principal)); n.Reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("a call that is in no table needs %+v: %v", n, e)
 		}
 	}
-	if n := needOfRPC("/grpc.health.v1.Health/Check"); n.reach != public {
+	if n := access.NeedOfRPC("/grpc.health.v1.Health/Check"); n.Reach != access.Public {
 		t.Errorf("health needs %+v", n)
 	}
-	if _, err := newGateway(newFake()).markerQuery(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
+	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
 		t.Errorf("markers of another queue: %v", err)
 	}
-	if _, err := (&Gateway{}).namespace(principal{Principal: auth.Anonymous}, callCredentials{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
-		t.Errorf("two namespaces: %v", err)
-	}
-}
 
-// A call has one token, and missing rights are counted as refusals.
-func TestRefusalsAreCounted(t *testing.T) {
-	if _, err := (callCredentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
-		t.Errorf("two tokens: %v", err)
-	}
-	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
-		if token, err := (callCredentials{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
-			t.Errorf("%q: token %q, %v", said, token, err)
-		}
-	}
-	k := newTokenSet()
-	k.addAll()
-	g := lockedGateway(t, k)
-	if _, err := g.authenticate(callCredentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
-		t.Errorf("what is no token: %v", err)
-	}
-	for i, c := range []struct {
-		token string
-		n     need
-		want  uint64 // refused for lack of rights so far
-		seats int    // calls in progress afterwards
-	}{{k.secret["observe"], need{ofQueues, observe, false}, 0, 1}, {k.secret["observe"], need{ofQueues, produce, false}, 1, 1}, {"x", need{ofQueues, produce, false}, 1, 1}, {k.secret["admin"], need{ofCluster, 0, false}, 2, 1}} {
-		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7")}), "grpc", "test")
-		_, _, _ = g.admit(ctx, call, c.n, callCredentials{tokens: []string{"Bearer " + c.token}})
-		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.calls.InUse() != c.seats {
-			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.calls.InUse())
-		}
-	}
-	var lines strings.Builder
-	g.refusalLog, g.log = refusalLog{}, slog.New(slog.NewTextHandler(&lines, nil))
-	for range 2 {
-		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: inProcessAddr("192.0.2.7")}), "grpc", "test")
-		_, _, _ = g.admit(ctx, call, need{ofQueues, produce, false}, callCredentials{tokens: []string{"Bearer " + k.secret["observe"]}})
-	}
-	if strings.Count(lines.String(), "a caller was refused") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
-		t.Errorf("the log says %s", lines.String())
-	}
-	if _, from := k.auth.Refused(); from != "192.0.2.7" {
-		t.Errorf("the last came from %q", from)
-	}
-	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
-	k.auth.Refreshed(time.Now())
-	g.rates = newRates(1)
-	for i := range 3 { // a call itself takes no bytes
-		ctx, call := begin(t.Context(), "grpc", "test")
-		if _, _, err := g.admit(ctx, call, need{ofQueues, produce, false}, callCredentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
-			t.Errorf("call %d of one that has a byte a second: %v", i, err)
-		}
-		if _, err := g.admitFrame(call); err != nil {
-			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
-		}
-	}
-	for _, err := range []error{io.EOF, errPlanted} { // nobody's fault
-		_, call := begin(t.Context(), "grpc", "test")
-		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
-			t.Errorf("%v is logged as a refusal: %s", err, lines.String())
-		}
-		if _, from := k.auth.Refused(); from != "192.0.2.7" {
-			t.Errorf("%v counts as a refusal, from %q", err, from)
-		}
-	}
-	open := newGateway(newFake())
-	if v, err := open.authenticate(callCredentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
-		t.Errorf("where no token is wanted: %+v, %v", v, err)
-	}
-}
-
-// Refusals are logged at intervals, with the number that were left out.
-func TestRefusalsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r refusalLog
-		for i, c := range []struct {
-			after  time.Duration
-			others int
-			ok     bool
-		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false}, {refusalLogInterval, 1, true}} {
-			pass(c.after)
-			if others, ok := r.turn(); others != c.others || ok != c.ok {
-				t.Errorf("refusal %d: %d others, %t, want %d, %t", i, others, ok, c.others, c.ok)
-			}
-		}
-	})
 }

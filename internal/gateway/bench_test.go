@@ -15,6 +15,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -72,14 +73,14 @@ func make1K() []byte {
 func BenchmarkEnqueueBatch(b *testing.B) {
 	g := newIdle()
 	wire, _ := proto.Marshal(batchOf(1000))
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
 		r := &pawlv1.EnqueueBatchRequest{}
 		if err := proto.Unmarshal(wire, r); err != nil {
 			b.Fatal(err)
 		}
-		got, err := producerService{Gateway: g}.EnqueueBatch(ctx, r)
+		got, err := g.services.producer.EnqueueBatch(ctx, r)
 		if err != nil || got.Results[999].Task == nil {
 			b.Fatal(got, err)
 		}
@@ -94,10 +95,10 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 func BenchmarkEnqueueBatchService(b *testing.B) {
 	g := newIdle()
 	r := batchOf(1000)
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (producerService{Gateway: g}).EnqueueBatch(ctx, r); err != nil {
+		if _, err := (g.services.producer).EnqueueBatch(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -110,10 +111,10 @@ func BenchmarkSettle(b *testing.B) {
 	for range 100 {
 		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()})
 	}
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (workerService{Gateway: g}).Settle(ctx, r); err != nil {
+		if _, err := (g.services.worker).Settle(ctx, r); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -34,8 +35,8 @@ func TestBoundsAreExact(t *testing.T) {
 		good, bad    []string
 	}{
 		{"ProducerService/ListTasks", `{"limit":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxPage)}, []string{"-1", fmt.Sprint(contract.MaxPage + 1)}},
-		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(maxNeedle)}, []string{text(maxNeedle + 1)}},
-		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(maxNeedle)}, []string{text(maxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(convert.MaxNeedle)}, []string{text(convert.MaxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(convert.MaxNeedle)}, []string{text(convert.MaxNeedle + 1)}},
 		{"ProducerService/ListTasks", `{"filter":{"fingerprint":%s}}`, []string{`""`, `"0123456789abcdef"`}, []string{`"0123456789abcde"`, `"0123456789abcdeg"`, `"0123456789abcdef0"`}},
 		{"ProducerService/ListTasks", `{"filter":{"states":%s}}`, []string{copies(len(task.States), "1"), "[9]"}, []string{copies(len(task.States)+1, "1"), "[0]", "[10]"}},
 		{"ProducerService/ListTasks", `{"filter":{"created_after":%s}}`, []string{`"1970-01-01T00:00:00Z"`, `"9999-12-31T23:59:59Z"`}, []string{`"1969-12-31T23:59:59Z"`}},
@@ -77,7 +78,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"breakers":{%s}}}`, []string{numbered(task.MaxBreakers, `"k%d":{}`)}, []string{numbered(task.MaxBreakers+1, `"k%d":{}`)}},
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"key_order":%s}}`, []string{"0", "1", "2"}, []string{"3"}},
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{},"if_version":%s}`, []string{"1"}, []string{"0", "2"}},
-		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":1,"filter":{},%s}}`, []string{`"max":2,"canary":1`, `"canary":5`, `"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, minRate), fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate))},
+		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":1,"filter":{},%s}}`, []string{`"max":2,"canary":1`, `"canary":5`, `"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, convert.MinRate), fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate))},
 			[]string{`"max":2,"canary":2`, `"max":2,"canary":3`, `"max":1,"canary":1`, `"max":-1`, `"canary":-1`, `"rate":0.000011573`, fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate)*1.01), `"rate":-1`, `"rate":"NaN"`, `"to_queue":"x"`, `"priority":1`}},
 		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":%s}}`, []string{`"sms"`}, []string{`""`, `"mail"`, `"a b"`, `"sms","priority":1`}},
 		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_SET_PRIORITY","filter":{},"priority":%s}}`, []string{"1", "3"}, []string{"0", "4"}},
@@ -109,33 +110,33 @@ func TestBoundsAreExact(t *testing.T) {
 func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
-		kind    cursorKind
+		kind    convert.CursorKind
 		size    int // of a cursor's contents; 0: a name
 	}{
-		{"AccessService/ListTokens", ``, tokenCursor, 0},
-		{"AccessService/ListNamespaces", ``, namespaceCursor, 0},
-		{"AuditService/ListAudit", ``, auditCursor, 20},
-		{"ProducerService/ListTasks", ``, taskCursor, 16},
-		{"OperatorService/ListDead", `"filter":{"queue":"mail"},`, taskCursor, 24},
-		{"GroupService/ListGroups", ``, groupCursor, 16},
-		{"GroupService/ListGroupMembers", `"group_id":"$group",`, memberCursor, 16},
-		{"MarkerService/ListMarkers", ``, markerCursor, 24},
-		{"OperationService/ListOperations", ``, operationCursor, 16},
-		{"StatsService/ListTypes", ``, typeCursor, 0},
-		{"OperatorService/ListQueues", ``, queueCursor, 0},
-		{"OperatorService/ListArchive", ``, archiveCursor, 0},
-		{"ScheduleService/ListSchedules", ``, scheduleCursor, 0},
-		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, tickCursor, 8},
-		{"WebhookService/ListWebhooks", ``, webhookCursor, 0},
-		{"WorkerRegistryService/ListWorkers", ``, workerCursor, -1},
+		{"AccessService/ListTokens", ``, convert.TokenCursor, 0},
+		{"AccessService/ListNamespaces", ``, convert.NamespaceCursor, 0},
+		{"AuditService/ListAudit", ``, convert.AuditCursor, 20},
+		{"ProducerService/ListTasks", ``, convert.TaskCursor, 16},
+		{"OperatorService/ListDead", `"filter":{"queue":"mail"},`, convert.TaskCursor, 24},
+		{"GroupService/ListGroups", ``, convert.GroupCursor, 16},
+		{"GroupService/ListGroupMembers", `"group_id":"$group",`, convert.MemberCursor, 16},
+		{"MarkerService/ListMarkers", ``, convert.MarkerCursor, 24},
+		{"OperationService/ListOperations", ``, convert.OperationCursor, 16},
+		{"StatsService/ListTypes", ``, convert.TypeCursor, 0},
+		{"OperatorService/ListQueues", ``, convert.QueueCursor, 0},
+		{"OperatorService/ListArchive", ``, convert.ArchiveCursor, 0},
+		{"ScheduleService/ListSchedules", ``, convert.ScheduleCursor, 0},
+		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, convert.TickCursor, 8},
+		{"WebhookService/ListWebhooks", ``, convert.WebhookCursor, 0},
+		{"WorkerRegistryService/ListWorkers", ``, convert.WorkerCursor, -1},
 	} {
-		own := encodeCursor(c.kind, make([]byte, max(c.size, 1)))
-		bad := []string{encodeCursor(c.kind^1, make([]byte, max(c.size, 1))), "x"}
+		own := convert.EncodeCursor(c.kind, make([]byte, max(c.size, 1)))
+		bad := []string{convert.EncodeCursor(c.kind^1, make([]byte, max(c.size, 1))), "x"}
 		switch {
 		case c.size > 0:
-			bad = append(bad, encodeCursor(c.kind, make([]byte, c.size-1)), encodeCursor(c.kind, make([]byte, c.size+1)))
+			bad = append(bad, convert.EncodeCursor(c.kind, make([]byte, c.size-1)), convert.EncodeCursor(c.kind, make([]byte, c.size+1)))
 		case c.size < 0: // a name and an id
-			own, bad = encodeCursor(c.kind, []byte("a\x00b")), append(bad, encodeCursor(c.kind, []byte("ab")))
+			own, bad = convert.EncodeCursor(c.kind, []byte("a\x00b")), append(bad, convert.EncodeCursor(c.kind, []byte("ab")))
 		}
 		s := newStage(t)
 		for i, cursor := range append([]string{own}, bad...) {

@@ -1,26 +1,22 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // CloseBreaker closes the breaker of a type, or those of all types for "", in all parts of a queue.
-func (g operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerRequest) (*pawlv1.CloseBreakerResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerRequest) (*pawlv1.CloseBreakerResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, r.GetReason())
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -28,114 +24,14 @@ func (g operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreake
 		return nil, err
 	}
 	closed := 0
-	if err := eachPart(q, func(shard uint32) error {
-		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: onQueue(ctx, shard, q.Name), Type: r.GetType(), Authored: broker.Authored{By: by}})
+	if err := fanout.EachPart(q, func(shard uint32) error {
+		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: callinfo.OnQueue(ctx, shard, q.Name), Type: r.GetType(), Authored: broker.Authored{By: by}})
 		closed += out.Closed
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed, "by", by)
-	p, err := g.queue(ctx, q)
+	p, err := g.Describe(ctx, q)
 	return &pawlv1.CloseBreakerResponse{Queue: p}, err
-}
-
-// breakerOf decodes the rule of a breaker; missing fields get their defaults.
-func breakerOf(field string, p *pawlv1.Breaker) (b task.Breaker, err error) {
-	if p == nil {
-		return b, nil
-	}
-	b = task.Breaker{FailureRate: int(p.GetFailureRate()), MinAttempts: int(p.GetMinAttempts()), Probes: int(p.GetProbes())}
-	for _, f := range []struct {
-		name string
-		from *durationpb.Duration
-		to   *time.Duration
-	}{
-		{"window", p.GetWindow(), &b.Window},
-		{"hold", p.GetHold(), &b.Hold},
-		{"max_hold", p.GetMaxHold(), &b.MaxHold},
-	} {
-		if *f.to, err = spanOf(field+"."+f.name, f.from); err == nil && f.from != nil && *f.to == 0 {
-			err = task.Invalid(field+"."+f.name, "0s is not positive")
-		}
-		if err != nil {
-			return b, err
-		}
-	}
-	if p.GetOff() {
-		if b != (task.Breaker{}) {
-			return b, task.Invalid(field+".off", "is given together with a rule: only one of them is allowed")
-		}
-		return b, nil
-	}
-	b.Fill()
-	return b, nil
-}
-
-// settingsBreakers decodes the rules of a queue's breakers.
-func settingsBreakers(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
-	if s.Breaker, err = breakerOf("breaker", p.GetBreaker()); err != nil {
-		return err
-	}
-	for typ, rule := range p.GetBreakers() {
-		if s.Breakers == nil {
-			s.Breakers = map[string]task.Breaker{}
-		}
-		if s.Breakers[typ], err = breakerOf("breakers."+typ, rule); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func breakerProto(b task.Breaker) *pawlv1.Breaker {
-	if !b.IsSet() {
-		return &pawlv1.Breaker{Off: true}
-	}
-	return &pawlv1.Breaker{FailureRate: int32Of(b.FailureRate), Window: durationpb.New(b.Window), MinAttempts: int32Of(b.MinAttempts),
-		Hold: durationpb.New(b.Hold), MaxHold: durationpb.New(b.MaxHold), Probes: int32Of(b.Probes)}
-}
-
-// setBreakers encodes the rules of a queue's breakers.
-func setBreakers(p *pawlv1.QueueSettings, s *task.Settings) {
-	if s.Breaker.IsSet() {
-		p.Breaker = breakerProto(s.Breaker)
-	}
-	for typ, rule := range s.Breakers {
-		if p.Breakers == nil {
-			p.Breakers = map[string]*pawlv1.Breaker{}
-		}
-		p.Breakers[typ] = breakerProto(rule)
-	}
-}
-
-// maxBreakersTold bounds the breakers listed for a queue, as each shard does.
-const maxBreakersTold = 100
-
-// breakersProto returns the breakers that are not closed, and how many there are, in all parts of a queue.
-func breakersProto(q queues.Queue, parts []broker.QueueInfo) (told []*pawlv1.BreakerStatus, open int) {
-	for i, shard := range q.Shards() {
-		open += parts[i].BreakersOpen
-		for j := range parts[i].Breakers {
-			p := breakerStatus(&parts[i].Breakers[j])
-			if q.Spread() {
-				p.Shard = shard
-			}
-			told = append(told, p)
-		}
-	}
-	slices.SortStableFunc(told, func(a, b *pawlv1.BreakerStatus) int {
-		return cmp.Or(a.GetSince().AsTime().Compare(b.GetSince().AsTime()), cmp.Compare(a.GetType(), b.GetType()))
-	})
-	return told[:min(len(told), maxBreakersTold)], open
-}
-
-func breakerStatus(i *broker.BreakerInfo) *pawlv1.BreakerStatus {
-	p := &pawlv1.BreakerStatus{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: timeProto(i.Since),
-		Until: timeProto(i.Until), Attempts: int32Of(i.Attempts), Failed: int32Of(i.Failed), Window: durationpb.New(i.Window),
-		Error: i.Error, Opened: int32Of(i.Opened), Passed: int32Of(i.Passed), Probes: int32Of(i.Probes)}
-	if i.Probe != (task.ID{}) {
-		p.ProbeTaskId = i.Probe.String()
-	}
-	return p
 }

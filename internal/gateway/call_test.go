@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -20,6 +22,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -97,52 +101,31 @@ func TestAnswersAreStamped(t *testing.T) {
 	for name, request := range goodCalls {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t)
-			ctx, c := begin(t.Context(), "grpc", name)
+			ctx, c := callinfo.Begin(t.Context(), "grpc", name)
 			if _, err := s.calls[name](ctx, s.fill(request)); err != nil {
 				t.Fatal(err)
 			}
-			if shard, index, at, ok := c.stamp(); ok == silentCalls.MatchString(name) || ok && (shard != "1" || index == "0" || at == "") {
+			if shard, index, at, ok := c.Stamp(); ok == silentCalls.MatchString(name) || ok && (shard != "1" || index == "0" || at == "") {
 				t.Errorf("%s: of shard %q, entry %q, at %q", name, shard, index, at)
 			}
 		})
 	}
 	for what, do := range sqsCalls {
 		f, g, q, claimed := startSQSCall(t)
-		ctx, c := begin(t.Context(), "sqs", "test")
+		ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
 		if err := do(ctx, g, q, claimed); err != nil {
 			t.Fatal(err)
 		}
 		about := slices.Contains([]string{"find a queue", "list queues", "put a queue"}, what)
-		if _, _, _, ok := c.stamp(); ok == about {
+		if _, _, _, ok := c.Stamp(); ok == about {
 			t.Errorf("to %s at the SQS door: stamped: %t, after %d asks", what, ok, f.faults.asked)
-		}
-	}
-}
-
-// For each shard, an answer reports the latest state.
-func TestTheLatestMomentIsTold(t *testing.T) {
-	c := newCall()
-	for _, s := range []struct {
-		at   broker.Stamp
-		want string
-	}{
-		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 5, Time: 7}, "1 5 7"},
-		{broker.Stamp{Shard: 2, Index: 1, Time: 1}, "1 5 7 2 1 1"}, {broker.Stamp{Shard: 2, Index: 2, Time: 9}, "1 5 7 2 2 9"},
-	} {
-		c.noteStamp(s.at)
-		var got []string
-		for _, at := range c.stamps {
-			got = append(got, fmt.Sprint(at.Shard, at.Index, int64(at.Time)))
-		}
-		if strings.Join(got, " ") != s.want {
-			t.Errorf("after %+v: %q, want %q", s.at, got, s.want)
 		}
 	}
 }
 
 // deeds records changes of queues.
 type deeds struct {
-	Cluster
+	fanout.Cluster
 	done []task.Action
 }
 
@@ -154,8 +137,9 @@ func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name s
 // Changes of queues are recorded as what they are, and a queue is split into no more parts than possible.
 func TestDeedsOnQueues(t *testing.T) {
 	s := newStage(t)
-	queues := &deeds{Cluster: s.g.cluster}
-	s.g.cluster = queues
+	queues := &deeds{Cluster: s.g.cfg.Cluster}
+	s.g.cfg.Cluster = queues
+	s.g.wire()
 	for _, name := range []string{"OperatorService/PauseQueue", "OperatorService/ResumeQueue", "OperatorService/PutQueue"} {
 		if _, err := s.call(name, s.fill(goodCalls[name])); err != nil {
 			t.Fatal(err)
@@ -175,7 +159,7 @@ func TestDeedsOnQueues(t *testing.T) {
 func TestListsOfNothingEnd(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
-	ctx, _ := begin(t.Context(), "grpc", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	verbtest.On(f.table(), broker.ListGroups, func(context.Context, *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
 		out.Page.More = true
 		return out, nil
@@ -184,8 +168,8 @@ func TestListsOfNothingEnd(t *testing.T) {
 		out.Members.More = true
 		return out, nil
 	})
-	groups, err := groupService{Gateway: g}.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
-	members, err2 := groupService{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+	groups, err := g.services.group.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
+	members, err2 := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || err2 != nil || groups.NextCursor != "" || members.NextCursor != "" {
 		t.Errorf("got %v, %v, %v, %v", groups, members, err, err2)
 	}
@@ -201,11 +185,22 @@ type bareStream struct {
 func (s *bareStream) Context() context.Context  { return s.ctx }
 func (s *bareStream) SetTrailer(md metadata.MD) { s.trailer = md }
 
-// lentStream is the part of gRPC's streams that a receiver reads from.
-type lentStream struct {
-	grpc.ServerTransportStream
-	wire
+// stamped returns the shards whose states the answer to a call reflects.
+func stamped(c *callinfo.Call) []string {
+	shards, _, _, ok := c.Stamp()
+	if !ok {
+		return nil
+	}
+	return strings.Split(shards, ", ")
 }
+
+// lentStream is the part of gRPC's streams that a receiver reads from.
+type lentStream struct{ grpc.ServerTransportStream }
+
+func (lentStream) ReadMessageHeader([]byte) error    { return io.EOF }
+func (lentStream) Read(int) (mem.BufferSlice, error) { return nil, io.EOF }
+func (lentStream) RecvCompress() string              { return "" }
+func (lentStream) WriteStatus(*status.Status) error  { return nil }
 
 // A call whose messages can't be read is not made. A stream ends with trailers about the shards that it asked.
 func TestCallsOnBareStreams(t *testing.T) {
@@ -215,21 +210,21 @@ func TestCallsOnBareStreams(t *testing.T) {
 		made++
 		return nil, nil
 	})(nil, t.Context(), nil, nil)
-	if status.Code(err) != codes.Internal || made != 0 || g.calls.InUse() != 0 {
-		t.Errorf("a call: %v, made %d times, %d are under way", err, made, g.calls.InUse())
+	if status.Code(err) != codes.Internal || made != 0 || g.access.Calls.InUse() != 0 {
+		t.Errorf("a call: %v, made %d times, %d are under way", err, made, g.access.Calls.InUse())
 	}
 	for _, read := range []bool{false, true} {
 		s := &bareStream{ctx: t.Context()}
 		if made = 0; read {
-			s.ctx = grpc.NewContextWithServerTransportStream(t.Context(), lentStream{wire: &scriptedWire{}})
+			s.ctx = grpc.NewContextWithServerTransportStream(t.Context(), lentStream{})
 		}
 		err := g.streaming(nil, s, &grpc.StreamServerInfo{FullMethod: rpcWatch}, func(_ any, s grpc.ServerStream) error {
 			made++
-			noteStamp(s.Context(), broker.Stamp{Shard: 3, Index: 1})
+			callinfo.Note(s.Context(), broker.Stamp{Shard: 3, Index: 1})
 			return nil
 		})
-		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.calls.InUse() != 0 {
-			t.Errorf("a stream that can be read (%t): %v, made %d times, trailers %v, %d are under way", read, err, made, s.trailer, g.calls.InUse())
+		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.access.Calls.InUse() != 0 {
+			t.Errorf("a stream that can be read (%t): %v, made %d times, trailers %v, %d are under way", read, err, made, s.trailer, g.access.Calls.InUse())
 		}
 	}
 }

@@ -2,35 +2,49 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"time"
-
-	"github.com/pawlq/pawl/internal/registry"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/administration"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/roundrobin"
+	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // workerService implements WorkerService.
 type workerService struct {
 	pawlv1.UnimplementedWorkerServiceServer
-	*Gateway
+	*claims
+	spans tracing.Spans
+	callinfo.Errors
+	registry *registry.Registry // of this node's workers
+	limits   task.Limits
+	nodes    administration.Admin // nil: this node is alone
+	node     string
 }
 
 // Claim claims tasks, waiting for the first if asked to.
-func (g workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
-	c, err := claimOf(namespaceOf(ctx), r, g.limits)
+func (g *workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
+	c, err := convert.ClaimOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
-	wait, err := waitOf(r.GetWait())
+	wait, err := convert.WaitOf(r.GetWait())
 	if err != nil {
 		return nil, err
 	}
 	if err := mayClaim(ctx, c.Queues); err != nil {
 		return nil, err
 	}
-	waits(ctx, wait)
-	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: registryShares(c.Queues), Types: c.Types})
+	callinfo.Waits(ctx, wait)
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx), Queues: registryShares(c.Queues), Types: c.Types})
 	defer me.Done()
 	got, quiet, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {
@@ -42,10 +56,10 @@ func (g workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawl
 	got = g.fit(got)
 	now := time.Now()
 	me.Took(registryRuns(got, now), now)
-	g.traceClaims(got)
+	g.spans.Claims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
-		out.Tasks[i] = claimedProto(&got[i])
+		out.Tasks[i] = convert.ClaimedProto(&got[i])
 	}
 	return out, nil
 }
@@ -53,16 +67,43 @@ func (g workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawl
 // mayClaim refuses queues that the caller's token does not cover, before the caller is registered as a worker of them.
 func mayClaim(ctx context.Context, queues []broker.Share) error {
 	for _, q := range queues {
-		if err := mayUse(ctx, q.Queue); err != nil {
+		if err := callinfo.MayUse(ctx, q.Queue); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// claims claims tasks from the shards of queues, and releases what no worker received.
+type claims struct {
+	broker   Broker
+	cluster  fanout.Cluster
+	registry *registry.Registry // of this node's workers
+	log      *slog.Logger
+	shares   roundrobin.Book
+
+	releases sync.WaitGroup // of claims that nobody received
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+func newClaims() *claims {
+	g := &claims{}
+	g.stopping, g.stop = context.WithCancel(context.Background())
+	return g
+}
+
+// close waits for the releases of claims that nobody received. It cuts them off when ctx ends.
+func (g *claims) close(ctx context.Context) {
+	cut := context.AfterFunc(ctx, g.stop)
+	g.releases.Wait()
+	cut()
+	g.stop()
+}
+
 // take claims up to c.Max tasks, waiting up to wait for the first. It never returns claims together with an error; claims for a
 // caller that is gone are released.
-func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
+func (g *claims) take(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	places, one, err := g.placesOf(ctx, c)
 	if err != nil {
 		return nil, err
@@ -71,7 +112,7 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	if one {
 		var at broker.Stamp
 		got, at, err = g.broker.Claim(ctx, places[0][0], c, wait)
-		noteStamp(ctx, at)
+		callinfo.Note(ctx, at)
 	} else {
 		got, err = g.takeMany(ctx, c, places, wait)
 	}
@@ -87,7 +128,7 @@ func (g *Gateway) take(ctx context.Context, c broker.ClaimCall, wait time.Durati
 
 // placesOf returns the shards of each queue of a claim, and whether it is one shard for all. It creates queues that don't exist
 // yet, so that their first task finds the waiting claims.
-func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]uint32, one bool, err error) {
+func (g *claims) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]uint32, one bool, err error) {
 	places = make([][]uint32, len(c.Queues))
 	room := make([]uint32, len(c.Queues)) // for queues with one place each
 	one = true
@@ -111,7 +152,7 @@ func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]
 const giveBackTime = 10 * time.Second
 
 // giveBack releases claims that nobody received, so that others need not wait for their leases to end.
-func (g *Gateway) giveBack(claimed []broker.Claimed) {
+func (g *claims) giveBack(claimed []broker.Claimed) {
 	if len(claimed) == 0 {
 		return
 	}
@@ -120,11 +161,11 @@ func (g *Gateway) giveBack(claimed []broker.Claimed) {
 		hold := broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
 		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.GiveBack, Hold: hold})
 	}
-	g.work.Go(func() {
+	g.releases.Go(func() {
 		ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)
 		defer cancel()
 		for shard, calls := range byShard {
-			err := safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
+			err := fanout.Safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
 			if err != nil {
 				g.log.Info("undelivered claims stay in place until their leases end", "shard", shard, "tasks", len(calls), "error", err)
 			}
@@ -159,7 +200,7 @@ func fitting(claimed []broker.Claimed) int {
 }
 
 // fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too.
-func (g *Gateway) fit(claimed []broker.Claimed) []broker.Claimed {
+func (g *claims) fit(claimed []broker.Claimed) []broker.Claimed {
 	n := fitting(claimed)
 	g.giveBack(claimed[n:])
 	return claimed[:n]

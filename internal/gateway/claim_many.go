@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/roundrobin"
 )
 
 // A claim over several shards can't be a single claim, because no shard knows what the others have, and asking all of them in
@@ -18,7 +21,7 @@ import (
 
 // manyClaim is one pass of a claim over several shards.
 type manyClaim struct {
-	g      *Gateway
+	g      *claims
 	call   broker.ClaimCall
 	places [][]uint32    // one per queue
 	asked  map[place]int // how often each was asked
@@ -39,7 +42,7 @@ type lostPart struct {
 }
 
 // abandon releases what nobody will ask for again, because the claim is answered without it.
-func (g *Gateway) abandon(lost lostParts) {
+func (g *claims) abandon(lost lostParts) {
 	for p, c := range lost {
 		g.broker.Abandon(p.shard, c)
 	}
@@ -52,7 +55,7 @@ type place struct {
 }
 
 // takeMany is take over several shards. Shards that don't answer are skipped, unless none answers.
-func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) ([]broker.Claimed, error) {
+func (g *claims) takeMany(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) ([]broker.Claimed, error) {
 	deadline := time.Now().Add(wait)
 	if again := g.reclaim(ctx, c, places); len(again) > 0 {
 		return again, nil
@@ -122,14 +125,14 @@ func (m *manyClaim) askParts(ctx context.Context, from, to, most int) (taken int
 
 // weighted asks each queue for its share. What a queue lacks is taken from the others, which are asked again.
 func (m *manyClaim) weighted(ctx context.Context) {
-	state := m.g.shares.of(m.call)
+	state := m.g.shares.Of(m.call)
 	state.Lock()
 	defer state.Unlock()
 	got := make([]int, len(m.places))
 	empty := make([]bool, len(m.places))
 	for asking := true; asking && !m.full(); {
 		asking = false
-		want := plan(slices.Clone(state.credit), m.call.Queues, got, empty, m.call.Max)
+		want := roundrobin.Plan(slices.Clone(state.Credit), m.call.Queues, got, empty, m.call.Max)
 		for i, n := range want {
 			if n = min(n-got[i], m.call.Max-len(m.got)); n <= 0 { // a plan may want less of a queue than the previous one
 				continue
@@ -140,7 +143,7 @@ func (m *manyClaim) weighted(ctx context.Context) {
 			empty[i] = taken < n && !m.full()
 		}
 	}
-	account(state.credit, m.call.Queues, got, empty)
+	roundrobin.Account(state.Credit, m.call.Queues, got, empty)
 }
 
 // ask claims from the queues [from, to) in one shard.
@@ -151,7 +154,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	c.ClaimKey = partKey(m.call.ClaimKey, from, m.asked[at])
 	m.asked[at]++
 	got, stamp, err := m.g.broker.ClaimNow(ctx, shard, c)
-	noteStamp(ctx, stamp)
+	callinfo.Note(ctx, stamp)
 	part := lostPart{shard, c.ClaimKey}
 	if err != nil {
 		m.failed = err
@@ -179,7 +182,7 @@ func partKey(key string, queue, nth int) string {
 
 // reclaim returns the claims that an earlier call with the same claim key got. Asked for no queues, a shard returns only those. A
 // queue was asked again only if it had returned as much as it was asked for.
-func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uint32) (again []broker.Claimed) {
+func (g *claims) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uint32) (again []broker.Claimed) {
 	if c.ClaimKey == "" {
 		return nil
 	}
@@ -190,12 +193,12 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]ui
 		}
 	}
 	var mu sync.Mutex
-	each(len(all), func(i int) error {
+	fanout.Each(len(all), func(i int) error {
 		for nth := 0; ; nth++ {
 			part := c
 			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, all[i].queue, nth)
 			got, at, err := g.broker.Claim(ctx, all[i].shard, part, 0)
-			noteStamp(ctx, at)
+			callinfo.Note(ctx, at)
 			if err != nil || len(got) == 0 {
 				return err
 			}
@@ -212,7 +215,7 @@ const watchRetryPause = time.Second
 
 // awaitAny waits until one of the shards has a task for the claim, or wait has passed, or it is time to ask again. It returns the
 // shard; 0: none.
-func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) uint32 {
+func (g *claims) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]uint32, wait time.Duration) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	byShard := map[uint32][]broker.Share{}
 	for i, shards := range places {
@@ -231,7 +234,9 @@ func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]u
 	for shard, queues := range byShard {
 		part := c
 		part.Queues = queues
-		watches.Go(func() { answers <- answer{shard, safely(func() error { return g.broker.Await(ctx, shard, part) })} })
+		watches.Go(func() {
+			answers <- answer{shard, fanout.Safely(func() error { return g.broker.Await(ctx, shard, part) })}
+		})
 	}
 	var rest <-chan time.Time // starts once a shard did not answer
 	for {
@@ -253,7 +258,7 @@ func (g *Gateway) awaitAny(ctx context.Context, c broker.ClaimCall, places [][]u
 	}
 }
 
-func (g *Gateway) isDraining() bool {
+func (g *claims) isDraining() bool {
 	select {
 	case <-g.broker.Draining():
 		return true

@@ -5,23 +5,12 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/registry"
-	"google.golang.org/grpc/peer"
 )
 
 // Workers that claim by unary calls are in the registry too, and can be quieted: they then get nothing, once the wait they asked
 // for has passed, or immediately if they are quieted while they wait.
-
-// addressOf returns the host that a call comes from.
-func addressOf(ctx context.Context) string {
-	if web := callOf(ctx).web; web != nil {
-		return hostOf(web.RemoteAddr)
-	}
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return hostOf(p.Addr.String())
-	}
-	return ""
-}
 
 func registryShares(queues []broker.Share) []registry.Share {
 	shares := make([]registry.Share, len(queues))
@@ -42,7 +31,7 @@ func registryRuns(claimed []broker.Claimed, now time.Time) []registry.Run {
 }
 
 // takeAs is take for a worker that claims by a unary call. Quiet is the reason why it gets nothing.
-func (g *Gateway) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *registry.Quiet, err error) {
+func (g *claims) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *registry.Quiet, err error) {
 	deadline := time.Now().Add(wait)
 	for {
 		quiet, changed := w.Quiet()
@@ -68,7 +57,7 @@ func (g *Gateway) takeAs(ctx context.Context, w *registry.Worker, c broker.Claim
 }
 
 // earlierClaims returns what an earlier call with the claim key got: its answer may have been lost.
-func (g *Gateway) earlierClaims(ctx context.Context, c broker.ClaimCall) ([]broker.Claimed, error) {
+func (g *claims) earlierClaims(ctx context.Context, c broker.ClaimCall) ([]broker.Claimed, error) {
 	if c.ClaimKey == "" {
 		return nil, nil
 	}
@@ -78,12 +67,12 @@ func (g *Gateway) earlierClaims(ctx context.Context, c broker.ClaimCall) ([]brok
 	}
 	c.Queues, c.Weighted = nil, false
 	got, at, err := g.broker.Claim(ctx, places[0][0], c, 0)
-	noteStamp(ctx, at)
+	callinfo.Note(ctx, at)
 	return got, err
 }
 
 // until waits for the change, and reports whether it came in time.
-func (g *Gateway) until(ctx, changed context.Context, wait time.Duration) bool {
+func (g *claims) until(ctx, changed context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -97,7 +86,7 @@ func (g *Gateway) until(ctx, changed context.Context, wait time.Duration) bool {
 }
 
 // takeUntil is take that ends with the change. Only a claim that waits needs to watch for it.
-func (g *Gateway) takeUntil(ctx, changed context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
+func (g *claims) takeUntil(ctx, changed context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	if wait == 0 {
 		return g.take(ctx, c, 0)
 	}

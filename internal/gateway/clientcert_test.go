@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -36,20 +36,20 @@ type certGateway struct {
 
 func newGuild(t *testing.T, required bool) *certGateway {
 	g := &certGateway{tokenSet: newTokenSet(), t: t}
-	g.ca = g.authority()
+	g.ca = newAuthority(g.t)
 	g.trust(g.ca)
 	f := newFake()
-	f.auth, f.clients = g.auth, ClientCertificates{Authorities: g.pool.Load, Required: required}
+	f.auth, f.clients = g.auth, listen.ClientCertificates{Authorities: g.pool.Load, Required: required}
 	_, g.l, g.serverCerts = serveTLS(t, f)
 	g.tell()
 	return g
 }
 
-func (g *certGateway) authority() certs.Pair {
-	g.t.Helper()
+func newAuthority(t *testing.T) certs.Pair {
+	t.Helper()
 	ca, err := certs.NewAuthority(time.Now().AddDate(0, 0, -10), 1000)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return ca
 }
@@ -61,15 +61,15 @@ func (g *certGateway) trust(ca certs.Pair) {
 }
 
 // certify issues a certificate by an authority, valid for two more seconds.
-func (g *certGateway) certify(ca certs.Pair, name string, hosts ...string) *tls.Certificate {
-	g.t.Helper()
+func certify(t *testing.T, ca certs.Pair, name string, hosts ...string) *tls.Certificate {
+	t.Helper()
 	pair, err := certs.NewClient(ca, time.Now().Add(2*time.Second-24*time.Hour), 1, name, hosts)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return &cert
 }
@@ -153,18 +153,18 @@ func TestClientCertificates(t *testing.T) {
 		g.admit("subject", "subject:CN=plain", team)
 		g.admit("late", "uri:pawl://client/late", team, time.Now())
 		secret := g.add("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
-		billing := g.certify(g.ca, "billing")
+		billing := certify(g.t, g.ca, "billing")
 
 		g.is("by its URI", g.me(billing, ""), "billing by billing")
-		g.is("by a host", g.me(g.certify(g.ca, "other", "mail.example.com"), ""), "host by dns:mail.example.com")
-		g.is("by its subject", g.me(g.certify(g.ca, "plain"), ""), "subject by subject:CN=plain")
+		g.is("by a host", g.me(certify(g.t, g.ca, "other", "mail.example.com"), ""), "host by dns:mail.example.com")
+		g.is("by its subject", g.me(certify(g.t, g.ca, "plain"), ""), "subject by subject:CN=plain")
 		g.is("a token that was sent decides", g.me(billing, secret), "oncall by ")
 		g.is("also if it is nobody's", g.me(billing, auth.NewSecret()), "the token is not known")
 		g.is("also if it is none", g.me(billing, "x"), "malformed token")
-		g.is("one without a token", g.me(g.certify(g.ca, "nobody"), ""), "no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
-		g.is("that of two tokens", g.me(g.certify(g.ca, "plain", "mail.example.com"), ""), `is that of two tokens, "host" and "subject"`)
-		g.is("a token that has expired", g.me(g.certify(g.ca, "late"), ""), `token "late", of the certificate "uri:pawl://client/late": it expired`)
-		g.is("another authority", g.me(g.certify(g.authority(), "billing"), ""), "no connection")
+		g.is("one without a token", g.me(certify(g.t, g.ca, "nobody"), ""), "no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
+		g.is("that of two tokens", g.me(certify(g.t, g.ca, "plain", "mail.example.com"), ""), `is that of two tokens, "host" and "subject"`)
+		g.is("a token that has expired", g.me(certify(g.t, g.ca, "late"), ""), `token "late", of the certificate "uri:pawl://client/late": it expired`)
+		g.is("another authority", g.me(certify(g.t, newAuthority(g.t), "billing"), ""), "no connection")
 		g.is("none", g.me(nil, ""), "a token is required")
 		g.is("a token without a certificate", g.me(nil, secret), "oncall by ")
 
@@ -178,8 +178,8 @@ func TestClientCertificatesRequired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuild(t, true)
 		secret := g.add("oncall", auth.Rights{Namespace: "team", Roles: auth.Operate})
-		g.is("a certificate alone", g.me(g.certify(g.ca, "billing"), ""), "no token exists for the certificate")
-		g.is("a certificate and a token", g.me(g.certify(g.ca, "billing"), secret), "oncall by ")
+		g.is("a certificate alone", g.me(certify(g.t, g.ca, "billing"), ""), "no token exists for the certificate")
+		g.is("a certificate and a token", g.me(certify(g.t, g.ca, "billing"), secret), "oncall by ")
 		g.is("a token alone", g.me(nil, secret), "no connection")
 	})
 }
@@ -189,14 +189,14 @@ func TestClientCertificatesEnd(t *testing.T) {
 	for what, end := range map[string]func(*certGateway){
 		"the token is revoked":         func(g *certGateway) { g.revoke("billing") },
 		"the certificate has expired":  func(*certGateway) { time.Sleep(2*time.Second + 1) },
-		"its authority is not trusted": func(g *certGateway) { g.trust(g.authority()) },
+		"its authority is not trusted": func(g *certGateway) { g.trust(newAuthority(g.t)) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGuild(t, false)
 				watching(t, g)
 				g.admit("billing", "uri:pawl://client/billing", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
-				config := g.config(g.certify(g.ca, "billing"))
+				config := g.config(certify(g.t, g.ca, "billing"))
 				config.ClientSessionCache = tls.NewLRUClientSessionCache(10)
 				conn := dialTLS(t, g.l, config)
 				whoAmI := func(c *grpc.ClientConn) codes.Code {
@@ -266,7 +266,7 @@ func TestCertificatesOfOthers(t *testing.T) {
 // The names of certificates are valid as tokens' names for them.
 func TestNamesOfCertificatesAreTaken(t *testing.T) {
 	g := &certGateway{t: t}
-	for _, name := range certs.Names(g.certify(g.authority(), "billing", "Mail.Example.com").Leaf) {
+	for _, name := range certs.Names(certify(g.t, newAuthority(g.t), "billing", "Mail.Example.com").Leaf) {
 		if err := auth.CheckCertificate("certificate", name); err != nil {
 			t.Error(err)
 		}
@@ -275,52 +275,6 @@ func TestNamesOfCertificatesAreTaken(t *testing.T) {
 		if err := auth.CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), "certificate: ") {
 			t.Errorf("%.20q: %v", name, err)
 		}
-	}
-}
-
-// The verification of a certificate is cached for a minute, unless it expires before or the authorities change.
-func TestVerdictsOfCertificates(t *testing.T) {
-	g := &certGateway{t: t}
-	ca, now := g.authority(), time.Now()
-	long, err := certs.NewClient(ca, now, 1, "long", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := tls.X509KeyPair(long.Cert, long.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, none := x509.NewCertPool(), x509.NewCertPool()
-	good.AppendCertsFromPEM(ca.Cert)
-	pool := good.Clone()
-	of := func(c *tls.Certificate) *auth.Certificate {
-		return certificateOf([]*x509.Certificate{c.Leaf}, func() *x509.CertPool { return pool })
-	}
-	is := func(what string, c *auth.Certificate, after time.Duration, want bool) {
-		t.Helper()
-		if err := c.Good(now.Add(after)); (err == nil) != want {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	c := of(&cert)
-	is("at first", c, 0, true)
-	*pool = *none // the pool is the same, and is not asked
-	is("a minute later", c, verifiedFor, true)
-	is("more than a minute later", c, verifiedFor+1, false)
-	*pool = *good
-	is("the refusal stays as long", c, 2*verifiedFor, false)
-	pool = good
-	is("by other authorities", c, 2*verifiedFor, true)
-	is("when it has ended", c, 25*time.Hour, false)
-	short := of(g.certify(ca, "short"))
-	is("one that ends soon", short, 0, true)
-	is("when that has ended", short, 3*time.Second, false)
-	if certificateOf(nil, nil) != nil {
-		t.Error("a client that shows none has a certificate")
-	}
-	w := httptest.NewRecorder()
-	if withTLS(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Header().Get("Strict-Transport-Security") != "" {
-		t.Errorf("a request over no connection of ours is told of TLS: %v", w.Header())
 	}
 }
 

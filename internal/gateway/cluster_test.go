@@ -28,6 +28,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/gateway/administration"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -39,7 +40,7 @@ type fakeAdmin struct {
 	faults   *faults // of single asks; nil: none
 	overview cluster.Overview
 	m        *cluster.Map
-	found    Verification
+	found    administration.Verification
 	refuses  error
 }
 
@@ -75,8 +76,8 @@ func newFakeAdmin() *fakeAdmin {
 				{Shard: shards[2], Under: true, Problem: "none of its replicas answers"},
 			}},
 		m: &cluster.Map{Version: 77, Settings: settings, Nodes: nodes, Shards: shards},
-		found: Verification{Shard: 1, Index: 2001, Rows: 1234, Equal: true,
-			Replicas: []ReplicaHash{{Node: "n1", Hash: 0xabc, Known: true}, {Node: "n2", Hash: 0xabc, Known: true}, {Node: "n3"}}},
+		found: administration.Verification{Shard: 1, Index: 2001, Rows: 1234, Equal: true,
+			Replicas: []administration.ReplicaHash{{Node: "n1", Hash: 0xabc, Known: true}, {Node: "n2", Hash: 0xabc, Known: true}, {Node: "n3"}}},
 	}
 }
 
@@ -130,7 +131,7 @@ func (a *fakeAdmin) SetAuditRetention(_ context.Context, _ task.Author, d time.D
 func (a *fakeAdmin) SetReplication(_ context.Context, _ task.Author, n int) error {
 	return a.ask("replication %d", n)
 }
-func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error) {
+func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (administration.Verification, error) {
 	return a.found, a.ask("verify %d", shard)
 }
 
@@ -312,8 +313,9 @@ func detailOf(err error) *pawlv1.Error {
 // gRPC requests are validated like REST bodies, before anybody is asked.
 func TestClusterArguments(t *testing.T) {
 	f := newFake()
-	g := clusterService{Gateway: newGateway(f)}
-	defer g.Shutdown(t.Context())
+	whole := newGateway(f)
+	defer whole.Shutdown(t.Context())
+	g := &whole.services.cluster
 	long := strings.Repeat("n", 64)
 	for _, c := range []struct {
 		field string
@@ -373,12 +375,13 @@ func TestClusterArguments(t *testing.T) {
 func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	g := clusterService{Gateway: New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})}
-	defer g.Shutdown(t.Context())
+	whole := New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	g := &whole.services.cluster
+	defer whole.Shutdown(t.Context())
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
 		t.Errorf("a sound shard: %v, log %s", err, &log)
 	}
-	for _, found := range []Verification{{Equal: false}, {Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
+	for _, found := range []administration.Verification{{Equal: false}, {Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
 		sound := f.admin.found
 		f.admin.found = found
 		log.Reset()
@@ -408,8 +411,9 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 // A map is returned as soon as there is one.
 func TestMapBeforeItIsKnown(t *testing.T) {
 	f := newFake()
-	g := clusterService{Gateway: newGateway(f)}
-	defer g.Shutdown(t.Context())
+	whole := newGateway(f)
+	defer whole.Shutdown(t.Context())
+	g := &whole.services.cluster
 	for _, m := range []*cluster.Map{nil, {}} {
 		f.admin.m = m
 		if _, err := g.GetMap(t.Context(), &pawlv1.GetMapRequest{}); !errors.Is(err, task.ErrUnavailable) {

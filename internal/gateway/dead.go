@@ -2,51 +2,37 @@ package gateway
 
 import (
 	"context"
-	"strconv"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // ListDead returns a page of a queue's dead letters, newest first.
-func (g operatorService) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
+func (g *operatorService) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
 	p, err := g.listDead(ctx, task.Dead, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListDeadResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
+	return &pawlv1.ListDeadResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched}, err
 }
 
 // ListPoisoned returns a page of a queue's poisoned tasks, newest first.
-func (g operatorService) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
+func (g *operatorService) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
 	p, err := g.listDead(ctx, task.Poisoned, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListPoisonedResponse{Items: p.items, NextCursor: p.next, Searched: p.searched}, err
+	return &pawlv1.ListPoisonedResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched}, err
 }
 
-func (g *Gateway) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, cursor string, limit int32) (page, error) {
-	if _, err := g.known(ctx, p.GetQueue()); err != nil {
-		return page{}, err
+func (g *operatorService) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, cursor string, limit int32) (fanout.Page, error) {
+	if _, err := g.Known(ctx, p.GetQueue()); err != nil {
+		return fanout.Page{}, err
 	}
-	f, err := deadFilterOf(p, p.GetQueue(), s, g.limits)
+	f, err := convert.DeadFilterOf(p, p.GetQueue(), s, g.limits)
 	if err != nil {
-		return page{}, err
+		return fanout.Page{}, err
 	}
-	return g.list(ctx, f, cursor, limit, true)
-}
-
-// deadFilterOf decodes a filter for the tasks of a queue that are in one state.
-func deadFilterOf(p *pawlv1.Filter, queue string, s task.State, l task.Limits) (broker.Filter, error) {
-	f, err := filterOf(p, l)
-	if err != nil {
-		return f, err
-	}
-	if f.Queue != "" && f.Queue != queue {
-		return f, task.Invalid("filter.queue", "%q is not %q", f.Queue, queue)
-	}
-	if len(f.States) > 1 || len(f.States) == 1 && f.States[0] != s {
-		return f, task.Invalid("filter.state", "only %s can be selected here", s)
-	}
-	f.Queue, f.States = queue, []task.State{s}
-	return f, nil
+	return g.List(ctx, f, cursor, limit, true)
 }
 
 func deadState(poisoned bool) task.State {
@@ -57,16 +43,16 @@ func deadState(poisoned bool) task.State {
 }
 
 // GroupDead counts dead letters by error.
-func (g operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*pawlv1.GroupDeadResponse, error) {
+func (g *operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequest) (*pawlv1.GroupDeadResponse, error) {
 	shards := g.cluster.Shards()
 	if r.GetQueue() != "" {
-		q, err := g.known(ctx, r.GetQueue())
+		q, err := g.Known(ctx, r.GetQueue())
 		if err != nil {
 			return nil, err
 		}
 		shards = q.Shards()
 	}
-	groups, partial, err := g.groupDead(ctx, shards, r.GetQueue(), deadState(r.GetPoisoned()))
+	groups, partial, err := g.DeadGroups(ctx, shards, r.GetQueue(), deadState(r.GetPoisoned()))
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +62,8 @@ func (g operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadReque
 	out := &pawlv1.GroupDeadResponse{Partial: partial, Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
-			FirstAt: timeProto(d.First), LastAt: timeProto(d.Last), SampleTaskId: d.Sample.String(),
-			Queues: int32Of(len(d.Queues)), Queue: d.Most(), Trend: d.Trend[:]}
+			FirstAt: convert.TimeProto(d.First), LastAt: convert.TimeProto(d.Last), SampleTaskId: d.Sample.String(),
+			Queues: convert.Int32Of(len(d.Queues)), Queue: d.Most(), Trend: d.Trend[:]}
 	}
 	return out, nil
 }
@@ -96,7 +82,7 @@ type selection interface {
 // selectionOf decodes and validates a selection of dead letters.
 func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Selection, err error) {
 	s = broker.Selection{Queue: r.GetQueue(), State: deadState(r.GetPoisoned()), Max: r.GetMax(), DryRun: r.GetDryRun()}
-	if s.By, err = authorOf(ctx, r.GetReason()); err != nil {
+	if s.By, err = callinfo.Author(ctx, r.GetReason()); err != nil {
 		return s, err
 	}
 	if s.Max < 0 {
@@ -110,33 +96,16 @@ func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Sele
 	case len(ids) == 0 && r.GetFilter() == nil:
 		return s, task.Invalid("filter", "name tasks by task_ids or by filter; an empty filter means all")
 	case len(ids) > 0:
-		s.IDs, err = idsOf(ids)
+		s.IDs, err = convert.IDsOf(ids)
 		return s, err
 	}
-	s.Filter, err = deadFilterOf(r.GetFilter(), s.Queue, s.State, l)
+	s.Filter, err = convert.DeadFilterOf(r.GetFilter(), s.Queue, s.State, l)
 	return s, err
 }
 
-// idsOf parses ids and drops duplicates.
-func idsOf(texts []string) ([]task.ID, error) {
-	seen := make(map[task.ID]bool, len(texts))
-	ids := make([]task.ID, 0, len(texts))
-	for _, text := range texts {
-		id, err := task.ParseID(text)
-		if err != nil {
-			return nil, task.Invalid("task_ids", "%v", err)
-		}
-		if !seen[id] {
-			seen[id] = true
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
 // ReplayDead puts dead letters back into their queue.
-func (g operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) (*pawlv1.ReplayDeadResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) (*pawlv1.ReplayDeadResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +116,14 @@ func (g operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadReq
 	if s.Rate = r.GetRate(); !(s.Rate >= 0 && s.Rate <= contract.MaxRate) {
 		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(contract.MaxRate))
 	}
-	matched, done, err := g.bulk(ctx, q, s, broker.ReplayDead)
+	matched, done, err := g.Bulk(ctx, q, s, broker.ReplayDead)
 	g.logBulk("dead letters replayed", s, matched, done)
 	return &pawlv1.ReplayDeadResponse{Matched: matched, Replayed: done}, err
 }
 
 // DiscardDead discards dead letters.
-func (g operatorService) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest) (*pawlv1.DiscardDeadResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest) (*pawlv1.DiscardDeadResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
@@ -162,23 +131,13 @@ func (g operatorService) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadR
 	if err != nil {
 		return nil, err
 	}
-	matched, done, err := g.bulk(ctx, q, s, broker.DiscardDead)
+	matched, done, err := g.Bulk(ctx, q, s, broker.DiscardDead)
 	g.logBulk("dead letters discarded", s, matched, done)
 	return &pawlv1.DiscardDeadResponse{Matched: matched, Discarded: done}, err
 }
 
-func (g *Gateway) logBulk(what string, s broker.Selection, matched, done int64) {
+func (g *operatorService) logBulk(what string, s broker.Selection, matched, done int64) {
 	if !s.DryRun {
 		g.log.Info(what, "queue", s.Queue, "state", s.State.String(), "matched", matched, "done", done, "by", s.By)
 	}
-}
-
-func (g *Gateway) nodeName(node uint64) string {
-	switch {
-	case node == 0:
-		return ""
-	case g.cfg.NodeName != nil:
-		return g.cfg.NodeName(node)
-	}
-	return "n" + strconv.FormatUint(node, 10)
 }

@@ -6,49 +6,59 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/tracing"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // producerService implements ProducerService.
 type producerService struct {
 	pawlv1.UnimplementedProducerServiceServer
-	*Gateway
+	enqueuer
+	taskCommands
+	queues   fanout.Queues
+	limits   task.Limits
+	observer callinfo.Observer
+	leaders  callinfo.Leaders
 }
 
 // Enqueue enqueues one task.
-func (g producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
-	spans := g.traceEnqueue(ctx, r.GetTask())
-	defer func() { spans.endOne(answer, err) }()
-	spec, err := specOf(r.GetTask(), g.limits)
+func (g *producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
+	spans := g.enqueuer.spans.Enqueue(ctx, r.GetTask())
+	defer func() { spans.EndOne(answer, err) }()
+	spec, err := convert.SpecOf(r.GetTask(), g.limits)
 	if err == nil {
-		err = mayEnqueue(ctx, &spec)
+		err = callinfo.MayEnqueue(ctx, &spec)
 	}
 	if err == nil {
-		err = g.takeBytes(ctx, 0, spec.Size())
+		err = g.access.TakeBytes(ctx, 0, spec.Size())
 	}
 	if err != nil {
 		return nil, err
 	}
-	ns := namespaceOf(ctx)
+	ns := callinfo.Namespace(ctx)
 	q, err := g.cluster.Place(ctx, ns, spec.Queue)
 	if err != nil {
 		return nil, err
 	}
 	got, at, err := g.broker.Enqueue(ctx, q.Home(&spec), ns, []task.Spec{spec})
-	noteStamp(ctx, at)
+	callinfo.Note(ctx, at)
 	if err == nil {
 		err = got[0].Err
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.Enqueued{CreatedAt: timeProto(got[0].CreatedAt)}
-	enqueuedProto(out, &got[0].Accepted)
+	out := &pawlv1.Enqueued{CreatedAt: convert.TimeProto(got[0].CreatedAt)}
+	convert.EnqueuedProto(out, &got[0].Accepted)
 	return &pawlv1.EnqueueResponse{Task: out}, nil
 }
 
 // EnqueueBatch enqueues many tasks. Each has its own result.
-func (g producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
+func (g *producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
@@ -62,19 +72,29 @@ type shardTasks struct {
 	index []int // their indexes in the batch
 }
 
+// enqueuer enqueues tasks in whichever shards have their queues.
+type enqueuer struct {
+	spans tracing.Spans
+	callinfo.Errors
+	broker  Broker
+	cluster fanout.Cluster
+	access  *access.Guard
+	limits  task.Limits
+}
+
 // enqueue asks the shards of a batch in parallel, and returns the results in the batch's order. Back describes tasks restored from
 // the archive; nil: the tasks are new.
-func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *restoring) []*pawlv1.EnqueueResult {
+func (g *enqueuer) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *restoring) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
 	if back == nil { // restored tasks were enqueued before
-		spans := g.traceEnqueue(ctx, tasks...)
-		defer func() { spans.end(results, nil) }()
+		spans := g.spans.Enqueue(ctx, tasks...)
+		defer func() { spans.End(results, nil) }()
 	}
 	parts := g.placeTasks(ctx, tasks, results, back)
-	errs := each(len(parts), func(i int) error {
+	errs := fanout.Each(len(parts), func(i int) error {
 		p := parts[i]
-		got, at, err := g.broker.Enqueue(ctx, p.shard, namespaceOf(ctx), p.specs)
-		noteStamp(ctx, at)
+		got, at, err := g.broker.Enqueue(ctx, p.shard, callinfo.Namespace(ctx), p.specs)
+		callinfo.Note(ctx, at)
 		if err == nil {
 			g.answerTasks(results, p, got)
 		}
@@ -84,7 +104,7 @@ func (g *Gateway) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *r
 		if err == nil {
 			continue
 		}
-		refused := g.itemError(err)
+		refused := g.Item(err)
 		for _, n := range parts[i].index {
 			results[n].Error = refused
 		}
@@ -104,25 +124,25 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 
 // placeTasks decodes the tasks and finds their shards. It stores refusals in results. It does not check the access to queues for
 // tasks restored from the archive, which were admitted before.
-func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
-	ns := namespaceOf(ctx)
+func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
+	ns := callinfo.Namespace(ctx)
 	var q queues.Queue
 	var part *shardTasks // of the previous task
 	for i, t := range tasks {
-		spec, err := specOf(t, g.limits)
+		spec, err := convert.SpecOf(t, g.limits)
 		if err == nil {
-			err = mayEnqueue(ctx, &spec)
+			err = callinfo.MayEnqueue(ctx, &spec)
 		}
 		if back != nil {
 			back.complete(&spec, ns, i)
 		} else if err == nil {
-			err = g.takeBytes(ctx, min(i, 1), spec.Size())
+			err = g.access.TakeBytes(ctx, min(i, 1), spec.Size())
 		}
 		if err == nil && spec.Queue != q.Name {
 			q, err = g.cluster.Place(ctx, ns, spec.Queue)
 		}
 		if err != nil {
-			results[i].Error = g.itemError(err)
+			results[i].Error = g.Item(err)
 			q.Name = "" // of no queue
 			continue
 		}
@@ -145,20 +165,20 @@ func partOf(parts []*shardTasks, shard uint32, room int) ([]*shardTasks, *shardT
 	return append(parts, p), p
 }
 
-func (g *Gateway) answerTasks(results []*pawlv1.EnqueueResult, p *shardTasks, got []broker.Enqueued) {
+func (g *enqueuer) answerTasks(results []*pawlv1.EnqueueResult, p *shardTasks, got []broker.Enqueued) {
 	room := make([]pawlv1.Enqueued, len(got))
-	created, last := timeProto(got[0].CreatedAt), got[0].CreatedAt // mostly of all: they share a round
+	created, last := convert.TimeProto(got[0].CreatedAt), got[0].CreatedAt // mostly of all: they share a round
 	for n := range got {
 		to := results[p.index[n]]
 		if got[n].Err != nil {
-			to.Error = g.itemError(got[n].Err)
+			to.Error = g.Item(got[n].Err)
 			continue
 		}
 		if got[n].CreatedAt != last {
-			created, last = timeProto(got[n].CreatedAt), got[n].CreatedAt
+			created, last = convert.TimeProto(got[n].CreatedAt), got[n].CreatedAt
 		}
 		room[n].CreatedAt = created
-		enqueuedProto(&room[n], &got[n].Accepted)
+		convert.EnqueuedProto(&room[n], &got[n].Accepted)
 		to.Task = &room[n]
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,8 +12,12 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -33,6 +38,9 @@ const (
 	eventWait = 10 * time.Second
 	// shardLook is how often a stream looks for new shards.
 	shardLook = 5 * time.Second
+	// readRetryPause is the shortest pause before a shard that did not answer is asked again, readRetryPauseMax the longest.
+	readRetryPause    = 100 * time.Millisecond
+	readRetryPauseMax = 2 * time.Second
 	// firstRead bounds the first request to each shard.
 	firstRead = 2 * time.Second
 	// minDigest and maxDigest bound the interval of a digest.
@@ -40,25 +48,34 @@ const (
 	maxDigest = 10 * time.Second
 )
 
+// drains is closed when the node shuts down.
+type drains interface{ Draining() <-chan struct{} }
+
 // eventService implements EventService.
 type eventService struct {
 	pawlv1.UnimplementedEventServiceServer
-	*Gateway
+	events   Events
+	broker   drains
+	cluster  interface{ Shards() []uint32 }
+	limits   task.Limits
+	watchers *admission.Slots // streams of events
+	observer callinfo.Observer
+	log      *slog.Logger
 }
 
-// WatchEvents streams events.
-func (g eventService) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
-	return g.watchEvents(s.Context(), r, func() {}, s.Send)
+// WatchEvents implements EventService.
+func (g *eventService) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
+	return g.Watch(s.Context(), r, func() {}, s.Send)
 }
 
-// watchEvents calls open once the request has been validated, and send for each frame.
-func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
+// Watch streams events. It calls open once the request has been validated, and send for each frame.
+func (g *eventService) Watch(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
 	w, err := g.newWatcher(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	g.streams(callOf(ctx))
+	g.observer.Streams(callinfo.Of(ctx))
 	open()
 	if err := w.run(send); err != nil {
 		return err
@@ -68,7 +85,7 @@ func (g *Gateway) watchEvents(ctx context.Context, r *pawlv1.WatchEventsRequest,
 
 // watcher is one stream of events: one goroutine per shard reads, the stream's own sends.
 type watcher struct {
-	g      *Gateway
+	g      *eventService
 	ctx    context.Context
 	stop   context.CancelFunc
 	filter events.Filter
@@ -85,7 +102,7 @@ type shardPage struct {
 }
 
 // newWatcher validates the request. The caller must call close.
-func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
+func (g *eventService) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
 	f, err := eventFilterOf(ctx, r, g.limits)
 	if err != nil {
 		return nil, err
@@ -117,7 +134,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	if r.GetDigest() == nil {
 		return 0, nil
 	}
-	d, err := spanOf("digest", r.GetDigest())
+	d, err := convert.SpanOf("digest", r.GetDigest())
 	switch {
 	case err != nil:
 		return 0, err
@@ -141,18 +158,18 @@ func (w *watcher) close() {
 }
 
 func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (f events.Filter, err error) {
-	f = events.Filter{Namespace: namespaceOf(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
+	f = events.Filter{Namespace: callinfo.Namespace(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
 	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
 		if err := task.CheckName(n.field, n.value, l); err != nil {
 			return f, err
 		}
 	}
 	if f.Queue != "" {
-		if err := mayUse(ctx, f.Queue); err != nil {
+		if err := callinfo.MayUse(ctx, f.Queue); err != nil {
 			return f, err
 		}
 	}
-	if f.Task, err = optionalID("task_id", r.GetTaskId()); err != nil {
+	if f.Task, err = convert.OptionalID("task_id", r.GetTaskId()); err != nil {
 		return f, err
 	}
 	for _, k := range r.GetKinds() {
@@ -162,13 +179,13 @@ func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Lim
 }
 
 func eventPlacesOf(cursor string) (events.Places, error) {
-	at, err := decodeCursor(eventCursor, cursor)
+	at, err := convert.DecodeCursor(convert.EventCursor, cursor)
 	if at == nil || err != nil {
 		return nil, err
 	}
 	places, err := events.DecodePlaces(at)
 	if err != nil {
-		return nil, badCursor(cursor)
+		return nil, convert.BadCursor(cursor)
 	}
 	return places, nil
 }
@@ -235,8 +252,8 @@ func (w *watcher) begin() (first []shardPage) {
 	pages := make([]events.Page, len(shards))
 	ctx, cancel := context.WithTimeout(w.ctx, firstRead)
 	defer cancel()
-	errs := each(len(shards), func(i int) (err error) {
-		pages[i], err = w.g.cfg.Events.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
+	errs := fanout.Each(len(shards), func(i int) (err error) {
+		pages[i], err = w.g.events.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
 		return err
 	})
 	for i, shard := range shards {
@@ -269,7 +286,7 @@ func (w *watcher) readNew() {
 func (w *watcher) read(shard uint32, from events.Place) {
 	w.cursor.reads[shard] = true
 	w.reads.Go(func() {
-		if err := safely(func() error { w.follow(shard, from); return nil }); err != nil {
+		if err := fanout.Safely(func() error { w.follow(shard, from); return nil }); err != nil {
 			w.g.log.Error("a stream of events failed with an internal error", "shard", shard, "error", err)
 			w.stop()
 		}
@@ -277,15 +294,15 @@ func (w *watcher) read(shard uint32, from events.Place) {
 }
 
 func (w *watcher) follow(shard uint32, from events.Place) {
-	pause := pushPause
+	pause := readRetryPause
 	for w.ctx.Err() == nil {
-		page, err := w.g.cfg.Events.Events(w.ctx, shard, w.query(from, eventWait))
+		page, err := w.g.events.Events(w.ctx, shard, w.query(from, eventWait))
 		if err != nil {
 			w.pause(pause)
-			pause = min(2*pause, pushPauseMax)
+			pause = min(2*pause, readRetryPauseMax)
 			continue
 		}
-		pause = pushPause
+		pause = readRetryPause
 		if page.Next == from && !page.Changed {
 			continue
 		}
@@ -350,7 +367,7 @@ const (
 )
 
 func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
-	p := &pawlv1.Event{Kind: string(e.Kind), Time: wallProto(e.At), Queue: e.Queue, Type: e.Type, State: stateProto(e.State), Attempt: int32Of(e.Attempt),
+	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt),
 		Worker: e.Worker, Reason: e.Reason, Error: e.Error, Count: e.Count, Shard: shard, Index: e.Index}
 	switch {
 	case e.Task != task.ID{}:
@@ -407,5 +424,5 @@ func (c *eventCursorLine) text() string {
 	for _, shard := range c.order {
 		b = append(b, c.parts[shard]...)
 	}
-	return encodeCursor(eventCursor, b)
+	return convert.EncodeCursor(convert.EventCursor, b)
 }

@@ -24,6 +24,9 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/gateway/administration"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -104,7 +107,7 @@ func (f flushed) Write(b []byte) (int, error) { return f.to.Write(b) }
 func (f flushed) Flush()                      {}
 
 // listen opens a stream, and reads its first frame.
-func listen(t *testing.T, f *fake, query, last string) *listener {
+func subscribe(t *testing.T, f *fake, query, last string) *listener {
 	t.Helper()
 	ctx, cut := context.WithCancel(context.Background())
 	from, to := io.Pipe()
@@ -187,7 +190,7 @@ func TestServerSentEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		f.events.happen(1, "before")
-		l := listen(t, f, "", "")
+		l := subscribe(t, f, "", "")
 		f.events.happen(1, "a", "b")
 		l.expect("what happens", "task.dead 1 a")
 		behind := l.last
@@ -208,7 +211,7 @@ func TestServerSentEvents(t *testing.T) {
 		}
 
 		f.events.happen(1, "e")
-		again := listen(t, f, "cursor="+behind, "")
+		again := subscribe(t, f, "cursor="+behind, "")
 		got := map[string]bool{again.next(): true, again.next(): true, again.next(): true, again.next(): true}
 		for _, want := range []string{"task.dead 1 b", "task.dead 2 c", "task.dead 0 d", "task.dead 1 e"} {
 			if !got[want] {
@@ -216,10 +219,10 @@ func TestServerSentEvents(t *testing.T) {
 			}
 		}
 		again.end()
-		again = listen(t, f, "cursor="+behind+"&kind=task.*", last)
+		again = subscribe(t, f, "cursor="+behind+"&kind=task.*", last)
 		again.expect("behind the last event", "task.dead 1 e")
 		again.end()
-		again = listen(t, f, "queue=x", behind)
+		again = subscribe(t, f, "queue=x", behind)
 		f.events.happen(1, "a", "x", "b")
 		again.expect("of a queue", "task.dead 1 x")
 		again.end()
@@ -232,7 +235,7 @@ func TestEventsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		f.events.setDark(2, true)
-		l := listen(t, f, "kind=task.dead", "")
+		l := subscribe(t, f, "kind=task.dead", "")
 		f.events.happen(1, "a")
 		l.expect("of the other shard", "task.dead 1 a")
 		f.events.setDark(2, false)
@@ -249,7 +252,7 @@ func TestEventsReset(t *testing.T) {
 		last := l.last
 		l.end()
 		f.events.setDark(1, true)
-		l = listen(t, f, "kind=task.dead&cursor="+last, "")
+		l = subscribe(t, f, "kind=task.dead&cursor="+last, "")
 		f.events.happen(1, "d")
 		f.events.setDark(1, false)
 		l.expect("of one that comes late, behind a cursor", "task.dead 1 d")
@@ -257,7 +260,7 @@ func TestEventsReset(t *testing.T) {
 		l.end()
 		f.events.ring(1).Close()
 		f.events.ring(1).Open()
-		l = listen(t, f, "kind=task.dead&cursor="+last, "")
+		l = subscribe(t, f, "kind=task.dead&cursor="+last, "")
 		l.expect("of one that has had another leader since its cursor", "reset 1")
 		l.end()
 	})
@@ -268,7 +271,7 @@ func TestDigest(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
-		l := listen(t, f, "digest=2s&queue=a&kind=task.*", "some-old-cursor")
+		l := subscribe(t, f, "digest=2s&queue=a&kind=task.*", "some-old-cursor")
 		for range 10 {
 			f.events.happen(1, "a", "b")
 		}
@@ -305,7 +308,7 @@ func TestSlowReader(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
-		l := listen(t, f, "", "")
+		l := subscribe(t, f, "", "")
 		many := make([]string, 1000)
 		for i := range many {
 			many[i] = strings.Repeat("q", 200)
@@ -332,11 +335,11 @@ func TestEventsAreChecked(t *testing.T) {
 	f := newFake(1)
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	ctx, _ := begin(context.Background(), "grpc", "test")
-	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
 		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
-		{Digest: durationpb.New(time.Second), Cursor: encodeCursor(eventCursor, []byte{})}} {
-		w, err := g.newWatcher(ctx, bad)
+		{Digest: durationpb.New(time.Second), Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
+		w, err := g.services.event.newWatcher(ctx, bad)
 		if err == nil {
 			w.close()
 		}
@@ -345,7 +348,7 @@ func TestEventsAreChecked(t *testing.T) {
 		}
 	}
 	for _, d := range []time.Duration{minDigest, time.Second, maxDigest} {
-		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(d)})
+		w, err := g.services.event.newWatcher(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(d)})
 		if err != nil || w.digest != d || w.pulse == 0 {
 			t.Fatalf("a digest each %v: %+v, %v", d, w, err)
 		}
@@ -359,9 +362,9 @@ func TestEventStreamsAreShared(t *testing.T) {
 	defer g.Shutdown(context.Background())
 	var open []*watcher
 	watch := func(ns string) error {
-		ctx, c := begin(context.Background(), "grpc", "test")
-		c.namespace = ns
-		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{})
+		ctx, c := callinfo.Begin(context.Background(), "grpc", "test")
+		c.Namespace = ns
+		w, err := g.services.event.newWatcher(ctx, &pawlv1.WatchEventsRequest{})
 		if err == nil {
 			open = append(open, w)
 		}
@@ -383,7 +386,7 @@ func TestEventStreamsAreShared(t *testing.T) {
 	for _, w := range open {
 		w.close()
 	}
-	if n := g.watchers.InUse(); n != 0 {
+	if n := g.services.event.watchers.InUse(); n != 0 {
 		t.Errorf("%d streams are counted", n)
 	}
 }
@@ -410,12 +413,12 @@ func TestEventsOfForeignQueues(t *testing.T) {
 func TestEventsAskWhoKnows(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	defer g.Shutdown(context.Background())
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	for want, r := range map[string]*pawlv1.WatchEventsRequest{
 		"[0 1 2]": {}, "[1 2]": {Kinds: []string{"task.*", "breaker.opened"}}, "[0]": {Kinds: []string{"queue.paused"}},
 		"[2]": {TaskId: task.NewID(2, 1, 1).String()},
 	} {
-		w, err := g.newWatcher(ctx, r)
+		w, err := g.services.event.newWatcher(ctx, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,14 +439,14 @@ func TestShardsOfEvents(t *testing.T) {
 		{events.Filter{}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}}, "[0]"}, {events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"},
 		{events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
 	} {
-		if got := fmt.Sprint((&watcher{g: g, filter: c.filter}).shards()); got != c.want {
+		if got := fmt.Sprint((&watcher{g: &g.services.event, filter: c.filter}).shards()); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.filter, got, c.want)
 		}
 	}
 }
 
 // panicky is an Admin that panics.
-type panicky struct{ Admin }
+type panicky struct{ administration.Admin }
 
 func (panicky) Map(context.Context) *cluster.Map { panic("planted") }
 
@@ -452,6 +455,7 @@ func TestStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		g.cfg.Admin = panicky{}
+		g.wire()
 		s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -510,11 +514,11 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		f := newFake(1)
 		g := newGateway(f)
 		defer g.Shutdown(context.Background())
-		ctx, _ := begin(t.Context(), "grpc", "test")
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		f.events.happen(1, "a")
 		start := ""
 		stop := errors.New("enough")
-		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+		_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 			if len(r.GetEvents()) == 0 {
 				start = r.GetCursor()
 				go func() { pass(time.Second); f.events.happen(1, "b") }()
@@ -532,7 +536,7 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 			if c.event {
 				go func() { pass(time.Second); f.events.happen(1, "c") }()
 			}
-			err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true }, func(*pawlv1.WatchEventsResponse) error {
+			err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true }, func(*pawlv1.WatchEventsResponse) error {
 				if sent++; sent == c.nth {
 					return stop
 				}
@@ -543,10 +547,10 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 			}
 		}
 		close(f.draining)
-		if err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("when the node stops: %v", err)
 		}
-		if n := g.watchers.InUse(); n != 0 {
+		if n := g.services.event.watchers.InUse(); n != 0 {
 			t.Errorf("%d streams are counted", n)
 		}
 	})
@@ -570,10 +574,11 @@ func TestEventStreamsWaitForTheirReads(t *testing.T) {
 		g := newGateway(f)
 		defer g.Shutdown(context.Background())
 		var lines strings.Builder
-		g.cfg.Events, g.log = slowEvents{f.events}, slog.New(slog.NewTextHandler(&lines, nil))
-		ctx, _ := begin(t.Context(), "grpc", "test")
+		g.cfg.Events, g.cfg.Logger = slowEvents{f.events}, slog.New(slog.NewTextHandler(&lines, nil))
+		g.wire()
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		began := time.Now()
-		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error {
+		_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error {
 			synctest.Wait() // until they read
 			return errPlanted
 		})
@@ -603,11 +608,12 @@ func TestChangesInPlace(t *testing.T) {
 		g := newGateway(newFake(1))
 		defer g.Shutdown(context.Background())
 		g.cfg.Events = &stillEvents{}
+		g.wire()
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
-		ctx, _ = begin(ctx, "grpc", "test")
+		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 		told := 0
-		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(minDigest), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+		_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(minDigest), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 			told += len(r.GetEvents())
 			return nil
 		})
@@ -633,10 +639,11 @@ func TestEventStreamsThatPanic(t *testing.T) {
 		f, lines := newFake(1), &strings.Builder{}
 		g := newGateway(f)
 		defer g.Shutdown(context.Background())
-		g.cfg.Events, g.log = panickyEvents{f.events}, slog.New(slog.NewTextHandler(lines, nil))
-		ctx, _ := begin(t.Context(), "grpc", "test")
+		g.cfg.Events, g.cfg.Logger = panickyEvents{f.events}, slog.New(slog.NewTextHandler(lines, nil))
+		g.wire()
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		began := time.Now()
-		err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
+		err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
 		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed with an internal error") != 1 {
 			t.Errorf("it ended with %v after %v, and the log says %s", err, time.Since(began), lines)
 		}
@@ -668,10 +675,11 @@ func TestDarkShardsAreAskedAgain(t *testing.T) {
 		defer g.Shutdown(context.Background())
 		shards := &flickering{rings: f.events, began: time.Now(), light: func(since time.Duration) bool { return since >= 9*time.Second && since < 12*time.Second }}
 		g.cfg.Events = shards
+		g.wire()
 		ctx, leave := context.WithTimeout(t.Context(), 26*time.Second)
 		defer leave()
-		ctx, _ = begin(ctx, "grpc", "test")
-		err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
+		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
+		err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it ended with %v", err)
 		}
@@ -694,7 +702,7 @@ func TestBeats(t *testing.T) {
 		defer g.Shutdown(context.Background())
 		ctx, leave := context.WithTimeout(t.Context(), 61*time.Second)
 		defer leave()
-		ctx, _ = begin(ctx, "grpc", "test")
+		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 		go func() {
 			pass(10 * time.Second)
 			f.events.happen(1, "other")
@@ -702,7 +710,7 @@ func TestBeats(t *testing.T) {
 			f.events.happen(1, "a")
 		}()
 		began, got := time.Now(), ""
-		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Queue: "a", Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+		_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Queue: "a", Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 			got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
 			return nil
 		})
@@ -723,10 +731,10 @@ func TestBeats(t *testing.T) {
 			defer g.Shutdown(context.Background())
 			ctx, leave := context.WithTimeout(t.Context(), 31*time.Second)
 			defer leave()
-			ctx, _ = begin(ctx, "grpc", "test")
+			ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 			go func() { pass(10 * time.Second); c.happens(f.events) }()
 			began, got := time.Now(), ""
-			_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+			_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 				got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
 				return nil
 			})

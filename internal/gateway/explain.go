@@ -1,51 +1,51 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // ExplainTask explains why a task is not running.
-func (g producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
-	id, err := idOf("task_id", r.GetTaskId())
+func (g *producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
+	id, err := convert.IDOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
-	e, at, err := g.broker.Explain(ctx, namespaceOf(ctx), id)
-	noteStamp(ctx, at)
+	e, at, err := g.broker.Explain(ctx, callinfo.Namespace(ctx), id)
+	callinfo.Note(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: stateProto(e.State), Status: statusProto(e.State), Queue: e.Queue, Type: e.Type, Key: e.Key}
+	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: convert.StateProto(e.State), Status: convert.StatusProto(e.State), Queue: e.Queue, Type: e.Type, Key: e.Key}
 	for i := range e.Reasons {
-		out.Reasons = append(out.Reasons, reasonProto(&e.Reasons[i], e.Queue))
+		out.Reasons = append(out.Reasons, convert.ReasonProto(&e.Reasons[i], e.Queue))
 	}
 	return out, nil
 }
 
 // ExplainQueue explains what the ready tasks of a queue wait for, in all its shards. It finds them in this node's copy of the map
 // if possible, since the system shard may have no leader either.
-func (g operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueRequest) (*pawlv1.ExplainQueueResponse, error) {
+func (g *operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueueRequest) (*pawlv1.ExplainQueueResponse, error) {
 	name := r.GetQueue()
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
-	if err := mayUse(ctx, name); err != nil {
+	if err := callinfo.MayUse(ctx, name); err != nil {
 		return nil, err
 	}
-	q, copied := g.cluster.Copied(namespaceOf(ctx), name)
+	q, copied := g.cluster.Copied(callinfo.Namespace(ctx), name)
 	if !copied {
 		var err error
-		if q, err = g.known(ctx, name); err != nil {
+		if q, err = g.Known(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -54,104 +54,25 @@ func (g operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQueu
 		return nil, err
 	}
 	if !slices.ContainsFunc(parts, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or the queue was deleted
-		if _, err := g.known(ctx, name); err != nil {
+		if _, err := g.Known(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	return explainedQueue(q, parts), nil
+	return convert.ExplainedQueue(q, parts), nil
 }
 
 // explainParts asks the shards of a queue; nil: the queue has nothing there.
-func (g *Gateway) explainParts(ctx context.Context, q queues.Queue) ([]*broker.QueueExplanation, error) {
+func (g *operatorService) explainParts(ctx context.Context, q queues.Queue) ([]*broker.QueueExplanation, error) {
 	shards := q.Shards()
 	parts := make([]*broker.QueueExplanation, len(shards))
-	errs := each(len(shards), func(i int) error {
-		e, at, err := g.broker.ExplainQueue(ctx, shards[i], namespaceOf(ctx), q.Name)
-		noteStamp(ctx, at)
+	errs := fanout.Each(len(shards), func(i int) error {
+		e, at, err := g.broker.ExplainQueue(ctx, shards[i], callinfo.Namespace(ctx), q.Name)
+		callinfo.Note(ctx, at)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil
 		}
 		parts[i] = e
 		return err
 	})
-	return parts, firstError(errs)
-}
-
-// maxToldOfQueue bounds the keys and types that an explanation names, as each shard does.
-const maxToldOfQueue = 10
-
-// explainedQueue adds up the parts of a queue. A reason that several shards report identically is listed once; any other names its
-// shard if the queue is spread.
-func explainedQueue(q queues.Queue, parts []*broker.QueueExplanation) *pawlv1.ExplainQueueResponse {
-	type heldKey struct{ key, code string }
-	type reason struct{ code, detail string }
-	out := &pawlv1.ExplainQueueResponse{Queue: q.Name}
-	keys, types, reasons := map[heldKey]*pawlv1.HeldKey{}, map[string]*pawlv1.IdleType{}, map[reason]*pawlv1.Reason{}
-	var next, oldest broker.Time
-	for i, shard := range q.Shards() {
-		e := parts[i]
-		if e == nil {
-			continue
-		}
-		out.Ready, out.Claimable, out.Claimed, out.Waiting = out.Ready+e.Ready, out.Claimable+e.Claimable, out.Claimed+e.Claimed, out.Waiting+e.Waiting
-		out.Partial = out.Partial || e.Partial
-		next, oldest = earlier(next, e.NextDue), earlier(oldest, e.OldestReady)
-		for j := range e.Reasons {
-			p := reasonProto(&e.Reasons[j], q.Name)
-			if same := reasons[reason{p.Code, p.Detail}]; same != nil {
-				same.Count, same.Shard = same.Count+p.Count, 0
-				continue
-			}
-			if q.Spread() {
-				p.Shard = shard
-			}
-			reasons[reason{p.Code, p.Detail}] = p
-			out.Reasons = append(out.Reasons, p)
-		}
-		for _, k := range e.Keys {
-			of := heldKey{k.Key, string(k.Code)}
-			if keys[of] == nil {
-				keys[of] = &pawlv1.HeldKey{Key: k.Key, Code: of.code, Until: timeProto(k.Until)}
-				out.Keys = append(out.Keys, keys[of])
-			}
-			keys[of].Tasks += k.Tasks
-		}
-		for _, t := range e.Idle {
-			if types[t.Type] == nil {
-				types[t.Type] = &pawlv1.IdleType{Type: t.Type}
-				out.IdleTypes = append(out.IdleTypes, types[t.Type])
-			}
-			types[t.Type].Tasks += t.Tasks
-		}
-	}
-	out.NextDue, out.OldestReadyAt = timeProto(next), timeProto(oldest)
-	slices.SortStableFunc(out.Reasons, func(a, b *pawlv1.Reason) int { return cmp.Compare(task.Why(a.Code).Order(), task.Why(b.Code).Order()) })
-	slices.SortStableFunc(out.Keys, func(a, b *pawlv1.HeldKey) int { return cmp.Compare(b.Tasks, a.Tasks) })
-	slices.SortStableFunc(out.IdleTypes, func(a, b *pawlv1.IdleType) int { return cmp.Compare(b.Tasks, a.Tasks) })
-	out.Keys, out.IdleTypes = out.Keys[:min(len(out.Keys), maxToldOfQueue)], out.IdleTypes[:min(len(out.IdleTypes), maxToldOfQueue)]
-	return out
-}
-
-// earlier returns the earlier of two times, of which either may be unknown.
-func earlier(a, b broker.Time) broker.Time {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// reasonProto converts a reason for callers.
-func reasonProto(r *broker.Reason, queue string) *pawlv1.Reason {
-	p := &pawlv1.Reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: timeProto(r.Since), Until: timeProto(r.Until),
-		Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: int32Of(r.Limit), Types: r.Types, Count: r.Count, More: r.More}
-	if p.Queue = r.Queue; r.Code.Order() > task.WhyNotDue.Order() {
-		p.Queue = queue
-	}
-	if r.Rate.IsSet() {
-		p.Rate = &pawlv1.Reason_Rate{Limit: int32Of(r.Rate.Limit), Period: durationpb.New(r.Rate.Period), Burst: int32Of(r.Rate.Capacity())}
-	}
-	for _, t := range r.Running {
-		p.Running = append(p.Running, &pawlv1.Runner{TaskId: t.ID.String(), Worker: t.Worker, Since: timeProto(t.Since), Until: timeProto(t.Until)})
-	}
-	return p
+	return parts, fanout.FirstError(errs)
 }

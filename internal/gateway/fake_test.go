@@ -17,6 +17,10 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -55,15 +59,16 @@ type fake struct {
 	busy     chan struct{}                                // if set, Enqueue waits until it is closed
 	enqueues func(ctx context.Context, specs []task.Spec) // if set, called before Enqueue begins; may block
 	panics   bool
-	meter    Meter
+	meter    callinfo.Meter
 	fails    error   // of every call
 	cluster  error   // of reads of queues
 	faults   *faults // of single asks; nil: none
 
 	certificate func() *tls.Certificate // nil: plaintext
-	clients     ClientCertificates
+	clients     listen.ClientCertificates
 	auth        *auth.Authenticator // nil: no token is required
 	pages       http.Handler        // nil: none
+	maxConns    int                 // 0: the default
 	answers     verbtest.Answers
 	once        sync.Once // creates answers
 }
@@ -95,7 +100,7 @@ func fakeBreakers() []broker.BreakerInfo {
 // newGateway returns a gateway on a fake.
 func newGateway(f *fake) *Gateway {
 	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
-		ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages, Meter: f.meter})
+		ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages, Meter: f.meter, MaxConns: f.maxConns})
 }
 
 func (f *fake) set(change func()) {
@@ -479,7 +484,7 @@ func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Fi
 			return p, f.stamp(shard), nil
 		}
 		p.Rows++
-		p.Next = placeOf(v, listsDead(filter))
+		p.Next = convert.PlaceOf(v, fanout.ListsDead(filter))
 		if (filter.Queue == "" || filter.Queue == v.Queue) && (filter.Type == "" || filter.Type == v.Type) &&
 			(len(filter.States) == 0 || slices.Contains(filter.States, v.Exec.State)) {
 			p.Tasks = append(p.Tasks, v)

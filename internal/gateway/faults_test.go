@@ -24,6 +24,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -78,11 +80,12 @@ func newStage(t testing.TB) *stage {
 	hooks.answer(f.table())
 	g := newGateway(f)
 	g.cfg.Webhooks, g.cfg.Stats = hooks, someStats()
+	g.wire()
 	archived := fakeArchived()
 	archived.IdempotencyKey = "i" // it requires its TTL
 	f.archive = append(f.archive, archived)
 	s := &stage{f: f, g: g, calls: unaryCalls{}, names: strings.NewReplacer()}
-	g.register(s.calls)
+	g.services.register(s.calls)
 	do := func(name, request string) string {
 		answer, err := s.call(name, s.fill(request))
 		if err != nil {
@@ -139,7 +142,7 @@ func (s *stage) fill(request string) func(proto.Message) {
 }
 
 func (s *stage) call(name string, read func(proto.Message)) (proto.Message, error) {
-	ctx, _ := begin(context.Background(), "grpc", name)
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", name)
 	return s.calls[name](ctx, read)
 }
 
@@ -480,7 +483,7 @@ var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|V
 func TestWhoActsIsSaidOnce(t *testing.T) {
 	for name, request := range goodCalls {
 		s := newStage(t)
-		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b")), "grpc", name)
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "grpc", name)
 		_, err := s.calls[name](ctx, s.fill(request))
 		if e, _ := task.AsError(err); unattributed.MatchString(name) != (err == nil) || err != nil && (e == nil || e.Field != "actor") {
 			t.Errorf("%s by two: %v", name, err)
@@ -493,11 +496,11 @@ func TestWhoActsIsSaidOnce(t *testing.T) {
 func TestTheRegistryKeepsInStep(t *testing.T) {
 	settle := map[string]func(g *Gateway, ctx context.Context, c broker.Settle) error{
 		"a worker": func(g *Gateway, ctx context.Context, c broker.Settle) error {
-			_, err := g.settleOne(ctx, "", c)
+			_, err := g.services.worker.settleOne(ctx, "", c)
 			return err
 		},
 		"the SQS door": func(g *Gateway, ctx context.Context, c broker.Settle) error {
-			return sqsCore{g}.Settle(ctx, []broker.Settle{c})[0].Err
+			return g.services.sqs.Settle(ctx, []broker.Settle{c})[0].Err
 		},
 		"a batch": func(g *Gateway, ctx context.Context, c broker.Settle) error {
 			r, id, token := &pawlv1.SettleRequest{}, c.Hold.ID.String(), c.Hold.Token.String()
@@ -506,7 +509,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			} else {
 				r.Acks = []*pawlv1.AckRequest{{TaskId: id, ClaimToken: token}}
 			}
-			out, err := workerService{Gateway: g}.Settle(ctx, r)
+			out, err := g.services.worker.Settle(ctx, r)
 			if e := slices.Concat(out.GetAcks(), out.GetExtends())[0].GetError(); e != nil {
 				err = errors.New(e.GetMessage())
 			}
@@ -517,14 +520,14 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			g := newGateway(f)
-			ctx, _ := begin(t.Context(), "grpc", "test")
+			ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 			put(t, g, ctx, "q", 2, "1")
-			got, err := workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("q"), Max: 2, Worker: "w"})
+			got, err := g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("q"), Max: 2, Worker: "w"})
 			if err != nil || len(got.Tasks) != 2 {
 				t.Fatal(got, err)
 			}
 			call := func(i int, v broker.Verb) broker.Settle {
-				h, err := holdOf("default", got.Tasks[i].TaskId, got.Tasks[i].ClaimToken)
+				h, err := convert.HoldOf("default", got.Tasks[i].TaskId, got.Tasks[i].ClaimToken)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -532,7 +535,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			}
 			known := func(i int) bool {
 				c := call(i, broker.Ack)
-				_, ok := g.registry.Holding(c.Hold.ID, c.Hold.Token)
+				_, ok := g.cfg.Registry.Holding(c.Hold.ID, c.Hold.Token)
 				return ok
 			}
 			if err := do(g, ctx, call(0, broker.Extend)); err != nil || !known(0) {
@@ -540,7 +543,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			}
 			list := workerQuery(ctx)
 			list.Limit = 1
-			if run := g.registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool { return r.LeaseUntil.Equal(time.Now().Add(time.Minute)) }) {
+			if run := g.cfg.Registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool { return r.LeaseUntil.Equal(time.Now().Add(time.Minute)) }) {
 				t.Errorf("%s extends, and the registry has %+v", who, run)
 			}
 			gone := call(1, broker.Ack)
@@ -597,12 +600,13 @@ func TestLogsTellWhatWasDone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s = newStage(t)
 				s.f.faults.nth = nth
-				s.g.log = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				s.g.cfg.Logger = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 					if a.Key != slog.MessageKey && a.Key != slog.LevelKey && a.Value.Kind() != slog.KindInt64 {
 						return slog.Attr{}
 					}
 					return a
 				}}))
+				s.g.wire()
 				_, err = s.call(name, s.fill(request))
 			})
 			if nth == 0 && lines.Len() > 0 {

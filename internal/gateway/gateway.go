@@ -3,10 +3,9 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -14,13 +13,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
-	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/administration"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/gateway/receive"
+	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -28,25 +31,25 @@ import (
 // Config holds what a gateway needs.
 type Config struct {
 	Broker     Broker
-	Cluster    Cluster
+	Cluster    fanout.Cluster
 	Schedules  Schedules
 	Groups     Groups
 	Operations Operations
 	Workers    Workers
 	Events     Events
-	Registry   *registry.Registry  // of this node's workers; nil: a private one
-	Stats      Stats               // nil: nothing is counted, and statistics are refused
-	Admin      Admin               // nil: the cluster's operator calls are refused
-	Auth       *auth.Authenticator // who is admitted; nil: everybody, to everything
-	Webhooks   Webhooks            // nil: calls that need it are refused
-	Limits     task.Limits         // zero fields: task.DefaultLimits
-	Logger     *slog.Logger        // nil: none
+	Registry   *registry.Registry      // of this node's workers; nil: a private one
+	Stats      statistics.Stats        // nil: nothing is counted, and statistics are refused
+	Admin      administration.Admin    // nil: the cluster's operator calls are refused
+	Auth       *auth.Authenticator     // who is admitted; nil: everybody, to everything
+	Webhooks   administration.Webhooks // nil: calls that need it are refused
+	Limits     task.Limits             // zero fields: task.DefaultLimits
+	Logger     *slog.Logger            // nil: none
 	// Pages serves everything that is not the API: the web UI. Nil: not found.
 	Pages http.Handler
 	// Metrics serves /metrics. Nil: not found.
 	Metrics http.Handler
 	// Meter observes calls. Nil: none.
-	Meter Meter
+	Meter callinfo.Meter
 
 	Version   string // of the program
 	ClusterID string
@@ -63,10 +66,10 @@ type Config struct {
 	// Certificate returns the server's certificate for a handshake; it may change between handshakes. Nil: plaintext.
 	Certificate func() *tls.Certificate
 	// ClientCertificates says which client certificates are accepted; zero: none. It requires Certificate.
-	ClientCertificates ClientCertificates
+	ClientCertificates listen.ClientCertificates
 
 	// Hosts are the names accepted in the Host header while no tokens are required.
-	Hosts Hosts
+	Hosts listen.Hosts
 
 	MaxConns           int // concurrent connections; default 20,000
 	MaxConnsPerAddress int // of these from one address other than this machine's own; default 5,000
@@ -80,36 +83,20 @@ type Config struct {
 
 // Gateway serves one node's API. Its methods may be called from any goroutine.
 type Gateway struct {
+	callinfo.Errors
 	cfg      Config
-	log      *slog.Logger
-	broker   Broker
-	verbs    verb.Runner
-	cluster  Cluster
-	limits   task.Limits
-	shares   shareBook
-	registry *registry.Registry
+	observer callinfo.Observer
+	leaders  callinfo.Leaders
 	tracer   trace.Tracer // nil: no spans
+	access   *access.Guard
+	memory   *receive.Memory
+	claims   *claims
+	services *services
 
-	auth           *auth.Authenticator
-	refusalLog     refusalLog
-	throttle       throttle   // of refusals of wrong tokens
-	misdirectedLog refusalLog // requests for other hosts
-	rates          *rates
-	large          *admission.MemoryPool // for large requests
-	extra          *admission.MemoryPool // for those that take more than their length suggests
-	calls          *admission.Slots
-
-	grpc      *grpc.Server
-	health    *health.Server
-	rest      http.Handler
-	http      *http.Server
-	acceptor  *acceptor
-	inProcess *connQueue // of clients in this process
-
-	watchers *admission.Slots // streams of events
-	work     sync.WaitGroup   // releases of claims that nobody received
-	stopping context.Context
-	stop     context.CancelFunc
+	grpc   *grpc.Server
+	health *health.Server
+	rest   http.Handler
+	server *listen.Server
 }
 
 // Broker is what the gateway needs of the shards, wherever they are led.
@@ -148,67 +135,18 @@ type ClaimWatch = interface {
 	Close()
 }
 
-// Cluster is what the gateway needs of the system shard, wherever it is led, and of this node's copy of its tables.
-type Cluster interface {
-	// Place returns the queue, with its shards, from this node's copy. It creates a queue that doesn't exist.
-	Place(ctx context.Context, ns, queue string) (queues.Queue, error)
-	// Copied returns a queue from this node's copy, which may be outdated.
-	Copied(ns, queue string) (queues.Queue, bool)
-	Shards() []uint32
-	Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error)
-	Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error)
-	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error)
-	DropQueue(ctx context.Context, by task.Author, ns, name string) error
-	Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error)
-}
-
-// Admin has the operator calls of a cluster that take more than a verb of the system shard. Package cluster documents what each
-// method does and refuses.
-type Admin interface {
-	// Overview returns the state of the cluster, as this node sees it while the system shard has no leader.
-	Overview(ctx context.Context) (cluster.Overview, error)
-	// Map returns this node's copy, which may be outdated; nil: it has none yet.
-	Map(ctx context.Context) *cluster.Map
-
-	AddShards(ctx context.Context, by task.Author, total int) error
-	SetReplication(ctx context.Context, by task.Author, n int) error
-	SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error
-	// Verify compares the states of a shard's replicas after one entry, and checks the leader's counters.
-	Verify(ctx context.Context, shard uint32) (Verification, error)
-	// Backup writes a backup of the whole cluster to w. It calls progress after each shard.
-	Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error
-}
-
-// Verification is the result of comparing a shard's replicas.
-type Verification struct {
-	Shard    uint32
-	Index    uint64 // the entry after which they were compared
-	Rows     int64
-	Replicas []ReplicaHash
-	Equal    bool     // whether all known hashes are the same
-	Problems []string // mismatching counters in the leader's state; the first of them
-}
-
-// ReplicaHash is the checksum of a replica's state.
-type ReplicaHash struct {
-	Node  string
-	Hash  uint64
-	Known bool // false: there was no answer in time
-}
+// What Admin.Verify returns.
+type (
+	// Verification is the result of comparing a shard's replicas.
+	Verification = administration.Verification
+	// ReplicaHash is the checksum of a replica's state.
+	ReplicaHash = administration.ReplicaHash
+)
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Meter == nil {
-		cfg.Meter = noMeter{}
-	}
-	if cfg.MaxConns == 0 {
-		cfg.MaxConns = defaultMaxConns
-	}
-	if cfg.MaxConnsPerAddress == 0 {
-		cfg.MaxConnsPerAddress = defaultMaxConnsPerAddress
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = registry.New()
@@ -216,20 +154,18 @@ func New(cfg Config) *Gateway {
 	if cfg.Auth == nil {
 		cfg.Auth = auth.NewAuthenticator(auth.Config{Mode: auth.Never})
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, verbs: stampRecorder{cfg.Broker}, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, auth: cfg.Auth,
-		limits: withDefaults(cfg.Limits)}
-	g.rates = newRates(g.limits.Payload)
-	g.large, g.extra = admission.NewMemoryPool(maxRoom), admission.NewMemoryPool(maxExtraRoom)
-	g.calls, g.watchers = admission.NewSlots(maxCalls), admission.NewSlots(maxWatchers)
+	cfg.Limits = withDefaults(cfg.Limits)
+	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter), memory: receive.NewMemory(), claims: newClaims(), services: newServices()}
+	g.leaders = callinfo.Leaders{Elsewhere: g.leaderElsewhere, Name: cfg.NodeName}
+	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}
-	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.wire()
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()
-	g.http = g.newHTTP()
-	g.acceptor = newAcceptor(cfg)
-	g.inProcess = newConnQueue(inProcessAddr(""), g.acceptor.closed)
+	g.server = listen.New(listen.Config{Logger: cfg.Logger, Certificate: cfg.Certificate, ClientCertificates: cfg.ClientCertificates, MaxConns: cfg.MaxConns,
+		MaxConnsPerAddress: cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, g.grpc, g.withSQS(g.rest))
 	return g
 }
 
@@ -246,6 +182,42 @@ func withDefaults(l task.Limits) task.Limits {
 	}
 	return l
 }
+
+// leaderElsewhere returns the other node that leads a shard; 0: this one leads, or it is unknown.
+func (g *Gateway) leaderElsewhere(shard uint32) (node uint64) {
+	return g.cfg.Broker.LeaderElsewhere(shard)
+}
+
+// Serve serves the connections of a listener until Shutdown, which makes it return nil. It serves DialInProcess, too.
+func (g *Gateway) Serve(l net.Listener) error { return g.server.Serve(l) }
+
+// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off.
+func (g *Gateway) Shutdown(ctx context.Context) {
+	g.health.Shutdown()
+	g.server.Shutdown(ctx)
+	g.claims.close(ctx)
+}
+
+// Abort immediately closes the listener and all connections, whatever is running: for a process that must exit and may be unable to
+// finish, since its disk hangs.
+func (g *Gateway) Abort() { g.server.Abort() }
+
+// DialInProcess connects a client within this process, such as the web UI, which speaks gRPC over memory, in plaintext. from is the
+// host on whose behalf it calls: its actions are recorded as coming from there, by face "ui". It waits until the gateway serves.
+func (g *Gateway) DialInProcess(ctx context.Context, from string) (net.Conn, error) {
+	return g.server.DialInProcess(ctx, from)
+}
+
+// CertificateEnds returns when the server's certificate expires; zero: there is none.
+func (g *Gateway) CertificateEnds() time.Time { return g.server.CertificateEnds() }
+
+// Refused returns how often a rate of a namespace has refused something at this node.
+func (g *Gateway) Refused(ns string, quota task.Quota) int64 {
+	return g.access.RefusedByRate(ns, quota)
+}
+
+// Slowed returns how many refusals of wrong tokens were delayed since the start.
+func (g *Gateway) Slowed() uint64 { return g.access.Slowed() }
 
 // Handler returns the handler of REST alone, including Config.Pages.
 func (g *Gateway) Handler() http.Handler { return g.rest }

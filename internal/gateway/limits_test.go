@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -27,6 +25,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -41,11 +41,17 @@ func TestLimitsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([0-9,]+) ").FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = strings.ReplaceAll(m[2], ",", "")
 	}
-	for _, b := range newGateway(newFake()).boundaries() {
-		if rows[b.name] != fmt.Sprint(b.value) {
-			t.Errorf("docs/limits.md says of %s %q, it is %d %s", b.name, rows[b.name], b.value, b.unit)
+	ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
+	call.Principal = callinfo.Principal{Principal: auth.Anonymous}
+	limits, err := newGateway(newFake()).services.access.GetLimits(ctx, &pawlv1.GetLimitsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range limits.Limits {
+		if rows[b.Name] != fmt.Sprint(b.Value) {
+			t.Errorf("docs/limits.md says of %s %q, it is %d %s", b.Name, rows[b.Name], b.Value, b.Unit)
 		}
-		delete(rows, b.name)
+		delete(rows, b.Name)
 	}
 	if len(rows) > 0 {
 		t.Errorf("docs/limits.md has rows for what there is not: %v", rows)
@@ -61,7 +67,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 func TestLongHeadersAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
-		long := strings.Repeat("x", maxHTTPHeaders+8<<10)
+		long := strings.Repeat("x", listen.MaxHTTPHeaders+8<<10)
 		for what, head := range map[string]string{"a URL": "GET /api/v1/tasks?q=" + long + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
 			"a header": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + long + "\r\n\r\n"} {
 			c, _ := l.dial(t.Context(), "")
@@ -110,109 +116,20 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 // A caller that does not read its answer is disconnected.
 func TestDeafCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, l := serve(t, newFake())
+		f := newFake()
+		f.maxConns = 1
+		_, l := serve(t, f)
 		c, _ := l.dial(t.Context(), "") // a pipe: nothing is written until it is read
 		_, _ = io.WriteString(c, "GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		pass(rest.AnswerTimeout + time.Second)
-		g.acceptor.mu.Lock()
-		left := len(g.acceptor.conns)
-		g.acceptor.mu.Unlock()
-		if left != 0 {
-			t.Errorf("%d connections are open after %v", left, rest.AnswerTimeout)
+		next, _ := l.dial(t.Context(), "")
+		_, _ = io.WriteString(next, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if _, err := next.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the only connection is still open after %v: %v", rest.AnswerTimeout, err)
 		}
+		next.Close()
 		c.Close()
 	})
-}
-
-// connFrom is a connection from an address.
-type connFrom struct {
-	net.Conn
-	from string
-}
-
-func (c connFrom) RemoteAddr() net.Addr {
-	a, err := net.ResolveTCPAddr("tcp", c.from)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
-
-// One address can't take all connections, whatever its ports or its addresses within a network; this machine's own may.
-func TestConnectionsOfOneAddress(t *testing.T) {
-	d := newAcceptor(Config{MaxConns: 100, MaxConnsPerAddress: 2})
-	p := newConnQueue(nil, d.closed)
-	open := func(from string) net.Conn {
-		here, there := net.Pipe()
-		t.Cleanup(func() { here.Close(); there.Close() })
-		d.admit(connFrom{there, from}, p, p)
-		return here
-	}
-	count := func() int {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(d.conns)
-	}
-	for i, c := range []struct {
-		from string
-		want int
-	}{{"192.0.2.1:1", 1}, {"192.0.2.1:2", 2}, {"192.0.2.1:3", 2}, {"192.0.2.2:3", 3}, {"[2001:db8::1]:1", 4}, {"[2001:db8::2]:1", 5}, {"[2001:db8::3]:1", 5},
-		{"[::ffff:192.0.2.1]:9", 5}, {"127.0.0.1:1", 6}, {"127.0.0.1:2", 7}, {"127.0.0.1:3", 8}, {"[::1]:3", 9}} {
-		if open(c.from); count() != c.want {
-			t.Errorf("after %d, from %s: %d connections, want %d", i, c.from, count(), c.want)
-		}
-	}
-	d.mu.Lock()
-	var one *sniffedConn
-	for g := range d.conns {
-		if g.address == netip.MustParsePrefix("192.0.2.1/32") {
-			one = g
-		}
-	}
-	d.mu.Unlock()
-	_ = one.Close()
-	_ = one.Close()
-	two := open("192.0.2.9:1")
-	d.mu.Lock()
-	for g := range d.conns {
-		if g.address == netip.MustParsePrefix("192.0.2.9/32") {
-			one = g
-		}
-	}
-	known := len(d.from)
-	d.mu.Unlock()
-	if _ = one.Close(); len(d.from) != known-1 {
-		t.Errorf("%d addresses are remembered of %d, though one has no connection any more", len(d.from), known)
-	}
-	_ = two.Close()
-	if open("192.0.2.1:4"); count() != 9 {
-		t.Errorf("after one has gone: %d connections", count())
-	}
-	if open("192.0.2.1:5"); count() != 9 {
-		t.Errorf("after one has gone, and two have come: %d connections", count())
-	}
-	d.mu.Lock()
-	if n := d.from[netip.Prefix{}]; n != 0 {
-		t.Errorf("%d connections of this machine are counted by address", n)
-	}
-	d.mu.Unlock()
-	d.close()
-	few := newAcceptor(Config{MaxConns: 2, MaxConnsPerAddress: 9})
-	for i := range 3 {
-		_, there := net.Pipe()
-		few.admit(connFrom{there, fmt.Sprintf("192.0.2.%d:1", i)}, p, p)
-		few.mu.Lock()
-		if n := len(few.conns); n != min(i+1, 2) {
-			t.Errorf("%d connections are let in of %d, at most 2 may be", n, i+1)
-		}
-		few.mu.Unlock()
-	}
-	few.close()
-	here, there := net.Pipe()
-	d.admit(connFrom{there, "192.0.2.1:9"}, p, p)
-	if _, err := here.Read(make([]byte, 1)); err == nil {
-		t.Error("a connection is let in after the end")
-	}
 }
 
 // The rates of a namespace: what is refused, when it may be retried, and what is never refused.
@@ -231,7 +148,7 @@ func TestRates(t *testing.T) {
 		}
 		call := func(who, method, path, body string) (code int, answer string, after string) {
 			r, _ := http.NewRequest(method, path, strings.NewReader(body))
-			r.Header.Set(headerToken, "Bearer "+k.secret[who])
+			r.Header.Set("Authorization", "Bearer "+k.secret[who])
 			if body != "" {
 				r.Header.Set("Content-Type", "application/json")
 			}
@@ -287,14 +204,13 @@ func TestRates(t *testing.T) {
 // Limits that callers rely on, or that bound what a node spends, do not change unnoticed.
 func TestLimitsStay(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"calls": {maxCalls, 100_000}, "the name of a place": {maxPlace, 256}, "why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10},
-		"failures of a webhook": {hookFails, 3}, "a source": {maxSource, 64}, "breakers that are told": {maxBreakersTold, 100}, "problems that are told": {maxProblems, 20}, "watchers": {maxWatchers, 1000},
-		"what is told of a queue": {maxToldOfQueue, 10}, "goroutines of a call": {fanLimit, 16}, "streams": {maxStreams, 2_000}, "strangers": {maxPublicCalls, 8}, "hosts": {maxHosts, 100}, "a host": {maxHostName, 253},
-		"a cursor's version": {cursorVersion, 1}, "a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
-		"a message's head": {messageHead, 5}, "a trigger": {maxTrigger, 1024}, "connections": {defaultMaxConns, 20_000}, "connections of an address": {defaultMaxConnsPerAddress, 5_000}, "shares": {maxShares, 10_000},
-		"slots of a scaling question": {defaultScaleSlots, 10}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000}, "sources of wrong tokens": {mostSources, 10_000},
-		"queues of a type": {maxTypeQueues, 20}, "nesting": {maxNesting, 100}, "slots": {maxSlots, 10_000}, "frames that wait": {framesWaiting, 64}, "items together": {gatherItems, 4000},
-		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64}, "the system shard": {systemShard, 0}, "what a text costs": {textCost, 32}, "what an entry costs": {entryCost, 128},
+		"the name of a place": {maxPlace, 256},
+		"watchers":            {maxWatchers, 1000},
+
+		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
+
+		"slots": {maxSlots, 10_000}, "frames that wait": {framesWaiting, 64}, "items together": {gatherItems, 4000},
+		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64}, "the system shard": {systemShard, 0},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%s: %d, want %d", what, c[0], c[1])
@@ -302,54 +218,17 @@ func TestLimitsStay(t *testing.T) {
 	}
 }
 
-// Each rate is enforced by itself, even if the other is unlimited, and a refusal says when the call may be retried.
-func TestRatesOfOneKind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
-			g := newGateway(newFake())
-			g.rates = newRates(1)
-			take := func() error { return g.rates.take("n", q, 1, 1) }
-			if err := take(); err != nil {
-				t.Errorf("%s: the first of one a second: %v", quota, err)
-			}
-			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
-				pass(step)
-				e, _ := task.AsError(take())
-				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
-					t.Errorf("%s: another after %v: %+v, want a retry after %v", quota, step, e, want)
-				}
-			}
-			if n := g.Refused("n", quota); n != 3 {
-				t.Errorf("%s: %d were refused, want 3", quota, n)
-			}
-			pass(time.Millisecond)
-			if err := take(); err != nil {
-				t.Errorf("%s: the next: %v", quota, err)
-			}
-			if err := g.rates.take("m", task.Quotas{}, 1, 1); err != nil || len(g.rates.of) != 1 {
-				t.Errorf("without a quota: %v, and %d namespaces are remembered", err, len(g.rates.of))
-			}
-			q = task.Quotas{Requests: 2 * q.Requests, Bytes: 2 * q.Bytes}
-			for i, good := range []bool{true, true, false} {
-				if err := take(); (err == nil) != good {
-					t.Errorf("%s: call %d when two may come a second from now on: %v", quota, i, err)
-				}
-			}
-		}
-	})
-}
-
 // Members of a group and SQS messages count towards the rates of their namespace like single tasks: the first counts with its call.
 // Settling counts nothing.
 func TestRatesOfManyTasks(t *testing.T) {
 	for what, do := range map[string]func(ctx context.Context, g *Gateway) error{
 		"a group": func(ctx context.Context, g *Gateway) error {
-			_, err := groupService{Gateway: g}.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"}), Open: true})
+			_, err := g.services.group.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"}), Open: true})
 			return err
 		},
 		"members": func(ctx context.Context, g *Gateway) error {
 			id := task.NewID(1, 7, 1)
-			_, err := groupService{Gateway: g}.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			_, err := g.services.group.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
 			if errors.Is(err, task.ErrNotFound) {
 				err = nil
 			}
@@ -357,7 +236,7 @@ func TestRatesOfManyTasks(t *testing.T) {
 		},
 		"messages": func(ctx context.Context, g *Gateway) error {
 			spec := task.Spec{Type: "a", Queue: "q", Priority: task.Normal, ContentType: "x/y"}
-			for _, one := range (sqsCore{g}).Enqueue(ctx, queues.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
+			for _, one := range (g.services.sqs).Enqueue(ctx, queues.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
 				if one.Err != nil {
 					return one.Err
 				}
@@ -365,7 +244,7 @@ func TestRatesOfManyTasks(t *testing.T) {
 			return nil
 		},
 		"a batch": func(ctx context.Context, g *Gateway) error {
-			got, err := producerService{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			got, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
 			if e := got.GetResults(); err == nil && e[3].GetError() != nil {
 				err = errors.New(e[3].GetError().GetCode())
 			}
@@ -380,12 +259,12 @@ func TestRatesOfManyTasks(t *testing.T) {
 				f := newFake()
 				f.auth = k.auth
 				g := newGateway(f)
-				ctx, _ := begin(t.Context(), "grpc", "test")
+				ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 				together := what == "a group" || what == "members" // all or none of them, whatever is left
 				if err := do(ctx, g); (err == nil) != (good || together) {
 					t.Errorf("%s of 4 tasks at %d a second: %v", what, most, err)
 				}
-				if err := g.rates.take("default", task.Quotas{Requests: most}, 1, 0); good && err == nil {
+				if err := g.access.Rates.Take("default", task.Quotas{Requests: most}, 1, 0); good && err == nil {
 					t.Errorf("%s of 4 tasks at %d a second leaves room for another", what, most)
 				}
 				if err := do(ctx, g); err == nil && what != "members" && what != "settled" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -27,14 +28,14 @@ import (
 func spread() (*fake, *Gateway, context.Context) {
 	f := newFake(1, 2, 3)
 	f.home = map[string]uint32{"a": 1, "b": 2, "c": 3}
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	return f, newGateway(f), ctx
 }
 
 func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, payload string) {
 	t.Helper()
 	for range n {
-		_, err := producerService{Gateway: g}.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
+		_, err := g.services.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, pay
 // claimText shows which queues a claim got tasks from.
 func claimText(t testing.TB, g *Gateway, ctx context.Context, r *pawlv1.ClaimRequest) string {
 	t.Helper()
-	got, err := workerService{Gateway: g}.Claim(ctx, r)
+	got, err := g.services.worker.Claim(ctx, r)
 	if err != nil {
 		return err.Error()
 	}
@@ -221,7 +222,7 @@ func TestPartsAreAskedInTurn(t *testing.T) {
 			delete(f.queues, queue)
 		}
 		f.down[c.down] = true
-		got, err := g.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf(c.queues), Max: c.max, MaxBytes: 9000}, c.places, 0)
+		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf(c.queues), Max: c.max, MaxBytes: 9000}, c.places, 0)
 		text, asked := "", ""
 		for _, one := range got {
 			text += one.Queue
@@ -257,7 +258,7 @@ func TestLostPartOfAClaimOverShards(t *testing.T) {
 	f, g, ctx = spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true, 2: true, 3: true}
-	if got, err := (workerService{Gateway: g}).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
+	if got, err := (g.services.worker).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
 		t.Errorf("no answer: %v, %v, and left %+v", got, err, f.left)
 	}
 	f.loses = nil
@@ -296,11 +297,11 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	put(t, g, ctx, "a", 3, "1")
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := (workerService{Gateway: g}).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
+	if _, err := (g.services.worker).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
 		t.Error("a claim of a caller who is gone is answered")
 	}
 	g.Shutdown(context.Background())
@@ -310,9 +311,10 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		f, lines := newFake(), &strings.Builder{}
 		g := newGateway(f)
-		g.log = slog.New(slog.NewTextHandler(lines, nil))
+		g.cfg.Logger = slog.New(slog.NewTextHandler(lines, nil))
+		g.wire()
 		f.down[1] = down
-		g.giveBack([]broker.Claimed{{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1)}}})
+		g.claims.giveBack([]broker.Claimed{{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1)}}})
 		if g.Shutdown(context.Background()); strings.Contains(lines.String(), "stay in place until their leases end") != down {
 			t.Errorf("a shard that is down (%t) could not be given something back: %s", down, lines)
 		}
@@ -323,12 +325,12 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 func TestClaimTooLargeForOneMessage(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	put(t, g, ctx, "a", 400, "1")
 	for _, x := range f.tasks {
 		x.view.Checkpoint = make([]byte, 64<<10)
 	}
-	got, err := workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 400})
+	got, err := g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 400})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +350,7 @@ func TestListOverShards(t *testing.T) {
 		var ids []string
 		until := time.Now().AddDate(100, 0, 0)
 		for cursor, pages := "", 0; ; pages++ {
-			r, err := producerService{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
+			r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: limit, Cursor: cursor})
 			if err != nil || len(r.Items) > int(limit) || pages > 200 {
 				t.Fatal(r, err)
 			}
@@ -380,44 +382,12 @@ func TestListOverShards(t *testing.T) {
 	}
 }
 
-// Merged pages continue where the first shard stopped, and not at all if none did and everything is there.
-func TestPagesAreMerged(t *testing.T) {
-	at := func(n uint64) []byte { id := task.NewID(1, int64(n), n); return id[:] }
-	page := func(next []byte, tasks ...uint64) (p broker.Page) {
-		p.Next = next
-		for _, n := range tasks {
-			p.Tasks = append(p.Tasks, &broker.View{Envelope: &schema.Envelope{ID: task.ID(at(n))}, Exec: &schema.Exec{}})
-		}
-		return p
-	}
-	for _, c := range []struct {
-		pages []broker.Page
-		limit int
-		want  string
-		next  []byte
-	}{
-		{[]broker.Page{page(nil, 9), page(nil, 8)}, 2, "9 8 ", nil},
-		{[]broker.Page{page(nil, 9), page(nil, 8, 7)}, 2, "9 8 ", at(8)},
-		{[]broker.Page{page(at(5), 9), page(at(3), 4)}, 9, "9 ", at(5)},
-		{[]broker.Page{page(at(3), 4), page(at(5), 9)}, 9, "9 ", at(5)},
-	} {
-		views, next := merge(c.pages, false, c.limit)
-		got := ""
-		for _, v := range views {
-			got += fmt.Sprint(v.ID.UnixMilli(), " ")
-		}
-		if got != c.want || !slices.Equal(next, c.next) {
-			t.Errorf("%+v: %q, then behind %v, want %q, behind %v", c.pages, got, next, c.want, c.next)
-		}
-	}
-}
-
 // A list asks the shards that may have something: those of the queue, or all, since ended tasks outlive its parts.
 func TestShardsOfLists(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "one", 1, "1")
 	put(t, g, ctx, "two", 1, "1")
-	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "two", Shards: []uint32{1, 2}}); err != nil {
+	if _, err := (g.services.operator).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "two", Shards: []uint32{1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -425,12 +395,12 @@ func TestShardsOfLists(t *testing.T) {
 		dead  bool
 		want  string
 	}{{"", false, "[1 2 3]"}, {"", true, "[1 2 3]"}, {"one", false, "[1]"}, {"one", true, "[1]"}, {"two", false, "[1 2 3]"}, {"two", true, "[1 2]"}, {"gone", false, "[1 2 3]"}, {"gone", true, "[]"}} {
-		if got, err := g.shardsOf(ctx, c.queue, c.dead); err != nil || fmt.Sprint(got) != c.want {
+		if got, err := g.services.operator.ShardsOf(ctx, c.queue, c.dead); err != nil || fmt.Sprint(got) != c.want {
 			t.Errorf("of %q (dead letters: %t): shards %v, %v, want %s", c.queue, c.dead, got, err, c.want)
 		}
 	}
 	f.cluster = errPlanted
-	if _, err := g.shardsOf(ctx, "one", false); !errors.Is(err, errPlanted) {
+	if _, err := g.services.operator.ShardsOf(ctx, "one", false); !errors.Is(err, errPlanted) {
 		t.Errorf("of a queue that can't be read: %v", err)
 	}
 }
@@ -439,7 +409,7 @@ func TestShardsOfLists(t *testing.T) {
 func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 20, "1")
-	r, err := producerService{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
+	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
 	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
 		t.Errorf("got %v, %v", r, err)
 	}
@@ -457,7 +427,7 @@ func TestBatchOverShards(t *testing.T) {
 	for _, i := range []int{6, 9} {
 		r.Tasks[i].IdempotencyKey, r.Tasks[i].Payload = "k", fmt.Append(nil, i)
 	}
-	got, err := producerService{Gateway: g}.EnqueueBatch(ctx, r)
+	got, err := g.services.producer.EnqueueBatch(ctx, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,7 +441,7 @@ func TestBatchOverShards(t *testing.T) {
 			t.Errorf("task %d: %v", i, x)
 		}
 	}
-	if shard, _, _, _ := callOf(ctx).stamp(); len(shard) != len("1, 3") {
+	if shard, _, _, _ := callinfo.Of(ctx).Stamp(); len(shard) != len("1, 3") {
 		t.Errorf("the answer tells of shards %q, want 1 and 3", shard)
 	}
 }
@@ -483,10 +453,10 @@ func TestBatchTellsWhen(t *testing.T) {
 		got[i].CreatedAt = at
 	}
 	results := newResults(len(got))
-	newGateway(newFake()).answerTasks(results, &shardTasks{index: []int{0, 1, 2, 3}}, got)
+	newGateway(newFake()).services.producer.answerTasks(results, &shardTasks{index: []int{0, 1, 2, 3}}, got)
 	for i := range got {
-		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, timeProto(got[i].CreatedAt)) {
-			t.Errorf("task %d was made at %v, want %v", i, at, timeProto(got[i].CreatedAt))
+		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, convert.TimeProto(got[i].CreatedAt)) {
+			t.Errorf("task %d was made at %v, want %v", i, at, convert.TimeProto(got[i].CreatedAt))
 		}
 	}
 }
@@ -496,29 +466,9 @@ func TestBatchFindsItsQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
-	_, err := producerService{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
+	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
 	if want := 3 + 2; err != nil || f.faults.asked != want { // two of them are written
 		t.Errorf("shards and the cluster are asked %d times, want %d (%v)", f.faults.asked, want, err)
-	}
-}
-
-// Smooth weighted round robin, planned for several shards, picks the same as task by task.
-func TestPlanAgreesWithSinglePicks(t *testing.T) {
-	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
-	at, one := make([]int, 3), make([]int, 3)
-	sum := make([]int, 3)
-	for n := range 20 {
-		want := plan(at, queues, make([]int, 3), make([]bool, 3), n)
-		for range n {
-			for i, k := range plan(one, queues, make([]int, 3), make([]bool, 3), 1) {
-				sum[i] += k
-			}
-		}
-		for i := range want {
-			if sum[i] -= want[i]; sum[i] != 0 {
-				t.Fatalf("planned %v for %d, off by %v", want, n, sum)
-			}
-		}
 	}
 }
 
@@ -561,7 +511,7 @@ func TestAwaitAny(t *testing.T) {
 	}{
 		"a task comes": {func(f *fake, _ func()) {
 			f.home["b"] = 2
-			ctx, _ := begin(context.Background(), "grpc", "test")
+			ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 			pass(2 * time.Second)
 			put(t, newGateway(f), ctx, "b", 1, "1")
 		}, 2, 2 * time.Second},
@@ -577,7 +527,7 @@ func TestAwaitAny(t *testing.T) {
 			defer leave()
 			began := time.Now()
 			go c.happens(f, leave)
-			got := g.awaitAny(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, 5*time.Second)
+			got := g.claims.awaitAny(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, 5*time.Second)
 			if took := time.Since(began); got != c.want || took != c.after {
 				t.Errorf("%s: shard %d after %v, want %d after %v", what, got, took, c.want, c.after)
 			}
@@ -598,67 +548,11 @@ func TestPartsAreAddedUp(t *testing.T) {
 		}
 		return out, err
 	})
-	ctx, _ := begin(context.Background(), "grpc", "test")
-	sum, parts, err := newGateway(f).infoOf(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+	sum, parts, err := newGateway(f).services.operator.Info(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
 	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
 	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
 		t.Errorf("got %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
-	}
-}
-
-// The breakers of a queue are ordered by how long they have been open, and those of parts have their shard.
-func TestBreakersOfParts(t *testing.T) {
-	is := func(typ string, since broker.Time) broker.BreakerInfo {
-		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
-	}
-	one := broker.QueueInfo{BreakersOpen: 3, Breakers: []broker.BreakerInfo{is("c", 7), is("b", 5), is("a", 5)}}
-	for _, c := range []struct {
-		q     queues.Queue
-		parts []broker.QueueInfo
-		want  string
-		open  int
-	}{
-		{queues.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
-		{queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
-			[]broker.QueueInfo{one, {BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}}, "a of 1, b of 1, d of 2, c of 1", 4},
-	} {
-		var got []string
-		told, open := breakersProto(c.q, c.parts)
-		for _, p := range told {
-			got = append(got, fmt.Sprintf("%s of %d", p.Type, p.Shard))
-		}
-		if strings.Join(got, ", ") != c.want || open != c.open {
-			t.Errorf("%d are open, want %d: %q, want %q", open, c.open, got, c.want)
-		}
-	}
-	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil || !strings.Contains(err.Error(), "is not a duration") {
-		t.Errorf("a window that is no duration: %v", err)
-	}
-}
-
-// Sets of queues with the same weights share a state, others don't.
-func TestSharesAreOfEqualSets(t *testing.T) {
-	var b shareBook
-	call := func(ns, queue string, weight int) broker.ClaimCall {
-		return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: queue, Weight: weight}}}
-	}
-	one := b.of(call("n", "q", 1))
-	if b.of(call("n", "q", 1)) != one {
-		t.Error("an equal set has another state")
-	}
-	for _, c := range []broker.ClaimCall{call("m", "q", 1), call("n", "r", 1), call("n", "q", 2)} {
-		if b.of(c) == one {
-			t.Errorf("%+v has the state of another set", c)
-		}
-	}
-	for i := len(b.states); i < maxShares; i++ {
-		b.of(call("n", fmt.Sprint("q", i), 7))
-	}
-	if b.of(call("n", "q", 1)) != one || len(b.states) != maxShares {
-		t.Errorf("of %d sets the first was forgotten", len(b.states))
-	}
-	if b.of(call("n", "last", 7)); len(b.states) != 1 {
-		t.Errorf("%d sets are remembered", len(b.states))
 	}
 }
 
@@ -668,7 +562,7 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 	f.home = map[string]uint32{"a": 1, "b": 1, "c": 2, "d": 1}
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	ctx, _ := begin(t.Context(), "grpc", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	put(t, g, ctx, "d", 1, "1")
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b c d"), Max: 3}); got != "d" {
 		t.Errorf("got %q", got)
@@ -690,7 +584,7 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "q", 6, "1")
-	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 3}); err != nil {
+	if _, err := (g.services.operator).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for i, x := range f.inOrder(f.queues["q"].Shard) {
@@ -698,12 +592,12 @@ func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	}
 	r := &pawlv1.ClaimRequest{Queues: shares("q"), Max: 9, ClaimKey: "k"}
 	for _, what := range []string{"a claim", "its repeat"} {
-		ctx, c := begin(t.Context(), "grpc", "test")
+		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 		if got := claimText(t, g, ctx, r); got != "qqqqqq" {
 			t.Errorf("%s got %q", what, got)
 		}
-		if len(c.stamps) != 3 {
-			t.Errorf("%s: the answer tells of %v", what, c.stamps)
+		if len(stamped(c)) != 3 {
+			t.Errorf("%s: the answer tells of %v", what, stamped(c))
 		}
 	}
 }
@@ -738,7 +632,7 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 			f.set(func() { f.down[2] = true; f.tell() })
 		}()
 		began := time.Now()
-		got := g.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)
+		got := g.claims.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)
 		if took := time.Since(began); got != 0 || took != watchRetryPause {
 			t.Errorf("shard %d after %v, want none after %v", got, took, watchRetryPause)
 		}
@@ -750,18 +644,10 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 func TestRefusedUpdatesTellOfTheirShard(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "c", 1, "1")
-	ctx, c := begin(t.Context(), "grpc", "test")
-	_, err := producerService{Gateway: g}.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
-	if !errors.Is(err, task.ErrInvalidArgument) || len(c.stamps) != 1 || c.stamps[0].Shard != 3 {
-		t.Errorf("refused by %v, after asking %v", err, c.stamps)
-	}
-}
-
-// A duplicate id counts once.
-func TestNamedTwice(t *testing.T) {
-	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
-	if got, err := idsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
-		t.Errorf("got %v, %v", got, err)
+	ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
+	_, err := g.services.producer.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
+	if !errors.Is(err, task.ErrInvalidArgument) || len(stamped(c)) != 1 || stamped(c)[0] != "3" {
+		t.Errorf("refused by %v, after asking %v", err, stamped(c))
 	}
 }
 
@@ -793,7 +679,7 @@ func TestBulkOverParts(t *testing.T) {
 			asked = append(asked, fmt.Sprintf("%d: %d ids, max %d, rate %v", q.Shard, n, q.Selection.Max, q.Selection.Rate))
 			return broker.BulkDone{Matched: 5, Done: 3}, nil
 		})
-		matched, done, err := newGateway(f).bulk(t.Context(), c.q, c.s, broker.ReplayDead)
+		matched, done, err := newGateway(f).services.operator.Bulk(t.Context(), c.q, c.s, broker.ReplayDead)
 		if got := strings.Join(asked, "; "); got != c.want || matched != 5*int64(len(asked)) || done != 3*int64(len(asked)) || err != nil {
 			t.Errorf("%s: asked for %s, want %s; %d matched, %d done, %v", what, got, c.want, matched, done, err)
 		}
@@ -824,14 +710,15 @@ func TestTheReadyPartIsAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
-		g.broker = slowToLeave{f}
+		g.cfg.Broker = slowToLeave{f}
+		g.wire()
 		f.home["q"] = 3
 		go func() {
 			pass(time.Second)
 			put(t, g, ctx, "q", 1, "1")
 		}()
 		began := time.Now()
-		got, err := g.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000}, [][]uint32{{1, 2, 3}}, time.Minute)
+		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000}, [][]uint32{{1, 2, 3}}, time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || len(f.claims) != 3+1 || took != 2*time.Second {
 			t.Errorf("%d tasks came after %v, by %d questions (%v)", len(got), took, len(f.claims), err)
 		}

@@ -92,7 +92,7 @@ func TestMarkersOverREST(t *testing.T) {
 		{"ops", "DELETE", "/" + id, "", `200 {}`},
 	} {
 		r := httptest.NewRequest(c.method, "/api/v1/markers"+c.path, strings.NewReader(c.body))
-		r.Header.Set(headerToken, "Bearer "+k.secret[c.who])
+		r.Header.Set("Authorization", "Bearer "+k.secret[c.who])
 		if c.body != "" {
 			r.Header.Set("Content-Type", "application/json")
 		}

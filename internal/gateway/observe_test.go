@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http/httptest"
 	"sync"
@@ -91,24 +89,10 @@ func TestCallsAreMetered(t *testing.T) {
 		check("a panic", "grpc ProducerService/Enqueue internal 0s false", "grpc WorkerService/Work:0")
 		f.panics = false
 
-		events := listen(t, f, "", "")
+		events := subscribe(t, f, "", "")
 		check("events", "", "grpc WorkerService/Work:0 rest GET /api/v1/events:1")
 		time.Sleep(time.Hour)
 		events.end()
 		check("their end", "rest GET /api/v1/events ok -1ns false", "grpc WorkerService/Work:0 rest GET /api/v1/events:0")
 	})
-}
-
-// A call is counted by the code of its answer.
-func TestCodesOfCalls(t *testing.T) {
-	for want, errs := range map[string][]error{
-		codeOK: {nil}, "not_found": {task.NotFound("task", "x")}, "internal": {errors.New("x")},
-		"unavailable": {context.Canceled, context.DeadlineExceeded, fmt.Errorf("x: %w", context.DeadlineExceeded), task.Unavailable(0, "x")},
-	} {
-		for _, err := range errs {
-			if got := codeOf(err); got != want {
-				t.Errorf("%v is counted as %s, want %s", err, got, want)
-			}
-		}
-	}
 }

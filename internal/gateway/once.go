@@ -2,17 +2,18 @@ package gateway
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // BeginOnce claims an effect that should happen once.
-func (g workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pawlv1.BeginOnceResponse, error) {
+func (g *workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest) (*pawlv1.BeginOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceBegin, r)
 	if err != nil {
 		return nil, err
@@ -21,7 +22,7 @@ func (g workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.BeginOnceResponse{State: onceStateProto(a.State), Result: a.Result, KeptUntil: timeProto(a.Until)}
+	out := &pawlv1.BeginOnceResponse{State: convert.OnceStateProto(a.State), Result: a.Result, KeptUntil: convert.TimeProto(a.Until)}
 	if a.State == broker.OnceHeld {
 		out.Holder = &pawlv1.OnceHolder{TaskId: a.Holder.ID.String(), Worker: a.Holder.Worker, Fence: int64(a.Holder.Fence)} // #nosec G115 -- a count of claims
 		out.RetryAfter = durationpb.New(a.RetryAfter)
@@ -30,27 +31,27 @@ func (g workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceRequest
 }
 
 // FinishOnce records that the effect has happened.
-func (g workerService) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*pawlv1.FinishOnceResponse, error) {
+func (g *workerService) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequest) (*pawlv1.FinishOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceFinish, r)
 	if err != nil {
 		return nil, err
 	}
-	if c.TTL, err = onceTTL(r.GetTtl()); err != nil {
+	if c.TTL, err = convert.OnceTTL(r.GetTtl()); err != nil {
 		return nil, err
 	}
 	c.Result = r.GetResult()
-	if err := checkOnceResult(c.Result, g.limits); err != nil {
+	if err := convert.CheckOnceResult(c.Result, g.limits); err != nil {
 		return nil, err
 	}
 	a, err := g.once(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.FinishOnceResponse{KeptUntil: timeProto(a.Until)}, nil
+	return &pawlv1.FinishOnceResponse{KeptUntil: convert.TimeProto(a.Until)}, nil
 }
 
 // AbandonOnce lets another attempt try.
-func (g workerService) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) (*pawlv1.AbandonOnceResponse, error) {
+func (g *workerService) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRequest) (*pawlv1.AbandonOnceResponse, error) {
 	c, err := g.onceOf(ctx, broker.OnceAbandon, r)
 	if err != nil {
 		return nil, err
@@ -59,17 +60,17 @@ func (g workerService) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceReq
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.AbandonOnceResponse{State: onceStateProto(a.State)}, nil
+	return &pawlv1.AbandonOnceResponse{State: convert.OnceStateProto(a.State)}, nil
 }
 
 // onceOf decodes what the requests have in common.
-func (g *Gateway) onceOf(ctx context.Context, verb broker.OnceVerb, r interface {
+func (g *workerService) onceOf(ctx context.Context, verb broker.OnceVerb, r interface {
 	GetTaskId() string
 	GetClaimToken() string
 	GetKey() string
 }) (c broker.OnceCall, err error) {
 	c = broker.OnceCall{Verb: verb, Key: r.GetKey()}
-	if c.Hold, err = holdOf(namespaceOf(ctx), r.GetTaskId(), r.GetClaimToken()); err != nil {
+	if c.Hold, err = convert.HoldOf(callinfo.Namespace(ctx), r.GetTaskId(), r.GetClaimToken()); err != nil {
 		return c, err
 	}
 	if c.Key == "" {
@@ -78,43 +79,8 @@ func (g *Gateway) onceOf(ctx context.Context, verb broker.OnceVerb, r interface 
 	return c, task.CheckName("key", c.Key, g.limits)
 }
 
-const minOnceTTL = time.Second
-
-func onceTTL(d *durationpb.Duration) (time.Duration, error) {
-	if d == nil {
-		return task.DefaultOnceTTL, nil
-	}
-	ttl, err := spanOf("ttl", d)
-	if err != nil {
-		return 0, err
-	}
-	if ttl < minOnceTTL || ttl > task.MaxHold {
-		return 0, task.Invalid("ttl", "%v is not between %v and %v", ttl, minOnceTTL, task.MaxHold)
-	}
-	return ttl, nil
-}
-
-func checkOnceResult(result []byte, l task.Limits) error {
-	l.Payload = task.MaxOnceResult
-	return checkData("result", result, "", l)
-}
-
-func (g *Gateway) once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, error) {
+func (g *workerService) once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, error) {
 	a, at, err := g.broker.Once(ctx, c)
-	noteStamp(ctx, at)
+	callinfo.Note(ctx, at)
 	return a, err
-}
-
-func onceStateProto(s broker.OnceState) pawlv1.OnceState {
-	switch s {
-	case broker.OnceRun:
-		return pawlv1.OnceState_ONCE_STATE_RUN
-	case broker.OnceDone:
-		return pawlv1.OnceState_ONCE_STATE_DONE
-	case broker.OnceHeld:
-		return pawlv1.OnceState_ONCE_STATE_HELD
-	case broker.OnceFree:
-		return pawlv1.OnceState_ONCE_STATE_FREE
-	}
-	return pawlv1.OnceState_ONCE_STATE_UNSPECIFIED
 }

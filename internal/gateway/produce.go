@@ -8,6 +8,9 @@ import (
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/receive"
 )
 
 const (
@@ -29,10 +32,10 @@ const (
 // is started if there is none. A goroutine per frame would have to grow its stack each time, and a single receiver would have to
 // wake another for each frame.
 type produceStream struct {
-	g      *Gateway
+	g      *producerService
 	stream pawlv1.ProducerService_ProduceServer
 	ctx    context.Context // of the stream
-	of     *call           // the stream itself
+	of     *callinfo.Call  // the stream itself
 	ended  chan struct{}   // closed when the stream accepts no more frames
 
 	// Capacity 1 each, held by the goroutine that receives, and by the one that sends. They may be held for as long as a peer
@@ -48,8 +51,8 @@ type produceStream struct {
 }
 
 // Produce serves the frames of one stream until its client ends it.
-func (g producerService) Produce(stream pawlv1.ProducerService_ProduceServer) error {
-	s := &produceStream{g: g.Gateway, stream: stream, ctx: stream.Context(), of: callOf(stream.Context()), ended: make(chan struct{}),
+func (g *producerService) Produce(stream pawlv1.ProducerService_ProduceServer) error {
+	s := &produceStream{g: g, stream: stream, ctx: stream.Context(), of: callinfo.Of(stream.Context()), ended: make(chan struct{}),
 		receiving: make(chan struct{}, 1), sending: make(chan struct{}, 1), running: 1, idle: 1}
 	go s.serveFrames()
 	s.wait()
@@ -96,7 +99,7 @@ func (s *produceStream) serveFrames() {
 			return
 		}
 		s.answer(s.handle(frame))
-		room.give()
+		room.Give()
 		s.underWay.Done()
 		if !s.goOn() {
 			return
@@ -105,17 +108,17 @@ func (s *produceStream) serveFrames() {
 }
 
 // receive waits for the next frame. The memory of a large one is held until room is released.
-func (s *produceStream) receive(into *pawlv1.ProduceRequest) (room heldMemory, ok bool) {
+func (s *produceStream) receive(into *pawlv1.ProduceRequest) (room receive.Held, ok bool) {
 	s.receiving <- struct{}{}
 	defer func() { <-s.receiving }()
 	if err := s.stream.RecvMsg(into); err != nil {
 		s.end(err)
-		return heldMemory{}, false
+		return receive.Held{}, false
 	}
-	room = s.of.receiver.keep()
+	room = s.of.Receiver.Keep()
 	if !s.begin() {
-		room.give()
-		return heldMemory{}, false
+		room.Give()
+		return receive.Held{}, false
 	}
 	return room, true
 }
@@ -152,27 +155,27 @@ func (s *produceStream) goOn() bool {
 // handle runs a frame like EnqueueBatch. A panic ends the frame only.
 func (s *produceStream) handle(frame *pawlv1.ProduceRequest) *pawlv1.ProduceAnswer {
 	began := time.Now()
-	ctx := s.newFrameContext()
+	ctx := callinfo.NewFrame(s.of, s.of.Receiver.Stream, s.ctx, frameMethod)
 	answer := &pawlv1.ProduceAnswer{Number: frame.GetNumber()}
-	err := safely(func() (err error) {
+	err := fanout.Safely(func() (err error) {
 		answer.Results, err = s.enqueue(ctx, frame)
 		return err
 	})
 	if err != nil {
-		answer.Results, answer.Error = nil, s.g.itemError(err)
+		answer.Results, answer.Error = nil, s.g.Item(err)
 	}
-	s.g.observed(&ctx.call, err, time.Since(began))
-	answer.Stamps = s.g.stampsOf(&ctx.call)
+	s.g.observer.Observed(&ctx.Call, err, time.Since(began))
+	answer.Stamps = s.g.leaders.Stamps(&ctx.Call)
 	return answer
 }
 
-func (s *produceStream) enqueue(ctx *frameContext, frame *pawlv1.ProduceRequest) ([]*pawlv1.EnqueueResult, error) {
-	leave, err := s.g.admitFrame(&ctx.call)
+func (s *produceStream) enqueue(ctx *callinfo.Frame, frame *pawlv1.ProduceRequest) ([]*pawlv1.EnqueueResult, error) {
+	leave, err := s.g.access.AdmitFrame(&ctx.Call)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	got, err := producerService{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: frame.GetTasks()})
+	got, err := s.g.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: frame.GetTasks()})
 	return got.GetResults(), err
 }
 
@@ -214,25 +217,4 @@ func (s *produceStream) takeAnswers() []*pawlv1.ProduceAnswer {
 		s.answers = nil
 	}
 	return taken
-}
-
-// frameContext is the context of a frame, with its own call. It has the values of the stream's admission, and ends when the client
-// is gone, but not when the token ends, since a frame that has begun is answered.
-type frameContext struct {
-	context.Context // of gRPC's stream
-	admitted        context.Context
-	call            call
-}
-
-func (s *produceStream) newFrameContext() *frameContext {
-	return &frameContext{Context: s.of.receiver.ctx, admitted: s.ctx,
-		call: call{namespace: s.of.namespace, principal: s.of.principal, face: s.of.face, method: frameMethod, frame: true}}
-}
-
-// Value implements context.Context.
-func (c *frameContext) Value(key any) any {
-	if key == (callKey{}) {
-		return &c.call
-	}
-	return c.admitted.Value(key)
 }

@@ -19,6 +19,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -205,7 +207,7 @@ func TestProduceBoundsItsFrames(t *testing.T) {
 		_ = p.stream.CloseSend()
 		p.ends("the client closed its side", codes.OK, "")
 		synctest.Wait()
-		if ok, _ := g.calls.TryAcquire("default"); !ok || len(f.tasks) != 300 {
+		if ok, _ := g.access.Calls.TryAcquire("default"); !ok || len(f.tasks) != 300 {
 			t.Errorf("%d tasks, want 300; there is a place for a call: %v", len(f.tasks), ok)
 		}
 	})
@@ -244,12 +246,12 @@ func TestProduceOutlastsBadFrames(t *testing.T) {
 		p.wants("a panic", 1, "internal")
 		f.panics = false
 
-		for range g.calls.PerNamespace() - 1 { // the stream has one
-			g.calls.TryAcquire("team")
+		for range g.access.Calls.PerNamespace() - 1 { // the stream has one
+			g.access.Calls.TryAcquire("team")
 		}
 		p.say(1, "mine")
 		p.wants("more calls than a namespace may have", 1, "unavailable of ")
-		g.calls.Release("team")
+		g.access.Calls.Release("team")
 		p.say(2, "mine")
 		p.wants("after that", 2, "ok")
 	})
@@ -373,10 +375,10 @@ func TestProduceOfAClientThatIsGone(t *testing.T) {
 		p := startProducer(t, ctx, dial(t, l))
 		p.say(1, "slow")
 		synctest.Wait()
-		for range g.calls.PerNamespace() - 2 {
-			g.calls.TryAcquire("default")
+		for range g.access.Calls.PerNamespace() - 2 {
+			g.access.Calls.TryAcquire("default")
 		}
-		if ok, _ := g.calls.TryAcquire("default"); ok {
+		if ok, _ := g.access.Calls.TryAcquire("default"); ok {
 			t.Error("a frame that is under way takes no place")
 		}
 		cancel()
@@ -385,7 +387,7 @@ func TestProduceOfAClientThatIsGone(t *testing.T) {
 			t.Errorf("streams that are open: %s", open)
 		}
 		for range 2 {
-			if ok, _ := g.calls.TryAcquire("default"); !ok {
+			if ok, _ := g.access.Calls.TryAcquire("default"); !ok {
 				t.Error("the stream or its frame still has its place")
 			}
 		}
@@ -404,23 +406,23 @@ func TestRoomOfFrames(t *testing.T) {
 			synctest.Wait()
 		}
 		large(1, "slow")
-		one, _ := g.large.InUse()
+		one, _ := g.memory.Large.InUse()
 		large(2, "slow")
-		two, _ := g.large.InUse()
+		two, _ := g.memory.Large.InUse()
 		if one < 500<<10 || two != 2*one {
 			t.Errorf("room taken by one frame of 500 KiB: %d bytes, by two: %d", one, two)
 		}
 		large(3, "a")
 		p.wants("a large one meanwhile", 3, "ok")
 		synctest.Wait()
-		if now, _ := g.large.InUse(); now != two {
+		if now, _ := g.memory.Large.InUse(); now != two {
 			t.Errorf("when a third is answered, %d bytes are taken, want %d", now, two)
 		}
 		h.letGo("slow")
 		p.hear()
 		p.hear()
 		synctest.Wait()
-		if now, _ := g.large.InUse(); now != 0 {
+		if now, _ := g.memory.Large.InUse(); now != 0 {
 			t.Errorf("%d bytes are taken in the end", now)
 		}
 	})
@@ -511,10 +513,10 @@ func TestAnswersGoTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGateway(newFake(1))
 			s := &pipeProducer{in: make(chan *pawlv1.ProduceRequest), out: make(chan *pawlv1.ProduceResponse)}
-			ctx, call := begin(t.Context(), "grpc", "test")
-			s.ctx, call.receiver = ctx, &receiver{g: g, ctx: ctx}
+			ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
+			s.ctx, call.Receiver = ctx, &receive.Receiver{Stream: ctx}
 			ended := make(chan error)
-			go func() { ended <- producerService{Gateway: g}.Produce(s) }()
+			go func() { ended <- g.services.producer.Produce(s) }()
 			taken := atomic.Int32{}
 			go func() {
 				for n := range uint64(100) {

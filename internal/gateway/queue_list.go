@@ -10,6 +10,10 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -26,14 +30,14 @@ type queueList struct {
 }
 
 func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits) (q queueList, err error) {
-	q = queueList{ns: namespaceOf(ctx), pattern: r.GetPattern()}
+	q = queueList{ns: callinfo.Namespace(ctx), pattern: r.GetPattern()}
 	var after []byte
-	if q.limit, after, err = pageOf(r, queueCursor); err != nil {
+	if q.limit, after, err = convert.PageOf(r, convert.QueueCursor); err != nil {
 		return q, err
 	}
 	q.after = string(after)
 	if r.GetSeries() != nil {
-		if q.series, err = readWindow("series", r.GetSeries()); err != nil {
+		if q.series, err = statistics.ReadWindow("series", r.GetSeries()); err != nil {
 			return q, err
 		}
 	}
@@ -59,7 +63,7 @@ func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits
 }
 
 // ListQueues returns a page of queues.
-func (g operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
+func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) (*pawlv1.ListQueuesResponse, error) {
 	q, err := queueListOf(ctx, r, g.limits)
 	if err != nil {
 		return nil, err
@@ -68,20 +72,20 @@ func (g operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesReq
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues)), NextCursor: nextCursor(queueCursor, next)}
-	errs := each(len(queues), func(i int) (err error) {
-		out.Items[i], err = g.queue(ctx, queues[i])
+	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues)), NextCursor: convert.NextCursor(convert.QueueCursor, next)}
+	errs := fanout.Each(len(queues), func(i int) (err error) {
+		out.Items[i], err = g.Describe(ctx, queues[i])
 		return err
 	})
-	if err := firstError(errs); err != nil {
+	if err := fanout.FirstError(errs); err != nil {
 		return nil, err
 	}
-	g.setLately(ctx, q.series, out.Items...)
+	g.SetLately(ctx, q.series, out.Items...)
 	return out, nil
 }
 
 // listed returns the queues of a page, and the name after which the list continues; "": it ends.
-func (g *Gateway) listed(ctx context.Context, q queueList) (page []queues.Queue, next string, err error) {
+func (g *operatorService) listed(ctx context.Context, q queueList) (page []queues.Queue, next string, err error) {
 	if q.having == "" && !q.most || q.having == contract.QueuePaused {
 		page, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
 		if len(page) > q.limit {
@@ -89,8 +93,8 @@ func (g *Gateway) listed(ctx context.Context, q queueList) (page []queues.Queue,
 		}
 		return page, "", err
 	}
-	if g.cfg.Stats == nil {
-		return nil, "", errNoStats
+	if g.Stats == nil {
+		return nil, "", statistics.ErrNoStats
 	}
 	names, next := g.counted(ctx, q)
 	if len(names) == 0 {
@@ -101,12 +105,12 @@ func (g *Gateway) listed(ctx context.Context, q queueList) (page []queues.Queue,
 }
 
 // counted returns the names of queues according to the last counts, which shards and nodes have at hand.
-func (g *Gateway) counted(ctx context.Context, q queueList) (names []string, next string) {
+func (g *operatorService) counted(ctx context.Context, q queueList) (names []string, next string) {
 	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q), NoWorker: q.having == contract.QueueNoWorker}
 	if q.most {
 		of.Most = q.limit
 	}
-	counts := g.cfg.Stats.QueueCounts(ctx, of)
+	counts := g.Stats.QueueCounts(ctx, of)
 	if q.most {
 		slices.SortStableFunc(counts, func(a, b broker.QueueCount) int { return cmp.Compare(b.N, a.N) })
 	} else {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -9,57 +10,53 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // operatorService implements OperatorService.
 type operatorService struct {
 	pawlv1.UnimplementedOperatorServiceServer
-	*Gateway
-}
-
-// queue asks a queue's shards for its state.
-func (g *Gateway) queue(ctx context.Context, q queues.Queue) (*pawlv1.Queue, error) {
-	sum, parts, err := g.infoOf(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	return queueProto(q, sum, parts), nil
-}
-
-// known returns a queue that exists.
-func (g *Gateway) known(ctx context.Context, name string) (queues.Queue, error) {
-	if err := task.CheckQueue("queue", name, g.limits); err != nil {
-		return queues.Queue{}, err
-	}
-	q, ok, err := g.cluster.Queue(ctx, namespaceOf(ctx), name)
-	if err == nil && !ok {
-		err = task.NotFound("queue", name)
-	}
-	return q, err
+	fanout.Queues
+	statistics.Recent
+	taskCommands
+	enqueuer  enqueuer
+	broker    Broker
+	cluster   fanout.Cluster
+	verbs     verb.Runner
+	limits    task.Limits
+	leaders   callinfo.Leaders
+	log       *slog.Logger
+	version   string
+	clusterID string
+	node      string
 }
 
 // GetQueue returns one queue.
-func (g operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pawlv1.GetQueueResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueRequest) (*pawlv1.GetQueueResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.queue(ctx, q)
+	p, err := g.Describe(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	g.setLately(ctx, 0, p)
+	g.SetLately(ctx, 0, p)
 	return &pawlv1.GetQueueResponse{Queue: p}, nil
 }
 
 // PutQueue replaces the settings of a queue, creating it if necessary.
-func (g operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
-	settings, err := settingsOf(r.GetSettings())
+func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
+	settings, err := convert.SettingsOf(r.GetSettings())
 	if err != nil {
 		return nil, contract.FieldOf("settings", err)
 	}
-	by, err := authorOf(ctx, "")
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -75,20 +72,20 @@ func (g operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest
 }
 
 // configure changes a queue's configuration and returns the queue.
-func (g *Gateway) configure(ctx context.Context, action auditlog.Action, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *operatorService) configure(ctx context.Context, action auditlog.Action, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.PutQueue(ctx, action, namespaceOf(ctx), name, change)
+	q, err := g.cluster.PutQueue(ctx, action, callinfo.Namespace(ctx), name, change)
 	if err != nil {
 		return nil, err
 	}
-	return g.queue(ctx, q)
+	return g.Describe(ctx, q)
 }
 
 // pause stops or resumes claims from a queue. The queue must exist: a misspelt name must not create one.
-func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
-	by, err := authorOf(ctx, of.Reason)
+func (g *operatorService) pause(ctx context.Context, name string, of task.Hold, paused bool) (*pawlv1.Queue, error) {
+	by, err := callinfo.Author(ctx, of.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -117,28 +114,28 @@ func (g *Gateway) pause(ctx context.Context, name string, of task.Hold, paused b
 }
 
 // PauseQueue stops claims from a queue, or of a type or key in it.
-func (g operatorService) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
+func (g *operatorService) PauseQueue(ctx context.Context, r *pawlv1.PauseQueueRequest) (*pawlv1.PauseQueueResponse, error) {
 	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, true)
 	return &pawlv1.PauseQueueResponse{Queue: p}, err
 }
 
 // ResumeQueue ends a pause.
-func (g operatorService) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
+func (g *operatorService) ResumeQueue(ctx context.Context, r *pawlv1.ResumeQueueRequest) (*pawlv1.ResumeQueueResponse, error) {
 	p, err := g.pause(ctx, r.GetQueue(), task.Hold{Type: r.GetType(), Key: r.GetKey(), Reason: r.GetReason()}, false)
 	return &pawlv1.ResumeQueueResponse{Queue: p}, err
 }
 
 // DeleteQueue deletes an empty queue.
-func (g operatorService) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest) (*pawlv1.DeleteQueueResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueRequest) (*pawlv1.DeleteQueueResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	if err := g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name); err != nil {
+	if err := g.cluster.DropQueue(ctx, by, callinfo.Namespace(ctx), q.Name); err != nil {
 		return nil, err
 	}
 	g.log.Info("queue deleted", "queue", q.Name, "by", by)
@@ -146,16 +143,16 @@ func (g operatorService) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueueR
 }
 
 // PurgeQueue discards the waiting tasks.
-func (g operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
-	q, err := g.known(ctx, r.GetQueue())
+func (g *operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
+	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, r.GetReason())
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
-	n, err := g.purge(ctx, by, q)
+	n, err := g.Purge(ctx, by, q)
 	if n > 0 || err == nil {
 		g.log.Info("queue purged", "queue", q.Name, "discarded", n, "by", by)
 	}
@@ -163,7 +160,7 @@ func (g operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueReq
 }
 
 // SpreadQueue spreads a queue over shards.
-func (g operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
+func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest) (*pawlv1.SpreadQueueResponse, error) {
 	switch n := r.GetParts(); {
 	case len(r.GetShards()) > 0 && n != 0:
 		return nil, task.Invalid("parts", "%d is given together with shards: only one of them is allowed", n)
@@ -172,49 +169,49 @@ func (g operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueR
 	case len(r.GetShards()) > task.SlotCount:
 		return nil, task.Invalid("shards", "%d shards, but a queue has %d slots", len(r.GetShards()), task.SlotCount)
 	}
-	by, err := authorOf(ctx, r.GetReason())
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := g.known(ctx, r.GetQueue()); err != nil {
+	if _, err := g.Known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, by, namespaceOf(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
 	if err != nil {
 		return nil, err
 	}
 	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
-	p, err := g.queue(ctx, q)
+	p, err := g.Describe(ctx, q)
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }
 
 // RetryTask makes a failed task ready again.
-func (g operatorService) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
+func (g *operatorService) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
 	t, err := g.operate(ctx, broker.Retry, "retry task", r.GetTaskId(), "")
 	return &pawlv1.RetryTaskResponse{Task: t}, err
 }
 
 // RunTaskNow makes a task that waits for its time ready.
-func (g operatorService) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
+func (g *operatorService) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
 	t, err := g.operate(ctx, broker.RunNow, "run task now", r.GetTaskId(), "")
 	return &pawlv1.RunTaskNowResponse{Task: t}, err
 }
 
 // DiscardTask ends a waiting task, or discards a dead letter.
-func (g operatorService) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
+func (g *operatorService) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
 	t, err := g.operate(ctx, broker.Discard, "discard task", r.GetTaskId(), r.GetReason())
 	return &pawlv1.DiscardTaskResponse{Task: t}, err
 }
 
 // GetServer describes the node that answers.
-func (g operatorService) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
-	out := &pawlv1.GetServerResponse{Version: g.cfg.Version, ClusterId: g.cfg.ClusterID, Node: g.cfg.Node, Now: wallProto(time.Now())}
+func (g *operatorService) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
+	out := &pawlv1.GetServerResponse{Version: g.version, ClusterId: g.clusterID, Node: g.node, Now: convert.WallProto(time.Now())}
 	shards := g.cluster.Shards()
 	out.Shards = make([]*pawlv1.ShardInfo, len(shards))
-	errs := each(len(shards), func(i int) error {
+	errs := fanout.Each(len(shards), func(i int) error {
 		node, term, index := g.broker.Leader(ctx, shards[i])
-		out.Shards[i] = &pawlv1.ShardInfo{Shard: shards[i], Leader: g.nodeName(node), Index: index, Term: term}
+		out.Shards[i] = &pawlv1.ShardInfo{Shard: shards[i], Leader: g.leaders.NodeName(node), Index: index, Term: term}
 		return nil
 	})
-	return out, firstError(errs)
+	return out, fanout.FirstError(errs)
 }

@@ -20,6 +20,7 @@ func TestReadinessTellsStrangersNoMore(t *testing.T) {
 	g := lockedGateway(t, k)
 	var why error
 	g.cfg.Ready = func() error { return why }
+	g.wire()
 	for _, c := range []struct {
 		why              error
 		code             int

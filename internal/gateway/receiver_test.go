@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,13 +24,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pawlq/pawl/internal/admission"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // rudeClient speaks HTTP/2 frame by frame, as no gRPC client would.
@@ -108,7 +105,7 @@ func (r *rudeClient) call(method, token string, more ...string) (stream uint32) 
 	e := hpack.NewEncoder(&b)
 	fields := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers"}, more...)
 	if token != "" {
-		fields = append(fields, metaToken, "Bearer "+token)
+		fields = append(fields, "authorization", "Bearer "+token)
 	}
 	for i := 0; i < len(fields); i += 2 {
 		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
@@ -260,7 +257,7 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 }
 
 // roomOfHog is the memory of a message of 2 MiB that is announced and does not arrive.
-const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inFlight
+const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inTransit
 
 // Before a large message arrives, memory is reserved for what it may become, and for what is in flight.
 func TestRoomIsTakenBefore(t *testing.T) {
@@ -270,8 +267,8 @@ func TestRoomIsTakenBefore(t *testing.T) {
 		for _, size := range []int{contract.SmallMessage, 20_000, 2 << 20, 4 << 20} {
 			c.announce(c.call(rpcEnqueue, ""), 0, size, nil)
 			synctest.Wait()
-			now, _ := g.large.InUse()
-			want := size + contract.MemoryFor(size) + min(size, fieldRoom) + min(size, inFlight)
+			now, _ := g.memory.Large.InUse()
+			want := size + contract.MemoryFor(size) + min(size, fieldMemory) + min(size, inTransit)
 			if size <= contract.SmallMessage {
 				want = 0
 			}
@@ -292,7 +289,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		k.add("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
 		g, l := lockedGateway(t, k), newPipes()
 		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
-		g.large = admission.NewMemoryPool(2 * roomOfHog)
+		g.memory.Large = admission.NewMemoryPool(2 * roomOfHog)
 		go func() { _ = g.Serve(l) }()
 		c, began := newRudeClient(t, l.dial), time.Now()
 		large := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + strings.Repeat("x", 30_000) + `"`)}}
@@ -324,7 +321,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive in full", 2*rest.BodyTimeout-time.Second, began)
 		c.close()
 		synctest.Wait()
-		for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
+		for name, room := range map[string]*admission.MemoryPool{"large": g.memory.Large, "extra": g.memory.Extra} {
 			if n, _ := room.InUse(); n != 0 {
 				t.Errorf("%s: %d bytes are taken in the end", name, n)
 			}
@@ -346,7 +343,7 @@ func TestRoomOfAStream(t *testing.T) {
 			t.Errorf("a queue of a long name: %v", err)
 		}
 		synctest.Wait()
-		if now, most := g.large.InUse(); now != 0 || most == 0 {
+		if now, most := g.memory.Large.InUse(); now != 0 || most == 0 {
 			t.Errorf("%d bytes are taken in the end, %d were at most", now, most)
 		}
 	})
@@ -356,7 +353,7 @@ func TestRoomOfAStream(t *testing.T) {
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no compressed message
+		g.memory.Large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no compressed message
 		c, began := newRudeClient(t, l.dial), time.Now()
 		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
 		c.announce(s, 1, 100, make([]byte, 100))
@@ -368,7 +365,7 @@ func TestRoomForPackedMessages(t *testing.T) {
 // Large requests over gRPC and REST are counted by their decompressed size and what is decoded from them, for as long as their
 // calls run, and take no more than their namespace's half of the memory.
 func TestLargeRequestsAreCounted(t *testing.T) {
-	const tasks, size, half = 12, 1 << 20, maxRoom / 2
+	const tasks, size, half = 12, 1 << 20, allMemory / 2
 	const few, many = 2, 8 // about five fit into the half
 	text := []byte(`{"to":"` + strings.Repeat("x", size-9) + `"}`)
 	batch := manyOf(tasks, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: text} })
@@ -422,17 +419,17 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 					synctest.Wait()
 				}
 				add(few)
-				if n, _ := g.large.InUse(); n < few*tasks*size || n > few*(tasks+1)*size {
+				if n, _ := g.memory.Large.InUse(); n < few*tasks*size || n > few*(tasks+1)*size {
 					t.Errorf("%d requests of %d bytes that run count as %d", few, tasks*size, n)
 				}
 				add(many - few)
-				if n, _ := g.large.InUse(); n > half || n < half/2 {
+				if n, _ := g.memory.Large.InUse(); n > half || n < half/2 {
 					t.Errorf("of %d requests %d bytes are there, at most %d may be", many, n, half)
 				}
 				close(f.busy)
 				calls.Wait()
 				synctest.Wait()
-				for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
+				for name, room := range map[string]*admission.MemoryPool{"large": g.memory.Large, "extra": g.memory.Extra} {
 					if now, most := room.InUse(); now != 0 || most > half {
 						t.Errorf("%s: %d bytes are taken in the end, %d were at most", name, now, most)
 					}
@@ -451,7 +448,7 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 		_, l := serve(t, newFake())
 		conn := dial(t, l)
 		ctx, cancel := context.WithCancel(t.Context())
-		for i := range maxPublicCalls {
+		for i := range 8 {
 			s, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 			if err == nil {
 				_, err = s.Recv()
@@ -482,280 +479,6 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 			t.Errorf("a long one: %v", got)
 		}
 	})
-}
-
-// A namespace can't take all calls of a node from the others.
-func TestCallsAtOnce(t *testing.T) {
-	g := newGateway(newFake())
-	defer g.Shutdown(context.Background())
-	g.calls = admission.NewSlots(2)
-	n := need{reach: ofQueues}
-	enter := func() (func(), error) {
-		ctx, c := begin(t.Context(), "grpc", "test")
-		_, leave, err := g.admit(ctx, c, n, callCredentials{})
-		return leave, err
-	}
-	leave, err := enter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls in progress") {
-		t.Errorf("one too many: %v", err)
-	}
-	leave()
-	if _, err := enter(); err != nil {
-		t.Errorf("when it has ended: %v", err)
-	}
-}
-
-// A stream may end while another goroutine still receives from it: memory that is granted only then is released.
-func TestRoomFoundAfterTheEnd(t *testing.T) {
-	room := admission.NewMemoryPool(1000)
-	in := &receiver{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
-	if err := in.reserve(&in.held, room, 10); err != nil {
-		t.Fatal(err)
-	}
-	in.close()
-	if n, _ := room.InUse(); n != 0 {
-		t.Errorf("%d bytes are taken after the end", n)
-	}
-	if err := in.reserve(&in.held, room, 10); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end: %v, want %v", err, context.Canceled)
-	}
-	if n, _ := room.InUse(); n != 0 {
-		t.Errorf("%d bytes stay taken", n)
-	}
-}
-
-// The reason for a missing message is what happened first: the stream was cut off, the caller closed it, or is gone.
-func TestWhyNoMessageCame(t *testing.T) {
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	broken := errors.New("reset by peer")
-	for _, c := range []struct {
-		b    *receiver
-		err  error
-		want error
-	}{
-		{&receiver{ctx: t.Context()}, io.EOF, io.EOF}, {&receiver{ctx: t.Context()}, io.ErrUnexpectedEOF, task.ErrInvalidArgument}, {&receiver{ctx: t.Context()}, broken, broken}, {&receiver{ctx: t.Context()}, broken, context.Canceled},
-		{&receiver{ctx: gone}, io.EOF, io.EOF}, {&receiver{ctx: gone, cut: errPlanted}, io.EOF, errPlanted},
-	} {
-		if got := c.b.failed(c.err); !errors.Is(got, c.want) {
-			t.Errorf("%v: %v, want %v", c.err, got, c.want)
-		}
-	}
-	if got := (&receiver{ctx: gone}).failed(broken); got != context.Canceled {
-		t.Errorf("a caller who is gone: %v", got)
-	}
-}
-
-// A small message gets no extra memory if it takes more than its length suggests; others get it once, and wait for it.
-func TestExtraRoom(t *testing.T) {
-	for most, large := range map[int]bool{contract.SmallMessage - 1: false, contract.SmallMessage: false, contract.SmallMessage + 1: true} {
-		g := newGateway(newFake())
-		in := &receiver{g: g, ctx: t.Context(), ns: "a", largest: most, timer: time.NewTimer(time.Hour)}
-		err := in.reserveExtra()
-		taken, _ := g.extra.InUse()
-		if large && (err != nil || taken != contract.MaxExtra || in.extra == nil) || !large && (!strings.Contains(fmt.Sprint(err), "so many small parts") || taken != 0) {
-			t.Errorf("a message of up to %d bytes: %v, %d bytes of extra room are taken", most, err, taken)
-		}
-		if others, _ := g.large.InUse(); others != 0 {
-			t.Errorf("a message of up to %d bytes takes %d of the room for all", most, others)
-		}
-		if in.close(); in.extra != nil {
-			t.Error("extra room is kept at the end")
-		}
-	}
-}
-
-// framed returns a message as it arrives over the wire.
-func framed(flag byte, raw []byte) []byte {
-	return append(append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(len(raw)))...), raw...)
-}
-
-// The single message of a call is read whole, or refused with what is wrong.
-func TestTheOneMessageOfACall(t *testing.T) {
-	marshal := func(m proto.Message) []byte {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	good, broken := marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}), errors.New("reset by peer")
-	ofSize := func(n int) []byte {
-		spec := &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, n-20)}
-		for ; proto.Size(&pawlv1.EnqueueRequest{Task: spec}) < n; spec.Payload = append(spec.Payload, 0) {
-		}
-		return marshal(&pawlv1.EnqueueRequest{Task: spec})
-	}
-	for _, c := range []struct {
-		what  string
-		wire  *scriptedWire
-		most  int
-		words string // in a refusal
-	}{
-		{"a message", &scriptedWire{b: framed(0, good)}, contract.MaxMessage, ""},
-		{"none", &scriptedWire{}, contract.MaxMessage, "message: none came"},
-		{"a broken stream", &scriptedWire{fails: broken}, contract.MaxMessage, "reset by peer"},
-		{"half a head", &scriptedWire{b: []byte{0, 0}}, contract.MaxMessage, "did not arrive in full"},
-		{"half a message", &scriptedWire{b: framed(0, good)[:7]}, contract.MaxMessage, "did not arrive in full"},
-		{"half a large one", &scriptedWire{b: framed(0, ofSize(100_000))[:50_000]}, contract.MaxMessage, "did not arrive in full"},
-		{"two", &scriptedWire{b: append(framed(0, good), framed(0, good)...)}, contract.MaxMessage, "a second one arrived"},
-		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
-		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
-		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
-		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage, "UTF-8"},
-		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
-		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "is marked as compressed"},
-		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "is marked as compressed"},
-		{"one that could be packed", &scriptedWire{b: framed(0, good), packed: "zip"}, contract.MaxMessage, ""},
-		{"another flag", &scriptedWire{b: framed(2, good), packed: "gzip"}, contract.MaxMessage, "is marked as compressed"},
-		{"a small one, as large as may be", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage))}, contract.SmallMessage, ""},
-		{"a larger one", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage+1))}, contract.SmallMessage, "more than 16384 bytes"},
-		{"a packed one that is larger", &scriptedWire{b: framed(1, pack(t, ofSize(contract.SmallMessage+1))), packed: "gzip"}, contract.SmallMessage, "more than 16384 bytes"},
-		{"a large one", &scriptedWire{b: framed(0, ofSize(1_000_000))}, contract.MaxMessage, ""},
-	} {
-		g := newGateway(newFake())
-		in := &receiver{g: g, ctx: t.Context(), wire: c.wire, ns: "a", largest: c.most}
-		into := &pawlv1.EnqueueRequest{}
-		err := in.only(into)
-		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) || err == nil && into.GetTask().GetType() != "a" {
-			t.Errorf("%s: %v, want %q; got %.100s", c.what, err, c.words, into)
-		}
-		in.close()
-		for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
-			if n, _ := room.InUse(); n != 0 {
-				t.Errorf("%s: %d bytes of the %s room are taken in the end", c.what, n, name)
-			}
-		}
-		if n := c.wire.taken.n; n != 0 {
-			t.Errorf("%s: %d buffers are taken in the end", c.what, n)
-		}
-	}
-}
-
-// In a stream each message has its own memory, which is released at the next one unless it is kept. Only protobuf messages can be
-// read.
-func TestRoomOfEachMessage(t *testing.T) {
-	raw, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1_000_000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	small, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGateway(newFake())
-	in := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: slices.Concat(framed(0, small), framed(0, raw), framed(0, raw), framed(0, small), framed(0, raw))}}
-	made := weigh(t, &pawlv1.EnqueueRequest{}, raw)
-	taken := func(what string, want int) {
-		t.Helper()
-		if n, _ := g.large.InUse(); n != int64(want) {
-			t.Errorf("%s: %d bytes are taken, want %d", what, n, want)
-		}
-	}
-	next := func() {
-		t.Helper()
-		if err := in.next(&pawlv1.EnqueueRequest{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	next()
-	taken("a small message", 0)
-	exact := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, append([]byte{10, 0xfd, 0x7f}, make([]byte, contract.SmallMessage-3)...))}}
-	if err := exact.next(&pawlv1.EnqueueRequest{}); err == nil || exact.held != nil {
-		t.Errorf("what is just small, and no message: %v, it took room: %t", err, exact.held != nil)
-	}
-	next()
-	taken("a large one", made)
-	next()
-	taken("another instead", made)
-	kept := in.keep()
-	next()
-	taken("one that is kept, and a small one", made)
-	next()
-	taken("one that is kept, and another", 2*made)
-	in.empty()
-	taken("the one that is kept", made)
-	kept.give()
-	taken("none", 0)
-	if err := in.next(&pawlv1.EnqueueRequest{}); !errors.Is(err, io.EOF) {
-		t.Errorf("at the end: %v", err)
-	}
-	parts, err := proto.Marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	of := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, parts)}}
-	if err := of.next(&pawlv1.EnqueueBatchRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	expected := len(parts) + contract.MemoryFor(len(parts)) + min(len(parts), fieldRoom)
-	if extra, _ := g.extra.InUse(); extra != int64(weigh(t, &pawlv1.EnqueueBatchRequest{}, parts)-expected) {
-		t.Errorf("one of many parts takes %d bytes more than the %d that are expected of it, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
-	}
-	of.close()
-	if err := in.readLarge(3, false, "no message"); err == nil || !strings.Contains(err.Error(), "string is no message") {
-		t.Errorf("what is no message: %v", err)
-	}
-	if _, err := g.newReceiver(t.Context(), newCall(), need{}); err == nil {
-		t.Error("a receiver is made of no stream")
-	}
-}
-
-// Both ends of a wait count: a message that arrives in time is executed, and a late one fails for being late.
-func TestMessagesInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		wire, late := &scriptedWire{}, errors.New("x")
-		in := &receiver{g: newGateway(newFake()), ctx: t.Context(), wire: wire}
-		came := in.within(time.Second)
-		pass(time.Second - 1)
-		if err := came(late); err != late || wire.ended != nil {
-			t.Errorf("in time: %v, %v", err, wire.ended)
-		}
-		pass(time.Minute)
-		if wire.ended != nil {
-			t.Errorf("one that came in time was ended with %v", wire.ended)
-		}
-		for what, want := range map[string]string{"": "did not arrive in full within 1s", "for room": "too many large requests"} {
-			in.cut = nil
-			came = in.within(time.Second)
-			in.setWaiting(what != "")
-			pass(time.Second + 1)
-			if err := came(nil); err == nil || !strings.Contains(err.Error(), want) || wire.ended == nil || !strings.Contains(wire.ended.Message(), want) {
-				t.Errorf("late, and waiting %s: %v, %v", what, err, wire.ended)
-			}
-			in.setWaiting(false)
-		}
-		wire.ended = nil
-		if err := in.reserve(&in.held, in.g.large, 10); err != nil { // its time was over before
-			t.Errorf("room: %v", err)
-		}
-		if pass(rest.BodyTimeout + 1); wire.ended != nil {
-			t.Errorf("a stream that has ended is ended again with %v", wire.ended)
-		}
-		in.cut = nil
-		came = in.within(time.Second)
-		in.timer.Stop() // it is over, and has not started to end the stream
-		if err := came(late); err != late {
-			t.Errorf("just in time: %v", err)
-		}
-		in.timer.Reset(time.Second)
-		if pass(2 * time.Second); in.cut != nil || wire.ended != nil {
-			t.Errorf("a stream whose message came just in time is ended with %v", wire.ended)
-		}
-		in.close()
-	})
-}
-
-// A long message is refused with gRPC's own code, and with ours in the details.
-func TestLongMessages(t *testing.T) {
-	err := tooLong(7)
-	st, ok := status.FromError(err)
-	if e, known := task.AsError(err); !ok || st.Code() != codes.ResourceExhausted || len(st.Details()) != 1 || !known || e.Code != task.CodePayloadTooLarge || e.Field != "message" || !strings.Contains(st.Message(), "more than 7 bytes") {
-		t.Errorf("got %v, %v", st, err)
-	}
 }
 
 // A connection is told how many concurrent calls it may have.
@@ -793,7 +516,7 @@ func TestIdleClientsMayPing(t *testing.T) {
 		_, l := serve(t, newFake())
 		c := newRudeClient(t, l.dial)
 		for range 6 {
-			pass(pingMin + time.Second)
+			pass(pingPause + time.Second)
 			c.write(func() error { return c.f.WritePing(false, [8]byte{1}) })
 		}
 		synctest.Wait()
@@ -805,3 +528,10 @@ func TestIdleClientsMayPing(t *testing.T) {
 		c.close()
 	})
 }
+
+// Of package receive.
+const (
+	fieldMemory = 5 << 19
+	inTransit   = 256<<10 + 64<<10
+	allMemory   = 128 << 20
+)

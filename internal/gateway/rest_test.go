@@ -81,10 +81,12 @@ func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
 		return s.call(d.Input)
 	case "stats":
 		s.g.cfg.Stats = newFakeStats()
+		s.g.wire()
 		return ""
 	case "traced":
 		s.spans = tracetest.NewSpanRecorder()
 		s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test")
+		s.g.wire()
 		return ""
 	case "spans":
 		return s.ended()

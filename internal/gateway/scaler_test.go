@@ -13,7 +13,6 @@ import (
 
 	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/stats"
 )
 
 // KEDA asks whether a queue has anything to do, and how many slots it needs. The metadata of its trigger names the queue.
@@ -22,6 +21,7 @@ func TestKEDA(t *testing.T) {
 		f := newFake()
 		g, l := serve(t, f)
 		g.cfg.Stats = newFakeStats()
+		g.wire()
 		conn := dial(t, l)
 		client := keda.NewExternalScalerClient(conn)
 		enqueue := func() {
@@ -82,12 +82,12 @@ func TestKEDA(t *testing.T) {
 		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "later"}}); err != nil {
 			t.Fatal(err)
 		}
-		told(true, activeLook)
-		pass(3 * activeLook)
+		told(true, lookPause)
+		pass(3 * lookPause)
 		if _, err := pawlv1.NewOperatorServiceClient(conn).PurgeQueue(t.Context(), &pawlv1.PurgeQueueRequest{Queue: "later"}); err != nil {
 			t.Fatal(err)
 		}
-		told(false, activeLook)
+		told(false, lookPause)
 		close(f.draining)
 		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is shutting down" {
 			t.Errorf("the stream of a node that stops ends with %v", err)
@@ -101,25 +101,6 @@ func TestKEDA(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A queue drains as fast as outflow exceeds inflow; an empty one is drained, and for unknown rates nothing is reported.
-func TestDrains(t *testing.T) {
-	rates := func(in, out uint32) stats.Rates { return stats.Rates{Enqueued: in, Succeeded: out} }
-	for _, c := range []struct {
-		b     stats.Brief
-		depth *pawlv1.Depth
-		want  float64 // -1: unknown
-	}{
-		{stats.Brief{}, &pawlv1.Depth{}, -1}, {stats.Brief{Span: time.Minute, Rates: rates(60, 60)}, &pawlv1.Depth{}, 0}, {stats.Brief{Span: time.Minute, Rates: rates(60, 120)}, &pawlv1.Depth{Ready: 3, Claimed: 2}, 5},
-		{stats.Brief{Span: time.Minute, Rates: rates(60, 60)}, &pawlv1.Depth{Ready: 1}, -1}, {stats.Brief{Span: time.Minute, Rates: rates(60, 59)}, &pawlv1.Depth{Ready: 1}, -1},
-	} {
-		q := &pawlv1.Queue{Depth: c.depth}
-		setRates(q, &c.b)
-		if got := q.DrainSeconds; (got == nil) != (c.want < 0) || got != nil && *got != c.want || (q.Rates == nil) != (c.b.Span == 0) {
-			t.Errorf("%+v with %v: %v", c.b.Rates, c.depth, q)
-		}
-	}
 }
 
 // deafScaler accepts its first answer, and then nothing.
@@ -141,14 +122,18 @@ func TestWatchesOfScalersEnd(t *testing.T) {
 	for _, want := range []error{context.Canceled, io.ErrClosedPipe} {
 		g := newGateway(newFake())
 		g.cfg.Stats = newFakeStats()
+		g.wire()
 		ctx, leave := context.WithCancel(t.Context())
 		out := deafScaler{ctx: ctx, leave: leave}
 		if want == io.ErrClosedPipe {
 			out.leave, out.takes = func() {}, want
 		}
-		if err := (scaler{Gateway: g}).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, out); err != want {
+		if err := (g.services.scaler).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, out); err != want {
 			t.Errorf("it ends with %v, want %v", err, want)
 		}
 		leave()
 	}
 }
+
+// Of package statistics.
+const lookPause = 2 * time.Second

@@ -3,10 +3,14 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Schedules is what the gateway needs of schedules, wherever they live.
@@ -18,38 +22,41 @@ type Schedules interface {
 
 // atHome returns the arguments that address a schedule.
 func atHome(ctx context.Context, name string) broker.AtHome {
-	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: onShard(ctx, 0), Name: name}}
+	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: callinfo.OnShard(ctx, 0), Name: name}}
 }
 
 // scheduleService implements ScheduleService.
 type scheduleService struct {
 	pawlv1.UnimplementedScheduleServiceServer
-	*Gateway
+	schedules Schedules
+	verbs     verb.Runner
+	limits    task.Limits
+	log       *slog.Logger
 }
 
 // ListSchedules returns a page of schedules by name.
-func (g scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
-	n, behind, err := pageOf(r, scheduleCursor)
+func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
+	n, behind, err := convert.PageOf(r, convert.ScheduleCursor)
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: onShard(ctx, 0), Behind: string(behind), Limit: n})
+	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: callinfo.OnShard(ctx, 0), Behind: string(behind), Limit: n})
 	if err != nil {
 		return nil, err
 	}
 	page := list.Page
 	out := &pawlv1.ListSchedulesResponse{Items: make([]*pawlv1.Schedule, len(page.Schedules))}
 	for i, v := range page.Schedules {
-		out.Items[i] = scheduleProto(v)
+		out.Items[i] = convert.ScheduleProto(v)
 	}
 	if page.More {
-		out.NextCursor = encodeCursor(scheduleCursor, []byte(page.Schedules[len(page.Schedules)-1].Name))
+		out.NextCursor = convert.EncodeCursor(convert.ScheduleCursor, []byte(page.Schedules[len(page.Schedules)-1].Name))
 	}
 	return out, nil
 }
 
 // GetSchedule returns one schedule.
-func (g scheduleService) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
+func (g *scheduleService) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
 	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
 		return broker.ShowSchedule.Call(ctx, g.verbs, of)
 	})
@@ -57,7 +64,7 @@ func (g scheduleService) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleR
 }
 
 // scheduled runs a call on a schedule that returns its state.
-func (g *Gateway) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error)) (*pawlv1.Schedule, error) {
+func (g *scheduleService) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error)) (*pawlv1.Schedule, error) {
 	if err := task.CheckSchedule("name", name, g.limits); err != nil {
 		return nil, err
 	}
@@ -65,30 +72,30 @@ func (g *Gateway) scheduled(ctx context.Context, name string, run func(of broker
 	if err != nil {
 		return nil, err
 	}
-	return scheduleProto(out.View), nil
+	return convert.ScheduleProto(out.View), nil
 }
 
 // PutSchedule creates or replaces a schedule.
-func (g scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
-	s, err := scheduleOf(r.GetSpec(), g.limits)
+func (g *scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
+	s, err := convert.ScheduleOf(r.GetSpec(), g.limits)
 	if err == nil {
-		err = mayEnqueue(ctx, &s.Task)
+		err = callinfo.MayEnqueue(ctx, &s.Task)
 	}
 	if err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	done, at, err := g.cfg.Schedules.PutSchedule(ctx, by, namespaceOf(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
-	noteStamp(ctx, at)
+	done, at, err := g.schedules.PutSchedule(ctx, by, callinfo.Namespace(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
+	callinfo.Note(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.PutScheduleResponse{Change: string(done.Change), Schedule: scheduleProto(done.After)}
+	out := &pawlv1.PutScheduleResponse{Change: string(done.Change), Schedule: convert.ScheduleProto(done.After)}
 	if done.Before != nil {
-		out.Before = scheduleProto(done.Before)
+		out.Before = convert.ScheduleProto(done.Before)
 	}
 	if !r.GetDryRun() && done.Change != broker.ScheduleUnchanged {
 		g.log.Info("schedule "+out.GetChange(), "schedule", s.Name, "queue", s.Task.Queue, "type", s.Task.Type, "by", by)
@@ -97,16 +104,16 @@ func (g scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleR
 }
 
 // DeleteSchedule deletes a schedule.
-func (g scheduleService) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteScheduleRequest) (*pawlv1.DeleteScheduleResponse, error) {
+func (g *scheduleService) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteScheduleRequest) (*pawlv1.DeleteScheduleResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	at, err := g.cfg.Schedules.DeleteSchedule(ctx, by, namespaceOf(ctx), r.GetName())
-	noteStamp(ctx, at)
+	at, err := g.schedules.DeleteSchedule(ctx, by, callinfo.Namespace(ctx), r.GetName())
+	callinfo.Note(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +122,8 @@ func (g scheduleService) DeleteSchedule(ctx context.Context, r *pawlv1.DeleteSch
 }
 
 // PauseSchedule pauses a schedule.
-func (g scheduleService) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
-	by, err := authorOf(ctx, r.GetReason())
+func (g *scheduleService) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRequest) (*pawlv1.PauseScheduleResponse, error) {
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +137,8 @@ func (g scheduleService) PauseSchedule(ctx context.Context, r *pawlv1.PauseSched
 }
 
 // ResumeSchedule resumes a schedule.
-func (g scheduleService) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
-	by, err := authorOf(ctx, "")
+func (g *scheduleService) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeScheduleRequest) (*pawlv1.ResumeScheduleResponse, error) {
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -145,40 +152,40 @@ func (g scheduleService) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeSch
 }
 
 // TriggerSchedule enqueues a schedule's task now.
-func (g scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerScheduleRequest) (*pawlv1.TriggerScheduleResponse, error) {
+func (g *scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerScheduleRequest) (*pawlv1.TriggerScheduleResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	request, err := requestIDOf(r.GetRequestId())
+	request, err := convert.RequestIDOf(r.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
-	by, err := authorOf(ctx, "")
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	a, at, err := g.cfg.Schedules.TriggerSchedule(ctx, by, namespaceOf(ctx), r.GetName(), request)
-	noteStamp(ctx, at)
+	a, at, err := g.schedules.TriggerSchedule(ctx, by, callinfo.Namespace(ctx), r.GetName(), request)
+	callinfo.Note(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	g.log.Info("schedule triggered", "schedule", r.GetName(), "task_id", a.ID.String(), "by", by)
-	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
+	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: convert.StateProto(a.State), Status: convert.StatusProto(a.State)}, nil
 }
 
 // ListScheduleHistory returns a page of the history of a schedule.
-func (g scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
+func (g *scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	n, at, err := pageOf(r, tickCursor)
+	n, at, err := convert.PageOf(r, convert.TickCursor)
 	if err != nil {
 		return nil, err
 	}
 	var below uint64
 	if at != nil {
 		if len(at) != 8 {
-			return nil, badCursor(r.GetCursor())
+			return nil, convert.BadCursor(r.GetCursor())
 		}
 		below = binary.BigEndian.Uint64(at)
 	}
@@ -190,10 +197,10 @@ func (g scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.List
 	out := &pawlv1.ListScheduleHistoryResponse{}
 	if len(entries) > n {
 		entries = entries[:n]
-		out.NextCursor = encodeCursor(tickCursor, binary.BigEndian.AppendUint64(nil, entries[n-1].Seq))
+		out.NextCursor = convert.EncodeCursor(convert.TickCursor, binary.BigEndian.AppendUint64(nil, entries[n-1].Seq))
 	}
 	for _, e := range entries {
-		out.Items = append(out.Items, tickProto(e))
+		out.Items = append(out.Items, convert.TickProto(e))
 	}
 	return out, nil
 }

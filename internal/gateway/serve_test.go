@@ -27,6 +27,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -103,10 +104,10 @@ func TestOneListenerForBothFaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get(trailerLeader)) != 0 {
+		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get("pawl-leader")) != 0 {
 			t.Errorf("trailers are %v", trailer)
 		}
-		if n := g.calls.InUse(); n != 0 {
+		if n := g.access.Calls.InUse(); n != 0 {
 			t.Errorf("%d calls are under way behind the only one", n)
 		}
 		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
@@ -198,12 +199,12 @@ func TestQueuesThatCannotBeRead(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	f.cluster = task.Unavailable(time.Second, "no leader")
-	o := operatorService{Gateway: g}
+	o := g.services.operator
 	for name, call := range map[string]func() error{
 		"get":  func() error { _, err := o.GetQueue(t.Context(), &pawlv1.GetQueueRequest{Queue: "q"}); return err },
 		"list": func() error { _, err := o.ListQueues(t.Context(), &pawlv1.ListQueuesRequest{}); return err },
 		"tasks": func() error {
-			_, err := producerService{Gateway: g}.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
+			_, err := g.services.producer.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
 			return err
 		},
 	} {
@@ -239,14 +240,14 @@ func TestRefusalsAsCodes(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", task.Invalid("x", "y")), codes.InvalidArgument, 400},
 		{errors.New("secret"), codes.Internal, 500},
 	} {
-		st := status.Convert(g.statusOf(t.Context(), c.err))
+		st := status.Convert(g.Status(t.Context(), c.err))
 		if st.Code() != c.grpc || len(st.Details()) != 1 || strings.Contains(st.Message(), "secret") {
 			t.Errorf("%v: gRPC says %v", c.err, st)
 			continue
 		}
 		detail := st.Details()[0].(*pawlv1.Error)
-		e := g.refusal(c.err)
-		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field || detail.State != stateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
+		e := g.Refusal(c.err)
+		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field || detail.State != convert.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
 			t.Errorf("%v: the detail is %v", c.err, detail)
 		}
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
@@ -285,8 +286,8 @@ func TestSlowConnectionsAreCutOff(t *testing.T) {
 				go io.WriteString(c, say)
 				start := time.Now()
 				_, err := io.Copy(io.Discard, c)
-				if took := time.Since(start); took < headerTimeout || took > headerTimeout+time.Second {
-					t.Errorf("cut off after %v (%v), want %v", took, err, headerTimeout)
+				if took := time.Since(start); took < headerTime || took > headerTime+time.Second {
+					t.Errorf("cut off after %v (%v), want %v", took, err, headerTime)
 				}
 			})
 		})
@@ -358,8 +359,9 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 
 func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, l := serve(t, newFake())
-		g.acceptor.max = 2
+		f := newFake()
+		f.maxConns = 2
+		_, l := serve(t, f)
 		var conns []net.Conn
 		for range 3 {
 			c, _ := l.dial(t.Context(), "")
@@ -515,27 +517,6 @@ func TestReadinessIsWatched(t *testing.T) {
 	})
 }
 
-// The first bytes of a connection, which were examined, are read first, in pieces of any size.
-func TestHeadsAreReadAgain(t *testing.T) {
-	here, there := net.Pipe()
-	defer here.Close()
-	go func() { _, _ = there.Write([]byte("cd")); there.Close() }()
-	g := &sniffedConn{Conn: here, head: []byte("ab")}
-	var got []byte
-	for b := make([]byte, 1); ; {
-		n, err := g.Read(b)
-		if got = append(got, b[:n]...); err != nil {
-			break
-		}
-	}
-	if string(got) != "abcd" {
-		t.Errorf("read %q", got)
-	}
-	if c := certificateOfREST(withConn(t.Context(), here)); c != nil {
-		t.Errorf("a connection that is no guest's shows %v", c)
-	}
-}
-
 // A client within the process waits for a gateway no longer than its context, nor for one that has ended.
 func TestDialInsideEnds(t *testing.T) {
 	g := newGateway(newFake())
@@ -548,10 +529,14 @@ func TestDialInsideEnds(t *testing.T) {
 	if c, err := g.DialInProcess(t.Context(), "h"); c != nil || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a gateway that has ended: %v, %v", c, err)
 	}
-	if a := inProcessAddr("h"); a.Network() != "inside" || a.String() != "h" || (inProcessConn{from: a}).RemoteAddr() != a {
-		t.Errorf("the address is %s of %s", a, a.Network())
-	}
 }
+
+// Of package listen.
+const (
+	headerTime  = 5 * time.Second
+	acceptPause = 50 * time.Millisecond
+	pingPause   = 5 * time.Second
+)
 
 // badListener fails to accept as scripted, and then accepts nothing.
 type badListener struct {
@@ -576,12 +561,13 @@ func TestListenersThatFail(t *testing.T) {
 		served, began := make(chan error, 1), time.Now()
 		go func() { served <- g.Serve(l) }()
 		c, err := l.dial(t.Context(), "")
-		if took := time.Since(began); err != nil || took != 2*acceptRetryPause {
-			t.Errorf("accepted after %v, want %v (%v)", took, 2*acceptRetryPause, err)
+		if took := time.Since(began); err != nil || took != 2*acceptPause {
+			t.Errorf("accepted after %v, want %v (%v)", took, 2*acceptPause, err)
 		}
 		_ = l.Close()
-		if err := <-served; !errors.Is(err, net.ErrClosed) || !g.acceptor.isClosed() {
-			t.Errorf("with a closed listener it ends with %v, its door shut: %t", err, g.acceptor.isClosed())
+		err = <-served
+		if _, shut := g.DialInProcess(t.Context(), "h"); !errors.Is(err, net.ErrClosed) || !errors.Is(shut, net.ErrClosed) {
+			t.Errorf("with a closed listener it ends with %v, and clients in the process get %v", err, shut)
 		}
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Error("a connection that had said nothing is open")
@@ -598,25 +584,6 @@ func TestListenersThatFail(t *testing.T) {
 	})
 }
 
-// A connection that no server accepts any more is closed.
-func TestPassagesClose(t *testing.T) {
-	for what, end := range map[string]func(closed chan struct{}, p *connQueue){
-		"the door": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) { _ = p.Close() },
-	} {
-		closed := make(chan struct{})
-		p := newConnQueue(nil, closed)
-		here, there := net.Pipe()
-		end(closed, p)
-		p.deliver(there)
-		if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s has closed: %v", what, err)
-		}
-		if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s has closed, and accepts: %v", what, err)
-		}
-	}
-}
-
 // panickyLeaders panics when asked for a leader.
 type panickyLeaders struct{ Broker }
 
@@ -629,7 +596,8 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 	k.add("boss", auth.Everything)
 	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
 	g := lockedGateway(t, k)
-	g.broker = panickyLeaders{g.broker}
+	g.cfg.Broker = panickyLeaders{g.cfg.Broker}
+	g.wire()
 	if w := knock(g, "GET", "/readyz", k.secret["boss"], ""); w.Code != http.StatusInternalServerError {
 		t.Errorf("of a node that fails to tell: %d %s", w.Code, w.Body)
 	}
@@ -645,7 +613,8 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 		}
 		for _, ready := range []func() error{nil, func() error { return errPlanted }} {
 			g.cfg.Ready = ready
-			f := g.broker.(*fake)
+			g.wire()
+			f := g.cfg.Broker.(*fake)
 			f.set(func() { f.leader = 0 })
 			w = knock(g, "GET", "/readyz", secret, "")
 			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(), "not ready") == knows {

@@ -8,12 +8,15 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Ack completes a task successfully.
-func (g workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
-	call, err := ackOf(namespaceOf(ctx), r, g.limits)
+func (g *workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
+	call, err := convert.AckOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -21,12 +24,12 @@ func (g workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.A
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State)}, nil
+	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State)}, nil
 }
 
 // Fail ends an attempt as failed.
-func (g workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
-	call, err := failOf(namespaceOf(ctx), r, g.limits)
+func (g *workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
+	call, err := convert.FailOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +37,12 @@ func (g workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
+	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State), NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
 }
 
 // Extend extends a lease.
-func (g workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
-	call, err := extendOf(namespaceOf(ctx), r)
+func (g *workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
+	call, err := convert.ExtendOf(callinfo.Namespace(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +50,12 @@ func (g workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pa
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ExtendResponse{TaskId: call.Hold.ID.String(), LeaseExpiresAt: timeProto(s.LeaseUntil)}, nil
+	return &pawlv1.ExtendResponse{TaskId: call.Hold.ID.String(), LeaseExpiresAt: convert.TimeProto(s.LeaseUntil)}, nil
 }
 
 // Release gives a task back.
-func (g workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
-	call, err := releaseOf(namespaceOf(ctx), r)
+func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
+	call, err := convert.ReleaseOf(callinfo.Namespace(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -60,17 +63,17 @@ func (g workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: statusProto(s.State), State: stateProto(s.State), NextRunAt: timeProto(s.NextRunAt)}, nil
+	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State), NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
 }
 
 // settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".
-func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
+func (g *workerService) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
 	if span != "" {
-		told := g.traceSettle(ctx, span, &call.Hold)
-		defer func() { told.end(err) }()
+		told := g.spans.Settle(ctx, span, &call.Hold)
+		defer func() { told.End(err) }()
 	}
 	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
-	noteStamp(ctx, at)
+	callinfo.Note(ctx, at)
 	if err != nil {
 		return broker.Settled{}, err
 	}
@@ -84,15 +87,15 @@ func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle
 }
 
 // Settle runs many verbs on claims. Each has its own result.
-func (g workerService) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.SettleResponse, error) {
+func (g *workerService) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.SettleResponse, error) {
 	if err := checkSettle(r); err != nil {
 		return nil, err
 	}
 	var b settleBatch
-	out := b.add(g.Gateway, namespaceOf(ctx), r)
-	span := g.traceSettleMany(ctx, len(b.calls))
-	b.run(ctx, g.Gateway)
-	span.end(nil)
+	out := b.add(g, callinfo.Namespace(ctx), r)
+	span := g.spans.SettleMany(ctx, len(b.calls))
+	b.run(ctx, g)
+	span.End(nil)
 	b.tell(func(h *broker.Hold) { g.registry.Ended(h.ID, h.Token) }, g.registry.Extended)
 	return out, nil
 }
@@ -115,7 +118,7 @@ type settleBatch struct {
 }
 
 // add decodes a request's items. The response it returns is complete after run.
-func (b *settleBatch) add(g *Gateway, ns string, r *pawlv1.SettleRequest) *pawlv1.SettleResponse {
+func (b *settleBatch) add(g *workerService, ns string, r *pawlv1.SettleRequest) *pawlv1.SettleResponse {
 	room := make([]pawlv1.Settled, settleItems(r))
 	next := func(id, token string) *pawlv1.Settled {
 		to := &room[0]
@@ -126,30 +129,30 @@ func (b *settleBatch) add(g *Gateway, ns string, r *pawlv1.SettleRequest) *pawlv
 	out := &pawlv1.SettleResponse{}
 	// Extensions go first: one may carry the last checkpoint of a claim that the same request ends.
 	for _, i := range r.GetExtends() {
-		call, err := extendOf(ns, i)
+		call, err := convert.ExtendOf(ns, i)
 		out.Extends = append(out.Extends, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	if n := len(r.GetAcks()); n > 0 {
 		out.Acks = make([]*pawlv1.Settled, 0, n)
 	}
 	for _, i := range r.GetAcks() {
-		call, err := ackOf(ns, i, g.limits)
+		call, err := convert.AckOf(ns, i, g.limits)
 		out.Acks = append(out.Acks, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	for _, i := range r.GetFails() {
-		call, err := failOf(ns, i, g.limits)
+		call, err := convert.FailOf(ns, i, g.limits)
 		out.Fails = append(out.Fails, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	for _, i := range r.GetReleases() {
-		call, err := releaseOf(ns, i)
+		call, err := convert.ReleaseOf(ns, i)
 		out.Releases = append(out.Releases, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	return out
 }
 
-func (b *settleBatch) item(g *Gateway, to *pawlv1.Settled, call broker.Settle, err error) *pawlv1.Settled {
+func (b *settleBatch) item(g *workerService, to *pawlv1.Settled, call broker.Settle, err error) *pawlv1.Settled {
 	if err != nil {
-		to.Error = g.itemError(err)
+		to.Error = g.Item(err)
 		return to
 	}
 	b.calls, b.answers = append(b.calls, call), append(b.answers, to)
@@ -157,21 +160,25 @@ func (b *settleBatch) item(g *Gateway, to *pawlv1.Settled, call broker.Settle, e
 }
 
 // run asks the shards of the batch in parallel.
-func (b *settleBatch) run(ctx context.Context, g *Gateway) {
+func (b *settleBatch) run(ctx context.Context, g *workerService) {
 	parts := b.byShard()
-	each(len(parts), func(i int) error {
+	fanout.Each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Settle(ctx, p.calls[0].Hold.ID.Shard(), p.calls)
-		noteStamp(ctx, at)
+		callinfo.Note(ctx, at)
 		if err != nil {
-			refused := g.itemError(err)
+			refused := g.Item(err)
 			for _, to := range p.answers {
 				to.Error = refused
 			}
 			return nil
 		}
 		for n := range got {
-			g.settledProto(p.answers[n], p.calls[n].Verb, &got[n])
+			if got[n].Err != nil {
+				p.answers[n].Error = g.Item(got[n].Err)
+				continue
+			}
+			convert.SettledProto(p.answers[n], p.calls[n].Verb, &got[n])
 		}
 		return nil
 	})

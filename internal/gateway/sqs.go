@@ -11,46 +11,23 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
-
-// sqsNeeds has a row for each SQS action. Whoever may send or receive may also read a queue's attributes, since clients do so
-// first.
-var sqsNeeds = map[string]need{
-	"SendMessage":                  {ofQueues, produce, false},
-	"SendMessageBatch":             {ofQueues, produce, false},
-	"ReceiveMessage":               {ofQueues, consume, true},
-	"DeleteMessage":                {ofClaims, consume, false},
-	"DeleteMessageBatch":           {ofClaims, consume, false},
-	"ChangeMessageVisibility":      {ofClaims, consume, false},
-	"ChangeMessageVisibilityBatch": {ofClaims, consume, false},
-	"GetQueueUrl":                  {ofQueues, produce | consume | observe, false},
-	"GetQueueAttributes":           {ofQueues, produce | consume | observe, false},
-	"ListQueues":                   {ofQueues, produce | consume | observe, false},
-	"ListDeadLetterSourceQueues":   {ofQueues, produce | consume | observe, false},
-	"ListQueueTags":                {ofQueues, produce | consume | observe, false},
-	"CreateQueue":                  {ofQueues, operate, false},
-	"DeleteQueue":                  {ofQueues, operate, false},
-	"PurgeQueue":                   {ofQueues, operate, false},
-	"SetQueueAttributes":           {ofQueues, operate, false},
-	"TagQueue":                     {ofQueues, operate, false},
-	"UntagQueue":                   {ofQueues, operate, false},
-	"AddPermission":                {ofQueues, operate, false},
-	"RemovePermission":             {ofQueues, operate, false},
-	"StartMessageMoveTask":         {ofQueues, operate, false},
-	"CancelMessageMoveTask":        {ofQueues, operate, false},
-	"ListMessageMoveTasks":         {ofQueues, operate | observe, false},
-}
 
 // withSQS serves SQS requests, if enabled.
 func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	if !g.cfg.SQS {
 		return next
 	}
-	door := sqs.New(sqs.Config{Core: sqsCore{g}, Call: g.sqsCall})
+	door := sqs.New(sqs.Config{Core: &g.services.sqs, Call: g.sqsCall})
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !door.Handles(r) {
@@ -60,9 +37,9 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not supported by in-memory connections
 		}
-		err := g.misdirected(r)
+		err := g.access.CheckHost(r)
 		if err == nil && guard.Check(r) != nil {
-			err = denied("pages of other origins can't call this server")
+			err = callinfo.Denied("pages of other origins can't call this server")
 		}
 		door.Serve(w, r, err)
 	})
@@ -71,67 +48,78 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 // sqsCall runs an action as a call, as webCall does for REST.
 func (g *Gateway) sqsCall(r *http.Request, handle func(context.Context, sqs.Caller) error) (refusal *task.Error) {
 	began := time.Now()
-	ctx, c := begin(r.Context(), "sqs", "unknown")
-	c.web = r
+	ctx, c := callinfo.Begin(r.Context(), "sqs", "unknown")
+	c.Web = r
 	err := g.runSQSCall(ctx, c, handle)
-	g.observed(c, err, time.Since(began))
+	g.observer.Observed(c, err, time.Since(began))
 	if err == nil {
 		return nil
 	}
-	return g.refusal(err)
+	return g.Refusal(err)
 }
 
-func (g *Gateway) runSQSCall(ctx context.Context, c *call, handle func(context.Context, sqs.Caller) error) (err error) {
+func (g *Gateway) runSQSCall(ctx context.Context, c *callinfo.Call, handle func(context.Context, sqs.Caller) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = g.panicked("sqs "+c.method, p)
+			err = callinfo.Panicked("sqs "+c.Method, p)
 		}
 	}()
-	s := &sqsCaller{g: g, c: c}
-	defer s.leave()
-	if ctx, err = s.enter(ctx); err != nil {
+	s := access.NewSQSCaller(g.access, c)
+	defer s.Leave()
+	if ctx, err = s.Enter(ctx); err != nil {
 		return err
 	}
 	return handle(ctx, s)
 }
 
 // sqsCore implements sqs.Core on the gateway.
-type sqsCore struct{ *Gateway }
+type sqsCore struct {
+	*claims
+	parts        fanout.Queues
+	taskCommands taskCommands
+	operations   *operationService
+	broker       Broker
+	cluster      fanout.Cluster
+	verbs        verb.Runner
+	access       *access.Guard
+	memory       *receive.Memory
+	limits       task.Limits
+}
 
-func (g sqsCore) Namespace(ctx context.Context) string { return namespaceOf(ctx) }
+func (g *sqsCore) Namespace(ctx context.Context) string { return callinfo.Namespace(ctx) }
 
-func (g sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, error) {
-	return g.large.Reserve(ctx, namespaceOf(ctx), n)
+func (g *sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, error) {
+	return g.memory.Large.Reserve(ctx, callinfo.Namespace(ctx), n)
 }
 
 // Queue returns a queue, usually from this node's copy. One that is missing there, perhaps created elsewhere a moment ago, is
 // looked up.
-func (g sqsCore) Queue(ctx context.Context, name string) (queues.Queue, bool, error) {
-	if err := mayUse(ctx, name); err != nil {
+func (g *sqsCore) Queue(ctx context.Context, name string) (queues.Queue, bool, error) {
+	if err := callinfo.MayUse(ctx, name); err != nil {
 		return queues.Queue{}, false, err
 	}
-	if q, ok := g.cluster.Copied(namespaceOf(ctx), name); ok {
+	if q, ok := g.cluster.Copied(callinfo.Namespace(ctx), name); ok {
 		return q, true, nil
 	}
-	return g.cluster.Queue(ctx, namespaceOf(ctx), name)
+	return g.cluster.Queue(ctx, callinfo.Namespace(ctx), name)
 }
 
-func (g sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error) {
-	return g.cluster.Queues(ctx, namespaceOf(ctx), queues.Query{Pattern: pattern, After: after, Limit: limit})
+func (g *sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error) {
+	return g.cluster.Queues(ctx, callinfo.Namespace(ctx), queues.Query{Pattern: pattern, After: after, Limit: limit})
 }
 
-func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error {
-	by, err := authorOf(ctx, "")
+func (g *sqsCore) PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error {
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return err
 	}
-	_, err = g.cluster.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
+	_, err = g.cluster.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, callinfo.Namespace(ctx), name, change)
 	return err
 }
 
 // DropQueue deletes a queue with everything in it.
-func (g sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
-	by, err := authorOf(ctx, "")
+func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -139,23 +127,23 @@ func (g sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 		return err
 	}
 	for _, state := range []task.State{task.Dead, task.Poisoned} {
-		if err := eachPart(q, func(shard uint32) error {
-			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: onShard(ctx, shard), Selection: broker.Selection{Queue: q.Name, State: state, By: by}})
+		if err := fanout.EachPart(q, func(shard uint32) error {
+			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: broker.Selection{Queue: q.Name, State: state, By: by}})
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	return g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name)
+	return g.cluster.DropQueue(ctx, by, callinfo.Namespace(ctx), q.Name)
 }
 
 // Purge ends all waiting and claimed tasks.
-func (g sqsCore) Purge(ctx context.Context, q queues.Queue) error {
-	by, err := authorOf(ctx, "")
+func (g *sqsCore) Purge(ctx context.Context, q queues.Queue) error {
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return err
 	}
-	if _, err := g.purge(ctx, by, q); err != nil {
+	if _, err := g.parts.Purge(ctx, by, q); err != nil {
 		return err
 	}
 	for _, shard := range q.Shards() {
@@ -167,15 +155,15 @@ func (g sqsCore) Purge(ctx context.Context, q queues.Queue) error {
 }
 
 // cancelClaimed cancels the tasks of a queue that are claimed in a shard now.
-func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
-	list := broker.TaskList{OnShard: onShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, Limit: contract.MaxSettle}
+func (g *sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
+	list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, Limit: contract.MaxSettle}
 	for {
 		out, err := broker.ListTasks.Call(ctx, g.verbs, list)
 		if err != nil {
 			return err
 		}
 		for _, v := range out.Page.Tasks {
-			_, err := g.runOnTask(ctx, by, broker.Cancel, v.ID)
+			_, err := g.taskCommands.runOnTask(ctx, by, broker.Cancel, v.ID)
 			if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
 				return err
 			}
@@ -186,20 +174,20 @@ func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32
 	}
 }
 
-func (g sqsCore) Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {
-	sum, _, err := g.infoOf(ctx, q)
+func (g *sqsCore) Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {
+	sum, _, err := g.parts.Info(ctx, q)
 	return sum, err
 }
 
 // Enqueue enqueues tasks of one queue, with defaults already filled in. Each has its own result.
-func (g sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec) []broker.Enqueued {
+func (g *sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	var parts []*shardTasks
 	for i := range specs {
 		s := &specs[i]
 		err := s.Check(g.limits)
 		if err == nil {
-			err = g.takeBytes(ctx, min(i, 1), s.Size())
+			err = g.access.TakeBytes(ctx, min(i, 1), s.Size())
 		}
 		if err != nil {
 			out[i].Err = err
@@ -209,9 +197,9 @@ func (g sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec)
 		parts, p = partOf(parts, q.Home(s), len(specs)-i)
 		p.specs, p.index = append(p.specs, *s), append(p.index, i)
 	}
-	errs := each(len(parts), func(n int) error {
-		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, namespaceOf(ctx), parts[n].specs)
-		noteStamp(ctx, at)
+	errs := fanout.Each(len(parts), func(n int) error {
+		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, callinfo.Namespace(ctx), parts[n].specs)
+		callinfo.Note(ctx, at)
 		for i := range got {
 			out[parts[n].index[i]] = got[i]
 		}
@@ -229,10 +217,10 @@ func (g sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec)
 }
 
 // Claim claims tasks as a unary claim does.
-func (g sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
-	c.Namespace, c.MaxBytes = namespaceOf(ctx), contract.MaxClaimBytes
-	waits(ctx, wait)
-	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: registryShares(c.Queues)})
+func (g *sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
+	c.Namespace, c.MaxBytes = callinfo.Namespace(ctx), contract.MaxClaimBytes
+	callinfo.Waits(ctx, wait)
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx), Queues: registryShares(c.Queues)})
 	defer me.Done()
 	got, _, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {
@@ -241,12 +229,12 @@ func (g sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Durati
 	got = g.fit(got)
 	now := time.Now()
 	me.Took(registryRuns(got, now), now)
-	g.traceClaims(got)
+	g.taskCommands.spans.Claims(got)
 	return got, nil
 }
 
 // Settle ends or extends claims. Each has its own result.
-func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Settled {
+func (g *sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Settled {
 	out := make([]broker.Settled, len(calls))
 	byShard := map[uint32][]int{}
 	for i := range calls {
@@ -259,7 +247,7 @@ func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Set
 			some[n] = calls[i]
 		}
 		got, at, err := g.broker.Settle(ctx, shard, some)
-		noteStamp(ctx, at)
+		callinfo.Note(ctx, at)
 		for n, i := range index {
 			if err != nil {
 				out[i].Err = err
@@ -273,7 +261,7 @@ func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Set
 }
 
 // noteSettled updates the worker registry.
-func (g sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
+func (g *sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
 	switch {
 	case s.Err == nil && c.Verb == broker.Extend:
 		g.registry.Extended(c.Hold.ID, c.Hold.Token, s.LeaseUntil.Time())
@@ -283,9 +271,9 @@ func (g sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
 }
 
 // FirstClaimed returns when the earliest recorded claim of a task began; zero: the task has ended, or none is recorded.
-func (g sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error) {
-	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, 0)
-	noteStamp(ctx, at)
+func (g *sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error) {
+	v, at, err := g.broker.Task(ctx, callinfo.Namespace(ctx), id, 0)
+	callinfo.Note(ctx, at)
 	if err != nil || len(v.Attempts) == 0 {
 		return time.Time{}, err
 	}
@@ -293,36 +281,36 @@ func (g sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error
 }
 
 // StartOperation starts an operation.
-func (g sqsCore) StartOperation(ctx context.Context, spec broker.OperationSpec) (err error) {
+func (g *sqsCore) StartOperation(ctx context.Context, spec broker.OperationSpec) (err error) {
 	for _, queue := range []string{spec.Filter.Queue, spec.ToQueue} {
-		if err := mayUse(ctx, queue); err != nil {
+		if err := callinfo.MayUse(ctx, queue); err != nil {
 			return err
 		}
 	}
-	if spec.By, err = authorOf(ctx, ""); err != nil {
+	if spec.By, err = callinfo.Author(ctx, ""); err != nil {
 		return err
 	}
 	if spec.Filter.States, err = spec.Action.Selects(nil); err != nil {
 		return err
 	}
-	_, err = g.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
-		return g.cfg.Operations.StartOperation(ctx, ns, spec)
+	_, err = g.operations.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
+		return g.operations.operations.StartOperation(ctx, ns, spec)
 	})
 	return err
 }
 
 // Operations returns operations, newest first.
-func (g sqsCore) Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error) {
-	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: onShard(ctx, 0), ID: below, Limit: limit})
+func (g *sqsCore) Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error) {
+	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: callinfo.OnShard(ctx, 0), ID: below, Limit: limit})
 	return list.Page, err
 }
 
 // AbortOperation aborts an operation.
-func (g sqsCore) AbortOperation(ctx context.Context, id task.ID) error {
-	by, err := authorOf(ctx, "")
+func (g *sqsCore) AbortOperation(ctx context.Context, id task.ID) error {
+	by, err := callinfo.Author(ctx, "")
 	if err != nil {
 		return err
 	}
-	_, err = g.steered(ctx, id, by, "aborted", broker.AbortOperation)
+	_, err = g.operations.steered(ctx, id, by, "aborted", broker.AbortOperation)
 	return err
 }

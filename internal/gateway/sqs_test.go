@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -29,24 +27,9 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/sqs"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// Every SQS action says who may use it, and the table has nothing else.
-func TestSQSAccessTable(t *testing.T) {
-	if rows, actions := slices.Sorted(maps.Keys(sqsNeeds)), sqs.Actions(); !slices.Equal(rows, actions) || len(actions) != 23 {
-		t.Errorf("the table has rows for %q, the door serves %q", rows, actions)
-	}
-	for action, n := range sqsNeeds {
-		if n.reach == 0 || n.roles == 0 {
-			t.Errorf("%s is open to whoever has a token, or to nobody: %+v", action, n)
-		}
-		if n.lasts != (action == "ReceiveMessage") {
-			t.Errorf("%s lasts: %t", action, n.lasts)
-		}
-	}
-}
 
 // The stories of SQS are in testdata/sqs. Each call states the action, and the token that it sends or whose access key signs it.
 func TestSQS(t *testing.T) {
@@ -62,7 +45,8 @@ func TestSQS(t *testing.T) {
 			s.k.tell()
 			s.f.auth = s.k.auth
 			s.g = newGateway(s.f)
-			s.g.cfg.SQS, s.g.log = true, slog.New(slog.NewTextHandler(&s.log, nil))
+			s.g.cfg.SQS, s.g.cfg.Logger = true, slog.New(slog.NewTextHandler(&s.log, nil))
+			s.g.wire()
 			s.door = s.g.withSQS(http.NotFoundHandler())
 			datadriven.RunTest(t, path, s.step)
 			s.g.Shutdown(context.Background())
@@ -89,7 +73,7 @@ func (s *sqsStory) step(t *testing.T, d *datadriven.TestData) string {
 		s.k.auth.Replace(auth.Access{Tokens: s.k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
 		return ""
 	case "counted": // what the node reports of its calls and callers
-		return fmt.Sprintf("%d calls, %d workers\n", s.g.calls.InUse(), len(s.f.registry.Counts()))
+		return fmt.Sprintf("%d calls, %d workers\n", s.g.access.Calls.InUse(), len(s.f.registry.Counts()))
 	}
 	return s.restStory.step(t, d)
 }
@@ -112,7 +96,7 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 		case "do":
 			r.Header.Set("X-Amz-Target", "AmazonSQS."+value)
 		case "token":
-			r.Header.Set(headerToken, "Bearer "+s.k.secret[value])
+			r.Header.Set("Authorization", "Bearer "+s.k.secret[value])
 		case "key", "false-key":
 			key := auth.AccessKeyOf(auth.HashOf(s.k.secret[value]))
 			if a.Key == "false-key" {
@@ -141,6 +125,7 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 func TestSQSKeepsToItsHosts(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.SQS = true
+	g.wire()
 	door := g.withSQS(http.NotFoundHandler())
 	for host, want := range map[string]int{"localhost": 200, "evil.example": 0} {
 		r := httptest.NewRequest("POST", "http://"+host+"/", strings.NewReader("{}"))
@@ -154,62 +139,62 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 }
 
 // sqsCalls are all requests that package sqs makes to the gateway, about a queue with a claimed task.
-var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q queues.Queue, c broker.Claimed) error{
-	"find a queue": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
+var sqsCalls = map[string]func(ctx context.Context, g *sqsCore, q queues.Queue, c broker.Claimed) error{
+	"find a queue": func(ctx context.Context, g *sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, _, err := g.Queue(ctx, "other")
 		return err
 	},
-	"list queues": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
+	"list queues": func(ctx context.Context, g *sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, err := g.Queues(ctx, "*", "", 9)
 		return err
 	},
-	"put a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"put a queue": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.PutQueue(ctx, q.Name, func(*task.QueueConfig) error { return nil })
 	},
-	"drop a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"drop a queue": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.DropQueue(ctx, q)
 	},
-	"purge a queue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error { return g.Purge(ctx, q) },
-	"count": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"purge a queue": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error { return g.Purge(ctx, q) },
+	"count": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		_, err := g.Depth(ctx, q)
 		return err
 	},
-	"enqueue": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"enqueue": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.Enqueue(ctx, q, []task.Spec{{Type: "a", Queue: q.Name, Priority: task.Normal, ContentType: "x/y"}})[0].Err
 	},
-	"claim": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"claim": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		_, err := g.Claim(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Worker: "w", Max: 1}, 0)
 		return err
 	},
-	"settle": func(ctx context.Context, g sqsCore, _ queues.Queue, c broker.Claimed) error {
+	"settle": func(ctx context.Context, g *sqsCore, _ queues.Queue, c broker.Claimed) error {
 		return g.Settle(ctx, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{Namespace: "default", ID: c.ID, Token: c.Token}}})[0].Err
 	},
-	"ask for a claim": func(ctx context.Context, g sqsCore, _ queues.Queue, c broker.Claimed) error {
+	"ask for a claim": func(ctx context.Context, g *sqsCore, _ queues.Queue, c broker.Claimed) error {
 		_, err := g.FirstClaimed(ctx, c.ID)
 		return err
 	},
-	"start an operation": func(ctx context.Context, g sqsCore, q queues.Queue, _ broker.Claimed) error {
+	"start an operation": func(ctx context.Context, g *sqsCore, q queues.Queue, _ broker.Claimed) error {
 		return g.StartOperation(ctx, broker.OperationSpec{Action: task.Move, Filter: broker.Filter{Queue: q.Name}, ToQueue: q.Name})
 	},
-	"list operations": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
+	"list operations": func(ctx context.Context, g *sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, err := g.Operations(ctx, task.ID{}, 9)
 		return err
 	},
-	"end an operation": func(ctx context.Context, g sqsCore, _ queues.Queue, _ broker.Claimed) error {
+	"end an operation": func(ctx context.Context, g *sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		return g.AbortOperation(ctx, task.NewID(1, 1, 7))
 	},
 }
 
 // startSQSCall prepares an SQS call.
-func startSQSCall(t *testing.T) (*fake, sqsCore, queues.Queue, broker.Claimed) {
+func startSQSCall(t *testing.T) (*fake, *sqsCore, queues.Queue, broker.Claimed) {
 	f := newFake(1, 2)
 	g := newGateway(f)
-	ctx, _ := begin(t.Context(), "sqs", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 	put(t, g, ctx, "q", 2, "1")
-	if _, err := (operatorService{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 2}); err != nil {
+	if _, err := (g.services.operator).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 2}); err != nil {
 		t.Fatal(err)
 	}
-	core := sqsCore{g}
+	core := &g.services.sqs
 	q, _, err := core.Queue(ctx, "q")
 	if err != nil {
 		t.Fatal(err)
@@ -232,14 +217,14 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 			var err error
 			var f *fake
 			synctest.Test(t, func(t *testing.T) { // some wait for a while
-				var g sqsCore
+				var g *sqsCore
 				var q queues.Queue
 				var c broker.Claimed
 				f, g, q, c = startSQSCall(t)
 				f.faults.nth = nth
-				ctx, _ := begin(t.Context(), "sqs", "test")
+				ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 				err = do(ctx, g, q, c)
-				g.Shutdown(context.Background())
+				g.claims.close(context.Background())
 			})
 			failed := nth > 0 && f.faults.asked >= nth
 			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) { // another shard has the task
@@ -256,14 +241,14 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 func TestWhoActsAtTheSQSDoor(t *testing.T) {
 	for what, do := range sqsCalls {
 		f, g, q, c := startSQSCall(t)
-		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b")), "sqs", "test")
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "sqs", "test")
 		err := do(ctx, g, q, c)
 		acts := slices.Contains([]string{"put a queue", "drop a queue", "purge a queue", "start an operation", "end an operation"}, what)
 		if e, _ := task.AsError(err); acts && (e == nil || e.Field != "actor" || f.faults.asked != 0) || !acts && err != nil {
 			t.Errorf("to %s by two: %v, after %d asks", what, err, f.faults.asked)
 		}
 		if what == "start an operation" {
-			ctx, _ := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"q"}}), "sqs", "test")
+			ctx, _ := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"q"}}), "sqs", "test")
 			for _, spec := range []broker.OperationSpec{{Filter: broker.Filter{Queue: "r"}, ToQueue: "q"}, {Filter: broker.Filter{Queue: "q"}, ToQueue: "r"}} {
 				if e, _ := task.AsError(g.StartOperation(ctx, spec)); e == nil || e.Code != task.CodePermissionDenied {
 					t.Errorf("an operation on %q to %q: %v", spec.Filter.Queue, spec.ToQueue, e)
@@ -285,7 +270,7 @@ func TestPurgeEndsClaims(t *testing.T) {
 			x.view.Exec = &schema.Exec{State: task.Claimed}
 		}
 	}
-	ctx, _ := begin(t.Context(), "sqs", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 	if err := g.Purge(ctx, q); err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +289,7 @@ func TestDropEndsDeadLetters(t *testing.T) {
 		x.view.Exec = &schema.Exec{State: states[len(states)-1]}
 		states = states[:len(states)-1]
 	}
-	ctx, _ := begin(t.Context(), "sqs", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 	if err := g.DropQueue(ctx, q); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +303,7 @@ func TestDropEndsDeadLetters(t *testing.T) {
 // A task's first claim is the earliest that is recorded.
 func TestFirstClaimed(t *testing.T) {
 	f, g, _, c := startSQSCall(t)
-	ctx, _ := begin(t.Context(), "sqs", "test")
+	ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 	if at, err := g.FirstClaimed(ctx, c.ID); err != nil || !at.IsZero() {
 		t.Errorf("of a task with no attempts: %v, %v", at, err)
 	}
@@ -349,92 +334,16 @@ func TestPastTheSQSDoor(t *testing.T) {
 		t.Errorf("without a door: %d", code)
 	}
 	g.cfg.SQS = true
+	g.wire()
 	if code, _ := knock(""); code != http.StatusTeapot {
 		t.Errorf("what is not for the door: %d", code)
 	}
-	if code, body := knock("AmazonSQS.ListQueues"); code != 200 || g.calls.InUse() != 0 {
-		t.Errorf("what is: %d %s, %d calls are left", code, body, g.calls.InUse())
+	if code, body := knock("AmazonSQS.ListQueues"); code != 200 || g.access.Calls.InUse() != 0 {
+		t.Errorf("what is: %d %s, %d calls are left", code, body, g.access.Calls.InUse())
 	}
-	g.calls = admission.NewSlots(2)
-	g.calls.TryAcquire("default")
-	if code, body := knock("AmazonSQS.ListQueues"); code == 200 || !strings.Contains(body, "in progress") || g.calls.InUse() != 1 {
-		t.Errorf("one call too many: %d %s, %d calls are left", code, body, g.calls.InUse())
+	g.access.Calls = admission.NewSlots(2)
+	g.access.Calls.TryAcquire("default")
+	if code, body := knock("AmazonSQS.ListQueues"); code == 200 || !strings.Contains(body, "in progress") || g.access.Calls.InUse() != 1 {
+		t.Errorf("one call too many: %d %s, %d calls are left", code, body, g.access.Calls.InUse())
 	}
-}
-
-// An error of a malformed signature is reported with its code; any other error stays as it was.
-func TestUnsigned(t *testing.T) {
-	if err := unsigned(io.ErrNoProgress); err != io.ErrNoProgress {
-		t.Errorf("another error: %v", err)
-	}
-}
-
-// A long action ends with the token of its caller, and leaves nothing behind.
-func TestActionsThatLast(t *testing.T) {
-	k := newTokenSet()
-	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
-	g := lockedGateway(t, k)
-	for action, lasts := range map[string]bool{"ReceiveMessage": true, "SendMessage": false} {
-		k.tell()
-		r := httptest.NewRequest("POST", "http://localhost/", nil)
-		r.Header.Set(headerToken, "Bearer "+k.secret["mail"])
-		enter := func() (*sqsCaller, context.Context) {
-			ctx, c := begin(t.Context(), "sqs", "test")
-			c.web = r
-			s := &sqsCaller{g: g, c: c}
-			if _, err := s.enter(ctx); err != nil {
-				t.Fatal(err)
-			}
-			ctx, err := s.Authorize(action)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s, ctx
-		}
-		s, left := enter()
-		if s.leave(); (left.Err() != nil) != lasts || g.calls.InUse() != 0 {
-			t.Errorf("%s has ended: %v, %d calls are under way", action, left.Err(), g.calls.InUse())
-		}
-		s, revoked := enter()
-		k.auth.Replace(auth.Access{Namespaces: []string{"team"}})
-		k.auth.Refreshed(time.Now())
-		if (revoked.Err() != nil) != lasts {
-			t.Errorf("the token of %s was revoked: %v", action, revoked.Err())
-		}
-		s.leave()
-	}
-	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // settling is not counted as a request
-		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
-		k.auth.Refreshed(time.Now())
-		g.rates = newRates(1)
-		for i := range 9 {
-			ctx, c := begin(t.Context(), "sqs", "test")
-			c.web = httptest.NewRequest("POST", "http://localhost/", nil)
-			c.web.Header.Set(headerToken, "Bearer "+k.secret["mail"])
-			s := &sqsCaller{g: g, c: c}
-			if _, err := s.enter(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Authorize(action); (err == nil) != (i < most) {
-				t.Errorf("%s for the %d. time in a second: %v", action, i+1, err)
-			}
-			s.leave()
-		}
-	}
-	k.tell()
-	ctx, c := begin(t.Context(), "sqs", "test")
-	c.web = httptest.NewRequest("POST", "http://192.0.2.1/", nil)
-	c.web.RemoteAddr = "192.0.2.44:5"
-	c.web.Header.Set(headerToken, "Bearer "+k.secret["mail"])
-	s := &sqsCaller{g: g, c: c}
-	if _, err := s.enter(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Authorize("DeleteQueue"); err == nil {
-		t.Error("a worker may delete queues")
-	}
-	if _, from := k.auth.Refused(); from != "192.0.2.44" || k.auth.Failed(auth.FailedRights) != 1 {
-		t.Errorf("%d were refused, the last from %q", k.auth.Failed(auth.FailedRights), from)
-	}
-	s.leave()
 }

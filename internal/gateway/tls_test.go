@@ -2,17 +2,14 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -213,19 +210,26 @@ func TestTLSSuites(t *testing.T) {
 
 // Answers over TLS, including refusals, tell browsers to use TLS only, and those in plaintext don't.
 func TestStrictTransport(t *testing.T) {
-	g := newGateway(newFake())
-	for _, path := range []string{"/api/v1/queues", "/healthz", "/nothing"} {
-		for _, c := range []struct {
-			guest *sniffedConn
-			want  string
-		}{{&sniffedConn{}, ""}, {&sniffedConn{state: &tls.ConnectionState{}}, "max-age=31536000"}} {
-			r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
-			g.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connKey{}, c.guest)))
-			if got := w.Header().Get("Strict-Transport-Security"); got != c.want {
-				t.Errorf("%s, TLS %v: %q, want %q", path, c.guest.state != nil, got, c.want)
+	synctest.Test(t, func(t *testing.T) {
+		_, encrypted, v := serveTLS(t, newFake())
+		_, plain := serve(t, newFake())
+		for _, path := range []string{"/api/v1/queues", "/healthz", "/nothing"} {
+			for _, c := range []struct {
+				client *http.Client
+				url    string
+				want   string
+			}{{web(t, plain, nil), "http://localhost", ""}, {web(t, encrypted, v.client("n1")), "https://n1", "max-age=31536000"}} {
+				a, err := c.client.Get(c.url + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.Body.Close()
+				if got := a.Header.Get("Strict-Transport-Security"); got != c.want {
+					t.Errorf("%s%s: %q, want %q", c.url, path, got, c.want)
+				}
 			}
 		}
-	}
+	})
 }
 
 // A client that does not trust the authority, or expects another host, sends nothing.
@@ -334,8 +338,8 @@ func TestTLSStalledHandshake(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if took := time.Since(start); took != headerTimeout {
-			t.Errorf("stalled handshakes were cut off after %v, want %v", took, headerTimeout)
+		if took := time.Since(start); took != headerTime {
+			t.Errorf("stalled handshakes were cut off after %v, want %v", took, headerTime)
 		}
 		halfway, _ = l.dial(t.Context(), "")
 		go io.WriteString(halfway, hello)
@@ -355,52 +359,4 @@ func TestTLSStalledHandshake(t *testing.T) {
 			t.Errorf("halfway after Abort: %v", err)
 		}
 	})
-}
-
-// Over TCP, a plaintext client receives the answer, and its end, while the server still reads.
-func TestPlaintextOverTCP(t *testing.T) {
-	mute, far := net.Pipe()
-	go func() {
-		newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&sniffedConn{Conn: far, raw: far}, tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
-		far.Close()
-	}()
-	if answer, err := io.ReadAll(mute); len(answer) > 0 || err != nil {
-		t.Errorf("one who has spoken TLS before hears %q, %v", answer, err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	here, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer there.Close()
-	d := newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)})
-	failed := make(chan struct{})
-	go func() {
-		defer close(failed)
-		d.failed(&sniffedConn{Conn: there, raw: there, acceptor: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
-	}()
-	_ = here.SetReadDeadline(time.Now().Add(time.Minute))
-	answer, err := io.ReadAll(here) // ends although nobody has closed the connection
-	if err != nil || !bytes.Equal(answer, plainRefusal) {
-		t.Errorf("got %q, %v", answer, err)
-	}
-	here.Close()
-	<-failed
-}
-
-// Plaintext HTTP begins with capitals.
-func TestRequestsBeginWithCapitals(t *testing.T) {
-	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false, "\x16\x03\x01  ": false} {
-		if got := startsHTTP([5]byte([]byte(head))); got != want {
-			t.Errorf("%q: %t", head, got)
-		}
-	}
 }

@@ -6,18 +6,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/tracing"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -49,21 +45,21 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	} {
 		web := httptest.NewRequest(http.MethodPost, "/", nil)
 		web.Header["Traceparent"], web.Header["Tracestate"] = c.parent, c.state
-		rest, call := begin(t.Context(), "rest", "test")
-		call.web = web
-		rpc, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc", "test")
+		rest, call := callinfo.Begin(t.Context(), "rest", "test")
+		call.Web = web
+		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc", "test")
 		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
-			joinCall(ctx, spec, nil)
+			tracing.JoinCall(ctx, spec, nil)
 			if !maps.Equal(spec.Headers, c.want) {
 				t.Errorf("%s by %s: headers %v, want %v", c.what, face, spec.Headers, c.want)
 			}
 		}
 	}
-	ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", "test")
+	ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", "test")
 	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a"} }
 	group := &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnComplete: spec(), OnSuccess: spec(), OnDeath: spec()}
-	if _, err := (groupService{Gateway: newGateway(newFake())}).CreateGroup(ctx, group); err != nil {
+	if _, err := (newGateway(newFake()).services.group).CreateGroup(ctx, group); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*pawlv1.TaskSpec{group.Tasks[0], group.OnComplete, group.OnSuccess, group.OnDeath} {
@@ -82,61 +78,20 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	for i := range many {
 		many[i] = &pawlv1.TaskSpec{Type: "t"}
 	}
-	if _, err := (producerService{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
+	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
 		t.Error("the batch was taken")
 	}
-	if _, err := (groupService{Gateway: g}).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
+	if _, err := (g.services.group).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
 		t.Error("the group was taken")
 	}
 	if n := len(spans.Started()); n != 0 {
 		t.Errorf("%d spans, want none", n)
 	}
-	if _, err := (producerService{Gateway: g}).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
+	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
 		t.Error(err)
 	}
 	if n := len(spans.Ended()); n != len(many)-1 {
 		t.Errorf("%d spans, want one a task", n)
-	}
-}
-
-// idleTracer creates spans that record nothing, and counts their ends.
-type idleTracer struct {
-	noop.Tracer
-	ended, told int
-}
-
-type idleSpan struct {
-	noop.Span
-	of *idleTracer
-}
-
-func (t *idleTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return ctx, idleSpan{of: t}
-}
-
-func (s idleSpan) End(...trace.SpanEndOption)          { s.of.ended++ }
-func (s idleSpan) SetAttributes(...attribute.KeyValue) { s.of.told++ }
-
-// A span that records nothing ends immediately.
-func TestSpansThatRecordNothing(t *testing.T) {
-	g, idle := newGateway(newFake()), &idleTracer{}
-	g.tracer = idle
-	spans := g.traceEnqueue(t.Context(), &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
-	if idle.ended != 2 {
-		t.Errorf("%d spans have ended, want 2", idle.ended)
-	}
-	if spans.end(make([]*pawlv1.EnqueueResult, 3), nil); idle.ended != 2 {
-		t.Errorf("%d spans have ended in the end, want 2", idle.ended)
-	}
-	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
-	g.pastSpan(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
-	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}}, Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
-	g.traceClaims([]broker.Claimed{repeated}) // it had its spans
-	w := &work{g: g}
-	w.held.of = map[task.ID]holding{{1}: {trace: of}}
-	w.traceSettled(&settleBatch{calls: []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: task.ID{1}}}}}, time.Now())
-	if idle.ended != 4 || idle.told != 0 {
-		t.Errorf("%d spans have ended, want 4; they were told %d things", idle.ended, idle.told)
 	}
 }
 
@@ -148,13 +103,14 @@ func TestSpansOfSingleCalls(t *testing.T) {
 	}
 	spans := tracetest.NewSpanRecorder()
 	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	s.g.wire()
 	for _, c := range []struct{ name, want string }{
 		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"OperatorService/RestoreArchive", ""},
 		{"GroupService/AddGroupTasks", "enqueue default"}, {"GroupService/CreateGroup", "enqueue default"}, {"ProducerService/ExplainTask", ""},
 		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
 	} {
 		spans.Reset()
-		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", c.name)
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", c.name)
 		request := goodCalls[c.name]
 		if c.name == "ProducerService/CancelTask" {
 			request = `{"task_id":"$later"}`
@@ -171,14 +127,12 @@ func TestSpansOfSingleCalls(t *testing.T) {
 		}
 	}
 	s.g.tracer = nil
+	s.g.wire()
 	for name, request := range goodCalls { // the same without a tracer
 		s := newStage(t)
-		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", name)
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", name)
 		if _, err := s.calls[name](ctx, s.fill(request)); err != nil {
 			t.Errorf("%s without a tracer: %v", name, err)
 		}
-	}
-	if got := headersFor(trace.SpanContext{}); got != nil {
-		t.Errorf("no trace is written as %v", got)
 	}
 }

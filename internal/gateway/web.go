@@ -7,45 +7,46 @@ import (
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/rest"
 )
 
 // newREST returns the handler of REST. It calls the same methods as gRPC, and its requests are calls like gRPC's.
 func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
-		Register: g.register, Events: g.watchEvents,
-		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch,
-		Large: g.large, Extra: g.extra, Namespace: namespaceOf,
-		Misdirected: g.misdirected, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
+		Register: g.services.register, Events: g.services.event.Watch,
+		Call: g.webCall, Ready: g.ready, Batch: g.cfg.Limits.Batch,
+		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace,
+		Misdirected: g.access.CheckHost, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
 	})
 }
 
 // webCall runs a REST request as a call, as unary does for gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
-	ctx, c := begin(r.Context(), "rest", on.String())
-	c.web = r
+	ctx, c := callinfo.Begin(r.Context(), "rest", on.String())
+	c.Web = r
 	err := g.runWebCall(ctx, c, on, handle)
-	g.observed(c, err, time.Since(began))
+	g.observer.Observed(c, err, time.Since(began))
 	if err != nil {
-		came.Refusal = g.refusal(err)
+		came.Refusal = g.Refusal(err)
 	}
-	came.Shard, came.Index, came.Time, _ = c.stamp()
+	came.Shard, came.Index, came.Time, _ = c.Stamp()
 	return came
 }
 
-func (g *Gateway) runWebCall(ctx context.Context, c *call, on *rest.Route, handle func(context.Context) error) (err error) {
+func (g *Gateway) runWebCall(ctx context.Context, c *callinfo.Call, on *rest.Route, handle func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = g.panicked(c.web.Method+" "+c.web.URL.Path, p)
+			err = callinfo.Panicked(c.Web.Method+" "+c.Web.URL.Path, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, needOfRoute(on), restCredentials(c.web))
+	ctx, leave, err := g.access.AdmitREST(ctx, c, on)
 	defer leave()
 	if err != nil {
 		return err
 	}
-	return callError(ctx, handle(ctx))
+	return callinfo.ErrorOf(ctx, handle(ctx))
 }
 
 var (
@@ -57,10 +58,10 @@ var (
 // logs grow, are only for those who may know of the cluster.
 func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 	var s *pawlv1.GetServerResponse
-	knows := g.knowsCluster(ctx)
+	knows := g.access.KnowsCluster(ctx)
 	if knows || g.cfg.Ready == nil { // other callers make no node ask another
 		var err error
-		if s, err = (operatorService{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
+		if s, err = g.services.operator.GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
 			return rest.Readiness{}, err
 		}
 	}
@@ -76,24 +77,9 @@ func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 	return rest.Readiness{Status: "not ready"}, nil
 }
 
-// knowsCluster reports whether the caller, which needs no token for this call, may know of the cluster.
-func (g *Gateway) knowsCluster(ctx context.Context) bool {
-	c := callOf(ctx)
-	s := restCredentials(c.web)
-	if len(s.tokens) == 0 && s.certificate == nil && g.auth.TokensRequired() {
-		return false
-	}
-	v, err := g.authenticate(s)
-	if err != nil {
-		g.refused(ctx, c, err, false) // it is answered like a stranger, and immediately: a probe that waits takes a healthy node for a dead one
-		return false
-	}
-	return v.may(need{reach: ofCluster}) == nil
-}
-
 // whyNotReady returns why the node should get no calls now.
 func (g *Gateway) whyNotReady(s *pawlv1.GetServerResponse) error {
-	if g.isDraining() {
+	if g.claims.isDraining() {
 		return errDraining
 	}
 	if g.cfg.Ready != nil {

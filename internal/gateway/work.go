@@ -11,6 +11,10 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/gateway/tracing"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -40,13 +44,13 @@ const (
 // Two more run on demand: one does what frames ask for, one notifies the worker of lost claims. Any failure ends the stream; the
 // handler waits for all but receive, which ends with the stream.
 type work struct {
-	g      *Gateway
+	g      *workerService
 	stream pawlv1.WorkerService_WorkServer
 	ns     string
 	claim  broker.ClaimCall
 	watch  ClaimWatch
 	quiet  quietState
-	held   holdings
+	held   tracing.Holdings
 
 	sending sync.Mutex // a stream allows one sender at a time
 
@@ -66,12 +70,12 @@ type work struct {
 }
 
 // Work serves one worker for as long as its stream lasts.
-func (g workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
+func (g *workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
 	}
-	w := &work{g: g.Gateway, stream: stream, ns: namespaceOf(stream.Context()), more: make(chan struct{}, 1),
+	w := &work{g: g, stream: stream, ns: callinfo.Namespace(stream.Context()), more: make(chan struct{}, 1),
 		settles: make(chan *pawlv1.SettleRequest, framesWaiting), ended: make(chan struct{})}
 	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
 		return err
@@ -91,12 +95,12 @@ func (g workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
 }
 
 // tellNode tells a worker which of several nodes its stream goes to: it may know a better one.
-func (g workerService) tellNode(stream pawlv1.WorkerService_WorkServer) {
-	if g.cfg.Admin == nil {
+func (g *workerService) tellNode(stream pawlv1.WorkerService_WorkServer) {
+	if g.nodes == nil {
 		return
 	}
-	if m := g.cfg.Admin.Map(stream.Context()); m != nil && len(m.Members()) > 1 {
-		_ = stream.SetHeader(metadata.Pairs(headerNode, g.cfg.Node)) // fails only if the stream has ended
+	if m := g.nodes.Map(stream.Context()); m != nil && len(m.Members()) > 1 {
+		_ = stream.SetHeader(metadata.Pairs(callinfo.HeaderNode, g.node)) // fails only if the stream has ended
 	}
 }
 
@@ -110,7 +114,7 @@ func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, e
 			return broker.ClaimCall{}, err
 		}
 	}
-	return claimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(), MaxBytes: h.GetMaxBytes(),
+	return convert.ClaimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(), MaxBytes: h.GetMaxBytes(),
 		Lease: h.GetLease(), Worker: h.GetWorker()}, l)
 }
 
@@ -137,7 +141,7 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 
 // failIf ends the stream with the error of fn, or with its panic.
 func (w *work) failIf(fn func() error) {
-	if err := safely(fn); err != nil {
+	if err := fanout.Safely(fn); err != nil {
 		w.endOnce.Do(func() {
 			w.err = err
 			close(w.ended)
@@ -358,12 +362,12 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	for i := range claimed {
 		w.watch.Add(broker.Hold{Namespace: claimed[i].Namespace, ID: claimed[i].ID, Token: claimed[i].Token})
 	}
-	w.traceHeld(claimed)
+	w.g.spans.Held(&w.held, claimed)
 	for len(claimed) > 0 {
 		n := fitting(claimed)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
 		for i := range n {
-			frame.Tasks[i] = claimedProto(&claimed[i])
+			frame.Tasks[i] = convert.ClaimedProto(&claimed[i])
 		}
 		if err := w.stream.Send(frame); err != nil {
 			w.g.giveBack(claimed)
@@ -414,7 +418,9 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 	began := time.Now()
 	b.run(ctx, w.g)
 	w.forget(&b)
-	w.traceSettled(&b, began)
+	for i := range b.calls {
+		w.g.spans.Settled(&w.held, b.calls[i].Verb, b.calls[i].Hold.ID, began, b.answers[i].GetError())
+	}
 	for _, a := range answers {
 		if w.send(&pawlv1.WorkResponse{Settled: a}) != nil {
 			return // receive notices too
@@ -467,7 +473,7 @@ func (w *work) notify() error {
 	for i, l := range lost {
 		w.watch.Remove(l.ID, l.Token)
 		w.quiet.me.Taken(l.ID, l.Token, l.Reason == task.StaleExpired)
-		w.held.take(l.ID)
+		w.held.Take(l.ID)
 		notices[i] = &pawlv1.LostClaim{TaskId: l.ID.String(), ClaimToken: l.Token.String(), Reason: l.Reason}
 	}
 	return w.send(&pawlv1.WorkResponse{Lost: notices})

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"github.com/pawlq/pawl/internal/registry"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -75,7 +75,7 @@ func (h *quietState) takeNotice() *pawlv1.QuietNotice {
 func (w *work) register(hello *pawlv1.WorkHello) {
 	c := &w.claim
 	w.quiet.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
-		Address: addressOf(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.onQuietChanged)
+		Address: callinfo.Address(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.onQuietChanged)
 	if w.quiet.refresh(versionOf(hello)) {
 		w.notifier.poke()
 	}

@@ -15,6 +15,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/workers"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -32,15 +33,15 @@ func one(t *testing.T, f *fake) registry.Info {
 // steer makes the gateway quiet a worker, or resume it.
 func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
 	t.Helper()
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	if quiet {
-		got, err := workerRegistryService{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
+		got, err := g.services.workerRegistry.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got.Worker
 	}
-	got, err := workerRegistryService{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	got, err := g.services.workerRegistry.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +162,8 @@ func TestInstancesAreChecked(t *testing.T) {
 
 // claimBy claims one task by a unary call.
 func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
-	ctx, _ := begin(context.Background(), "grpc", "test")
-	return workerService{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
 }
 
 func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
@@ -218,8 +219,8 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("one that resumes gets %v, %v", a.r, a.err)
 		}
 		for _, c := range got.Tasks {
-			ctx, _ := begin(context.Background(), "grpc", "test")
-			if _, err := (workerService{Gateway: s.g}).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
+			ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+			if _, err := (s.g.services.worker).Ack(ctx, &pawlv1.AckRequest{TaskId: c.TaskId, ClaimToken: c.ClaimToken}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -270,21 +271,22 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 			f.faults = &faults{}
 			g := newGateway(f)
 			defer g.Shutdown(context.Background())
-			ctx, _ := begin(t.Context(), "grpc", "test")
+			ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 			ctx, leave := context.WithCancel(ctx)
 			defer leave()
 			put(t, g, ctx, "q", 1, "1")
-			me := g.registry.Begin(registry.Hello{Namespace: "default", Name: "w"})
+			me := g.cfg.Registry.Begin(registry.Hello{Namespace: "default", Name: "w"})
 			hush := func() {
 				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
 			}
 			turn := func() { c.turns(f, hush, leave) }
-			if g.broker = (turning{f, turn}); c.quiet {
+			g.cfg.Broker = turning{f, turn}
+			if g.wire(); c.quiet {
 				hush()
 				turn()
 			}
 			f.faults.asked = 0
-			got, quiet, err := g.takeAs(ctx, me, broker.ClaimCall{Namespace: "default", Queues: []broker.Share{{Queue: "q"}}, Max: 1, MaxBytes: 1000, ClaimKey: c.key}, c.wait)
+			got, quiet, err := g.claims.takeAs(ctx, me, broker.ClaimCall{Namespace: "default", Queues: []broker.Share{{Queue: "q"}}, Max: 1, MaxBytes: 1000, ClaimKey: c.key}, c.wait)
 			if len(got) != c.tasks || (quiet != nil) != c.hears || !errors.Is(err, c.err) {
 				t.Errorf("%s: %d tasks, quiet %v, %v", c.what, len(got), quiet, err)
 			}
@@ -304,9 +306,9 @@ func TestQuietClaimersFindTheirClaims(t *testing.T) {
 		}
 		put(t, g, ctx, "b", 1, "1")
 		steer(t, g, one(t, f).ID, true)
-		ctx, c := begin(t.Context(), "grpc", "test")
-		if got := claimText(t, g, ctx, r); got != "bb" || len(c.stamps) != shards {
-			t.Errorf("%s: the repeat got %q, and tells of %v", queues, got, c.stamps)
+		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
+		if got := claimText(t, g, ctx, r); got != "bb" || len(stamped(c)) != shards {
+			t.Errorf("%s: the repeat got %q, and tells of %v", queues, got, stamped(c))
 		}
 	}
 }
@@ -319,17 +321,17 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "mail", Queues: []registry.Share{{Queue: "mail"}}}, "mail", 0, nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "sms", Queues: []registry.Share{{Queue: "sms"}}}, "sms", 0, nil)
-	ctx, _ := begin(context.Background(), "grpc", "test")
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
-	list, err := workerRegistryService{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
+	list, err := g.services.workerRegistry.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
 	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {
 		t.Errorf("the list is %v, %v", list, err)
 	}
 	for id, want := range map[string]error{"mail": nil, "both": &task.Error{Code: task.CodePermissionDenied}, "sms": task.ErrNotFound} {
-		if _, err := (workerRegistryService{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to make %q quiet: %v, want %v", id, err, want)
 		}
-		if _, err := (workerRegistryService{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (g.services.workerRegistry).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to have %q resume: %v, want %v", id, err, want)
 		}
 	}
@@ -342,9 +344,9 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 		g := newGateway(f)
 		defer g.Shutdown(context.Background())
 		f.registry.Join(registry.Hello{Namespace: "default", Name: "w", Queues: []registry.Share{{Queue: "mail"}}}, "w", 0, nil)
-		ctx, _ := begin(context.Background(), "grpc", "test")
+		ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 		quiet := func(span *durationpb.Duration) (time.Duration, error) {
-			got, err := workerRegistryService{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
+			got, err := g.services.workerRegistry.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
 			return time.Until(got.GetWorker().GetQuiet().GetUntil().AsTime()), err
 		}
 		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {
@@ -372,21 +374,23 @@ func TestLostWorkersAreListed(t *testing.T) {
 		f.registry.Join(registry.Hello{Namespace: "default", Name: "here", Queues: []registry.Share{{Queue: "q"}}}, "here", 0, func() {})
 		nodes := &lostWorkers{known: g.cfg.Workers}
 		g.cfg.Workers = nodes
-		ctx, _ := begin(t.Context(), "grpc", "test")
+		g.wire()
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		for want, lost := range map[[2]bool]*bool{{true, false}: nil, {true, true}: new(true), {false, false}: new(false)} {
-			_, err := workerRegistryService{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
+			_, err := g.services.workerRegistry.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
 			if got := [2]bool{nodes.asked.Lost, nodes.asked.OnlyLost}; err != nil || got != want {
 				t.Errorf("lost: %v: %v, %v, want %v", lost, got, err, want)
 			}
 		}
-		if _, err := (workerRegistryService{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
+		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
 			t.Errorf("one that was lost is made quiet: %v", err)
 		}
-		if _, err := (workerRegistryService{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
+		if _, err := (g.services.workerRegistry).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
 			t.Errorf("one that may be on a node without an answer: %v", err)
 		}
 		var lines strings.Builder
-		g.log = slog.New(slog.NewTextHandler(&lines, nil))
+		g.cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+		g.wire()
 		for i, want := range []int{0, 1, 0} {
 			lines.Reset()
 			if i == 1 {
@@ -439,8 +443,9 @@ func TestLostWorkersResume(t *testing.T) {
 	} {
 		g := newGateway(newFake())
 		g.cfg.Workers = &c.nodes
-		ctx, _ := begin(t.Context(), "grpc", "test")
-		got, err := workerRegistryService{Gateway: g}.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
+		g.wire()
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
+		got, err := g.services.workerRegistry.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
 		if !errors.Is(err, c.err) || c.nodes.asked != c.asked || err == nil && got.GetWorker().GetWorkerId() != c.id {
 			t.Errorf("%s: %v, %v, it was asked to: %t", c.what, got, err, c.nodes.asked)
 		}

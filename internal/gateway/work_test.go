@@ -20,6 +20,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -83,9 +84,9 @@ func startWorker(t *testing.T, f *fake, first *pawlv1.WorkRequest) *workerClient
 	ctx, cut := context.WithCancel(context.Background())
 	s := &workerClient{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
 		stream: &pipeStream{in: make(chan *pawlv1.WorkRequest), closed: make(chan struct{}), out: make(chan *pawlv1.WorkResponse)}}
-	s.stream.ctx, _ = begin(ctx, "grpc", "test")
+	s.stream.ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 	go func() {
-		err := workerService{Gateway: s.g}.Work(s.stream)
+		err := s.g.services.worker.Work(s.stream)
 		cut() // as gRPC does
 		s.ended <- err
 	}()
@@ -124,8 +125,8 @@ func (s *workerClient) enqueue(queue string, n int) {
 	for range n {
 		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: queue})
 	}
-	ctx, _ := begin(context.Background(), "grpc", "test")
-	got, err := producerService{Gateway: s.g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
+	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+	got, err := s.g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
 	if err != nil || got.Results[0].Error != nil {
 		s.t.Fatal(got, err)
 	}
@@ -537,9 +538,10 @@ func TestStreamsTellOfTraces(t *testing.T) {
 		told := restStory{t: t, spans: tracetest.NewSpanRecorder()}
 		synctest.Wait()
 		s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(told.spans)).Tracer("test")
-		ctx, _ := begin(context.Background(), "grpc", "test")
+		s.g.wire()
+		ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 		for range 4 {
-			if _, err := (producerService{Gateway: s.g}).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
+			if _, err := (s.g.services.producer).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
 				Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -646,13 +648,13 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 	} {
 		f := newFake()
 		g := newGateway(f)
-		ctx, _ := begin(t.Context(), "grpc", "test")
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		put(t, g, ctx, "q", 2, "1")
 		got, _, err := f.Claim(ctx, 1, broker.ClaimCall{Queues: []broker.Share{{Queue: "q"}}, Worker: "w", Max: 2, MaxBytes: 1000}, 0)
 		if err != nil || len(got) != 2 {
 			t.Fatal(got, err)
 		}
-		w := &work{g: g, stream: &pipeStream{ctx: ctx, out: make(chan *pawlv1.WorkResponse, 9)}, slots: 3}
+		w := &work{g: &g.services.worker, stream: &pipeStream{ctx: ctx, out: make(chan *pawlv1.WorkResponse, 9)}, slots: 3}
 		w.pushing, w.stopPush = context.WithCancel(ctx)
 		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
 		c.change(w)
@@ -710,8 +712,8 @@ func TestSettlesInShards(t *testing.T) {
 		}
 	}
 	g := newGateway(newFake())
-	ctx, _ := begin(t.Context(), "grpc", "test")
-	if got, err := (workerService{Gateway: g}).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
+	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
+	if got, err := (g.services.worker).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
 		t.Errorf("one that can't be read: %v, %v", got, err)
 	}
 	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}}, {[]uint32{2, 1}, []uint32{2, 1}}} {
@@ -761,7 +763,7 @@ func TestRestsBetweenClaims(t *testing.T) {
 		pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			w := &work{g: newGateway(f), pushing: t.Context()}
+			w := &work{g: &newGateway(f).services.worker, pushing: t.Context()}
 			began := time.Now()
 			if w.pause(err); time.Since(began) != want {
 				t.Errorf("%v: a rest of %v, want %v", err, time.Since(began), want)
@@ -770,7 +772,7 @@ func TestRestsBetweenClaims(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		w := &work{g: newGateway(f)}
+		w := &work{g: &newGateway(f).services.worker}
 		w.pushing, w.stopPush = context.WithCancel(t.Context())
 		w.stopPush()
 		began := time.Now()

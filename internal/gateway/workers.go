@@ -3,12 +3,15 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -26,23 +29,25 @@ type Workers interface {
 // workerRegistryService implements WorkerRegistryService.
 type workerRegistryService struct {
 	pawlv1.UnimplementedWorkerRegistryServiceServer
-	*Gateway
+	workers Workers
+	limits  task.Limits
+	log     *slog.Logger
 }
 
 // workerQuery returns the query for what the caller may see.
 func workerQuery(ctx context.Context) registry.Query {
-	return registry.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx), Lost: true}
+	return registry.Query{Namespace: callinfo.Namespace(ctx), Scope: task.ScopeOf(ctx), Lost: true}
 }
 
 // ListWorkers returns a page of workers, sorted by name.
-func (g workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
+func (g *workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
 	q := workerQuery(ctx)
 	q.Queue, q.Type = r.GetQueue(), r.GetType()
 	if r.Lost != nil {
 		q.Lost, q.OnlyLost = r.GetLost(), r.GetLost()
 	}
 	var err error
-	if q.Limit, err = limitOf(r.GetLimit()); err != nil {
+	if q.Limit, err = convert.LimitOf(r.GetLimit()); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct{ field, value string }{{"queue", q.Queue}, {"type", q.Type}, {"node", r.GetNode()}} {
@@ -50,15 +55,15 @@ func (g workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListWo
 			return nil, err
 		}
 	}
-	at, err := decodeCursor(workerCursor, r.GetCursor())
+	at, err := convert.DecodeCursor(convert.WorkerCursor, r.GetCursor())
 	if err != nil {
 		return nil, err
 	}
 	var ok bool
 	if q.After.Name, q.After.ID, ok = strings.Cut(string(at), "\x00"); at != nil && !ok {
-		return nil, badCursor(r.GetCursor())
+		return nil, convert.BadCursor(r.GetCursor())
 	}
-	list, err := g.cfg.Workers.Workers(ctx, q, r.GetNode())
+	list, err := g.workers.Workers(ctx, q, r.GetNode())
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +76,13 @@ func (g workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListWo
 	}
 	if n := len(list.Workers); list.More && n > 0 {
 		last := list.Workers[n-1].Place()
-		out.NextCursor = encodeCursor(workerCursor, []byte(last.Name+"\x00"+last.ID))
+		out.NextCursor = convert.EncodeCursor(convert.WorkerCursor, []byte(last.Name+"\x00"+last.ID))
 	}
 	return out, nil
 }
 
 // GetWorker returns one worker.
-func (g workerRegistryService) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
+func (g *workerRegistryService) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -86,7 +91,7 @@ func (g workerRegistryService) GetWorker(ctx context.Context, r *pawlv1.GetWorke
 }
 
 // worker finds a worker on any node.
-func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error) {
+func (g *workerRegistryService) worker(ctx context.Context, id string) (*registry.Info, error) {
 	if id == "" {
 		return nil, task.Invalid("worker_id", "is required")
 	}
@@ -95,7 +100,7 @@ func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error)
 	}
 	q := workerQuery(ctx)
 	q.ID, q.Limit = id, 1
-	list, err := g.cfg.Workers.Workers(ctx, q, "")
+	list, err := g.workers.Workers(ctx, q, "")
 	switch {
 	case err != nil:
 		return nil, err
@@ -108,14 +113,14 @@ func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error)
 }
 
 // QuietWorker makes a worker take no new tasks.
-func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
-	by, err := authorOf(ctx, r.GetReason())
+func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
 	span := workers.QuietFor
 	if r.GetFor() != nil {
-		if span, err = spanOf("for", r.GetFor()); err != nil {
+		if span, err = convert.SpanOf("for", r.GetFor()); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +137,7 @@ func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietW
 	if info.Lost != nil {
 		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
 	}
-	row, err := g.cfg.Workers.QuietWorker(ctx, by, workers.Name{Namespace: namespaceOf(ctx), ID: info.ID}, info.Name, span)
+	row, err := g.workers.QuietWorker(ctx, by, workers.Name{Namespace: callinfo.Namespace(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +147,8 @@ func (g workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.QuietW
 }
 
 // ResumeWorker lets a worker take tasks again. It may be gone.
-func (g workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
-	by, err := authorOf(ctx, r.GetReason())
+func (g *workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
+	by, err := callinfo.Author(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +165,7 @@ func (g workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.Resum
 	if info.Hidden {
 		return nil, takesMore(info)
 	}
-	was, err := g.cfg.Workers.ResumeWorker(ctx, by, workers.Name{Namespace: namespaceOf(ctx), ID: info.ID})
+	was, err := g.workers.ResumeWorker(ctx, by, workers.Name{Namespace: callinfo.Namespace(ctx), ID: info.ID})
 	switch {
 	case err != nil:
 		return nil, err
@@ -180,22 +185,22 @@ func takesMore(info *registry.Info) error {
 }
 
 func workerProto(i *registry.Info) *pawlv1.Worker {
-	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: int32Of(i.PID), Version: i.Version,
-		Address: i.Address, Types: i.Types, Slots: int32Of(i.Slots), Running: int32Of(i.RunningNow), Draining: i.Draining,
-		ConnectedAt: wallProto(i.ConnectedAt), SeenAt: wallProto(i.SeenAt), ClaimedAt: wallProto(i.ClaimedAt)}
+	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: convert.Int32Of(i.PID), Version: i.Version,
+		Address: i.Address, Types: i.Types, Slots: convert.Int32Of(i.Slots), Running: convert.Int32Of(i.RunningNow), Draining: i.Draining,
+		ConnectedAt: convert.WallProto(i.ConnectedAt), SeenAt: convert.WallProto(i.SeenAt), ClaimedAt: convert.WallProto(i.ClaimedAt)}
 	for _, q := range i.Queues {
-		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: int32Of(q.Weight)})
+		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: convert.Int32Of(q.Weight)})
 	}
 	for j := range i.Running {
 		run := &i.Running[j]
-		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue, Attempt: int32Of(run.Attempt),
-			Since: wallProto(run.Since), LeaseExpiresAt: wallProto(run.LeaseUntil)})
+		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue, Attempt: convert.Int32Of(run.Attempt),
+			Since: convert.WallProto(run.Since), LeaseExpiresAt: convert.WallProto(run.LeaseUntil)})
 	}
 	if i.Lost != nil {
-		p.LostAt, p.LostReason = wallProto(i.Lost.At), i.Lost.Reason
+		p.LostAt, p.LostReason = convert.WallProto(i.Lost.At), i.Lost.Reason
 	}
 	if q := i.Quiet; q != nil {
-		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: wallProto(q.At), Until: wallProto(q.Until)}
+		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: convert.WallProto(q.At), Until: convert.WallProto(q.Until)}
 	}
 	return p
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -120,13 +120,13 @@ const (
 )
 
 // ClientCertificates says which certificates clients may present.
-type ClientCertificates = gateway.ClientCertificates
+type ClientCertificates = listen.ClientCertificates
 
 // Hosts are names of a server.
-type Hosts = gateway.Hosts
+type Hosts = listen.Hosts
 
 // ParseHosts parses names such as pawl.example.com, and .example.com for that name and all below it.
-func ParseHosts(texts []string) (Hosts, error) { return gateway.ParseHosts(texts) }
+func ParseHosts(texts []string) (Hosts, error) { return listen.ParseHosts(texts) }
 
 // NewToken generates a token that is in no table, for Config.AdminToken.
 func NewToken() string { return auth.NewSecret() }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 )
 
 const (
@@ -28,7 +28,7 @@ func (n *Node) serveDebug() {
 	if n.cfg.Profiles != nil {
 		mux.Handle("GET /debug/pprof/", n.cfg.Profiles)
 	}
-	server := &http.Server{Handler: gateway.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
+	server := &http.Server{Handler: listen.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
 	n.serving.Go(func() {
 		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
 			n.cfg.Logger.Error("profiles and metrics are no longer served", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))

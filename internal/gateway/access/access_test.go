@@ -1,0 +1,206 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// After leave, nothing of a long call remains. Calls are limited, per namespace and in total.
+func TestCallsLeave(t *testing.T) {
+	k := newTokenSet()
+	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
+	k.add("boss", auth.Everything)
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g.Calls = admission.NewSlots(4)
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
+	admit := func(who, namespace string, n Need) (context.Context, func(), error) {
+		_, c := callinfo.Begin(t.Context(), "grpc", "test")
+		return g.admit(t.Context(), c, n, Credentials{tokens: []string{"Bearer " + k.secret[who]}, namespaces: []string{namespace}})
+	}
+	long := Need{OfQueues, consume, true}
+	ctx, leave, err := admit("team", "team", long)
+	if err != nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
+	}
+	if leave(); ctx.Err() == nil || g.Calls.InUse() != 0 {
+		t.Errorf("after it has left: %v, and %d calls", ctx.Err(), g.Calls.InUse())
+	}
+	if ctx, leave, err = admit("team", "team", Need{OfQueues, consume, false}); err != nil {
+		t.Fatal(err)
+	}
+	if leave(); ctx.Err() != nil {
+		t.Errorf("a call that does not last is ended by the door: %v", ctx.Err())
+	}
+	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
+		{"boss", "other", "4 calls are in progress at this node"}} {
+		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("call %d, of %s in %q: %v, want %q", i, c.who, c.namespace, err, c.says)
+		}
+	}
+}
+
+// A call has one token, and missing rights are counted as refusals.
+func TestRefusalsAreCounted(t *testing.T) {
+	if _, err := (Credentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
+		t.Errorf("two tokens: %v", err)
+	}
+	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
+		if token, err := (Credentials{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
+			t.Errorf("%q: token %q, %v", said, token, err)
+		}
+	}
+	k := newTokenSet()
+	k.addAll()
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	if _, err := g.Authenticate(Credentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
+		t.Errorf("what is no token: %v", err)
+	}
+	for i, c := range []struct {
+		token string
+		n     Need
+		want  uint64 // refused for lack of rights so far
+		seats int    // calls in progress afterwards
+	}{{k.secret["observe"], Need{OfQueues, observe, false}, 0, 1}, {k.secret["observe"], Need{OfQueues, produce, false}, 1, 1}, {"x", Need{OfQueues, produce, false}, 1, 1}, {k.secret["admin"], Need{OfCluster, 0, false}, 2, 1}} {
+		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, c.n, Credentials{tokens: []string{"Bearer " + c.token}})
+		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.Calls.InUse() != c.seats {
+			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.Calls.InUse())
+		}
+	}
+	var lines strings.Builder
+	g.refusals, g.log = refusalLog{}, slog.New(slog.NewTextHandler(&lines, nil))
+	for range 2 {
+		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["observe"]}})
+	}
+	if strings.Count(lines.String(), "a caller was refused") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
+		t.Errorf("the log says %s", lines.String())
+	}
+	if _, from := k.auth.Refused(); from != "192.0.2.7" {
+		t.Errorf("the last came from %q", from)
+	}
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
+	k.auth.Refreshed(time.Now())
+	g.Rates = newRates(1)
+	for i := range 3 { // a call itself takes no bytes
+		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
+		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
+			t.Errorf("call %d of one that has a byte a second: %v", i, err)
+		}
+		if _, err := g.AdmitFrame(call); err != nil {
+			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
+		}
+	}
+	for _, err := range []error{io.EOF, errPlanted} { // nobody's fault
+		_, call := callinfo.Begin(t.Context(), "grpc", "test")
+		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
+			t.Errorf("%v is logged as a refusal: %s", err, lines.String())
+		}
+		if _, from := k.auth.Refused(); from != "192.0.2.7" {
+			t.Errorf("%v counts as a refusal, from %q", err, from)
+		}
+	}
+	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	if v, err := open.Authenticate(Credentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
+		t.Errorf("where no token is wanted: %+v, %v", v, err)
+	}
+}
+
+// Refusals are logged at intervals, with the number that were left out.
+func TestRefusalsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusalLog
+		for i, c := range []struct {
+			after  time.Duration
+			others int
+			ok     bool
+		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false}, {refusalLogInterval, 1, true}} {
+			pass(c.after)
+			if others, ok := r.turn(); others != c.others || ok != c.ok {
+				t.Errorf("refusal %d: %d others, %t, want %d, %t", i, others, ok, c.others, c.ok)
+			}
+		}
+	})
+}
+
+// A namespace can't take all calls of a node from the others.
+func TestCallsAtOnce(t *testing.T) {
+	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g.Calls = admission.NewSlots(2)
+	n := Need{Reach: OfQueues}
+	enter := func() (func(), error) {
+		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
+		_, leave, err := g.admit(ctx, c, n, Credentials{})
+		return leave, err
+	}
+	leave, err := enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls in progress") {
+		t.Errorf("one too many: %v", err)
+	}
+	leave()
+	if _, err := enter(); err != nil {
+		t.Errorf("when it has ended: %v", err)
+	}
+}
+
+// tokenSet is a set of tokens, and an authenticator that knows them.
+type tokenSet struct {
+	auth   *auth.Authenticator
+	secret map[string]string
+	tokens []auth.Token
+}
+
+// add creates a token with the given name.
+func (k *tokenSet) add(name string, r auth.Rights) string {
+	s := auth.NewSecret()
+	k.secret[name] = s
+	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
+	k.tell()
+	return s
+}
+
+func (k *tokenSet) tell() {
+	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
+	k.auth.Refreshed(time.Now())
+}
+
+// addAll creates tokens of every kind: each role alone, for a namespace; and admins that are limited or not.
+func (k *tokenSet) addAll() {
+	for _, name := range auth.RoleNames {
+		role, err := auth.ParseRoles("roles", []string{name})
+		if err != nil {
+			panic(err)
+		}
+		k.add(name, auth.Rights{Namespace: "team", Roles: role})
+	}
+	k.add("admin of mail*", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
+	k.add("observer of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
+	k.add("admin of all", auth.Everything)
+}
+
+func newTokenSet() *tokenSet {
+	return &tokenSet{auth: auth.NewAuthenticator(auth.Config{Mode: auth.Always}), secret: map[string]string{}}
+}
+
+// pass lets time pass in a bubble with fake time, which is instant.
+func pass(d time.Duration) { time.Sleep(d) }
+
+var errPlanted = task.Unavailable(time.Second, "planted")

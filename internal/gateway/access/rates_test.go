@@ -1,0 +1,70 @@
+package access
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A caller says which one namespace it means.
+func TestTwoNamespaces(t *testing.T) {
+	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, Credentials{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("two namespaces: %v", err)
+	}
+}
+
+// A changed limit changes what callers may do.
+func TestLimitsOfAccess(t *testing.T) {
+	for what, c := range map[string][2]int{
+		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000},
+		"sources of wrong tokens": {mostSources, 10_000},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+		}
+	}
+}
+
+// Each rate is enforced by itself, even if the other is unlimited, and a refusal says when the call may be retried.
+func TestRatesOfOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
+			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+			g.Rates = newRates(1)
+			take := func() error { return g.Rates.Take("n", q, 1, 1) }
+			if err := take(); err != nil {
+				t.Errorf("%s: the first of one a second: %v", quota, err)
+			}
+			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
+				pass(step)
+				e, _ := task.AsError(take())
+				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
+					t.Errorf("%s: another after %v: %+v, want a retry after %v", quota, step, e, want)
+				}
+			}
+			if n := g.RefusedByRate("n", quota); n != 3 {
+				t.Errorf("%s: %d were refused, want 3", quota, n)
+			}
+			pass(time.Millisecond)
+			if err := take(); err != nil {
+				t.Errorf("%s: the next: %v", quota, err)
+			}
+			if err := g.Rates.Take("m", task.Quotas{}, 1, 1); err != nil || len(g.Rates.of) != 1 {
+				t.Errorf("without a quota: %v, and %d namespaces are remembered", err, len(g.Rates.of))
+			}
+			q = task.Quotas{Requests: 2 * q.Requests, Bytes: 2 * q.Bytes}
+			for i, good := range []bool{true, true, false} {
+				if err := take(); (err == nil) != good {
+					t.Errorf("%s: call %d when two may come a second from now on: %v", quota, i, err)
+				}
+			}
+		}
+	})
+}

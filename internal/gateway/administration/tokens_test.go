@@ -1,0 +1,58 @@
+package administration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A caller that may not create a token learns which of its own limits the token exceeds.
+func TestTokensBeyondTheirMaker(t *testing.T) {
+	made := auth.Rights{Namespace: "other", Roles: auth.Admin}
+	for _, c := range []struct {
+		maker auth.Rights
+		says  string
+	}{
+		{auth.Rights{Namespace: "team", Roles: auth.Admin}, "limited to namespace"}, {auth.Rights{Namespace: "other", Roles: auth.Admin, Queues: []string{"mail"}}, "limited to the queues mail"},
+		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"}, {auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
+	} {
+		if err := checkWithin(callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, want %q", c.maker, err, c.says)
+		}
+	}
+}
+
+// A call with a request id has the time when it was first made, and no other does.
+func TestRepeatableCalls(t *testing.T) {
+	for id, asked := range map[string]bool{"": false, someID: true} {
+		var c tokens.Call
+		if err := again(&c, id); err != nil || c.Asked.IsZero() == asked || (c.Request == task.ID{}) == asked {
+			t.Errorf("with the request id %q: %+v, %v", id, c, err)
+		}
+	}
+	for _, sqs := range []bool{true, false} {
+		token := &auth.Token{Name: "t", SQS: sqs, Hash: auth.HashOf("x")}
+		if key := accessKeyOf(token); (key.ID != "") != sqs || (key.Secret != "") != sqs || tokenProto(token).GetAccessKeyId() != key.ID {
+			t.Errorf("SQS: %t: the access key %+v", sqs, key)
+		}
+	}
+	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}}, auth.Everything} {
+		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
+		c.Principal = callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: r}}
+		_, err := (&AccessService{}).proofOf(ctx, &auth.Token{}, "dns:worker.example")
+		if limited := r.Namespace != "*" || r.Queues != nil; (err != nil) != limited {
+			t.Errorf("a token for a certificate by one who may %+v: %v", r, err)
+		}
+	}
+	if convert.WallProto(time.Time{}) != nil || convert.WallProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
+		t.Error("a time of the wall clock is another")
+	}
+}
+
+const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"

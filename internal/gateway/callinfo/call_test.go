@@ -1,0 +1,30 @@
+package callinfo
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// For each shard, an answer reports the latest state.
+func TestTheLatestMomentIsTold(t *testing.T) {
+	c := New()
+	for _, s := range []struct {
+		at   broker.Stamp
+		want string
+	}{
+		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 5, Time: 7}, "1 5 7"},
+		{broker.Stamp{Shard: 2, Index: 1, Time: 1}, "1 5 7 2 1 1"}, {broker.Stamp{Shard: 2, Index: 2, Time: 9}, "1 5 7 2 2 9"},
+	} {
+		c.noteStamp(s.at)
+		var got []string
+		for _, at := range c.stamps {
+			got = append(got, fmt.Sprint(at.Shard, at.Index, int64(at.Time)))
+		}
+		if strings.Join(got, " ") != s.want {
+			t.Errorf("after %+v: %q, want %q", s.at, got, s.want)
+		}
+	}
+}

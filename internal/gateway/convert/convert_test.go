@@ -1,0 +1,655 @@
+package convert
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The API's enums have the numbers of package task, so that they need no lookup.
+func TestEnumsHaveTheSameNumbers(t *testing.T) {
+	for _, s := range task.States {
+		if want := "STATE_" + strings.ToUpper(s.String()); StateProto(s).String() != want {
+			t.Errorf("state %d is %s in the contract, want %s", s, StateProto(s), want)
+		}
+		if want := "STATUS_" + strings.ToUpper(s.Status()); StatusProto(s).String() != want {
+			t.Errorf("status of %s is %s, want %s", s, StatusProto(s), want)
+		}
+	}
+	if len(pawlv1.State_name) != len(task.States)+1 {
+		t.Errorf("the contract has %d states", len(pawlv1.State_name))
+	}
+	for _, p := range task.Priorities {
+		if want := "PRIORITY_" + strings.ToUpper(p.String()); priorityProto(p).String() != want {
+			t.Errorf("priority %d is %s in the contract", p, priorityProto(p))
+		}
+	}
+	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {
+		if want := "OUTCOME_" + strings.ToUpper(o.String()); outcomeProto(o).String() != want {
+			t.Errorf("outcome %d is %s in the contract", o, outcomeProto(o))
+		}
+	}
+	for _, state := range task.States {
+		if want := "STATUS_" + strings.ToUpper(state.Status()); StatusProto(state).String() != want {
+			t.Errorf("the status of state %s is %s in the contract, want %s", state, StatusProto(state), want)
+		}
+	}
+}
+
+func TestSpecRefusals(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, c := range []struct {
+		field string
+		spec  *pawlv1.TaskSpec
+	}{
+		{"task", nil},
+		{"type", &pawlv1.TaskSpec{}},
+		{"type", &pawlv1.TaskSpec{Type: strings.Repeat("x", 257)}},
+		{"queue", &pawlv1.TaskSpec{Type: "a", Queue: "a b"}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 7}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: -1}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: []byte("{")}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, l.Payload+1), ContentType: "x/y"}},
+		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + "\xff" + `"`)}},
+		{"delay", &pawlv1.TaskSpec{Type: "a", Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}},
+		{"delay", &pawlv1.TaskSpec{Type: "a", Delay: durationpb.New(-1)}},
+		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: &timestamppb.Timestamp{Seconds: 1 << 60}}},
+		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: timestamppb.New(time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC))}},
+		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: "k", IdempotencyTtl: durationpb.New(-1)}},
+		{"request_id", &pawlv1.TaskSpec{Type: "a", RequestId: "7"}},
+		{"max_attempts", &pawlv1.TaskSpec{Type: "a", MaxAttempts: -1}},
+		{"retry.initial", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(-1)}}},
+		{"retry.max", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2), Max: durationpb.New(1)}}},
+		{"retry.factor", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Factor: 0.5}}},
+		{"timeout", &pawlv1.TaskSpec{Type: "a", Timeout: durationpb.New(-1)}},
+		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(-1)}},
+		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(0)}},
+		{"timeout", &pawlv1.TaskSpec{Type: "a", Timeout: durationpb.New(0)}},
+		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: "k", IdempotencyTtl: durationpb.New(0)}},
+		{"retention", &pawlv1.TaskSpec{Type: "a", Retention: durationpb.New(-1)}},
+		{"tags", &pawlv1.TaskSpec{Type: "a", Tags: make([]string, 33)}},
+		{"unique.key", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: "a\nb"}}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 5}}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 1 << 8}}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 1<<8 + 1}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: -1}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: -1}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{0}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{10}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{-1}}}},
+		{"retry.max", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Max: &durationpb.Duration{Seconds: 1, Nanos: -1}}}},
+		{"retry.initial", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: &durationpb.Duration{Seconds: 1, Nanos: -1}}}},
+		{"retry.factor", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Max: durationpb.New(time.Hour), Factor: 0.5}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{2, 2}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
+		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
+		{"then[0].type", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{}}}},
+		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: "/"}}}}}},
+		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"}}}},
+		{"then[0].payload", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("{")}}}},
+		{"then[1]", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, nil}}},
+		{"then[0].delay", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Delay: durationpb.New(-1)}}}},
+		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen+1, &pawlv1.TaskSpec{Type: "b"})}},
+		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(1, &pawlv1.TaskSpec{Type: "d"})})})}},
+		{"then" + strings.Repeat("[0].then", task.MaxChainDepth), chain(task.MaxChainDepth + 1)},
+	} {
+		_, err := SpecOf(c.spec, l)
+		if e, ok := task.AsError(err); !ok || e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %s", c.spec, err, c.field)
+		}
+	}
+}
+
+// A sparse policy gets the defaults for the rest.
+func TestRetryDefaults(t *testing.T) {
+	r, err := retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(time.Hour)})
+	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if r, err = retryOf(&pawlv1.RetryPolicy{Factor: 3}); err != nil || *r != (task.Retry{Initial: task.DefaultRetry.Initial, Factor: 3, Max: task.DefaultRetry.Max, Jitter: task.DefaultRetry.Jitter}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	zero := 0.0
+	r, err = retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(0), Jitter: &zero})
+	if err != nil || *r != (task.Retry{Factor: 2, Max: 30 * time.Minute}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestTimesKeepTheirMicroseconds(t *testing.T) {
+	for _, at := range []time.Time{time.Unix(1, 5000), time.Unix(-1, 999999000), time.Unix(1<<40, 1000)} {
+		if got := TimeProto(broker.TimeOf(at)).AsTime(); !got.Equal(at) {
+			t.Errorf("%v becomes %v", at, got)
+		}
+	}
+	if TimeProto(0) != nil {
+		t.Error("no time is a time")
+	}
+}
+
+// chain returns a task with a chain of n follow-ups.
+func chain(n int) *pawlv1.TaskSpec {
+	t := &pawlv1.TaskSpec{Type: "a"}
+	for range n {
+		t = &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{t}}
+	}
+	return t
+}
+
+// The follow-ups of a task are limited in total, in bytes too.
+func TestChainBounds(t *testing.T) {
+	l := task.DefaultLimits()
+	if _, err := SpecOf(chain(task.MaxChainDepth), l); err != nil {
+		t.Errorf("the longest chain: %v", err)
+	}
+	few := &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(2, &pawlv1.TaskSpec{Type: "d"})})} // 1 + 8 + 16
+	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Then: many(task.MaxChain/25, few)}, l); err != nil {
+		t.Errorf("as many as may follow: %v", err)
+	}
+	half := &pawlv1.TaskSpec{Type: "b", Payload: append(append([]byte{'"'}, bytes.Repeat([]byte("x"), l.Payload/2)...), '"')}
+	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: half.Payload, Then: many(1, half)}, l); err != nil {
+		t.Errorf("half of what may follow: %v", err)
+	}
+	_, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Then: many(2, half)}, l)
+	if e, ok := task.AsError(err); !ok || e.Code != task.CodePayloadTooLarge || e.Field != "then" {
+		t.Errorf("more than may follow: %v", err)
+	}
+}
+
+func TestFailsAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	in := durationpb.New(time.Minute)
+	for _, c := range []struct {
+		field string // "": it is valid
+		r     *pawlv1.FailRequest
+		want  broker.FailResult
+	}{
+		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY, RetryIn: in}, broker.FailRetry},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD}, broker.FailDead}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD}, broker.FailDiscard},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_POISON}, broker.FailPoison}, {"outcome", &pawlv1.FailRequest{Outcome: 9}, 0},
+		{"retry_in", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD, RetryIn: in}, 0}, {"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(-1)}, 0},
+		{"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay + 1)}, 0}, {"", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay)}, broker.FailRetry},
+	} {
+		c.r.TaskId, c.r.ClaimToken = someID, claimToken
+		s, err := FailOf("n", c.r, l)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Action != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
+			t.Errorf("%v: read as %+v", c.r, s)
+		}
+	}
+}
+
+func TestExtendsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		field string
+		r     *pawlv1.ExtendRequest
+		want  broker.Extension
+	}{
+		{"", &pawlv1.ExtendRequest{}, broker.Extension{}}, {"", &pawlv1.ExtendRequest{Lease: durationpb.New(time.Minute)}, broker.Extension{Lease: time.Minute}},
+		{"lease", &pawlv1.ExtendRequest{Lease: durationpb.New(0)}, broker.Extension{}}, {"lease", &pawlv1.ExtendRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100, Message: "done"}}, broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}}, broker.Extension{Progress: &broker.Progress{}}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100.1}}, broker.Extension{}}, {"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: -1}}, broker.Extension{}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: math.NaN()}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint)}, broker.Extension{Checkpoint: new([]byte)}},
+		{"checkpoint", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint+1)}, broker.Extension{}},
+	} {
+		c.r.TaskId, c.r.ClaimToken = someID, claimToken
+		s, err := ExtendOf("n", c.r)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%+v: got %v, want a refusal of %q", c.want, err, c.field)
+		} else if got := s.Extend; err == nil && (s.Verb != broker.Extend || got.Lease != c.want.Lease || (got.Checkpoint != nil) != (c.want.Checkpoint != nil) || !reflect.DeepEqual(got.Progress, c.want.Progress)) {
+			t.Errorf("read as %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+func TestReleasesAndAcksAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, d := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
+		if s, err := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: d}); err != nil || s.Verb != broker.Release || s.Delay != d.AsDuration() {
+			t.Errorf("a release with delay %v is read as %+v, %v", d, s, err)
+		}
+	}
+	_, late := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: durationpb.New(-1)})
+	_, of := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: "7", ClaimToken: claimToken, Delay: durationpb.New(1)})
+	if e, ok := task.AsError(of); !ok || e.Field != "task_id" {
+		t.Errorf("a release of a task that is none: %v", of)
+	}
+	_, kind := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, ContentType: strings.Repeat("x", l.Name+1)}, l)
+	_, data := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{")}, l)
+	_, id := AckOf("n", &pawlv1.AckRequest{TaskId: "7", ClaimToken: claimToken}, l)
+	for field, err := range map[string]error{"delay": late, "content_type": kind, "result": data, "task_id": id} {
+		if e, ok := task.AsError(err); !ok || e.Field != field {
+			t.Errorf("got %v, want a refusal of %s", err, field)
+		}
+	}
+	if s, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{}")}, l); err != nil || s.Verb != broker.Ack || string(s.Result.Data) != "{}" {
+		t.Errorf("an ack is read as %+v, %v", s, err)
+	}
+	if _, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: "x"}, l); err == nil {
+		t.Error("a token that is none is read")
+	}
+}
+
+func TestClaimsAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, c := range []struct {
+		field string
+		r     *pawlv1.ClaimRequest
+	}{
+		{"", &pawlv1.ClaimRequest{}}, {"", &pawlv1.ClaimRequest{Max: task.MaxClaim, MaxBytes: contract.MaxClaimBytes, Lease: durationpb.New(time.Minute)}},
+		{"max", &pawlv1.ClaimRequest{Max: -1}}, {"max", &pawlv1.ClaimRequest{Max: task.MaxClaim + 1}}, {"max_bytes", &pawlv1.ClaimRequest{MaxBytes: -1}},
+		{"max_bytes", &pawlv1.ClaimRequest{MaxBytes: contract.MaxClaimBytes + 1}}, {"lease", &pawlv1.ClaimRequest{Lease: durationpb.New(0)}},
+		{"lease", &pawlv1.ClaimRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}}, {"worker", &pawlv1.ClaimRequest{Worker: strings.Repeat("x", l.Name+1)}},
+		{"claim_key", &pawlv1.ClaimRequest{ClaimKey: strings.Repeat("x", l.Name+1)}},
+	} {
+		c.r.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
+		got, err := ClaimOf("n", c.r, l)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+		} else if err == nil && (got.Max != max(int(c.r.Max), 1) || got.MaxBytes != cmp.Or(int(c.r.MaxBytes), defaultClaimBytes) || got.Lease != c.r.Lease.AsDuration()) {
+			t.Errorf("%v: read as %+v", c.r, got)
+		}
+	}
+}
+
+func TestQueuesAreShown(t *testing.T) {
+	one := broker.QueueInfo{Ready: [3]int64{1, 20, 300}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9}
+	q := queues.Queue{Name: "q", Shard: 1}
+	p := QueueProto(q, one, []broker.QueueInfo{one})
+	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 || d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
+		t.Errorf("in one shard: %v", p)
+	}
+	q.Parts = []queues.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
+	p = QueueProto(q, one, []broker.QueueInfo{one, one})
+	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
+		t.Errorf("in two shards: %v", p)
+	}
+	q.Own, q.Parts = true, append(q.Parts, queues.Part{Shard: 3, Slots: 8})
+	if p := QueueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() || !p[1].GetOwn() || !p[2].GetOwn() {
+		t.Errorf("in two shards of its own, and one that it leaves: %v", p)
+	}
+	if rateProto(task.Rate{}) != nil {
+		t.Error("no rate is a rate")
+	}
+	if r := rateProto(task.Rate{Limit: 3, Period: time.Second, Burst: 9}); r.GetLimit() != 3 || r.GetPeriod().AsDuration() != time.Second || r.GetBurst() != 9 {
+		t.Errorf("a rate is %v", r)
+	}
+}
+
+// Decoding a task, a filter, a queue's settings, a schedule or an operation and encoding it again preserves every field.
+func TestWhatIsReadIsShown(t *testing.T) {
+	l := task.DefaultLimits()
+	const spec = `"type":"a","payload":"eyJ4IjoxfQ==","content_type":"application/json","queue":"q","priority":"PRIORITY_HIGH","idempotency_key":"i","idempotency_ttl":"61s","max_attempts":7,
+		"retry":{"initial":"2s","factor":3,"max":"60s","jitter":0.5},"timeout":"62s","expires_in":"3600s","retention":"64s","key":"k","tags":["t","u"],"headers":{"h":"v"},"cost":3,
+		"unique":{"key":"u","states":["STATE_SCHEDULED","STATE_READY","STATE_CLAIMED","STATE_RETRYING","STATE_SUCCEEDED"],"on_conflict":"ON_CONFLICT_REJECT"}`
+	for _, c := range []struct {
+		said string
+		back func(said []byte) (read, shown proto.Message, err error)
+	}{
+		{`{` + spec + `,"delay":"5s","then":[{` + spec + `,"delay":"6s"}]}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.TaskSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := SpecOf(p, l)
+			return p, specProto(&s), errors.Join(err, err2)
+		}},
+		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.TaskSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := SpecOf(p, l)
+			return p, specProto(&s), errors.Join(err, err2)
+		}},
+		{`{"queue":"q","type":"a","tag":"t","key":"k","worker":"w","error":"e","fingerprint":"0123456789abcdef","q":"n","operation":"` + someID + `","states":["STATE_DEAD","STATE_READY"],
+			"payload":[{"path":"x.y","value":"1"}],"created_after":"2030-01-02T03:04:05Z","created_before":"2031-01-02T03:04:05Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.Filter{}
+			err := protojson.Unmarshal(said, p)
+			f, err2 := FilterOf(p, l)
+			return p, filterProto(&f), errors.Join(err, err2)
+		}},
+		{`{"weights":{"high":5,"normal":3,"low":2},"retry":{"initial":"2s","factor":3,"max":"60s","jitter":0.5},"max_attempts":7,"lease":"61s","timeout":"62s","max_wait":"63s","max_length":"64","max_running":65,
+			"rate":{"limit":6,"period":"7s","burst":8},"per_key":{"max_running":9,"rate":{"limit":10,"period":"11s","burst":12}},"keys":{"k":{"max_running":3,"rate":{"limit":14,"period":"15s","burst":16},"weight":17}},
+			"key_order":"KEY_ORDER_STRICT","retention":{"succeeded":"71s","discarded":"72s","cancelled":"73s","dead":"74s","poisoned":"75s"}}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.QueueSettings{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := SettingsOf(p)
+			return p, settingsProto(s), errors.Join(err, err2)
+		}},
+		{`{"name":"s","cron":"0 3 * * *","time_zone":"Europe/Paris","jitter":"61s","missed":"MISSED_ALL","overlap":"OVERLAP_ALLOW","owner":"o","task":{` + strings.Replace(spec, `"idempotency_key":"i","idempotency_ttl":"61s",`, "", 1) + `}}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.ScheduleSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := ScheduleOf(p, l)
+			return p, scheduleSpecProto(&s), errors.Join(err, err2)
+		}},
+		{`{"action":"ACTION_MOVE","filter":{"queue":"q","states":["STATE_READY"]},"to_queue":"r","max":"9","canary":"8","rate":7}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.OperationSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := OperationOf(p, l)
+			return p, OperationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
+		}},
+		{`{"action":"ACTION_SET_PRIORITY","filter":{"states":["STATE_READY"]},"priority":"PRIORITY_LOW"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.OperationSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := OperationOf(p, l)
+			return p, OperationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
+		}},
+	} {
+		if read, shown, err := c.back([]byte(c.said)); err != nil || !proto.Equal(read, shown) {
+			t.Errorf("read:  %v\nshown: %v\n%v", read, shown, err)
+		}
+	}
+}
+
+// A task is returned with all that it has: its own settings take precedence over its queue's.
+func TestTasksAreShown(t *testing.T) {
+	id := func(n uint64) task.ID { return task.NewID(1, 1, n) }
+	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
+	span := 9 * time.Second
+	full := &broker.View{
+		Envelope: &schema.Envelope{ID: id(1), Namespace: "n", Queue: "q", Type: "a", Key: "k", Payload: []byte("1"), ContentType: "c", IdempotencyKey: "i", Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5},
+			Timeout: time.Second, Tags: []string{"t"}, Headers: map[string]string{"h": "v"}, Parent: &task.Parent{ID: id(2), Group: id(3), Result: []byte("7"), ContentType: "x", Omitted: true}, MovedFrom: id(5)},
+		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1, Crashes: 2, Releases: 3, Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2,
+			CreatedAt: at(1), RunAt: at(2), ReadyAt: at(3), EndedAt: at(4), ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)}, Progress: 50, ProgressText: "half",
+			Claim: schema.Claim{Worker: "w", At: at(10), Until: at(11)}},
+		Settings: task.DefaultSettings(), WaitsFor: id(4), Checkpoint: []byte("cp"), Result: broker.Result{Data: []byte("8"), ContentType: "y"},
+		Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v", StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed, Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"}, Waited: time.Second, NextRunAt: at(9)}},
+	}
+	bare := &broker.View{Envelope: &schema.Envelope{ID: id(1)}, Exec: &schema.Exec{State: task.Succeeded}, Settings: task.DefaultSettings(), Attempts: []*broker.Attempt{{Number: 2}}}
+	var got bytes.Buffer
+	for _, v := range []*broker.View{full, bare} {
+		b, err := protojson.Marshal(TaskProto(v, v == full))
+		if err = errors.Join(err, json.Compact(&got, b)); err != nil {
+			t.Fatal(err)
+		}
+		got.WriteByte('\n')
+	}
+	golden(t, "testdata/tasks.json", got.Bytes())
+}
+
+// A restored unique key is not taken from the task that has it by now.
+func TestRestoredUniqueKeys(t *testing.T) {
+	if got := restoredUnique(nil); got != nil {
+		t.Errorf("none is restored as %v", got)
+	}
+	if got := restoredUnique(&broker.ArchivedUnique{Key: "u", OnConflict: "replace"}); got.GetKey() != "u" || got.GetOnConflict() != pawlv1.OnConflict_ON_CONFLICT_REJECT {
+		t.Errorf("restored as %v", got)
+	}
+}
+
+// The total of an operation is reported as far as it is known, and limited by its maximum.
+func TestTotalsOfOperations(t *testing.T) {
+	for _, c := range []struct {
+		total, matched, most int64
+		soFar                bool
+		want                 string
+	}{
+		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"}, {5, 3, 9, false, "5 false"}, {5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
+	} {
+		o := &broker.Operation{}
+		o.Spec.Total, o.Spec.TotalSoFar, o.Spec.Max, o.Matched = c.total, c.soFar, c.most, c.matched
+		p := OperationProto(o, "")
+		if got := fmt.Sprint(p.GetTotal(), " ", p.GetTotalIsLowerBound()); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+// The parent of a task is returned as a task or as a group.
+func TestParentsAreShown(t *testing.T) {
+	id := task.NewID(1, 1, 1)
+	if p := parentProto(&task.Parent{ID: id}); p.GetTaskId() != id.String() || p.GetGroupId() != "" {
+		t.Errorf("a task: %v", p)
+	}
+	if p := parentProto(&task.Parent{Group: id}); p.GetGroupId() != id.String() || p.GetTaskId() != "" {
+		t.Errorf("a group: %v", p)
+	}
+	if p := followerProto(&broker.Follower{Type: "a"}); p.GetTaskId() != "" {
+		t.Errorf("a follower that is not there yet: %v", p)
+	}
+	if p := MemberProto(&broker.GroupMember{Type: "a"}); p.GetTaskId() != "" {
+		t.Errorf("a member that is not there yet: %v", p)
+	}
+}
+
+// Rates have a period, whatever they limit, and errors in a queue's rules name the rule.
+func TestRulesAreChecked(t *testing.T) {
+	rate := &pawlv1.Rate{Limit: 1}
+	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
+	for field, p := range map[string]*pawlv1.QueueSettings{
+		"rate.period": {Rate: rate}, "per_key.rate.period": {PerKey: &pawlv1.KeyRules{Rate: rate}}, "keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}},
+		"breaker.window": {Breaker: &pawlv1.Breaker{Window: odd}}, "breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}}, "breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}},
+		"breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}}, "breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{"t": {Window: durationpb.New(0)}}},
+	} {
+		_, err := SettingsOf(p)
+		if e, _ := task.AsError(err); e == nil || e.Field != field {
+			t.Errorf("%v: %v, want a refusal of %s", p, err, field)
+		}
+	}
+	s, err := SettingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}}, Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
+	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() || len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
+		t.Errorf("read as %+v, %v", s, err)
+	}
+}
+
+// The breakers of a queue are ordered by how long they have been open, and those of parts have their shard.
+func TestBreakersOfParts(t *testing.T) {
+	is := func(typ string, since broker.Time) broker.BreakerInfo {
+		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
+	}
+	one := broker.QueueInfo{BreakersOpen: 3, Breakers: []broker.BreakerInfo{is("c", 7), is("b", 5), is("a", 5)}}
+	for _, c := range []struct {
+		q     queues.Queue
+		parts []broker.QueueInfo
+		want  string
+		open  int
+	}{
+		{queues.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
+		{queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
+			[]broker.QueueInfo{one, {BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}}, "a of 1, b of 1, d of 2, c of 1", 4},
+	} {
+		var got []string
+		told, open := breakersProto(c.q, c.parts)
+		for _, p := range told {
+			got = append(got, fmt.Sprintf("%s of %d", p.Type, p.Shard))
+		}
+		if strings.Join(got, ", ") != c.want || open != c.open {
+			t.Errorf("%d are open, want %d: %q, want %q", open, c.open, got, c.want)
+		}
+	}
+	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil || !strings.Contains(err.Error(), "is not a duration") {
+		t.Errorf("a window that is no duration: %v", err)
+	}
+}
+
+// A duplicate id counts once.
+func TestNamedTwice(t *testing.T) {
+	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
+	if got, err := IDsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// Unknown values are encoded as unset, missing ones are left out, and a claim is decoded whole.
+func TestConversionsOfParts(t *testing.T) {
+	for _, s := range []task.State{task.State(len(statusByState)), 99} {
+		if got := StatusProto(s); got != pawlv1.Status_STATUS_UNSPECIFIED {
+			t.Errorf("state %d is shown as %v", s, got)
+		}
+	}
+	if got := OnceStateProto(99); got != pawlv1.OnceState_ONCE_STATE_UNSPECIFIED {
+		t.Errorf("an unknown state of a once key is shown as %v", got)
+	}
+	for verb, want := range map[broker.Verb][2]bool{broker.Ack: {}, broker.Fail: {true, false}, broker.Release: {true, false}, broker.Extend: {false, true}} {
+		p := &pawlv1.Settled{}
+		SettledProto(p, verb, &broker.Settled{NextRunAt: 5, LeaseUntil: 6})
+		if got := [2]bool{p.NextRunAt != nil, p.LeaseExpiresAt != nil}; got != want {
+			t.Errorf("the answer to verb %v is %v", verb, p)
+		}
+	}
+	for _, x := range []struct {
+		e    broker.Tick
+		want *pawlv1.Tick
+	}{
+		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)}, &pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(), Late: durationpb.New(2 * time.Microsecond)}},
+		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}}, {broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
+		{broker.Tick{Planned: 7, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
+	} {
+		if p := TickProto(&x.e); p.TaskId != x.want.TaskId || !proto.Equal(p.Late, x.want.Late) {
+			t.Errorf("%+v is shown as %v", x.e, p)
+		}
+	}
+	for what, r := range map[string]*pawlv1.ClaimRequest{
+		"worker": {Queues: shares("q"), Lease: durationpb.New(time.Minute), Worker: "a\nb"}, "types": {Queues: shares("q"), Types: []string{"a", ""}},
+	} {
+		if _, err := ClaimOf("default", r, task.DefaultLimits()); err == nil || !strings.HasPrefix(err.Error(), what) {
+			t.Errorf("a claim with a wrong %s: %v", what, err)
+		}
+	}
+	both := []*pawlv1.QueueShare{{Queue: "b", Weight: 2}, {Queue: "a", Weight: 1}}
+	for order, want := range map[pawlv1.Order]string{pawlv1.Order_ORDER_STRICT: "[{b 0} {a 0}] false", pawlv1.Order_ORDER_WEIGHTED: "[{a 1} {b 2}] true", 0: "[{a 1} {b 2}] true"} {
+		got, weighted, err := sharesOf(both, order, task.DefaultLimits())
+		if text := fmt.Sprint(got, " ", weighted); text != want || err != nil {
+			t.Errorf("order %v: read as %s, %v, want %s", order, text, err, want)
+		}
+	}
+	if _, err := SettingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is required") {
+		t.Errorf("a rate without a period: %v", err)
+	}
+	if _, err := OperationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {
+		t.Errorf("no action: %v", err)
+	}
+	for _, said := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
+		group, err := GroupOf(&pawlv1.CreateGroupRequest{Tasks: many(1, &pawlv1.TaskSpec{Type: "a"}), Retention: said}, task.DefaultLimits())
+		if err != nil || (group.Retention == nil) != (said == nil) || said != nil && *group.Retention != time.Minute {
+			t.Errorf("a group kept for %v: %v, %v", said, group.Retention, err)
+		}
+	}
+	if p := OperationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 || p.TotalIsLowerBound {
+		t.Errorf("an operation on one of five or more: %v", p)
+	}
+}
+
+// many returns a list of n references to one task.
+func many(n int, t *pawlv1.TaskSpec) []*pawlv1.TaskSpec {
+	list := make([]*pawlv1.TaskSpec, n)
+	for i := range list {
+		list[i] = t
+	}
+	return list
+}
+
+// claimToken is a valid claim token.
+var claimToken = task.Token{Epoch: 1, Fence: 2, Nonce: 3}.String()
+
+const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// golden compares with a file, which -rewrite rewrites.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %v\ngot\n%swant\n%s", path, err, got, want)
+	}
+}
+
+func shares(text string) (queues []*pawlv1.QueueShare) {
+	for _, f := range strings.Fields(text) {
+		name, weight, _ := strings.Cut(f, "=")
+		q := &pawlv1.QueueShare{Queue: name}
+		fmt.Sscan(weight, &q.Weight)
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+// What is refused is not told in part.
+func TestNothingIsToldBesideAnError(t *testing.T) {
+	l, two := task.DefaultLimits(), []*pawlv1.QueueShare{{Queue: "q", Weight: 1}, {Queue: "r", Weight: 2}}
+	refused := map[string]func() (told any, err error){
+		"limit":    func() (any, error) { return LimitOf(-1) },
+		"priority": func() (any, error) { return priorityOf(4) },
+		"wait":     func() (any, error) { return WaitOf(durationpb.New(-1)) },
+		"duration": func() (any, error) { return SpanOf("x", &durationpb.Duration{Seconds: 1, Nanos: -1}) },
+		"page": func() (any, error) {
+			n, _, err := PageOf(&pawlv1.ListTokensRequest{Limit: -1}, TokenCursor)
+			return n, err
+		},
+		"too many queues": func() (any, error) { _, w, err := sharesOf(nil, pawlv1.Order_ORDER_WEIGHTED, l); return w, err },
+		"order":           func() (any, error) { _, w, err := sharesOf(two, 7, l); return w, err },
+		"queue of a claim": func() (any, error) {
+			_, w, err := sharesOf([]*pawlv1.QueueShare{{Queue: "a b", Weight: 1}}, 0, l)
+			return w, err
+		},
+		"weight": func() (any, error) {
+			_, w, err := sharesOf([]*pawlv1.QueueShare{{Queue: "a", Weight: -1}}, 0, l)
+			return w, err
+		},
+		"moment":       func() (any, error) { return MomentOf("x", &timestamppb.Timestamp{Nanos: -1}) },
+		"early moment": func() (any, error) { return MomentOf("x", &timestamppb.Timestamp{Seconds: -9}) },
+	}
+	for what, do := range refused {
+		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {
+			t.Errorf("%s: %v, %v", what, told, err)
+		}
+	}
+}
+
+// Long input is quoted only in part.
+func TestLongWordsAreCut(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	_, print := FilterOf(&pawlv1.Filter{Fingerprint: long}, task.DefaultLimits())
+	for what, err := range map[string]error{
+		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long}, task.Limits{}),
+	} {
+		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(err)); len(repeated) != 64 {
+			t.Errorf("%s: %d bytes are repeated, want 64: %.400v", what, len(repeated), err)
+		}
+	}
+}
+
+func TestFollowersAreShown(t *testing.T) {
+	id := task.NewID(1, 1, 7)
+	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() || p[1].TaskId != "" || p[1].Type != "b" {
+		t.Errorf("followers: %v", p)
+	}
+}
+
+// A list by the ends of tasks continues at an end, another at an id.
+func TestTimesOfPlaces(t *testing.T) {
+	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, true)); at.Unix() != 9 {
+		t.Errorf("one that ended at 9 s is placed at %v", at)
+	}
+	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, false)); at.Unix() != 5 {
+		t.Errorf("one that was made at 5 s is placed at %v", at)
+	}
+}

@@ -1,0 +1,48 @@
+package listen
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+// The first bytes of a connection, which were examined, are read first, in pieces of any size.
+func TestHeadsAreReadAgain(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	go func() { _, _ = there.Write([]byte("cd")); there.Close() }()
+	g := &sniffedConn{Conn: here, head: []byte("ab")}
+	var got []byte
+	for b := make([]byte, 1); ; {
+		n, err := g.Read(b)
+		if got = append(got, b[:n]...); err != nil {
+			break
+		}
+	}
+	if string(got) != "abcd" {
+		t.Errorf("read %q", got)
+	}
+	if c := CertificateOfREST(withConn(t.Context(), here)); c != nil {
+		t.Errorf("a connection that is no guest's shows %v", c)
+	}
+}
+
+// A connection that no server accepts any more is closed.
+func TestPassagesClose(t *testing.T) {
+	for what, end := range map[string]func(closed chan struct{}, p *connQueue){
+		"the door": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) { _ = p.Close() },
+	} {
+		closed := make(chan struct{})
+		p := newConnQueue(nil, closed)
+		here, there := net.Pipe()
+		end(closed, p)
+		p.deliver(there)
+		if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s has closed: %v", what, err)
+		}
+		if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s has closed, and accepts: %v", what, err)
+		}
+	}
+}

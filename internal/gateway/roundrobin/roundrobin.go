@@ -1,0 +1,105 @@
+// Package roundrobin divides claims over weighted queues in several shards, by smooth weighted round robin: each set of queues has its
+// credit, so that over many claims the shares are exact.
+//
+// It knows which queues had tasks and how many, but asks no shards.
+package roundrobin
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+// Book remembers, for each distinct set of weighted queues over several shards, whose turn it is.
+type Book struct {
+	mu     sync.Mutex
+	states map[string]*State
+}
+
+// State is the credit of the queues of one set. A claim holds the lock from its plan to its end.
+type State struct {
+	sync.Mutex
+	Credit []int
+}
+
+// maxShares bounds how many sets are remembered. Beyond it all are dropped, which costs each less than one turn.
+const maxShares = 10_000
+
+// Of returns the state of the queues of a claim.
+func (b *Book) Of(c broker.ClaimCall) *State {
+	var name strings.Builder
+	name.WriteString(c.Namespace)
+	for _, q := range c.Queues {
+		name.WriteByte(0)
+		name.WriteString(q.Queue)
+		name.WriteByte('=')
+		name.WriteString(strconv.Itoa(q.Weight))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.states[name.String()]
+	if s == nil {
+		if b.states == nil || len(b.states) >= maxShares {
+			b.states = map[string]*State{}
+		}
+		s = &State{Credit: make([]int, len(c.Queues))}
+		b.states[name.String()] = s
+	}
+	return s
+}
+
+// Plan distributes n tasks over the queues by smooth weighted round robin, advancing credit. An empty queue provides what it
+// already gave and accrues no credit.
+func Plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (want []int) {
+	want = make([]int, len(queues))
+	for range n {
+		best, sum := -1, 0
+		for i, q := range queues {
+			if empty[i] && want[i] >= got[i] {
+				credit[i] = 0
+				continue
+			}
+			credit[i] += q.Weight
+			sum += q.Weight
+			if best < 0 || credit[i] > credit[best] {
+				best = i
+			}
+		}
+		if best < 0 {
+			return want
+		}
+		credit[best] -= sum
+		want[best]++
+	}
+	return want
+}
+
+// Account advances credit by what each queue gave. A queue that has more, but was not asked because the claim had reached its
+// bytes, is owed its share.
+func Account(credit []int, queues []broker.Share, got []int, empty []bool) {
+	left := slices.Clone(got)
+	for {
+		best, sum := -1, 0
+		for i, q := range queues {
+			if left[i] > 0 && (best < 0 || credit[i]+q.Weight > credit[best]+queues[best].Weight) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		for i, q := range queues {
+			if empty[i] && left[i] == 0 {
+				credit[i] = 0
+				continue
+			}
+			credit[i] += q.Weight
+			sum += q.Weight
+		}
+		credit[best] -= sum
+		left[best]--
+	}
+}

@@ -1,0 +1,83 @@
+package roundrobin
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/broker"
+)
+
+func TestLimitsOfShares(t *testing.T) {
+	if maxShares != 10_000 {
+		t.Errorf("%d sets are remembered, want 10,000", maxShares)
+	}
+}
+
+// Queues take turns by weight. An empty queue provides what it gave, and accrues no credit.
+func TestTurnsByWeight(t *testing.T) {
+	queues := []broker.Share{{Queue: "a", Weight: 3}, {Queue: "b", Weight: 1}}
+	for _, c := range []struct {
+		got   []int
+		empty []bool
+		n     int
+		want  string
+	}{
+		{[]int{0, 0}, []bool{false, false}, 4, "[3 1]"}, {[]int{0, 0}, []bool{false, false}, 8, "[6 2]"}, {[]int{1, 0}, []bool{true, false}, 4, "[1 3]"},
+		{[]int{0, 0}, []bool{true, false}, 4, "[0 4]"}, {[]int{1, 1}, []bool{true, true}, 4, "[1 1]"}, {[]int{0, 0}, []bool{true, true}, 4, "[0 0]"},
+	} {
+		credit := make([]int, 2)
+		got := fmt.Sprint(Plan(credit, queues, c.got, c.empty, c.n))
+		if c.empty[0] && credit[0] != 0 || c.empty[1] && credit[1] != 0 {
+			t.Errorf("%d of queues that gave %v, empty: %v: credit %v is saved", c.n, c.got, c.empty, credit)
+		}
+		if got != c.want {
+			t.Errorf("%d of queues that gave %v, empty: %v: %s, want %s", c.n, c.got, c.empty, got, c.want)
+		}
+	}
+}
+
+// Smooth weighted round robin, planned for several shards, picks the same as task by task.
+func TestPlanAgreesWithSinglePicks(t *testing.T) {
+	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
+	at, one := make([]int, 3), make([]int, 3)
+	sum := make([]int, 3)
+	for n := range 20 {
+		want := Plan(at, queues, make([]int, 3), make([]bool, 3), n)
+		for range n {
+			for i, k := range Plan(one, queues, make([]int, 3), make([]bool, 3), 1) {
+				sum[i] += k
+			}
+		}
+		for i := range want {
+			if sum[i] -= want[i]; sum[i] != 0 {
+				t.Fatalf("planned %v for %d, off by %v", want, n, sum)
+			}
+		}
+	}
+}
+
+// Sets of queues with the same weights share a state, others don't.
+func TestSharesAreOfEqualSets(t *testing.T) {
+	var b Book
+	call := func(ns, queue string, weight int) broker.ClaimCall {
+		return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: queue, Weight: weight}}}
+	}
+	one := b.Of(call("n", "q", 1))
+	if b.Of(call("n", "q", 1)) != one {
+		t.Error("an equal set has another state")
+	}
+	for _, c := range []broker.ClaimCall{call("m", "q", 1), call("n", "r", 1), call("n", "q", 2)} {
+		if b.Of(c) == one {
+			t.Errorf("%+v has the state of another set", c)
+		}
+	}
+	for i := len(b.states); i < maxShares; i++ {
+		b.Of(call("n", fmt.Sprint("q", i), 7))
+	}
+	if b.Of(call("n", "q", 1)) != one || len(b.states) != maxShares {
+		t.Errorf("of %d sets the first was forgotten", len(b.states))
+	}
+	if b.Of(call("n", "last", 7)); len(b.states) != 1 {
+		t.Errorf("%d sets are remembered", len(b.states))
+	}
+}
