@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+	"github.com/pawlq/pawl/internal/cluster/systemtest"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+	"github.com/pawlq/pawl/internal/cluster/systemtest"
 )
 
 var bg = context.Background()

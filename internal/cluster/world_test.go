@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+	"github.com/pawlq/pawl/internal/cluster/systemtest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/cluster/system/systemtest"
+	"github.com/pawlq/pawl/internal/cluster/systemtest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
