@@ -3,6 +3,7 @@
 package internal
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -356,14 +357,20 @@ func TestNoFileIsTooLong(t *testing.T) {
 	})
 }
 
-// TestRoomsOfTheEngine checks that the engine and the control plane consist of small packages and small types, so that each can be read by
-// itself.
-func TestRoomsOfTheEngine(t *testing.T) {
-	const mostLines, mostMethods = 4000, 40
+// mostLines bounds the packages of internal/ without tests, and mostMethods the methods of a type, so that each can be read by itself.
+const mostLines, mostMethods = 5000, 40
+
+// mostLinesIn has stricter bounds.
+var mostLinesIn = map[string]int{"internal/engine": 4000, "internal/cluster": 4000}
+
+// largeTypes have more methods than mostMethods, at most as many as stated here.
+var largeTypes = map[string]int{"internal/node.Node": 94, "internal/shard.loop": 70, "internal/client/work.Run": 51, "internal/broker.replica": 50, "internal/store.Store": 42}
+
+// TestPackagesAreSmall checks these bounds.
+func TestPackagesAreSmall(t *testing.T) {
 	lines, methods := map[string]int{}, map[string]int{}
 	sourceFiles(t, func(pkg, path string, _ *ast.File) {
-		top, _, _ := strings.Cut(strings.TrimPrefix(pkg, "internal/"), "/")
-		if top != "engine" && top != "cluster" {
+		if !strings.HasPrefix(pkg, "internal/") {
 			return
 		}
 		b, err := os.ReadFile(path)
@@ -381,19 +388,24 @@ func TestRoomsOfTheEngine(t *testing.T) {
 			}
 		}
 	})
-	for pkg, typ := range map[string]string{"internal/engine": "Round", "internal/cluster": "Placement"} {
-		if lines[pkg] == 0 || methods[pkg+"."+typ] == 0 {
-			t.Fatalf("package %q has %d lines, its %s %d methods", pkg, lines[pkg], typ, methods[pkg+"."+typ])
+	for _, pkg := range []string{"internal/engine", "internal/cluster"} {
+		if lines[pkg] < 1000 {
+			t.Errorf("package %q has %d lines: were they counted?", pkg, lines[pkg])
 		}
 	}
 	for pkg, n := range lines {
-		if n > mostLines {
-			t.Errorf("package %q has %d lines, more than %d", pkg, n, mostLines)
+		if most := cmp.Or(mostLinesIn[pkg], mostLines); n > most {
+			t.Errorf("package %q has %d lines, more than %d", pkg, n, most)
+		}
+	}
+	for typ, most := range largeTypes {
+		if n := methods[typ]; n < most {
+			t.Errorf("type %s has %d methods: lower its bound of %d", typ, n, most)
 		}
 	}
 	for typ, n := range methods {
-		if n > mostMethods {
-			t.Errorf("type %s has %d methods, more than %d: it may be two", typ, n, mostMethods)
+		if most := cmp.Or(largeTypes[typ], mostMethods); n > most {
+			t.Errorf("type %s has %d methods, more than %d: it may be two", typ, n, most)
 		}
 	}
 }

@@ -167,7 +167,7 @@ func (d *Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, na
 	return queues.Queue{}, task.Unavailable(time.Second, "queue %q: too many concurrent changes", name)
 }
 
-// Spread spreads a queue over shards: see cluster.Control.
+// Spread spreads a queue over shards: see queues.Queues.
 func (d *Directory) Spread(ctx context.Context, by task.Author, ns, name string, target queues.SpreadTarget) (queues.Queue, error) {
 	q, err := d.spread.Call(ctx, forward.SystemShard, queueArgs{Namespace: ns, Name: name, Onto: target, By: by})
 	if err == nil {

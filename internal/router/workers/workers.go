@@ -192,7 +192,7 @@ func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) 
 	return out
 }
 
-// QuietWorker has a worker take no new tasks: see cluster.Control.
+// QuietWorker has a worker take no new tasks: see the control plane's workers.Workers.
 func (w *Workers) QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error) {
 	by, err := w.forward.AuditAuthor(by)
 	if err != nil {
