@@ -89,10 +89,10 @@ func NewControl(cfg Config) *Control {
 
 // Close ends the Control's background work.
 func (c *Control) Close() {
-	c.Dropped(true)
 	c.mu.Lock()
-	c.closed = true
+	c.closed = true // from here on it is not elected
 	c.mu.Unlock()
+	c.Dropped(true)
 	c.work.Wait()
 }
 

@@ -35,6 +35,32 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 	})
 }
 
+// Close ends, even if the replica is elected at the same moment.
+func TestCloseDuringElections(t *testing.T) {
+	for range 200 {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.open(1)
+			closed := make(chan struct{})
+			for range 4 {
+				go func() {
+					for range 50 {
+						c.Elected()
+					}
+				}()
+			}
+			go func() {
+				defer close(closed)
+				c.Close()
+			}()
+			select {
+			case <-closed:
+			case <-time.After(time.Minute):
+				t.Fatal("Close waits for a leader's work that nothing ends")
+			}
+		})
+	}
+}
+
 func FuzzNodeRow(f *testing.F) {
 	f.Add(nodeKey(1), system.EncodeRow(Node{Number: 1, Name: "n1", State: Active}))
 	f.Fuzz(func(t *testing.T, key, value []byte) { // an error or a row, but no panic
