@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 )
 
 var bg = context.Background()
-
-func contains(s, part string) bool { return strings.Contains(s, part) }
 
 // A node that does not lead says so, with the system shard's own error.
 func TestOnlyTheLeaderAnswers(t *testing.T) {

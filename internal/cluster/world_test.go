@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -214,19 +213,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// is fails the test unless err is the wanted refusal and contains all the words.
-func is(t *testing.T, err error, want *task.Error, words ...string) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("got %v, want %s", err, want.Code)
-		return
-	}
-	for _, word := range words {
-		if !contains(err.Error(), word) {
-			t.Errorf("%q does not say %q", err, word)
-		}
-	}
-}
+var is = systemtest.IsRefusal
 
 func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 

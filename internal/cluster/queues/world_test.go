@@ -2,7 +2,6 @@ package queues
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -254,16 +253,4 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// is fails the test unless err is the wanted refusal and contains all the words.
-func is(t *testing.T, err error, want *task.Error, words ...string) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("got %v, want %s", err, want.Code)
-		return
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%q does not say %q", err, word)
-		}
-	}
-}
+var is = systemtest.IsRefusal

@@ -5,6 +5,7 @@ package systemtest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // ErrNotLeader is what a replica returns that does not lead.
@@ -116,4 +118,18 @@ func (r *Replica) View(_ context.Context, fn func(store.Reader) error) error {
 	snap := r.world.State.Snapshot()
 	defer snap.Close()
 	return fn(snap)
+}
+
+// IsRefusal fails the test unless err is the wanted refusal and contains all the words.
+func IsRefusal(t *testing.T, err error, want *task.Error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %s", err, want.Code)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
 }
