@@ -20,7 +20,6 @@ const (
 	System                  // the node that leads the system shard
 	AllShards               // the leaders of all data shards; their answers are merged
 	FirstShard              // the node that leads the first data shard, which holds what there is little of
-	Node                    // each node by itself, whatever it leads
 )
 
 // Rule is a verb's description.
