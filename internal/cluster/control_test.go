@@ -3,12 +3,14 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/systemtest"
+	"github.com/pawlq/pawl/internal/events"
 )
 
 var bg = context.Background()
@@ -56,6 +58,31 @@ func TestCloseDuringElections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// After a dropped round, readers of events go on where they were, until the term is over; what nodes have confirmed counts in no later term.
+func TestDropped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 1)
+		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
+		must(t, err)
+		page, err := c.Queues.Events(bg, events.Query{})
+		must(t, err)
+		for _, over := range []bool{false, true} {
+			c.Copies.noteCopyVersion(1, made.Version)
+			if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || len(behind) > 0 {
+				t.Errorf("of n1, which has confirmed: %v, %v", behind, err)
+			}
+			c.Dropped(over)
+			c.Elected()
+			if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || fmt.Sprint(behind) != "[n1]" {
+				t.Errorf("over %t: elected anew, behind are %v, %v; want n1", over, behind, err)
+			}
+			if page, err = c.Queues.Events(bg, events.Query{After: page.Next}); err != nil || page.Reset != over {
+				t.Errorf("over %t: the reader starts over: %t, %v", over, page.Reset, err)
+			}
+		}
+	})
 }
 
 func FuzzNodeRow(f *testing.F) {
