@@ -220,7 +220,7 @@ func TestRelayTakesOver(t *testing.T) {
 		client := pawltest.New(t).Client(t)
 		const gone = "UPDATE pawl_outbox_relay SET holder = 'gone', expires_at = "
 		began := time.Now() // before the statement, which may take long
-		switch d { // a relay died two seconds before the lease's end
+		switch d {          // a relay died two seconds before the lease's end
 		case outbox.Postgres:
 			exec(t, db, gone+"clock_timestamp() + interval '2 seconds'")
 		case outbox.MySQL:
