@@ -138,7 +138,7 @@ func (p Place) bytes() []byte {
 	return b
 }
 
-// Seal encrypts data for a place. Equal data of the same request has equal ciphertext, so that the broker recognises a repeat; nobody can see
+// Seal encrypts data for a place. Equal data of the same request has equal ciphertext, so that the broker recognizes a repeat; nobody can see
 // whether two requests have the same data.
 //
 // Each message has its own key, derived from the secret and a salt, so no nonce can be used twice, however many messages there are. The salt

@@ -21,7 +21,7 @@
 //
 // # Guarantees
 //
-// A committed row becomes one task. Pawl recognises a repeated request by its UUIDv7 as long as it keeps the task, and for at least ten
+// A committed row becomes one task. Pawl recognizes a repeated request by its UUIDv7 as long as it keeps the task, and for at least ten
 // minutes after the enqueue. A task is created twice only if, after the response to an enqueue and before the deletion of its rows, all relays
 // are down for longer than both.
 //

@@ -16,7 +16,7 @@ const (
 	quietPoll = 4 * time.Millisecond
 )
 
-// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL serialises the commits
+// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL serializes the commits
 // of transactions that notify, each with its own sync. So they don't notify while rows are so frequent that the relay can as well poll every
 // quietPoll, nor while the active relay does not listen.
 //

@@ -1,5 +1,5 @@
-// Command thirdparty tells which modules of others the binary is made of, and under which licences: as the page docs/third-party.md, or
-// with -sbom as a bill of materials in CycloneDX's form. It ends with an error if a licence is not one of those that are allowed, or can't
+// Command thirdparty tells which modules of others the binary is made of, and under which licenses: as the page docs/third-party.md, or
+// with -sbom as a bill of materials in CycloneDX's form. It ends with an error if a license is not one of those that are allowed, or can't
 // be told by its text.
 package main
 
@@ -21,7 +21,7 @@ import (
 // module is one of others.
 type module struct{ path, version, dir, license string }
 
-// texts are the licences that are allowed, by words that each has, and no other of them that stands behind it.
+// texts are the licenses that are allowed, by words that each has, and no other of them that stands behind it.
 var texts = []struct {
 	id    string
 	words *regexp.Regexp
@@ -35,7 +35,7 @@ var texts = []struct {
 	{"Unlicense", regexp.MustCompile(`free and unencumbered software released into the public domain`)},
 }
 
-// licenseOf tells a licence by its text.
+// licenseOf tells a license by its text.
 func licenseOf(text []byte) (id string, ok bool) {
 	for _, t := range texts {
 		if t.words.Match(text) {
@@ -97,7 +97,7 @@ func readLicense(m module) (string, error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("module %s %s: its licence is none that is allowed, or can't be told: look at %s", m.path, m.version, m.dir)
+	return "", fmt.Errorf("module %s %s: its license is none that is allowed, or can't be told: look at %s", m.path, m.version, m.dir)
 }
 
 // writePage writes the page for people.
@@ -107,10 +107,10 @@ func writePage(w io.Writer, all []module) error {
 
 These modules of other projects are in the binary.
 ` + "`go run ./deploy/thirdparty > docs/third-party.md`" + ` writes this page.
-A test compares it with what is built, and fails if a licence is not allowed.
+A test compares it with what is built, and fails if a license is not allowed.
 The scripts of the web UI are listed in its directory.
 
-| module | version | licence |
+| module | version | license |
 |---|---|---|
 `)
 	for _, m := range all {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestThirdParty: the page lists what is built, and all licences are allowed.
+// TestThirdParty: the page lists what is built, and all licenses are allowed.
 func TestThirdParty(t *testing.T) {
 	t.Chdir("../..")
 	var page, bom bytes.Buffer

@@ -137,7 +137,7 @@ type DeadGrouped struct {
 	Stamped
 }
 
-// GroupDead counts dead letters by type and normalised message.
+// GroupDead counts dead letters by type and normalized message.
 var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Idempotent: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped, error) {
 	out, at, err := read(ctx, r, func(from store.Reader) (out DeadGrouped, err error) {
 		now, _ := r.shard.Now()

@@ -39,7 +39,7 @@ func Chance(id task.ID, step uint64) float64 {
 	return float64(Mix(binary.BigEndian.Uint64(id[8:])^Mix(step))>>11) / (1 << 53)
 }
 
-// Mix mixes the bits of a number (the finaliser of splitmix64).
+// Mix mixes the bits of a number (the finalizer of splitmix64).
 func Mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

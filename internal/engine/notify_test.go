@@ -80,7 +80,7 @@ func TestNewsAreGathered(t *testing.T) {
 	if n := got[0]; len(got) == 1 {
 		s := n.Samples[4]
 		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
-			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalise(engine.Deadly.Failure.Message))) {
+			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalize(engine.Deadly.Failure.Message))) {
 			t.Errorf("it tells %+v", n)
 		}
 	}

@@ -205,7 +205,7 @@ func wants(f *query.Filter, v *query.View) bool {
 	}
 	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) && (f.Type == "" || f.Type == v.Type) &&
 		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
-		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalise(last.Message)))) &&
+		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalize(last.Message)))) &&
 		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text)) &&
 		(f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
 }

@@ -75,7 +75,7 @@ func TestMarkersOverREST(t *testing.T) {
 		{"eye", "POST", "", `{"kind":"note","title":"x"}`, `403 token \"eye\" has the role observe, and this call needs produce or operate`},
 		{"ops", "POST", "", `{"title":"x"}`, `400 kind: is required: one of deploy, incident, note`},
 		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`, `400 url: it has a user or password before its host`},
-		{"ops", "POST", "", `{"kind":"note","title":"x","colour":"red"}`, `400 colour: `},
+		{"ops", "POST", "", `{"kind":"note","title":"x","color":"red"}`, `400 color: `},
 		{"ops", "POST", "", `{"kind":"note","title":"x","at":"yesterday"}`, `400 at: `},
 		{"ci", "GET", "", "", `403 `},
 		{"eye", "GET", "?since=1970-01-01T00:00:01Z&until=1970-01-01T00:00:09Z&kind=deploy&queue=mail&type=mail.welcome&limit=1", "", `"next_cursor":"` + cursor + `"}`},

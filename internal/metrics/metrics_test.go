@@ -263,8 +263,8 @@ func table(t *testing.T) string {
 		case strings.HasPrefix(line, "# TYPE"):
 			types[f[2]] = f[3]
 		default:
-			name, rest, labelled := strings.Cut(line, "{")
-			if !labelled || labels[strings.TrimSuffix(name, "_bucket")] != "" {
+			name, rest, labeled := strings.Cut(line, "{")
+			if !labeled || labels[strings.TrimSuffix(name, "_bucket")] != "" {
 				continue
 			}
 			var of []string

@@ -308,7 +308,7 @@ func (l *Log) Remove(id uint32) error {
 	return l.marks.remove(id)
 }
 
-// Reset drops all entries in favour of a state that has applied the entry at index, of term.
+// Reset drops all entries in favor of a state that has applied the entry at index, of term.
 func (s *ShardLog) Reset(index, term uint64) error {
 	hard := &pb.HardState{Term: new(max(s.hard.GetTerm(), term)), Vote: s.hard.Vote, Commit: new(index)}
 	if hard.GetTerm() > s.hard.GetTerm() {

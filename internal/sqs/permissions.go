@@ -73,7 +73,7 @@ func addPermission(x *exchange) error {
 	}
 	s.Principal.AWS, s.Action = oneOrAll(principals), oneOrAll(actions)
 	return x.changePolicy(func(p *policy, arn string) error {
-		if labelled(p, in.Label) >= 0 {
+		if labeled(p, in.Label) >= 0 {
 			return wire.BadValue(in.Label, "Label", "Already exists.")
 		}
 		if len(p.Statement) >= maxStatements {
@@ -92,7 +92,7 @@ func removePermission(x *exchange) error {
 		return wire.Missing("Label")
 	}
 	return x.changePolicy(func(p *policy, _ string) error {
-		at := labelled(p, x.in.Label)
+		at := labeled(p, x.in.Label)
 		if at < 0 {
 			return wire.BadValue(task.Cut(x.in.Label, 100), "Label", "can't find label on existing policy.")
 		}
@@ -109,8 +109,8 @@ func oneOrAll(list []string) any {
 	return list
 }
 
-// labelled returns the index of the statement with a label; -1: there is none.
-func labelled(p *policy, label string) int {
+// labeled returns the index of the statement with a label; -1: there is none.
+func labeled(p *policy, label string) int {
 	return slices.IndexFunc(p.Statement, func(raw json.RawMessage) bool {
 		var s struct{ Sid string }
 		return json.Unmarshal(raw, &s) == nil && s.Sid == label

@@ -245,7 +245,7 @@ func (b *browser) size(width, height int, phone bool) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}, nil)
 }
 
-// dark sets the system's colour scheme.
+// dark sets the system's color scheme.
 func (b *browser) dark(is bool) {
 	value := "light"
 	if is {

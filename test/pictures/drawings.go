@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// night maps the colours that drawings may use to dark ones, so that one text yields both pictures.
+// night maps the colors that drawings may use to dark ones, so that one text yields both pictures.
 var night = map[string]string{
 	"#0f172a": "#e2e8f0", // text
 	"#475569": "#94a3b8", // text beside
@@ -30,7 +30,7 @@ var night = map[string]string{
 	"#fef3c7": "#3b2a0a",
 }
 
-var colour = regexp.MustCompile(`#[0-9a-f]{6}`)
+var hexColor = regexp.MustCompile(`#[0-9a-f]{6}`)
 
 // drawAll writes NAME.svg and NAME-dark.svg for every NAME.dot.
 func drawAll(ctx context.Context, dir string) error {
@@ -72,9 +72,9 @@ func shades(svg string) (light, dark string, err error) {
 		}
 		return strings.TrimSuffix(tag, ">") + ` fill="#0f172a">`
 	})
-	dark = colour.ReplaceAllStringFunc(svg, func(c string) string {
+	dark = hexColor.ReplaceAllStringFunc(svg, func(c string) string {
 		if night[c] == "" {
-			err = fmt.Errorf("colour %s has no dark one", c)
+			err = fmt.Errorf("color %s has no dark one", c)
 		}
 		return night[c]
 	})

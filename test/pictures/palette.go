@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// mostFrequent returns the colours of the 256 largest bins.
+// mostFrequent returns the colors of the 256 largest bins.
 func mostFrequent[B any](bins map[color.RGBA]B, of func(B) (int, color.Color)) (out color.Palette) {
 	keys := make([]color.RGBA, 0, len(bins))
 	size := map[color.RGBA]int{}
@@ -30,7 +30,7 @@ func mostFrequent[B any](bins map[color.RGBA]B, of func(B) (int, color.Color)) (
 	return out
 }
 
-// less orders colours, so that the same picture always gets the same palette.
+// less orders colors, so that the same picture always gets the same palette.
 func less(a, b color.RGBA) bool {
 	return cmp.Or(cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B)) < 0
 }

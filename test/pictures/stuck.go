@@ -66,7 +66,7 @@ func lookUp(names ...string) (string, error) {
 // mostBytes is the maximum size of a picture in the README.
 const mostBytes = 150 << 10
 
-// shrink rewrites a picture with a palette of its 256 most frequent colours: a page has few.
+// shrink rewrites a picture with a palette of its 256 most frequent colors: a page has few.
 func shrink(path string) error {
 	f, err := os.Open(path) // #nosec G304 -- just written
 	if err != nil {
@@ -96,7 +96,7 @@ func shrink(path string) error {
 	return err
 }
 
-// palette returns the most frequent colours of a picture. Similar ones count as one, so that shades of text leave room for others.
+// palette returns the most frequent colors of a picture. Similar ones count as one, so that shades of text leave room for others.
 func palette(img image.Image) color.Palette {
 	type bin struct {
 		n    int

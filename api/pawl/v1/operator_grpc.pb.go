@@ -68,7 +68,7 @@ type OperatorServiceClient interface {
 	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
 	ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error)
 	ListPoisoned(ctx context.Context, in *ListPoisonedRequest, opts ...grpc.CallOption) (*ListPoisonedResponse, error)
-	// GroupDead counts dead letters by type and normalised message.
+	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(ctx context.Context, in *GroupDeadRequest, opts ...grpc.CallOption) (*GroupDeadResponse, error)
 	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
 	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
@@ -332,7 +332,7 @@ type OperatorServiceServer interface {
 	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
 	ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error)
 	ListPoisoned(context.Context, *ListPoisonedRequest) (*ListPoisonedResponse, error)
-	// GroupDead counts dead letters by type and normalised message.
+	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error)
 	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
 	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)

@@ -1,4 +1,4 @@
-"""A broker scripted by a test, for behaviour that the real one shows only in rare situations."""
+"""A broker scripted by a test, for behavior that the real one shows only in rare situations."""
 
 from __future__ import annotations
 

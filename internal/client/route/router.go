@@ -20,7 +20,7 @@ import (
 
 const (
 	// refreshSoon is how long after one fetch of the map another may follow if a response names a node that the map lacks; refreshLater, if
-	// a node can't be reached. Both are randomised by a factor of 0.5 to 1.5.
+	// a node can't be reached. Both are randomized by a factor of 0.5 to 1.5.
 	refreshSoon  = 5 * time.Second
 	refreshLater = time.Minute
 	// refreshTimeout bounds one fetch of the map, and connecting to a node.

@@ -21,7 +21,7 @@ import (
 
 const (
 	// firstCheck is how long a stream that was opened without such knowledge stays before it moves, laterCheck how often a stream is
-	// checked. Both are randomised by a factor of 0.5 to 1.5, so that workers don't move in lockstep.
+	// checked. Both are randomized by a factor of 0.5 to 1.5, so that workers don't move in lockstep.
 	firstCheck = 2 * time.Second
 	laterCheck = 20 * time.Second
 	// moveFactor is how many times as many tasks must come from shards that another node leads.

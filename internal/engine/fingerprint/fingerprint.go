@@ -9,10 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A fingerprint identifies failures of one task type with the same normalised message. It is computed when a task dies and stored in its row and in
+// A fingerprint identifies failures of one task type with the same normalized message. It is computed when a task dies and stored in its row and in
 // the index of the dead, so that dead letters can be counted by it without being read.
 
-// Of returns the fingerprint of a task type's failures with a normalised message.
+// Of returns the fingerprint of a task type's failures with a normalized message.
 func Of(typ, message string) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -25,23 +25,23 @@ func Of(typ, message string) uint64 {
 // Text returns a fingerprint as 16 hexadecimal digits.
 func Text(print uint64) string { return fmt.Sprintf("%016x", print) }
 
-// maxRead bounds how much of a message is read, maxNormalised the length of the result, in bytes.
-const maxRead, maxNormalised = 2000, 300
+// maxRead bounds how much of a message is read, maxNormalized the length of the result, in bytes.
+const maxRead, maxNormalized = 2000, 300
 
-// Normalise replaces what differs between failures of one kind with a star: quoted values, words that are ids, hexadecimal numbers or UUIDs, and
+// Normalize replaces what differs between failures of one kind with a star: quoted values, words that are ids, hexadecimal numbers or UUIDs, and
 // numbers in other words. It is called at each death, on the leader's loop, so it does not use a regular expression, which took 7 us for a message of
 // 100 bytes.
-func Normalise(message string) string {
-	n := normaliser{s: task.Cut(message, maxRead)}
-	n.out.Grow(min(len(n.s), maxNormalised))
-	for n.at < len(n.s) && n.out.Len() <= maxNormalised {
+func Normalize(message string) string {
+	n := normalizer{s: task.Cut(message, maxRead)}
+	n.out.Grow(min(len(n.s), maxNormalized))
+	for n.at < len(n.s) && n.out.Len() <= maxNormalized {
 		n.next()
 	}
-	return task.Cut(n.out.String(), maxNormalised)
+	return task.Cut(n.out.String(), maxNormalized)
 }
 
-// normaliser passes over a message once.
-type normaliser struct {
+// normalizer passes over a message once.
+type normalizer struct {
 	s    string
 	at   int
 	out  strings.Builder
@@ -49,7 +49,7 @@ type normaliser struct {
 }
 
 // next consumes a quoted value, a word, or the characters between words.
-func (n *normaliser) next() {
+func (n *normalizer) next() {
 	rest := n.s[n.at:]
 	switch c := rest[0]; {
 	case c == '"' || c == '\'':
@@ -62,7 +62,7 @@ func (n *normaliser) next() {
 }
 
 // quoted replaces a quoted value with a star. An unclosed quote is kept; no other of its kind can follow.
-func (n *normaliser) quoted(rest string, quote byte) {
+func (n *normalizer) quoted(rest string, quote byte) {
 	kind := 0
 	if quote == '"' {
 		kind = 1
@@ -78,7 +78,7 @@ func (n *normaliser) quoted(rest string, quote byte) {
 }
 
 // word replaces a word, or the numbers in it, with stars.
-func (n *normaliser) word(rest string) {
+func (n *normalizer) word(rest string) {
 	if size := uuidAt(rest); size > 0 {
 		n.star(size)
 		return
@@ -98,12 +98,12 @@ func (n *normaliser) word(rest string) {
 	}
 }
 
-func (n *normaliser) star(size int) {
+func (n *normalizer) star(size int) {
 	n.out.WriteByte('*')
 	n.at += size
 }
 
-func (n *normaliser) keep(size int) {
+func (n *normalizer) keep(size int) {
 	n.out.WriteString(n.s[n.at : n.at+size])
 	n.at += size
 }

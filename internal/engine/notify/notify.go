@@ -258,7 +258,7 @@ func gatherDeaths(r *engine.Round) {
 		}
 		gathered.samples = task.LastSamples(gathered.samples)
 		last := some[len(some)-1]
-		gathered.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalise(last.Failure.Message))
+		gathered.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalize(last.Failure.Message))
 	}
 }
 

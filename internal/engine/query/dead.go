@@ -13,11 +13,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// DeadGroup summarizes the dead letters of one type with the same normalised message.
+// DeadGroup summarizes the dead letters of one type with the same normalized message.
 type DeadGroup struct {
 	Fingerprint uint64
 	Type        string
-	Message     string // normalised
+	Message     string // normalized
 	Count       int64
 	First, Last store.Time        // end times
 	Sample      task.ID           // the newest
@@ -34,7 +34,7 @@ const maxGroups = 1000
 // GroupLimit bounds the dead letters counted for an answer, each an index row. Tests change it.
 var GroupLimit = 50_000
 
-// GroupDead groups dead letters or poisoned tasks by type and normalised message, the largest group first: those of a queue, or of all queues within
+// GroupDead groups dead letters or poisoned tasks by type and normalized message, the largest group first: those of a queue, or of all queues within
 // a scope if queue is "". Partial is true if there are more tasks than one call reads; it then reads the newest of each queue, and a queue with few
 // tasks is not crowded out by one with many. Trends cover the hours before now.
 //
@@ -185,7 +185,7 @@ func (c *grouping) largest() (groups []DeadGroup, partial bool) {
 	for i := range groups {
 		v, err := Show(c.from, c.ns, groups[i].Sample)
 		schema.Must(err)
-		groups[i].Type, groups[i].Message = v.Exec.Type, fingerprint.Normalise(v.LastFailure().Message)
+		groups[i].Type, groups[i].Message = v.Exec.Type, fingerprint.Normalize(v.LastFailure().Message)
 	}
 	return groups, c.partial
 }

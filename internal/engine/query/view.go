@@ -117,5 +117,5 @@ func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 
 // printOf returns the fingerprint of a dead task.
 func printOf(v *View) uint64 {
-	return fingerprint.Of(v.Exec.Type, fingerprint.Normalise(v.LastFailure().Message))
+	return fingerprint.Of(v.Exec.Type, fingerprint.Normalize(v.LastFailure().Message))
 }

@@ -23,7 +23,7 @@ type BarPiece struct {
 // leastWidth keeps a single task among a million visible.
 const leastWidth = 1.2
 
-// NewBar makes a bar of labelled counts. The one called rest is left blank.
+// NewBar makes a bar of labeled counts. The one called rest is left blank.
 func NewBar(counts []Count) Bar {
 	var total int64
 	var shown []Count
@@ -51,7 +51,7 @@ func NewBar(counts []Count) Bar {
 	return b
 }
 
-// Count is a labelled count.
+// Count is a labeled count.
 type Count struct {
 	Word string
 	N    int64

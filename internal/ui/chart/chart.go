@@ -77,7 +77,7 @@ type Piece struct {
 	Cut   []float64 // heights of the gap in a truncated bar, at its left and right edge; nil: not truncated
 }
 
-// Legend explains a colour, with the total count.
+// Legend explains a color, with the total count.
 type Legend struct {
 	State, Word string
 	N           int64
@@ -187,7 +187,7 @@ func (c *Chart) draw(pair []Panel) {
 	c.Height = int(y + pair[0].Height)
 }
 
-// lines adds labelled lines at the full height of a panel and, if there is room, at half of it.
+// lines adds labeled lines at the full height of a panel and, if there is room, at half of it.
 func (c *Chart) lines(p Panel, zero float64, scale int64) {
 	parts := []int64{scale}
 	if scale%2 == 0 && p.Height > lowPanelHeight {
@@ -215,7 +215,7 @@ func (p *Panel) sum(i int) (sum int64) {
 	return sum
 }
 
-// bars adds the bars of a panel. A bar that is too high is truncated at the edge and labelled with its value.
+// bars adds the bars of a panel. A bar that is too high is truncated at the edge and labeled with its value.
 func (c *Chart) bars(p Panel, zero float64, scale int64) {
 	edge := p.height(zero, float64(scale), scale)
 	for i := range c.Steps {
@@ -240,7 +240,7 @@ func (c *Chart) bars(p Panel, zero float64, scale int64) {
 	}
 }
 
-// cut marks a bar as truncated. Of several adjacent ones only the highest is labelled, since labels would overlap.
+// cut marks a bar as truncated. Of several adjacent ones only the highest is labeled, since labels would overlap.
 func (c *Chart) cut(i int, edge float64, hangs bool, n int64) {
 	pieces := c.Steps[i].Pieces
 	inner, y := 8.0, edge+9

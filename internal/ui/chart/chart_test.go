@@ -119,7 +119,7 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labelled with its value; of adjacent ones the highest is labelled.
+// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labeled with its value; of adjacent ones the highest is labeled.
 func TestChartsCutSpikes(t *testing.T) {
 	n := make([]int64, 60)
 	for i := range n {

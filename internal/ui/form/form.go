@@ -78,7 +78,7 @@ type Checkbox struct {
 	Checked     bool
 }
 
-// Choices returns options labelled like their values.
+// Choices returns options labeled like their values.
 func Choices(first string, values ...string) []Option {
 	var all []Option
 	if first != "" {

@@ -35,7 +35,7 @@ type overviewView struct {
 
 // alarm is something that needs attention.
 type alarm struct {
-	State string // for its colour
+	State string // for its color
 	Word  string
 	Text  string
 	URL   string // "": none

@@ -36,7 +36,7 @@ type clusterView struct {
 
 type nodeRow struct {
 	admin.Node
-	State       string // for its colour
+	State       string // for its color
 	Word        string // state in words
 	SilentFor   string // how long it has been away
 	DiskUsed    int64  // percent
@@ -75,7 +75,7 @@ type shardRow struct {
 	Unheard  string // nodes with replicas that don't answer although the shard's leader doesn't report them yet
 }
 
-// replicaRow is a replica. State is for its colour.
+// replicaRow is a replica. State is for its color.
 type replicaRow struct {
 	admin.Replica
 	State string

@@ -66,7 +66,7 @@ func (f *flow) omit(n int, noun string) {
 	}
 }
 
-// layout positions all nodes and edges; columns are centred.
+// layout positions all nodes and edges; columns are centerd.
 func (f *flow) layout() {
 	columns := map[int][]*flowNode{}
 	first, last, most := 0, 0, 0
@@ -148,7 +148,7 @@ const (
 	flowDetail = 29
 )
 
-// Shape is the path of a state's symbol in a 12×12 box, for those who can't tell the colours apart.
+// Shape is the path of a state's symbol in a 12×12 box, for those who can't tell the colors apart.
 func (n *flowNode) Shape() string {
 	if shape, ok := flowShapes[n.State]; ok {
 		return shape

@@ -60,7 +60,7 @@ func checkFlow(t *testing.T, f *flow) {
 	}
 }
 
-// TestEveryStateHasASign: states can be told apart without colours.
+// TestEveryStateHasASign: states can be told apart without colors.
 func TestEveryStateHasASign(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range allStates {

@@ -1003,7 +1003,7 @@ class DeadGroup(google.protobuf.message.Message):
     fingerprint: typing.Text
     type: typing.Text
     message: typing.Text
-    """normalised: numbers and ids replaced"""
+    """normalized: numbers and ids replaced"""
 
     count: builtins.int
     @property

@@ -1205,7 +1205,7 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   type: string;
 
   /**
-   * normalised: numbers and ids replaced
+   * normalized: numbers and ids replaced
    *
    * @generated from field: string message = 3;
    */
@@ -1994,7 +1994,7 @@ export const OperatorService: GenService<{
     output: typeof ListPoisonedResponseSchema;
   },
   /**
-   * GroupDead counts dead letters by type and normalised message.
+   * GroupDead counts dead letters by type and normalized message.
    *
    * @generated from rpc pawl.v1.OperatorService.GroupDead
    */

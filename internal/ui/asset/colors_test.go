@@ -34,8 +34,8 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// TestColoursCanBeRead checks the stylesheet's colour tokens against the contrasts of WCAG AA, light and dark.
-func TestColoursCanBeRead(t *testing.T) {
+// TestColorsCanBeRead checks the stylesheet's color tokens against the contrasts of WCAG AA, light and dark.
+func TestColorsCanBeRead(t *testing.T) {
 	sheet, err := staticFiles.ReadFile("static/app.css")
 	if err != nil {
 		t.Fatal(err)
