@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a package's tests, then each of its benchmarks once: go test would link the same program a second time for them.
+# Runs a package's tests, then each of its benchmarks once: go test would link the same program again for them.
 #
-# Tests of internal/ start no pawl program. They collect garbage as seldom as the compiler does, which saves a fifth of their processor time or more
-# (engine, shard). All others collect it as they would without make, and so do the servers that they start.
+# Tests of internal/ don't start the pawl binary. They collect garbage as seldom as the compiler does, which saves a fifth or more of their CPU
+# (engine, shard). All other tests, and the servers that they start, collect it as usual.
 case $PWD in
 */cmd/*) unset GOGC ;;
 */internal/*) ;;

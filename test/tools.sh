@@ -1,10 +1,10 @@
 #!/bin/sh
-# Says which programs the tests need that this machine lacks, and installs them from Debian's packages if it may: as root, and unless
-# TOOLS=no. Tests whose programs are missing are skipped, and say so.
+# Lists the programs that the tests need and this machine lacks, and installs their Debian packages if it runs as root, unless TOOLS=no.
+# Tests whose programs are missing are skipped with a message.
 set -u
 
 missing= packages=
-# need WHAT PACKAGES COMMAND...: the tests of WHAT need PACKAGES, which are here if COMMAND succeeds.
+# need WHAT PACKAGES COMMAND...: the tests of WHAT need PACKAGES, which are installed if COMMAND succeeds.
 need() {
 	what=$1 from=$2
 	shift 2
@@ -22,10 +22,10 @@ find_missing() {
 	need "the web UI" chromium command -v chromium
 	need "the outbox over PostgreSQL" postgresql postgres
 	need "the outbox over MariaDB" "mariadb-server-core mariadb-client-core" mariadb
-	need "Celery and boto3 on the SQS door" "python3-boto3 python3-celery python3-pycurl" /usr/bin/python3 -c "import boto3, celery, pycurl"
-	need "the AWS CLI on the SQS door" awscli command -v aws
-	need "Perl on the SQS door" libamazon-sqs-simple-perl perl -MAmazon::SQS::Simple -e 1
-	need "PHP on the SQS door" "php-cli php-async-aws-sqs" php -r "exit(file_exists('/usr/share/php/AsyncAws/Sqs/autoload.php') ? 0 : 1);"
+	need "Celery and boto3 over SQS" "python3-boto3 python3-celery python3-pycurl" /usr/bin/python3 -c "import boto3, celery, pycurl"
+	need "the AWS CLI over SQS" awscli command -v aws
+	need "Perl over SQS" libamazon-sqs-simple-perl perl -MAmazon::SQS::Simple -e 1
+	need "PHP over SQS" "php-cli php-async-aws-sqs" php -r "exit(file_exists('/usr/share/php/AsyncAws/Sqs/autoload.php') ? 0 : 1);"
 	need "the Python SDK" "python3-grpcio python3-protobuf python3-pytest python3-cryptography mypy python3-build python3-wheel" \
 		sh -c "command -v mypy && { python3 -c 'import google.protobuf, grpc, pytest, cryptography' || /usr/bin/python3 -c 'import google.protobuf, grpc, pytest, cryptography'; }"
 	need "workers in shell and Ruby" "curl jq ruby" sh -c "command -v curl && command -v jq && command -v ruby"
@@ -34,19 +34,19 @@ find_missing() {
 
 find_missing
 if [ -z "$packages" ]; then
-	echo "make test: all programs that the tests need are here. Packages of npm and Go modules are fetched if they are missing"
+	echo "make test: all programs that the tests need are installed. Missing npm packages and Go modules are downloaded"
 	exit
 fi
 if [ "${TOOLS:-}" = no ]; then
-	echo "make test: TOOLS=no, so nothing is installed, and the tests of these are skipped: $missing"
+	echo "make test: TOOLS=no, so nothing is installed, and these tests are skipped: $missing"
 	exit
 fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-	echo "make test: only root on Debian installs programs, so the tests of these are skipped: $missing"
+	echo "make test: programs can only be installed by root on Debian, so these tests are skipped: $missing"
 	exit
 fi
-echo "make test: installs these packages of Debian for the tests of $missing (TOOLS=no does without): $packages"
+echo "make test: installing Debian packages for the tests of $missing (TOOLS=no skips them): $packages"
 # RUNLEVEL=1 keeps packages from starting servers of their own.
 { apt-get update -qq && RUNLEVEL=1 apt-get install -qq -y --no-install-recommends $packages; } >/dev/null 2>&1
 find_missing
-[ -z "$missing" ] || echo "make test: could not be installed, so that the tests of these are skipped: $missing"
+[ -z "$missing" ] || echo "make test: could not be installed, so these tests are skipped: $missing"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of this package and checks its types. What they need comes from Debian, if it is missing and can be installed; else
-# this says what it leaves out. TOOLS=no installs nothing. PYTHON names another interpreter.
+# Runs the tests of this package and checks its types. Missing dependencies are installed from Debian if possible; otherwise the tests that
+# need them are skipped with a message. TOOLS=no installs nothing. PYTHON names another interpreter.
 set -eu
 cd "$(dirname "$0")"
 needs="python3-grpcio python3-protobuf python3-pytest python3-cryptography mypy python3-build python3-wheel"
@@ -23,13 +23,13 @@ if [ "${TOOLS:-}" != no ] && ! has_all >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && 
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $needs; } || true
 fi
 if ! python=$(find_python); then
-	echo "Python 3.10 with grpcio, protobuf and pytest is not here, and Debian's $needs could not be installed: the tests of the Python SDK are skipped"
+	echo "Python 3.10 with grpcio, protobuf and pytest is missing, and Debian's $needs could not be installed: the tests of the Python SDK are skipped"
 	exit
 fi
 if command -v mypy >/dev/null; then
 	mypy
 else
-	echo "mypy is not here: the types of the Python SDK are not checked"
+	echo "mypy is missing: the types of the Python SDK are not checked"
 fi
-"$python" -c 'import cryptography' 2>/dev/null || echo "cryptography is not here: the tests of the Python SDK's keyring are skipped"
+"$python" -c 'import cryptography' 2>/dev/null || echo "cryptography is missing: the tests of the Python SDK's keyring are skipped"
 "$python" -m pytest "$@"

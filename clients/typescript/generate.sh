@@ -1,6 +1,6 @@
 #!/bin/sh
-# Regenerates src/gen, or DIR, from the protos of the API: generate.sh [DIR]. npm installs its tools in the versions pinned here, so that
-# everybody gets the same code.
+# Regenerates src/gen, or DIR, from the protos of the API: generate.sh [DIR]. npm installs the tools in the versions pinned here, so that
+# everyone gets the same code.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/src/gen}
@@ -14,7 +14,7 @@ grep -q "$buf $es" "$tools/versions" 2>/dev/null || {
 out=$(cd "$out" && pwd)
 rm -rf "$out/pawl"
 PATH=$tools/node_modules/.bin:$PATH
-cd "$here/../../api" # what the SDK has no calls for is left out
+cd "$here/../../api" # only what the SDK uses
 buf generate --template "{\"version\":\"v2\",\"plugins\":[{\"local\":\"protoc-gen-es\",\"out\":\"$out\",\"opt\":[\"target=ts\",\"import_extension=js\"]}]}" \
 	--path pawl/v1/access.proto --path pawl/v1/operation.proto --path pawl/v1/operator.proto --path pawl/v1/worker_registry.proto --path pawl/v1/stats.proto \
 	--path pawl/v1/breaker.proto --path pawl/v1/call.proto --path pawl/v1/chain.proto --path pawl/v1/event.proto --path pawl/v1/explain.proto --path pawl/v1/group.proto \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the types of this package and runs its tests. Its dependencies, and Node if that is missing or older than 20, come from npm; what
-# cannot be had is said, and the tests are skipped. TOOLS=no installs nothing. PAWL_BINARY names the broker; without it, it is built.
+# Checks the types of this package and runs its tests. npm installs its dependencies, and Node if it is missing or older than 20. If that
+# fails, the tests are skipped with a message. TOOLS=no installs nothing. PAWL_BINARY names the broker's binary; without it, one is built.
 set -eu
 cd "$(dirname "$0")"
 cache=$(cd ../.. && pwd)/.cache/node
@@ -16,11 +16,11 @@ if [ "${TOOLS:-}" != no ] && ! recent node && command -v npm >/dev/null; then
 	recent "$cache/node_modules/.bin/node" || npm install --prefix "$cache" --no-save --no-audit --no-fund --loglevel=error node@22 || true
 	PATH=$cache/node_modules/.bin:$PATH
 fi
-installed() { # what package-lock.json says
+installed() { # the versions in package-lock.json
 	cmp -s package-lock.json node_modules/.installed || { [ "${TOOLS:-}" != no ] && npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
 }
 if ! recent node || ! installed; then
-	echo "Node 20 or the packages of package-lock.json are not here, and could not be installed: the tests of the TypeScript SDK are skipped"
+	echo "Node 20 or the packages of package-lock.json are missing and could not be installed: the tests of the TypeScript SDK are skipped"
 	exit
 fi
 

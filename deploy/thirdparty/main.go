@@ -1,6 +1,5 @@
-// Command thirdparty tells which modules of others the binary is made of, and under which licenses: as the page docs/third-party.md, or
-// with -sbom as a bill of materials in CycloneDX's form. It ends with an error if a license is not one of those that are allowed, or can't
-// be told by its text.
+// Command thirdparty lists the third-party modules in the binary and their licenses, as the page docs/third-party.md or, with -sbom, as a
+// bill of materials in CycloneDX format. It fails if a license is not allowed or not recognized.
 package main
 
 import (
@@ -18,10 +17,10 @@ import (
 	"strings"
 )
 
-// module is one of others.
+// module is a third-party module.
 type module struct{ path, version, dir, license string }
 
-// texts are the licenses that are allowed, by words that each has, and no other of them that stands behind it.
+// texts lists the allowed licenses, each with words from its text. The first match wins, so a license whose words others contain comes last.
 var texts = []struct {
 	id    string
 	words *regexp.Regexp
@@ -35,7 +34,7 @@ var texts = []struct {
 	{"Unlicense", regexp.MustCompile(`free and unencumbered software released into the public domain`)},
 }
 
-// licenseOf tells a license by its text.
+// licenseOf recognizes a license by its text.
 func licenseOf(text []byte) (id string, ok bool) {
 	for _, t := range texts {
 		if t.words.Match(text) {
@@ -45,7 +44,7 @@ func licenseOf(text []byte) (id string, ok bool) {
 	return "", false
 }
 
-// modules are those of which a package has something, by path.
+// modules returns the modules that a package depends on, sorted by path.
 func modules(pkg string) (all []module, err error) {
 	out, err := command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}", pkg)
 	if err != nil {
@@ -70,11 +69,11 @@ func modules(pkg string) (all []module, err error) {
 func command(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as a release is built
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, &said)
+		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, &stderr)
 	}
 	return out, nil
 }
@@ -97,17 +96,17 @@ func readLicense(m module) (string, error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("module %s %s: its license is none that is allowed, or can't be told: look at %s", m.path, m.version, m.dir)
+	return "", fmt.Errorf("module %s %s: its license is not allowed or not recognized: see %s", m.path, m.version, m.dir)
 }
 
-// writePage writes the page for people.
+// writePage writes the Markdown page.
 func writePage(w io.Writer, all []module) error {
 	var b bytes.Buffer
 	b.WriteString(`# Third-party libraries
 
 These modules of other projects are in the binary.
 ` + "`go run ./deploy/thirdparty > docs/third-party.md`" + ` writes this page.
-A test compares it with what is built, and fails if a license is not allowed.
+A test compares it with the binary's dependencies, and fails if a license is not allowed.
 The scripts of the web UI are listed in its directory.
 
 | module | version | license |
@@ -120,7 +119,7 @@ The scripts of the web UI are listed in its directory.
 	return err
 }
 
-// The bill of materials, as CycloneDX 1.6 names its parts.
+// The bill of materials. Its fields are named as in CycloneDX 1.6.
 type (
 	bill struct {
 		Format     string      `json:"bomFormat"`
@@ -163,7 +162,7 @@ func writeBill(w io.Writer, all []module) error {
 func run(args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("thirdparty", flag.ContinueOnError)
 	sbom := flags.Bool("sbom", false, "write a bill of materials (CycloneDX 1.6, JSON)")
-	pkg := flags.String("package", "./cmd/pawl", "what is built")
+	pkg := flags.String("package", "./cmd/pawl", "package to list the dependencies of")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestThirdParty: the page lists what is built, and all licenses are allowed.
+// TestThirdParty: the page lists the binary's dependencies, and all their licenses are allowed.
 func TestThirdParty(t *testing.T) {
 	t.Chdir("../..")
 	var page, bom bytes.Buffer
@@ -17,7 +17,7 @@ func TestThirdParty(t *testing.T) {
 	}
 	had, err := os.ReadFile("docs/third-party.md")
 	if err != nil || string(had) != page.String() {
-		t.Errorf("docs/third-party.md is not what is built: go run ./deploy/thirdparty > docs/third-party.md (%v)", err)
+		t.Errorf("docs/third-party.md is out of date: go run ./deploy/thirdparty > docs/third-party.md (%v)", err)
 	}
 	if err := run([]string{"-sbom"}, &bom); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestThirdParty(t *testing.T) {
 	}
 }
 
-// TestLicenses: a text that nobody has allowed is told from those that are.
+// TestLicenses: allowed licenses are recognized, and no others.
 func TestLicenses(t *testing.T) {
 	for text, want := range map[string]string{
 		"Apache License\n   Version 2.0, January 2004": "Apache-2.0", "GNU AFFERO GENERAL PUBLIC LICENSE\nVersion 3": "", "": "",

@@ -27,10 +27,10 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	if !g.cfg.SQS {
 		return next
 	}
-	door := sqs.New(sqs.Config{Core: &g.services.sqs, Call: g.sqsCall})
+	endpoint := sqs.New(sqs.Config{Core: &g.services.sqs, Call: g.sqsCall})
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !door.Handles(r) {
+		if !endpoint.Handles(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -41,7 +41,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 		if err == nil && guard.Check(r) != nil {
 			err = callinfo.Denied("pages of other origins can't call this server")
 		}
-		door.Serve(w, r, err)
+		endpoint.Serve(w, r, err)
 	})
 }
 

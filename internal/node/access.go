@@ -12,14 +12,14 @@ import (
 
 // newAuthenticator returns this node's Authenticator, which learns of tokens from the node's copy of the cluster's tables.
 func newAuthenticator(cfg Config, current func() bool) *auth.Authenticator {
-	door := auth.Config{Mode: cfg.Tokens, Current: current}
+	config := auth.Config{Mode: cfg.Tokens, Current: current}
 	if cfg.AdminToken != nil {
-		door.Admin = func() (auth.Hash, bool) {
+		config.Admin = func() (auth.Hash, bool) {
 			token := cfg.AdminToken()
 			return auth.HashOf(token), token != ""
 		}
 	}
-	return auth.NewAuthenticator(door)
+	return auth.NewAuthenticator(config)
 }
 
 // requireRetryPause is the pause before telling the cluster again.
