@@ -22,7 +22,7 @@ func TestModelReadAhead(t *testing.T) {
 		took += d.Took
 	}
 	if took < 20 {
-		t.Errorf("tasks were read ahead %d times", took)
+		t.Errorf("tasks were read ahead only %d times, want at least 20", took)
 	}
 }
 

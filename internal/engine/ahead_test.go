@@ -32,7 +32,7 @@ func TestDrainReadsAhead(t *testing.T) {
 		}
 		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "q"}}, Max: 50})
 		if len(got) != 50 || got[0].ID != ids[at] {
-			t.Fatalf("%d tasks were claimed at %d", len(got), at)
+			t.Fatalf("claimed %d tasks at position %d, want 50 in order", len(got), at)
 		}
 		at += len(got)
 		w.Round(func(r *Round) {
@@ -44,6 +44,6 @@ func TestDrainReadsAhead(t *testing.T) {
 		})
 	}
 	if w.Took != 5 {
-		t.Errorf("%d tasks were read ahead in %d turns", tasks, w.Took)
+		t.Errorf("%d tasks were read ahead in %d turns, want 5", tasks, w.Took)
 	}
 }

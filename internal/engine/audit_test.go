@@ -102,7 +102,7 @@ func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*
 		newest = page.Entries[0]
 	}
 	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action || newest.Target.Name != t.id.String()) {
-		d.T.Fatalf("%s of %s, which is %s (%v), is noted as %+v (%v), want entry %d", action, t.id, t.state, err, newest, bad, d.noted)
+		d.T.Fatalf("%s of %s, which is %s (%v): the newest audit entry is %+v (%v), want number %d", action, t.id, t.state, err, newest, bad, d.noted)
 	}
 	return err
 }

@@ -218,7 +218,7 @@ func BenchmarkKeys(b *testing.B) {
 				enqueue(benchBatch)
 				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
 				if len(got) != benchBatch {
-					b.Fatalf("%d claimed", len(got))
+					b.Fatalf("claimed %d tasks", len(got))
 				}
 				w.Round(func(r *Round) {
 					for _, t := range got {

@@ -69,7 +69,7 @@ func BenchmarkProbe(b *testing.B) {
 	fail := func(f FailRequest, verb func(r *Round, h Hold, f FailRequest) (Settled, error)) {
 		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 		if len(got) != 1 {
-			b.Fatal("nothing is let through")
+			b.Fatal("the breaker let no probe through")
 		}
 		if _, err := Run(w, func(r *Round) (Settled, error) {
 			return verb(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, f)

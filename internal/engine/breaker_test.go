@@ -66,7 +66,7 @@ func dumpBreakers(s *breaker.Set) (out []string) {
 	return out
 }
 
-// A queue with very many types: no more breakers than breaker.MaxTypes, open or not, and none when all have been idle.
+// A queue with very many types has at most breaker.MaxTypes breakers, open or not, and none after all have been idle.
 func TestBreakersAreBounded(t *testing.T) {
 	w := NewWorld(t)
 	s := task.DefaultSettings()
@@ -95,18 +95,18 @@ func TestBreakersAreBounded(t *testing.T) {
 		return n
 	}
 	if len(got) != types || rows() != breaker.MaxTypes {
-		t.Fatalf("%d types of %d have a breaker", rows(), len(got))
+		t.Fatalf("%d of %d types have a breaker", rows(), len(got))
 	}
 	info, _ := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 	if info.BreakersOpen != breaker.MaxTypes/2 || len(info.Breakers) != breaker.MaxListed {
-		t.Errorf("%d breakers are open, %d are told", info.BreakersOpen, len(info.Breakers))
+		t.Errorf("%d breakers are open, and %d are listed", info.BreakersOpen, len(info.Breakers))
 	}
 	w.Pass(3 * time.Minute)
 	if rows() != breaker.MaxTypes/2 {
-		t.Errorf("when nothing was heard of them, %d breakers are left; %d are open", rows(), breaker.MaxTypes/2)
+		t.Errorf("after the closed breakers were idle, %d breakers are left, want the %d open ones", rows(), breaker.MaxTypes/2)
 	}
 	if w.Pass(25 * time.Hour); rows() != 0 {
-		t.Errorf("after a day there are %d", rows())
+		t.Errorf("after a day %d breakers are left", rows())
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)

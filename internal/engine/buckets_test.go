@@ -28,7 +28,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 		}
 	}
 	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9}); len(got) != len(keys) {
-		t.Fatalf("%d tasks were claimed", len(got))
+		t.Fatalf("claimed %d tasks, want one of each key", len(got))
 	}
 	uses := func() (rows [][]byte) {
 		w.Round(func(r *Round) {
@@ -70,7 +70,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 			}
 		}
 		if touched != change.touched {
-			t.Errorf("%s touched the buckets %q, not %q", change.what, touched, change.touched)
+			t.Errorf("%s touched the buckets %q, want %q", change.what, touched, change.touched)
 		}
 		if err := w.Check(); err != nil {
 			t.Errorf("%s: %v", change.what, err)
@@ -95,11 +95,11 @@ func TestTokensOfManyClaimsStayTaken(t *testing.T) {
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 1, Lease: time.Hour}
 	for n := range most {
 		if len(w.Claim(claim)) != 1 {
-			t.Fatalf("%d of %d tokens were taken, and no task may run", n, most)
+			t.Fatalf("no task was claimed although only %d of %d tokens were taken", n, most)
 		}
 		w.BecomeLeader()
 	}
 	if got := w.Claim(claim); len(got) != 0 {
-		t.Errorf("a task runs, and the key has no token")
+		t.Errorf("a task was claimed although its key has no token")
 	}
 }

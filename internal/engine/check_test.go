@@ -44,7 +44,7 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 			ids[task.Claimed] = w.enqueueOne()
 			w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 			if found := CheckAll(w.Store, "default"); len(found) > 0 || len(query.ToArchive(w.Store, "default", 10)) != 1 {
-				t.Fatalf("before anything was spoilt: %q", found)
+				t.Fatalf("Check found problems before any damage: %q", found)
 			}
 			w.Round(func(r *Round) {
 				x, _ := schema.ReadExec(r.Tx(), "default", ids[c.state])
@@ -83,7 +83,7 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 			w.settle(w.enqueueOne(), true, nil)
 			w.claimAll(1)
 			if err := w.Check(); err != nil {
-				t.Fatalf("before anything was spoilt: %v", err)
+				t.Fatalf("Check found problems before any damage: %v", err)
 			}
 			w.Round(func(r *Round) {
 				for _, d := range w.deadlines() {
@@ -97,7 +97,7 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 				}
 			})
 			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "no row names its deadline") {
-				t.Errorf("%s: found %q", name, found)
+				t.Errorf("%s: found %q, want one finding about a missing deadline", name, found)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func TestCheckFindsKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.Check(); err != nil {
-			t.Fatalf("before anything was spoilt: %v", err)
+			t.Fatalf("Check found problems before any damage: %v", err)
 		}
 		w.Round(func(r *Round) {
 			x, _ := schema.ReadExec(r.tx, "default", a.ID)
@@ -146,7 +146,7 @@ func TestCheckFindsResults(t *testing.T) {
 		}
 		w.settle(id, true, result)
 		if err := w.Check(); err != nil {
-			t.Fatalf("before anything was spoilt: %v", err)
+			t.Fatalf("Check found problems before any damage: %v", err)
 		}
 		w.Round(func(r *Round) {
 			key := schema.IDKey("default", schema.TableResult, id)
@@ -200,7 +200,7 @@ func TestCheckFindsStaleRows(t *testing.T) {
 		v, _ := w.Store.Get(laneKey)
 		row, err := schema.DecodeLane(v)
 		if err != nil || row.Stale == 0 || len(CheckAll(w.Store, "default")) > 0 {
-			t.Fatalf("before anything was spoilt, the lane is %+v (%v): %q", row, err, CheckAll(w.Store, "default"))
+			t.Fatalf("before any damage the lane is %+v (%v), and Check found %q", row, err, CheckAll(w.Store, "default"))
 		}
 		w.Round(func(r *Round) { c.spoil(r.tx, row) })
 		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
@@ -221,7 +221,7 @@ func TestToArchiveEndsByBytes(t *testing.T) {
 	}
 	w.Pass(20 * 24 * time.Hour)
 	if n := len(query.ToArchive(w.Store, "default", 100)); n < 7 || n > 9 {
-		t.Errorf("%d of 20 dead letters of 1 MiB, want about 8", n)
+		t.Errorf("ToArchive returned %d of 20 dead letters of 1 MiB, want about 8", n)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 			w.settle(a.ID, true, nil)
 			w.Pass(2 * time.Minute)
 			if found := CheckAll(w.Store, "default"); len(found) > 0 {
-				t.Fatalf("before anything was spoilt: %q", found)
+				t.Fatalf("Check found problems before any damage: %q", found)
 			}
 			w.Round(func(r *Round) {
 				k, _ := schema.ReadKey(r.Tx(), schema.ForgottenKey("default", a.ID))
@@ -276,7 +276,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 			r.setTaskDeadline(row.Until, schema.OnForgotten, "default", id)
 		})
 		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
-			t.Errorf("found %q", found)
+			t.Errorf("found %q, want one finding about a forgotten task", found)
 		}
 	})
 }
@@ -318,7 +318,7 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 			w.enqueueOne()
 			id := w.enqueueOne()
 			if found := CheckAll(w.Store, "default"); len(found) > 0 {
-				t.Fatalf("before anything was spoilt: %q", found)
+				t.Fatalf("Check found problems before any damage: %q", found)
 			}
 			w.Round(func(r *Round) {
 				x, _ := schema.ReadExec(r.Tx(), "default", id)
@@ -351,7 +351,7 @@ func TestCheckFindsClaims(t *testing.T) {
 			r.Tx().Set(schema.IDKey("default", schema.TableExec, id), x.Encode())
 		})
 		if found := CheckAll(w.Store, "default"); (len(found) == 1 && strings.Contains(found[0], "its claim")) != c.found || len(found) > 1 {
-			t.Errorf("a claim with %s: found %q", name, found)
+			t.Errorf("%s: found %q", name, found)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestManyWaitingKeys(t *testing.T) {
 		bounded := func(when string, running int) {
 			t.Helper()
 			if n := q().lanes.Memory().Flows; n > lanes.Bounds.Warm+running+1 {
-				t.Errorf("limited %t, %s: %d flows are in memory", limited, when, n)
+				t.Errorf("limited %t, %s: too many flows in memory: %d", limited, when, n)
 			}
 		}
 		w.enqueueKeys(keys, oneJob())
@@ -103,7 +103,7 @@ func TestManyWaitingKeys(t *testing.T) {
 			}
 		})
 		if w.Claim(claim); w.read > 0 {
-			t.Errorf("limited %t: when all lanes are in memory, a claim read %d", limited, w.read)
+			t.Errorf("limited %t: a claim read %d lanes although all are in memory", limited, w.read)
 		}
 		bounded("after claims", 200)
 		if err := w.Check(); err != nil {
@@ -127,7 +127,7 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 		t.Helper()
 		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3 * keys, Lease: time.Hour})
 		if len(got) != want {
-			t.Fatalf("%d claimed, not %d", len(got), want)
+			t.Fatalf("claimed %d tasks, want %d", len(got), want)
 		}
 		w.Round(func(r *Round) {
 			for _, c := range got {
@@ -142,14 +142,14 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 	}
 	run(2 * keys)
 	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; flows < keys {
-		t.Errorf("%d flows are in memory of keys that wait for tokens", flows)
+		t.Errorf("only %d flows are in memory although all keys wait for tokens", flows)
 	}
 	run(0)
 	w.Pass(30 * time.Minute)
 	run(keys)
 	w.Pass(time.Hour - time.Minute) // each key has a token left then
 	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; flows > 11 {
-		t.Errorf("%d flows are in memory of keys that have a token", flows)
+		t.Errorf("%d flows are in memory although all keys have a token", flows)
 	}
 	w.BecomeLeader()
 	run(keys)
@@ -180,18 +180,18 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	for range 100 {
 		w.Round(Tick)
 		if len(w.Last.Woken) == 0 {
-			t.Fatal("a claim found nothing, and lanes are read without waking it")
+			t.Fatal("more lanes were read, but the claim that found nothing was not woken")
 		}
 		got := w.Claim(claim)
 		if len(got) == 0 {
 			continue
 		}
 		if got[0].ID != wanted {
-			t.Errorf("got a task of priority %d", got[0].Exec.Priority)
+			t.Errorf("claimed a task of priority %d, want the one of priority normal", got[0].Exec.Priority)
 		}
 		return
 	}
-	t.Error("the task was not found")
+	t.Error("the claim never found the task")
 }
 
 // A claim that finds nothing because the queue is paused reads no lanes, since more of them would not help. When all lanes are in memory, a pause of
@@ -212,7 +212,7 @@ func TestPausedQueueReadsNothing(t *testing.T) {
 	}
 	w.Configure("default", task.QueueConfig{Settings: task.DefaultSettings(), Holds: []task.Hold{{Type: "job"}}})
 	if w.Leader.NextDeadline() <= w.Now {
-		t.Error("all lanes are in memory, and a tick is to read some")
+		t.Error("a tick is due although all lanes are in memory")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	bounded := func(what string, most int) {
 		t.Helper()
 		if w.read > most {
-			t.Fatalf("%s: %d lanes were put in order", what, w.read)
+			t.Fatalf("%s: %d lanes were put in order, which is over the limit", what, w.read)
 		}
 		if err := w.Check(); err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -254,23 +254,23 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	bounded("released", lanes.Bounds.TickRead)
 	left := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Released
 	if left != keys-10-lanes.Bounds.TickRead {
-		t.Errorf("%d lanes are left", left)
+		t.Errorf("%d lanes are left to be put in order", left)
 	}
 	w.Round(Tick)
 	bounded("a tick", lanes.Bounds.TickRead)
 	hold(job)
 	bounded("held again", lanes.Bounds.TickRead)
 	if n := held(); n != keys {
-		t.Errorf("%d tasks are held, not %d", n, keys)
+		t.Errorf("%d tasks are held, want %d", n, keys)
 	}
 	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10}); len(got) > 0 {
-		t.Errorf("%d of a type that is held were claimed", len(got))
+		t.Errorf("claimed %d tasks of a held type", len(got))
 	}
 	hold()
 	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
 	bounded("a claim", 2*lanes.Bounds.ClaimRead)
 	if n := held(); n != 0 {
-		t.Errorf("%d tasks are held, though nothing is", n)
+		t.Errorf("%d tasks are held although no type is", n)
 	}
 	for w.Leader.NextDeadline() <= w.Now {
 		w.Round(Tick)
@@ -280,11 +280,11 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	}
 	for i, g := range got {
 		if (g.Type == "other") != (i == keys) {
-			t.Errorf("claim %d of %d got a %q", i, len(got), g.Type)
+			t.Errorf("claim %d of %d got a task of type %q", i, len(got), g.Type)
 		}
 	}
 	if len(got) != keys+1 {
-		t.Errorf("%d of %d were claimed", len(got), keys+1)
+		t.Errorf("claimed %d tasks, want %d", len(got), keys+1)
 	}
 }
 
@@ -322,22 +322,22 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	hold("job")
 	hold()
 	if got := claim(1, "rare"); !slices.Equal(got, []string{"rare"}) || released() == 0 {
-		t.Errorf("a claim of another type got %q beside %d released lanes", got, released())
+		t.Errorf("a claim of another type got %q with %d released lanes left", got, released())
 	}
 	if got := claim(10 + lanes.Bounds.TickRead); len(got) != 10+lanes.Bounds.TickRead || released() != keys-10-lanes.Bounds.TickRead {
-		t.Errorf("%d of those in order were claimed, and %d are left", len(got), released())
+		t.Errorf("claimed %d tasks of lanes that are in order, %d lanes are left", len(got), released())
 	}
 	i, err := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 	if err != nil || i.OldestReady < time.Minute {
-		t.Errorf("the oldest task waits for %s (%v), not for a minute", i.OldestReady, err)
+		t.Errorf("the oldest task has waited for %s (%v), want at least a minute", i.OldestReady, err)
 	}
 	add("rare")
 	if got := claim(keys); len(got) == 0 || len(got) == keys || slices.Contains(got, "rare") {
-		t.Errorf("a claim of all types got %d tasks, %d of them of a lower priority than lanes that are left", len(got), len(slices.DeleteFunc(got, func(typ string) bool { return typ != "rare" })))
+		t.Errorf("a claim of all types got %d tasks, %d of them of a lower priority than the lanes left", len(got), len(slices.DeleteFunc(got, func(typ string) bool { return typ != "rare" })))
 	}
 	hold("job")
 	if got := claim(1); !slices.Equal(got, []string{"rare"}) {
-		t.Errorf("with the type held again, a claim got %q", got)
+		t.Errorf("with the type held again, a claim got %q, want the rare task", got)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)
@@ -382,7 +382,7 @@ func TestTrialBesideReleasedLanes(t *testing.T) {
 		w.Now = q.breakers.Of("job").Until
 		w.Round(Tick)
 		if m := q.lanes.Memory(); m.Released != 1 || q.breakers.Of("job").State != breaker.Probing {
-			t.Fatalf("shown %q: %d lanes are left, and the breaker is %s", c.shown, m.Released, q.breakers.Of("job").State)
+			t.Fatalf("shown %q: %d lanes are left to be put in order, and the breaker is %s", c.shown, m.Released, q.breakers.Of("job").State)
 		}
 		lanes.Bounds.TickRead = 1
 		w.Round(Tick)
@@ -415,11 +415,11 @@ func TestReleaseOfManyTypes(t *testing.T) {
 	w.Configure("default", c)
 	c.Holds = nil
 	if w.Configure("default", c); w.read > lanes.Bounds.TickRead {
-		t.Errorf("%d lanes were put in order in a round, at most %d may", w.read, lanes.Bounds.TickRead)
+		t.Errorf("a round put %d lanes in order, want at most %d", w.read, lanes.Bounds.TickRead)
 	}
 	for w.Leader.NextDeadline() <= w.Now {
 		if w.Round(Tick); w.read > lanes.Bounds.TickRead {
-			t.Errorf("%d lanes were put in order in a tick, at most %d may", w.read, lanes.Bounds.TickRead)
+			t.Errorf("a tick put %d lanes in order, want at most %d", w.read, lanes.Bounds.TickRead)
 		}
 	}
 	if err := w.Check(); err != nil {
@@ -452,16 +452,16 @@ func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 	b := func() *breaker.Breaker { return w.Leader.queues[queueName{"default", "default"}].breakers.Of("mail") }
 	w.Pass(time.Minute)
 	if b() == nil || b().State != breaker.Probing {
-		t.Fatalf("the breaker does not probe: %+v", b())
+		t.Fatalf("the breaker is not probing: %+v", b())
 	}
 	w.Now = b().Until
 	w.BecomeLeader()
 	w.Round(Tick)
 	if !w.Leader.queues[queueName{"default", "default"}].lanes.Partial() {
-		t.Fatal("all lanes were read")
+		t.Fatal("all lanes were read before the test of unread ones")
 	}
 	if b() == nil || b().State != breaker.Probing {
-		t.Fatalf("the breaker did not wait for lanes that are unread: %+v", b())
+		t.Fatalf("the breaker did not wait for unread lanes: %+v", b())
 	}
 	for w.Leader.NextDeadline() <= w.Now {
 		w.Round(Tick)
@@ -481,7 +481,7 @@ func TestColdOrder(t *testing.T) {
 				for at < min(len(got), len(want)) && got[at] == want[at] {
 					at++
 				}
-				t.Errorf("seed %d, %d flows warm: claim %d of %d got %q, else %q", seed, warm, at, len(want), got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])
+				t.Errorf("seed %d, %d warm flows: claim %d of %d got %q, want %q", seed, warm, at, len(want), got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])
 			}
 		}
 	}
@@ -585,7 +585,7 @@ func benchWaitingKeys(b *testing.B, s task.Settings, each int) {
 		w.BecomeLeader()
 		began := time.Now()
 		if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) != 1 {
-			b.Fatalf("%d claimed", len(got))
+			b.Fatalf("claimed %d tasks", len(got))
 		}
 		b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "ms-first-claim")
 		rounds, slowest := 0, time.Duration(0)

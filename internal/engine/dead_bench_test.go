@@ -50,7 +50,7 @@ func BenchmarkGroupDead(b *testing.B) {
 			for b.Loop() {
 				groups, _ := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 				if len(groups) != 2 && d.each >= 10 {
-					b.Fatalf("%d groups", len(groups))
+					b.Fatalf("got %d groups of errors", len(groups))
 				}
 			}
 		})

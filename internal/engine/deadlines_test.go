@@ -53,7 +53,7 @@ func (w *World) sharedRows(kind schema.DeadlineKind) (rows [][]task.ID) {
 func (w *World) mustHaveRows(when string, kind schema.DeadlineKind, want ...[]task.ID) {
 	w.T.Helper()
 	if got := w.sharedRows(kind); !slices.EqualFunc(got, want, slices.Equal[[]task.ID]) {
-		w.T.Fatalf("%s, the rows name %v, want %v", when, got, want)
+		w.T.Fatalf("%s: the rows name %v, want %v", when, got, want)
 	}
 	if err := w.Check(); err != nil {
 		w.T.Fatalf("%s: %v", when, err)
@@ -70,7 +70,7 @@ func (w *World) claimAll(n int) (ids []task.ID, holds []Hold) {
 		holds = append(holds, Hold{Namespace: "default", ID: c.ID, Token: c.Token})
 	}
 	if len(ids) != n {
-		w.T.Fatalf("%d of %d tasks were claimed", len(ids), n)
+		w.T.Fatalf("claimed %d of %d tasks", len(ids), n)
 	}
 	return ids, holds
 }
@@ -170,13 +170,13 @@ func TestExtendedLeaseEndsLater(t *testing.T) {
 	w.Pass(lease/2 + time.Second)
 	for i, want := range []task.State{task.Claimed, task.Ready, task.Ready} {
 		if got := w.stateOf(ids[i]); got != want {
-			t.Errorf("when the first leases have ended, task %d is %s, want %s", i, got, want)
+			t.Errorf("after the first leases ended, task %d is %s, want %s", i, got, want)
 		}
 	}
 	w.mustHaveRows("two have ended", schema.OnLease, ids[:1])
 	w.Pass(lease / 2)
 	if got := w.stateOf(ids[0]); got != task.Ready {
-		t.Errorf("when its lease has ended, too, the task is %s", got)
+		t.Errorf("after its lease ended, the task is %s, want ready", got)
 	}
 	w.mustHaveRows("all have ended", schema.OnLease)
 }
@@ -198,7 +198,7 @@ func TestLeasesOfAnotherLeader(t *testing.T) {
 	w.mustHaveRows("all of those acked", schema.OnLease, ids)
 	w.Pass(time.Hour)
 	if got := w.stateOf(ids[2]); got != task.Ready {
-		t.Errorf("an hour later, the last one is %s", got)
+		t.Errorf("an hour later, the last task is %s, want ready", got)
 	}
 	w.mustHaveRows("an hour later", schema.OnLease)
 }
@@ -219,12 +219,12 @@ func TestRetentionAfterReplay(t *testing.T) {
 	w.Pass(keep / 2)
 	w.mustHaveRows("when the first retention would have ended", schema.OnForget, []task.ID{a.ID})
 	if got := w.stateOf(a.ID); got != task.Succeeded {
-		t.Errorf("when the first retention would have ended, the task is %s", got)
+		t.Errorf("at the end of the first retention the task is %s, want succeeded", got)
 	}
 	w.Pass(keep / 2)
 	w.mustHaveRows("when the second has ended", schema.OnForget)
 	if _, err := schema.ReadExec(w.Store, "default", a.ID); err == nil {
-		t.Error("the task is still there")
+		t.Error("the task still exists after its second retention")
 	}
 }
 
@@ -256,7 +256,7 @@ func TestJoinedDeadlines(t *testing.T) {
 		"not shared":        {[]schema.Deadline{alone, alone}, 1, nil},
 	} {
 		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || len(d.Keys) > 0 && len(d.Keys) != n || d.Compare(k.due[0]) != 0 {
-			t.Errorf("%s: joined %d to %+v, want %d of %v", name, n, d, k.n, k.want)
+			t.Errorf("%s: Joined merged %d to %+v, want %d with %v", name, n, d, k.n, k.want)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestSharedRowsAreRead(t *testing.T) {
 		d, ok := schema.ParseDeadline(c.k, v)
 		clear(v) // a row is valid only during the call
 		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k) || !bytes.Equal(d.Value(), c.v)) {
-			t.Errorf("%s: %+v, %t", name, d, ok)
+			t.Errorf("%s: ParseDeadline = %+v, %t", name, d, ok)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestErase(t *testing.T) {
 			}
 		}
 		if err := eraseAll(d.World, "default", 7); !errors.Is(err, task.ErrWrongState) {
-			t.Fatalf("erased with queues: %v", err)
+			t.Fatalf("erasing a namespace with queues: %v, want ErrWrongState", err)
 		}
 		d.endAll(t)
 		others, busy := rowsOf(d.Store, "other"), rowsOf(d.Store, "default")
@@ -82,7 +82,7 @@ func TestErase(t *testing.T) {
 			t.Fatalf("seed %d: %d of %d rows are left: %.500s", seed, len(left), len(busy), left)
 		}
 		if now := rowsOf(d.Store, "other"); len(now) != len(others) {
-			t.Errorf("seed %d: of another namespace there are %d rows, there were %d", seed, len(now), len(others))
+			t.Errorf("seed %d: the other namespace has %d rows, want %d", seed, len(now), len(others))
 		}
 		d.Told = nil
 		d.Round(func(r *engine.Round) {
@@ -92,12 +92,12 @@ func TestErase(t *testing.T) {
 		s.Fill()
 		a, err := d.Enqueue(s)
 		if err != nil || a.Duplicate {
-			t.Errorf("seed %d: the first task of the new one: %+v, %v", seed, a, err)
+			t.Errorf("seed %d: the first task after erasing: %+v, %v", seed, a, err)
 		}
 		d.Pass(48 * time.Hour)
 		for _, ns := range []string{"default", "other"} {
 			if found := engine.CheckAll(d.Store, ns); len(found) > 0 {
-				t.Errorf("seed %d: %s: %q", seed, ns, found)
+				t.Errorf("seed %d: Check of namespace %s found %q", seed, ns, found)
 			}
 		}
 	}
@@ -154,19 +154,19 @@ func TestDeadlinesOfPages(t *testing.T) {
 			keys, next := engine.DeadlinesOf(w.Store, "default", behind, limit)
 			for _, k := range keys {
 				if v, ok := w.Store.Get(k); !ok || schema.ReadDeadline(k, v).Namespace != "default" || seen[string(k)] {
-					t.Fatalf("pages of %d: %x is of another namespace, or found twice", limit, k)
+					t.Fatalf("pages of %d: the row %x is of another namespace, or was listed twice", limit, k)
 				}
 				seen[string(k)] = true
 			}
 			if len(keys) > limit || next != nil && bytes.Compare(next, behind) <= 0 {
-				t.Fatalf("a page of %d has %d deadlines and goes on from %x after %x", limit, len(keys), next, behind)
+				t.Fatalf("a page of %d has %d deadlines and continues from %x after %x", limit, len(keys), next, behind)
 			}
 			if behind = next; behind == nil {
 				break
 			}
 		}
 		if len(seen) != want {
-			t.Errorf("pages of %d have %d deadlines, want %d", limit, len(seen), want)
+			t.Errorf("pages of %d list %d deadlines, want %d", limit, len(seen), want)
 		}
 	}
 }

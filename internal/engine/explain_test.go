@@ -113,7 +113,7 @@ func (s *story) workersStep(d *datadriven.TestData) string {
 			case "draining":
 				g.Draining = number(value)
 			default:
-				s.T.Fatalf("workers: %q", fact)
+				s.T.Fatalf("unknown fact about workers: %q", fact)
 			}
 		}
 		w.Groups = append(w.Groups, g)
@@ -221,7 +221,7 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 			switch {
 			case t.state != task.Ready:
 				if e.Reasons[0].Code != task.WhyNotDue || e.Reasons[0].Until != t.runAt {
-					d.T.Fatalf("%+v is explained by %+v", t, e.Reasons)
+					d.T.Fatalf("%+v is not due, but the reasons are %+v", t, e.Reasons)
 				}
 				continue
 			case d.m.onTrial(t):
@@ -230,20 +230,20 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 				}
 				claimable++
 			case held != d.m.held(t):
-				d.T.Fatalf("%+v is explained by %+v; the model has it held: %t", t, e.Reasons, d.m.held(t))
+				d.T.Fatalf("%+v has the reasons %+v, but the model holds it: %t", t, e.Reasons, d.m.held(t))
 			case !held:
 				claimable++
 			}
 			if e.Reasons[0].Code == task.WhyNext {
 				if next != (task.ID{}) {
-					d.T.Fatalf("both %s and %s are next", next, t.id)
+					d.T.Fatalf("both %s and %s are explained as next", next, t.id)
 				}
 				next = t.id
 			}
 		}
 		for typ, seen := range trials {
 			if seen.mayRun != (seen.probes == 1) {
-				d.T.Fatalf("%d tasks of type %q on trial may be the probe; there is one that may run: %t", seen.probes, typ, seen.mayRun)
+				d.T.Fatalf("%d tasks of type %q on trial are explained as the probe, one may run: %t", seen.probes, typ, seen.mayRun)
 			}
 		}
 		g, err := explain.MemoryOf(r, "default", queue, takers)
@@ -252,7 +252,7 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 		}
 		e, err := explain.Queue(d.Store, "default", queue, g)
 		if err != nil || e.Claimable != claimable {
-			d.T.Fatalf("queue %q is explained by %+v, %v; the model has %d claimable", queue, e, err, claimable)
+			d.T.Fatalf("queue %q is explained by %+v, %v, but in the model %d tasks are claimable", queue, e, err, claimable)
 		}
 		return struct{}{}, nil
 	}

@@ -58,7 +58,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	slices.Reverse(mine)
 	for _, limit := range []int{1, 100, query.IndexChunk - 1, query.IndexChunk, query.IndexChunk + 1, each, each + 1} {
 		if _, ids := w.pages(query.Filter{Queue: "default"}, limit); !slices.Equal(ids, mine) {
-			t.Errorf("in pages of %d the queue's %d tasks were listed as %d, or in another order", limit, len(mine), len(ids))
+			t.Errorf("with pages of %d, the queue's %d tasks were listed as %d, or in another order", limit, len(mine), len(ids))
 		}
 	}
 	var third []task.ID
@@ -66,7 +66,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 		third = append(third, mine[i])
 	}
 	if _, ids := w.pages(query.Filter{Queue: "default", Type: "job.0"}, 10); !slices.Equal(ids, third) {
-		t.Errorf("%d tasks of one type were listed, want %d", len(ids), len(third))
+		t.Errorf("listed %d tasks of one type, want %d", len(ids), len(third))
 	}
 	last, err := w.Enqueue(task.Spec{Type: "job", Queue: "rare"})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	w.EnqueueMany(2000, nil)
 	c := &rowCounter{Reader: w.Store}
 	if p, err := query.List(c, "default", query.Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
-		t.Errorf("the only task of a queue was listed as %d (%v), and %d rows were read, want at most 20", len(p.Tasks), err, c.rows)
+		t.Errorf("listed %d tasks of the queue (%v), want 1, and read %d rows, want at most 20", len(p.Tasks), err, c.rows)
 	}
 }
 
@@ -103,7 +103,7 @@ func BenchmarkList(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
 				if p, err := query.List(w.Store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
-					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
+					b.Fatalf("listed %d tasks (%v), want %d", len(p.Tasks), err, c.want)
 				}
 			}
 		})

@@ -96,7 +96,7 @@ func TestFairness(t *testing.T) {
 			}
 			for key, share := range c.shares {
 				if got := w.used[key].Seconds() / all.Seconds(); math.Abs(got-share) > 0.05 {
-					t.Errorf("key %q got %.2f of the time, its share is %.2f: %v by %v tasks", key, got, share, w.used, w.started)
+					t.Errorf("key %q got %.2f of the time, want %.2f: %v by %v tasks", key, got, share, w.used, w.started)
 				}
 			}
 		})
@@ -113,11 +113,11 @@ func TestAKeyThatComesLate(t *testing.T) {
 	before := w.started["a"]
 	w.work(2*time.Second, 2*time.Second)
 	if w.started["b"] == 0 {
-		t.Error("the other key's tasks went first")
+		t.Error("the new key did not get the first turn")
 	}
 	w.work(100*time.Second, 2*time.Second)
 	if a, b := w.started["a"]-before, w.started["b"]; a < 9*b/10 || b < 9*a/10 {
-		t.Errorf("since then %d and %d tasks were started", a, b)
+		t.Errorf("after that, %d and %d tasks were started, want about the same number", a, b)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestAKeyThatComesWhileOthersRun(t *testing.T) {
 		w.add("a", 8)
 		w.work(240*time.Second, time.Second)
 		if w.started["a"] <= 4 || w.started["b"] == 0 {
-			t.Errorf("with %d behind: started %v", behind, w.started)
+			t.Errorf("with %d tasks waiting behind the long ones, started %v", behind, w.started)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	})
 	w.BecomeLeader()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {
-		t.Errorf("claimed %v", got)
+		t.Errorf("claimed %v, want 2 of a and 2 of b", got)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)
@@ -198,12 +198,12 @@ func TestManyKeys(t *testing.T) {
 	w.work(time.Duration(keys/50)*time.Second, time.Second)
 	for i := range keys {
 		if n := w.started[fmt.Sprint("k", i)]; n != 1 {
-			t.Fatalf("key %d had %d turns when all might have had one", i, n)
+			t.Fatalf("key %d had %d turns, want one", i, n)
 		}
 	}
 	w.work(time.Duration(keys/50+2)*time.Second, time.Second)
 	if n := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; n != 0 {
-		t.Errorf("%d keys are remembered when all is done", n)
+		t.Errorf("%d keys are in memory after all tasks ended", n)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)

@@ -51,22 +51,22 @@ func TestForgottenGroup(t *testing.T) {
 		t.Error("the group is still shown after its retention")
 	}
 	if made, err, found, within := repeat(); err != nil || !made.Duplicate || found != nil || within != nil {
-		t.Errorf("before ten minutes are over: duplicate %t, %v; found: %v; within the caller's queues: %v", made.Duplicate, err, found, within)
+		t.Errorf("just before ten minutes: duplicate %t, %v, found: %v, within the caller's queues: %v", made.Duplicate, err, found, within)
 	}
 	w.Now++
 	w.Round(engine.Tick)
 	if _, err, found, _ := repeat(); !errors.Is(err, workflow.ErrBeingDeleted) || !isNotFound(found) {
-		t.Errorf("while its rows are deleted: %v, found: %v", err, found)
+		t.Errorf("while the rows are deleted: %v, found: %v", err, found)
 	}
 	w.Pass(0)
 	if _, _, found, within := repeat(); !isNotFound(found) || !isNotFound(within) {
-		t.Errorf("afterwards it is found: %v, %v", found, within)
+		t.Errorf("after the deletion, the group is found: %v, %v", found, within)
 	}
 	if made, err, _, _ := repeat(); err != nil || !made.Duplicate || len(made.Tasks) != workflow.ForgetChunk || made.Group.Counts.Pending != workflow.ForgetChunk {
-		t.Errorf("the new group: %v, %+v", err, made.Group)
+		t.Errorf("creating the new group: %v, %+v", err, made.Group)
 	}
 	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
-		t.Errorf("found %q", found[0])
+		t.Errorf("Check found %q", found[0])
 	}
 }
 
@@ -98,14 +98,14 @@ func TestGroupAmongForgottenTasks(t *testing.T) {
 	}
 	w.Pass(time.Minute)
 	if left := w.Forgotten(); left != 2 {
-		t.Fatalf("%d tasks are forgotten", left)
+		t.Fatalf("got %d forgotten tasks, want 2", left)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 	must(t, w, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", n.ID) })
 	if got := w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}); len(got) != 1 {
-		t.Errorf("%d tasks follow the group, want one", len(got))
+		t.Errorf("claimed %d follow-ups of the group, want one", len(got))
 	}
 }
 

@@ -52,7 +52,7 @@ func TestForgetLeavesARow(t *testing.T) {
 		}
 		w.Round(Tick)
 		if _, err := schema.ReadExec(w.Store, "default", a.ID); err == nil {
-			t.Errorf("kept for %s: the task is still there", c.keep)
+			t.Errorf("kept for %s: the task was not forgotten", c.keep)
 		}
 		if n := w.Forgotten(); n != c.want {
 			t.Errorf("kept for %s: the task left %d rows, want %d", c.keep, n, c.want)
@@ -80,7 +80,7 @@ func TestForgottenRowsEnd(t *testing.T) {
 	}
 	w.Pass(0)
 	if n := w.Forgotten(); n != len(specs) {
-		t.Fatalf("%d tasks are forgotten, %d left a row", len(specs), n)
+		t.Fatalf("%d tasks were forgotten, but %d left a row", len(specs), n)
 	}
 	w.Now = w.Now.Add(DedupWindow)
 	w.Round(Tick)
@@ -91,7 +91,7 @@ func TestForgottenRowsEnd(t *testing.T) {
 	schema.EachForgotten(w.Store, "default", func(id task.ID, _ []byte) { late = id })
 	for _, duplicate := range []bool{false, true} {
 		if a, err := w.Enqueue(specs[late]); err != nil || a.ID != late || a.State != task.Ready || a.Duplicate != duplicate {
-			t.Errorf("the late repeat of a request is answered %+v (%v), want a duplicate: %t", a, err, duplicate)
+			t.Errorf("the late repeat of a request got %+v (%v), want duplicate %t", a, err, duplicate)
 		}
 		w.Round(Tick)
 	}
@@ -99,7 +99,7 @@ func TestForgottenRowsEnd(t *testing.T) {
 		t.Errorf("%d rows are left", n)
 	}
 	if found := CheckAll(w.Store, "default"); len(found) > 0 {
-		t.Errorf("found %q", found)
+		t.Errorf("Check found %q", found)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestForgottenTwice(t *testing.T) {
 		for _, n := range requests {
 			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none, RequestID: task.NewID(1, began, n)})
 			if err != nil || a.Duplicate {
-				t.Fatalf("request %d is answered %+v (%v)", n, a, err)
+				t.Fatalf("request %d got %+v (%v), want a new task", n, a, err)
 			}
 			w.settle(a.ID, true, nil)
 			w.Pass(0)
@@ -153,7 +153,7 @@ func TestForgetFindsDamage(t *testing.T) {
 	w.Round(func(r *Round) { r.tx.Delete(schema.IDKey("default", schema.TableEnvelope, a.ID)) })
 	defer func() {
 		if _, damaged := recover().(*store.Failure); !damaged {
-			t.Error("the task is forgotten")
+			t.Error("the damaged task was forgotten")
 		}
 	}()
 	w.Round(Tick)
@@ -170,7 +170,7 @@ func TestRuns(t *testing.T) {
 	s.add(5, true)
 	s.add(6, false)
 	if got := fmt.Sprint(s.all); got != "[[1 2] [3 4] [5 6]]" {
-		t.Errorf("the runs are %s", got)
+		t.Errorf("the runs are %s, want [[1 2] [3 4] [5 6]]", got)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
 			w.Pass(max(*s.Retention, time.Minute))
 			want := Accepted{ID: first.ID, State: state, CreatedAt: first.CreatedAt, Duplicate: true}
 			if again, err2 := w.Enqueue(s); err != nil || err2 != nil || again != want {
-				t.Errorf("%s: a repeat is answered %+v (%v, %v), want %+v", name, again, err, err2, want)
+				t.Errorf("%s: a repeat got %+v (%v, %v), want %+v", name, again, err, err2, want)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func TestForgottenAsRanges(t *testing.T) {
 		want := forgetSome(t, seed)
 		for _, from := range []int{1, 2, 3, 8} {
 			if store.RangeFrom = from; !slices.Equal(forgetSome(t, seed), want) {
-				t.Errorf("seed %d: with ranges of %d rows and more, other rows are left", seed, from)
+				t.Errorf("seed %d: with range deletes from %d rows on, other rows are left", seed, from)
 			}
 		}
 	}
@@ -285,13 +285,13 @@ func forgetSome(t *testing.T, seed uint64) (rows []string) {
 	}
 	gone := slices.DeleteFunc(ids, func(id task.ID) bool { _, err := schema.ReadExec(w.Store, "default", id); return err == nil })
 	if len(gone) < len(ids)/3 {
-		t.Fatalf("seed %d: %d tasks of %d are gone", seed, len(gone), len(ids))
+		t.Fatalf("seed %d: only %d tasks of %d were forgotten", seed, len(gone), len(ids))
 	}
 	w.Store.Scan(nil, []byte{0xff}, func(k, v []byte) bool {
 		rows = append(rows, fmt.Sprintf("%q %x", k, v))
 		for _, id := range gone {
 			if bytes.Contains(k, id[:]) && k[0] != schema.TableRequest {
-				t.Errorf("seed %d: task %s is gone, and %q is left", seed, id, k)
+				t.Errorf("seed %d: task %s was forgotten, but row %q is left", seed, id, k)
 			}
 		}
 		return true

@@ -36,7 +36,7 @@ func FuzzRows(f *testing.F) {
 				return
 			}
 			if second, err := again(first); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("%x is read as %x: %v", first, second, err)
+				t.Errorf("%x was decoded as %x: %v", first, second, err)
 			}
 		}
 		envelope := func(b []byte) ([]byte, error) {
@@ -59,7 +59,7 @@ func FuzzRows(f *testing.F) {
 		_, _ = schema.DecodeLane(row)
 		_, _, _ = schema.DecodeReady(row)
 		if d, ok := schema.ParseDeadline(row, nil); ok && !bytes.Equal(d.Key()[1:], row[1:]) {
-			t.Errorf("deadline %x is read as %+v", row, d)
+			t.Errorf("deadline %x was decoded as %+v", row, d)
 		}
 		_, _ = schema.ParseDeadline(schema.DeadlineKey(1, schema.OnLease, "ns", nil), row)
 		_, _ = schema.ParseLane(row)

@@ -80,7 +80,7 @@ func TestGroupsOfOthers(t *testing.T) {
 	} {
 		groups, _ := query.GroupDead(w.Store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.Now)
 		if got := counted(groups); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("%+v: got %s", c, got)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestGroupsShare(t *testing.T) {
 			got += fmt.Sprintf("%s:%d ", queue, groups[0].Queues[queue])
 		}
 		if got += fmt.Sprint(partial); got != c.want {
-			t.Errorf("at most %d: %s, want %s", c.limit, got, c.want)
+			t.Errorf("with at most %d: %s, want %s", c.limit, got, c.want)
 		}
 	}
 }
@@ -133,15 +133,15 @@ func TestGroupsOfOldRows(t *testing.T) {
 	})
 	got, _ := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("GroupDead without stored fingerprints = %v, want %v", got, want)
 	}
 	if _, found := w.pages(query.Filter{Queue: "mail", Fingerprint: fingerprint.Text(want[0].Fingerprint)}, 10); len(found) != 2 {
-		t.Errorf("by fingerprint %d are found, want 2", len(found))
+		t.Errorf("found %d dead letters by fingerprint, want 2", len(found))
 	}
 	for _, f := range []query.Filter{{Type: want[0].Type}, {Fingerprint: fingerprint.Text(want[0].Fingerprint)}} {
 		f.Queue, f.States = "mail", []task.State{task.Dead}
 		if _, found := w.pages(f, 10); len(found) != 2 {
-			t.Errorf("%+v: %d dead letters are found, want 2", f, len(found))
+			t.Errorf("%+v: found %d dead letters, want 2", f, len(found))
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (s *shards) make(i int) string {
 		n := s.makes[s.rng.IntN(len(s.makes))]
 		made, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 		if err != nil || !made.Duplicate {
-			s.t.Fatalf("a repeated group is made %+v, %v", made, err)
+			s.t.Fatalf("a repeated group call got %+v, %v, want a duplicate", made, err)
 		}
 		return "group again"
 	}
@@ -301,7 +301,7 @@ func (s *shards) noneLeft() {
 	for _, w := range s.worlds {
 		eachExec(w, func(id task.ID, x *schema.Exec) {
 			if x.Links.Member() && s.groups[x.Links.Group] && x.Links.Revision == 0 && !x.State.Ended() {
-				s.t.Errorf("group %s was cancelled, and its member %s is %s", x.Links.Group, id, x.State)
+				s.t.Errorf("group %s was cancelled, but its member %s is %s", x.Links.Group, id, x.State)
 			}
 		})
 	}
@@ -340,7 +340,7 @@ func (s *shards) finish() {
 			return
 		}
 	}
-	s.t.Fatal("it does not come to an end")
+	s.t.Fatal("the tasks and messages did not come to an end")
 }
 
 // judge compares the groups' counters with the tasks, and follow-ups with what was requested.

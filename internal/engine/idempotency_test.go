@@ -38,7 +38,7 @@ func TestKeysSetAnew(t *testing.T) {
 	back := func(w *World, id task.ID, key string) {
 		t.Helper()
 		if !w.keyedTask(task.Spec{IdempotencyKey: key, IdempotencyTTL: time.Hour, Archived: id, RequestID: task.ID{6: 0x80, 8: 0x80, 15: 9}, RequestTTL: time.Hour}) {
-			t.Error("the task does not come back")
+			t.Error("the archived task was not restored")
 		}
 	}
 	for name, anew := range map[string]func(w *World, first task.ID){
@@ -78,12 +78,12 @@ func TestKeysSetAnew(t *testing.T) {
 		w.Round(Tick)
 		for _, key := range []string{"early", "late"} {
 			if w.keyed(key, time.Hour) {
-				t.Errorf("%s: key %q is forgotten", name, key)
+				t.Errorf("%s: key %q was forgotten too early", name, key)
 			}
 		}
 		w.Pass(2 * time.Hour)
 		if n := w.keyRows(); n != 0 {
-			t.Errorf("%s: %d rows of keys are left", name, n)
+			t.Errorf("%s: %d key rows are left", name, n)
 		}
 	}
 }
@@ -105,11 +105,11 @@ func TestManyKeysEnd(t *testing.T) {
 	rows := 0
 	for _, d := range w.deadlines() {
 		if rows++; len(d.Keys) == 0 || len(d.Keys) > maxShared {
-			t.Errorf("a row has %d keys", len(d.Keys))
+			t.Errorf("a deadline row has %d keys", len(d.Keys))
 		}
 	}
 	if want := (tickLimit + over + maxShared - 1) / maxShared; rows != want {
-		t.Errorf("%d rows of deadlines, want %d", rows, want)
+		t.Errorf("got %d deadline rows, want %d", rows, want)
 	}
 	w.Now = w.Now.Add(time.Minute)
 	w.Round(Tick)
@@ -117,11 +117,11 @@ func TestManyKeysEnd(t *testing.T) {
 		t.Errorf("%d keys are left after a round, want %d", n, over)
 	}
 	if last := fmt.Sprint(tickLimit + over - 1); !w.keyed(last, time.Hour) {
-		t.Error("a key stands for its task while its row waits to be deleted")
+		t.Error("an expired key still found its task before its row was deleted")
 	} else if w.Round(Tick); w.keyed(last, time.Hour) {
-		t.Error("a key that was set anew meanwhile is forgotten")
+		t.Error("a key that was set again before the deletion was forgotten")
 	}
 	if n := w.keyRows(); n != 1 {
-		t.Errorf("%d keys are left, want the one that was set anew", n)
+		t.Errorf("%d keys are left, want only the one that was set again", n)
 	}
 }

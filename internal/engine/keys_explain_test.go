@@ -30,7 +30,7 @@ func TestClaimsOfAKey(t *testing.T) {
 	all := engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 20, Lease: time.Hour}
 	got := w.Claim(all)
 	if len(got) != limit.MaxNamed+2 {
-		t.Fatalf("%d claimed", len(got))
+		t.Fatalf("claimed %d tasks, want as many as the key may run", len(got))
 	}
 	for _, ends := range [][]int{{0}, {1, 2, 3}, {limit.MaxNamed, limit.MaxNamed + 1}} { // the key's row still lists the first
 		w.Round(func(r *engine.Round) {
@@ -49,10 +49,10 @@ func TestClaimsOfAKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(e.Keys) > 0 {
-			t.Errorf("after %d ended, %+v", len(ends), e.Keys)
+			t.Errorf("after %d tasks ended, the keys are %+v", len(ends), e.Keys)
 		}
 		if again := w.Claim(all); len(again) != len(ends) {
-			t.Fatalf("%d claimed after %d ended", len(again), len(ends))
+			t.Fatalf("claimed %d tasks after %d ended", len(again), len(ends))
 		}
 	}
 }

@@ -28,12 +28,12 @@ func TestWaitingInOneRound(t *testing.T) {
 		}
 		add()
 		if n := purged(r); n != 1 {
-			t.Errorf("%d purged of one that was enqueued in the round", n)
+			t.Errorf("purged %d tasks, want the one that was enqueued in this round", n)
 		}
 		add()
 		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, Lease: time.Minute})
 		if n := purged(r); len(got) != 1 || n != 0 {
-			t.Errorf("%d claimed, %d purged of one that was claimed in the round", len(got), n)
+			t.Errorf("claimed %d tasks in this round, then purged %d, want 1 and 0", len(got), n)
 		}
 		add() // a new lane begins
 	})
@@ -41,6 +41,6 @@ func TestWaitingInOneRound(t *testing.T) {
 		t.Error(err)
 	}
 	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 2}); len(got) != 1 {
-		t.Errorf("%d claimed of the lane that began again", len(got))
+		t.Errorf("claimed %d tasks of the new lane, want 1", len(got))
 	}
 }

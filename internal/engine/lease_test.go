@@ -35,7 +35,7 @@ func TestLeaseOverTwoChangesOfLeader(t *testing.T) {
 			w.BecomeLeader()
 			for {
 				if found := CheckAll(w.Store, "default"); len(found) > 0 {
-					t.Fatalf("%v after the claim: %q", w.Now.Sub(claimed), found)
+					t.Fatalf("%v after the claim, Check found %q", w.Now.Sub(claimed), found)
 				}
 				e, err := schema.ReadExec(w.Store, "default", a.ID)
 				if err != nil {

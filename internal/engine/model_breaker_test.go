@@ -179,7 +179,7 @@ func (d *duel) closeBreakerStep() string {
 		}
 	}
 	if err != nil || n != closed {
-		d.T.Fatalf("closed %d breakers of %q, %v; the model closes %d", n, queue, err, closed)
+		d.T.Fatalf("closed %d breakers of %q, %v, but the model closed %d", n, queue, err, closed)
 	}
 	return map[bool]string{true: "close a breaker", false: "close no breaker"}[n > 0]
 }
@@ -233,7 +233,7 @@ func (d *duel) judgeTrial(trials map[string]*trialSeen, t *modelTask, held bool)
 	seen.mayRun = seen.mayRun || mayRun
 	if !held {
 		if seen.probes++; !mayRun {
-			d.T.Fatalf("%+v is explained to be the probe; the model has it held", t)
+			d.T.Fatalf("%+v is explained as the probe, but the model holds it", t)
 		}
 	}
 }

@@ -280,7 +280,7 @@ func (d *duel) makeGroup() string {
 	}
 	made, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 	if err != nil || made.Duplicate {
-		d.T.Fatalf("group %s is made %+v, %v", n.ID, made, err)
+		d.T.Fatalf("creating group %s: %+v, %v", n.ID, made, err)
 	}
 	g.join(func() {
 		for i := range n.Tasks {
@@ -302,15 +302,15 @@ func (d *duel) makeAgain() string {
 	g := d.m.made[d.rng.IntN(len(d.m.made))]
 	made, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, g.makes) })
 	if err != nil || !made.Duplicate {
-		d.T.Fatalf("group %s is made again: %+v, %v", g.id(), made, err)
+		d.T.Fatalf("repeating the creation of group %s: %+v, %v, want a duplicate", g.id(), made, err)
 	}
 	if found, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Find(r, g.makes) }); err != nil || len(found.Tasks) != len(made.Tasks) {
-		d.T.Fatalf("group %s is looked for: %+v, %v", g.id(), found, err)
+		d.T.Fatalf("looking up group %s: %+v, %v", g.id(), found, err)
 	}
 	for i, j := range made.Tasks {
 		m := &g.members[i]
 		if m.refused != (j.Err != nil) || !m.refused && (j.ID != m.t.id || !g.gone && j.State != m.t.state || !j.Duplicate) {
-			d.T.Fatalf("member %d of group %s is answered again with %+v, the model has %+v", i, g.id(), j, m.t)
+			d.T.Fatalf("repeating the creation returned for member %d of group %s %+v, the model has %+v", i, g.id(), j, m.t)
 		}
 	}
 	if g.gone {
@@ -340,13 +340,13 @@ func (d *duel) addToGroup(g *modelGroup) string {
 		switch {
 		case before >= 0:
 			if t := g.members[before].t; j.Err != nil || !j.Duplicate || j.ID != t.id {
-				d.T.Fatalf("a repeated member of group %s is answered %+v, the model has %+v", g.id(), j, t)
+				d.T.Fatalf("adding a member to group %s again returned %+v, the model has %+v", g.id(), j, t)
 			}
 			what = "add again"
 			continue
 		case g.state != workflow.Running:
 			if !errors.Is(j.Err, task.ErrWrongState) {
-				d.T.Fatalf("group %s is %s, and takes a member: %+v", g.id(), g.state, j)
+				d.T.Fatalf("group %s is %s, but accepted a member: %+v", g.id(), g.state, j)
 			}
 			what = "add too late"
 			continue
@@ -381,7 +381,7 @@ func (d *duel) cancelGroup(g *modelGroup) string {
 	})
 	if g.state == workflow.Complete {
 		if !errors.Is(err, task.ErrWrongState) {
-			d.T.Fatalf("cancel of a complete group: %v", err)
+			d.T.Fatalf("cancelling a complete group: %v, want wrong_state", err)
 		}
 		return "late cancel of a group"
 	}

@@ -47,7 +47,7 @@ func TestModelOfKeys(t *testing.T) {
 		for _, tab := range []byte{schema.TableKey, schema.TableRequest} {
 			lo, hi := schema.TableBounds("default", tab)
 			m.w.Store.Scan(lo, hi, func(k, _ []byte) bool {
-				t.Errorf("seed %d: %q is left", seed, k)
+				t.Errorf("seed %d: row %q is left", seed, k)
 				return true
 			})
 		}

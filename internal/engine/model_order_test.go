@@ -113,7 +113,7 @@ func TestOrderOfKeys(t *testing.T) {
 				}
 			}
 			if k.started < 200 {
-				t.Errorf("only %d tasks were started", k.started)
+				t.Errorf("only %d tasks were started, want at least 200", k.started)
 			}
 		})
 	}
@@ -170,18 +170,18 @@ func (k *keyed) claim(w *engine.World, rng *rand.Rand) {
 		for _, id := range k.order[got.Key] {
 			_, claimed := k.live[id]
 			if claimed && (!runs || k.batch[id] != k.claims) {
-				w.T.Fatalf("task %s was given while %s of its key %q is claimed by another call", got.ID, id, got.Key)
+				w.T.Fatalf("task %s was claimed while another call holds %s of its key %q", got.ID, id, got.Key)
 			}
 			if id == got.ID {
 				break
 			}
 			if !claimed {
-				w.T.Fatalf("task %s was given before %s of its key %q, which has not ended", got.ID, id, got.Key)
+				w.T.Fatalf("task %s was claimed before %s of its key %q, which has not ended", got.ID, id, got.Key)
 			}
 		}
 		for id := range k.live {
 			if slices.Contains(k.order[got.Key], id) && k.batch[id] != k.claims {
-				w.T.Fatalf("task %s was given while %s of its key %q is claimed by another call", got.ID, id, got.Key)
+				w.T.Fatalf("task %s was claimed while another call holds %s of its key %q", got.ID, id, got.Key)
 			}
 		}
 		k.live[got.ID], k.batch[got.ID] = got.Token, k.claims

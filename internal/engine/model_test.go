@@ -376,7 +376,7 @@ func (d *duel) requestStep() string {
 		return "forgotten request: " + d.enter(q.spec)
 	}
 	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.KeyTaken || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
-		d.T.Fatalf("the repeat of a request is answered %+v (%v); the model has %+v", a, err, q.t)
+		d.T.Fatalf("the repeat of a request got %+v (%v), the model has %+v", a, err, q.t)
 	}
 	if !slices.Contains(d.m.tasks, q.t) {
 		return "repeated request of a forgotten task"
@@ -392,7 +392,7 @@ func (d *duel) archiveStep() string {
 		d.Round(func(r *engine.Round) { engine.ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
 	}
 	if len(views) != n {
-		d.T.Fatalf("%d dead letters wait for the archive, the model has %d", len(views), n)
+		d.T.Fatalf("%d dead letters are due for the archive, the model has %d", len(views), n)
 	}
 	return "archive"
 }
@@ -446,7 +446,7 @@ func (d *duel) claimStep() string {
 	got := d.Claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
 		if len(got) != 1 || got[0].ID != again.id || got[0].Token != d.tokens[again.id][again.fence-1] {
-			d.T.Fatalf("the repeat of the claim %q got %v, the model gives %+v", c.ClaimKey, got, again)
+			d.T.Fatalf("the repeat of claim %q got %v, the model has %+v", c.ClaimKey, got, again)
 		}
 		return "repeated claim"
 	}
@@ -455,7 +455,7 @@ func (d *duel) claimStep() string {
 		return "claim while lanes are read"
 	}
 	if known && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
-		d.T.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
+		d.T.Fatalf("the claim of %q got %v, but %s was explained as next", queue, got, next)
 	}
 	if len(first) == 0 && len(got) == 0 {
 		return "claim of nothing"
@@ -467,7 +467,7 @@ func (d *duel) claimStep() string {
 		}
 	}
 	if want == nil {
-		d.T.Fatalf("claim of %q %v got %v, the model gives %v", queue, types, got, first)
+		d.T.Fatalf("the claim of %q %v got %v, the model expects one of %v", queue, types, got, first)
 	}
 	d.m.probe(want)
 	d.m.has(queue, "", want.cost)
@@ -477,7 +477,7 @@ func (d *duel) claimStep() string {
 	want.state, want.until, want.worker = task.Claimed, d.Now.Add(lease), got[0].Exec.Claim.Worker
 	want.fence++
 	if int(got[0].Exec.Fence) != want.fence || got[0].Exec.Attempt() != want.failures+want.crashes+1 {
-		d.T.Fatalf("fence %d attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
+		d.T.Fatalf("the claim has fence %d and attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
 	}
 	d.tokens[want.id] = append(d.tokens[want.id], got[0].Token)
 	if c.ClaimKey != "" {
@@ -524,7 +524,7 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 			d.m.tell(t)
 		}
 		if repeated && err == nil && len(d.Last.Woken) > 0 {
-			d.T.Fatalf("a repeated ack of %+v made something", t)
+			d.T.Fatalf("a repeated ack of %+v woke claims", t)
 		}
 		return d.judge(verb, holds, repeated, err)
 	default:
@@ -546,7 +546,7 @@ func (d *duel) born(t *modelTask) {
 			next.group = t.group
 			fate, other := d.m.enter(next)
 			if f.State != fate || fate == schema.FollowerDuplicate && f.ID != other.id {
-				d.T.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
+				d.T.Fatalf("task %s has the follow-up %+v, the model has it %s by %+v", t.id, f, fate, other)
 			}
 			t.group.note(next, fate)
 			if d.seen["chain: "+fate.String()]++; fate != schema.FollowerBorn {
@@ -555,7 +555,7 @@ func (d *duel) born(t *modelTask) {
 			next.id = f.ID
 			births = append(births, next)
 			if v, err := query.Show(d.Store, "default", f.ID); err != nil || v.Parent.ID != t.id {
-				d.T.Fatalf("behind %s comes %+v of %+v (%v)", t.id, f, v, err)
+				d.T.Fatalf("task %s has the follow-up %+v of %+v (%v)", t.id, f, v, err)
 			}
 		}
 	})
@@ -593,7 +593,7 @@ func (d *duel) giveBack(verb string, hold engine.Hold, t *modelTask, holds bool)
 	d.m.moved(t)
 	d.m.judge(t, map[bool]modelVerdict{true: modelFailure}[verb == "fail"])
 	if err == nil && out.State != t.state {
-		d.T.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
+		d.T.Fatalf("%s left the task %s, the model has %s", verb, out.State, t.state)
 	}
 	return d.judge(verb, true, false, err)
 }
@@ -606,7 +606,7 @@ func (d *duel) judge(verb string, holds, repeated bool, err error) string {
 	case !holds && !repeated && errors.Is(err, task.ErrStaleClaim):
 		return "stale " + verb
 	}
-	d.T.Fatalf("%s answered %v; the claim holds: %t, a repeat: %t", verb, err, holds, repeated)
+	d.T.Fatalf("%s returned %v, but the claim holds: %t, a repeat: %t", verb, err, holds, repeated)
 	return ""
 }
 
@@ -626,7 +626,7 @@ func (d *duel) cancelStep() string {
 	switch {
 	case t.state.Ended() && t.state != task.Cancelled:
 		if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.State != t.state {
-			d.T.Fatalf("cancel of a task that is %s: %v", t.state, err)
+			d.T.Fatalf("cancelling a task that is %s: %v", t.state, err)
 		}
 		return "late cancel"
 	case err != nil:

@@ -107,12 +107,12 @@ func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask
 		return "rejected by its unique key"
 	case schema.FollowerDuplicate:
 		if err != nil || !a.Duplicate || other.known() && a.ID != other.id || a.State != other.state {
-			d.T.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
+			d.T.Fatalf("Enqueue = %+v (%v), the model keeps %+v", a, err, other)
 		}
 		return "duplicate of a unique key: " + t.unique.OnConflict.String()
 	}
 	if err != nil || a.Duplicate {
-		d.T.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
+		d.T.Fatalf("Enqueue = %+v (%v), the model creates %+v", a, err, t)
 	}
 	t.id = a.ID
 	delete(d.tokens, t.id) // of a task that the same request created before
@@ -135,6 +135,6 @@ func (t *modelTask) known() bool { return t.id != (task.ID{}) }
 // refused expects a refusal that names a task.
 func (d *duel) refused(err, want error, names *modelTask) {
 	if !errors.Is(err, want) || names.known() && !strings.Contains(err.Error(), names.id.String()) {
-		d.T.Fatalf("refused with %v, want %v that names %s", err, want, names.id)
+		d.T.Fatalf("got %v, want %v that names task %s", err, want, names.id)
 	}
 }

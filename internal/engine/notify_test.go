@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// watch tells the shard what webhooks subscribe to.
+// watchFor tells the shard what webhooks subscribe to.
 func watchFor(w *engine.World, rules ...task.WatchRule) {
 	w.Round(func(r *engine.Round) { notify.PutWatch(r, "default", task.Watch{Version: w.Index, Rules: rules}) })
 }
@@ -31,7 +31,7 @@ func allOf(queues ...string) task.WatchRule {
 	return task.WatchRule{Kinds: task.NotificationKinds, Queues: queues}
 }
 
-// sent returns the notifications in the outbox.
+// sentNews returns the notifications in the outbox.
 func sentNews(w *engine.World) (all []*outbox.Message) {
 	return slices.DeleteFunc(outbox.List(w.Store, "default", task.ID{}, 1000), func(p *outbox.Message) bool { return p.Notification == nil })
 }
@@ -81,7 +81,7 @@ func TestNewsAreGathered(t *testing.T) {
 		s := n.Samples[4]
 		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
 			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalize(engine.Deadly.Failure.Message))) {
-			t.Errorf("it tells %+v", n)
+			t.Errorf("unexpected notification: %+v", n)
 		}
 	}
 	w.Die("mail", 1, engine.Deadly)
@@ -97,7 +97,7 @@ func TestNewsAreGathered(t *testing.T) {
 	rows := 0
 	w.Store.Scan([]byte{schema.TableNotification}, []byte{schema.TableNotification + 1}, func(_, _ []byte) bool { rows++; return true })
 	if rows != 0 {
-		t.Errorf("%d rows stay when nothing happens any more", rows)
+		t.Errorf("%d notification rows are left after nothing more happened", rows)
 	}
 
 	w.Die("mail", 1, engine.Deadly)
@@ -105,7 +105,7 @@ func TestNewsAreGathered(t *testing.T) {
 	w.Die("mail", 2, engine.Deadly)
 	w.Pass(5 * time.Minute)
 	if waits := sentNews(w); len(waits) != 1 {
-		t.Errorf("%d messages are on their way for one queue", len(waits))
+		t.Errorf("%d messages are undelivered for one queue, want one", len(waits))
 	}
 	expect("what waits for the sender", "task.dead mail 1 of 1; ")
 	w.Pass(10 * time.Second)
@@ -148,7 +148,7 @@ func TestNewsOfBreakersAndSchedules(t *testing.T) {
 		w.Pass(2 * time.Minute)
 		got := deliverNews(w)
 		if want := "breaker.closed mail 1 of 1; breaker.opened mail 1 of 1; schedule.missed mail 2 of 14; "; newsSorted(got) != want {
-			t.Fatalf("told of %q, want %q", newsSorted(got), want)
+			t.Fatalf("got the notifications %q, want %q", newsSorted(got), want)
 		}
 		for _, n := range got {
 			want := map[task.NotificationKind]task.NotificationSample{
@@ -158,7 +158,7 @@ func TestNewsOfBreakersAndSchedules(t *testing.T) {
 			}[n.Kind]
 			want.At = n.Last
 			if got := n.Samples[0]; fmt.Sprint(got) != fmt.Sprint(want) || n.Fingerprint != "" {
-				t.Errorf("%s tells %+v with fingerprint %q, want %+v", n.Kind, got, n.Fingerprint, want)
+				t.Errorf("%s has the sample %+v with fingerprint %q, want %+v", n.Kind, got, n.Fingerprint, want)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func TestErasedNewsAreForgotten(t *testing.T) {
 	w.Die("mail", 1, engine.Deadly)
 	w.Pass(5 * time.Second)
 	if got := newsLine(deliverNews(w)); got != "task.dead mail 3 of 3; " {
-		t.Errorf("after another was erased: %q", got)
+		t.Errorf("after another namespace was erased: %q", got)
 	}
 	w.Die("mail", 1, engine.Deadly)
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func TestErasedNewsAreForgotten(t *testing.T) {
 		w.Die("mail", 1, engine.Deadly)
 		w.Pass(2 * time.Minute)
 		if got := newsLine(deliverNews(w)); got != c.want {
-			t.Errorf("after the rows of table %d are gone: %q, want %q", c.table, got, c.want)
+			t.Errorf("after the rows of table %d were erased: %q, want %q", c.table, got, c.want)
 		}
 	}
 }
@@ -211,11 +211,11 @@ func TestOldDeadlineOfNews(t *testing.T) {
 	due("task.dead\x00mail")
 	due("task.dead\x00other")
 	if got := sentNews(w); len(got) != 0 {
-		t.Errorf("%d are told of before their time", len(got))
+		t.Errorf("%d notifications were sent before they were due", len(got))
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a deadline without a queue is no damage")
+			t.Error("a deadline without a queue was accepted")
 		}
 	}()
 	w.T = new(testing.T)
@@ -239,7 +239,7 @@ func TestNewsAddUp(t *testing.T) {
 				of := name{n.Kind, n.Queue}
 				got[of] += n.Count
 				if before := last[of]; before != nil && (n.Seq < before.Seq+time.Minute.Microseconds() || n.First.Before(before.Last)) {
-					t.Errorf("seed %d: %s %s was told %v after the one before, of %v to %v", seed, n.Kind, n.Queue, time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
+					t.Errorf("seed %d: %s %s was sent %v after the previous one, begins at %v, and the previous one ended at %v", seed, n.Kind, n.Queue, time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
 				}
 				last[of] = n
 			}
@@ -273,7 +273,7 @@ func TestNewsAddUp(t *testing.T) {
 			take()
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("seed %d: told of %v, and %v died", seed, got, want)
+			t.Errorf("seed %d: notified of %v, but %v died", seed, got, want)
 		}
 	}
 }
@@ -306,12 +306,12 @@ func TestMeters(t *testing.T) {
 		want     string
 	}{{[]string{"mail*"}, true, "mail-1 2 3s; mail-2 1 1s; "}, {[]string{"*"}, false, "mail-1 2; mail-2 1; sms 1; "}, {[]string{"x"}, true, ""}} {
 		if got := line(c.patterns, c.since); got != c.want {
-			t.Errorf("%v: %q, want %q", c.patterns, got, c.want)
+			t.Errorf("Meters(%v) = %q, want %q", c.patterns, got, c.want)
 		}
 	}
 	w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "mail-1"}}, Lease: time.Hour})
 	if got := line([]string{"mail-1"}, true); got != "mail-1 1 3s; " && got != "mail-1 1 2s; " {
-		t.Errorf("after a claim: %q", got)
+		t.Errorf("Meters after a claim = %q", got)
 	}
 }
 

@@ -90,7 +90,7 @@ func (d *duel) onceStep() string {
 	switch {
 	case verb == once.Finish && !mine:
 		if !errors.Is(err, task.ErrWrongState) {
-			d.T.Fatalf("finish of what it does not hold: %v, %v", got, err)
+			d.T.Fatalf("Finish of a key that the claim does not hold: %v, %v, want wrong_state", got, err)
 		}
 		return "finish of what it does not hold"
 	case o != nil && o.done:
@@ -110,7 +110,7 @@ func (d *duel) onceStep() string {
 		d.m.onces[key] = &modelOnce{holder: t, fence: fence}
 	}
 	if err != nil || got.State != want || want == once.Done && (got.Result[0] != o.result || got.Until != o.until) || want == once.Held && got.Holder.ID != o.holder.id {
-		d.T.Fatalf("%s answered %+v, %v; want state %d of %+v", verb, got, err, want, o)
+		d.T.Fatalf("%s = %+v, %v, want state %d of %+v", verb, got, err, want, o)
 	}
 	return fmt.Sprintf("%s, %d", verb, want)
 }
@@ -142,7 +142,7 @@ func TestCheckFindsOnceRows(t *testing.T) {
 			w := engine.NewWorld(t)
 			w.Round(func(r *engine.Round) { r.Tx().Set(key, held); remind(r.Tx()) })
 			if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
-				t.Fatalf("before anything was spoilt: %q", found)
+				t.Fatalf("Check found problems before any damage: %q", found)
 			}
 			w.Round(func(r *engine.Round) {
 				r.Tx().Delete(key)

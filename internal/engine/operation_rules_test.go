@@ -93,7 +93,7 @@ func TestKeptOperations(t *testing.T) {
 	}
 	for i, want := range []bool{false, true} {
 		if _, err := operation.Show(w.Store, "default", old(i)); (err == nil) != want {
-			t.Errorf("the %d-th oldest is there: %t", i, !want)
+			t.Errorf("operation %d, counted from the oldest: found = %t", i, !want)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestListOfOperations(t *testing.T) {
 			}
 		}
 		if got += fmt.Sprint(page.More); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("List with %+v = %s", c, got)
 		}
 	}
 	w.Round(func(r *engine.Round) {
@@ -137,18 +137,18 @@ func TestListOfOperations(t *testing.T) {
 				t.Error(err)
 			}
 			if err := operation.Within(r, mail, "default", id); (err == nil) != (i%2 == 1) {
-				t.Errorf("operation %d for who sees mail: %v", i, err)
+				t.Errorf("operation %d for a caller that may see mail: %v", i, err)
 			}
 		}
 		if err := operation.Within(r, all, "default", task.ID{9}); err != nil {
-			t.Errorf("no operation, for who sees all: %v", err)
+			t.Errorf("an unknown operation for a caller that may see everything: %v", err)
 		}
 		if err := operation.Within(r, mail, "default", task.ID{9}); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("no operation: %v", err)
+			t.Errorf("an unknown operation for a caller that may see mail: %v, want ErrNotFound", err)
 		}
 	})
 	if got, want := fmt.Sprint(operation.ListRunning(w.Store)), fmt.Sprint([]operation.Ref{{Namespace: "default", ID: ids[1]}, {Namespace: "default", ID: ids[2]}, {Namespace: "default", ID: ids[3]}}); got != want {
-		t.Errorf("%s run, want %s", got, want)
+		t.Errorf("running operations are %s, want %s", got, want)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestAuditOfOperations(t *testing.T) {
 		}
 		page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 100)
 		if err != nil || len(page.Entries) != c.want {
-			t.Errorf("after call %d there are %d entries, want %d: %v", i, len(page.Entries), c.want, err)
+			t.Errorf("after call %d there are %d audit entries, want %d: %v", i, len(page.Entries), c.want, err)
 		}
 	}
 }
@@ -181,10 +181,10 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	if _, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
 		return operation.Advanced(r, "default", task.ID{9}, operation.Advance{Step: 1})
 	}); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("of no operation: %v", err)
+		t.Errorf("Advanced of an unknown operation: %v, want ErrNotFound", err)
 	}
 	if o = advance(w, o, 100); o.State != operation.Done || o.Matched != 1 {
-		t.Errorf("an operation with one task at most is %s with %d", o.State, o.Matched)
+		t.Errorf("an operation limited to one task is %s with %d matched", o.State, o.Matched)
 	}
 	paused := start(w, task.Cancel, operation.Spec{})
 	if _, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
@@ -197,7 +197,7 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 		return operation.Advanced(r, "default", paused.ID, operation.Advance{Step: paused.Step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: 1, Done: 1}}})
 	})
 	if err != nil || late.State != operation.Paused || late.Matched != paused.Matched {
-		t.Errorf("a paused operation is %s with %d, %v", late.State, late.Matched, err)
+		t.Errorf("a late answer to a paused operation: %s with %d matched, %v", late.State, late.Matched, err)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestSelectedBytes(t *testing.T) {
 		o := start(w, c.action, operation.Spec{ToQueue: "other"})
 		s, err := operation.SelectStep(w.Store, "default", stepCall(w, o, 100))
 		if err != nil || len(s.Tasks) != c.want || (s.Tasks[0].View != nil) != c.views || s.Swept == c.views {
-			t.Errorf("%s selects %d tasks, whole: %t, all: %t, %v", c.action, len(s.Tasks), s.Tasks[0].View != nil, s.Swept, err)
+			t.Errorf("%s selected %d tasks, read completely: %t, none left: %t, %v", c.action, len(s.Tasks), s.Tasks[0].View != nil, s.Swept, err)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestSelectedHasChanged(t *testing.T) {
 			return operation.DoStep(r, "default", call, s, c.gone)
 		})
 		if !errors.Is(err, c.err) {
-			t.Errorf("skipped as %q: %v", c.want, err)
+			t.Errorf("want skipped as %q, got the error %v", c.want, err)
 		}
 		skipped := ""
 		for _, k := range a.Skipped {
@@ -288,7 +288,7 @@ func TestStepsAreForgotten(t *testing.T) {
 	expect := func(when string, want int) {
 		t.Helper()
 		if n := rowsIn(w, schema.TableStep); n != want {
-			t.Errorf("%s there are %d steps, want %d", when, n, want)
+			t.Errorf("%s: %d step rows, want %d", when, n, want)
 		}
 		if err := w.Check(); err != nil {
 			t.Errorf("%s: %v", when, err)
@@ -326,7 +326,7 @@ func TestMoveWithoutAStep(t *testing.T) {
 	w.Round(func(r *engine.Round) { r.Tx().Delete(schema.IDKey("default", schema.TableStep, o.ID)) })
 	defer func() {
 		if recover() == nil {
-			t.Error("the task arrives")
+			t.Error("a moved task of an operation without a step was accepted")
 		}
 	}()
 	w.Round(func(r *engine.Round) {

@@ -183,7 +183,7 @@ func TestOperationsCountOnce(t *testing.T) {
 		var late []*operation.StepCall
 		for step := uint64(0); !o.State.Ended(); step++ {
 			if step > 5000 {
-				t.Fatalf("seed %d: no end: %+v", seed, o)
+				t.Fatalf("seed %d: the operation did not end: %+v", seed, o)
 			}
 			x := engine.Mix(seed<<32 | step)
 			switch x % 8 {
@@ -258,11 +258,11 @@ func TestOperationsCountOnce(t *testing.T) {
 		judgeOperation(w, t, seed, o, ids)
 	}
 	if !skipped[task.SkipChanged] || !skipped[task.SkipSame] {
-		t.Errorf("tasks were skipped as %v", skipped)
+		t.Errorf("tasks were skipped only as %v", skipped)
 	}
 }
 
-// deliver delivers some messages to their queue, some of them twice.
+// deliverMoved delivers some messages to their queue, some of them twice.
 func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 	for _, p := range outbox.List(w.Store, "default", task.ID{}, 10) {
 		var a engine.Accepted
@@ -276,10 +276,10 @@ func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 	}
 }
 
-// judge compares the counts of an operation with the tasks: those that existed at its start, and those that it created.
+// judgeOperation compares the counts of an operation with the tasks: those that existed at its start, and those that it created.
 func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
 	for len(outbox.List(w.Store, "default", task.ID{}, 1)) > 0 {
-		t.Fatalf("seed %d: operation %s is %s before all has arrived", seed, o.ID, o.State)
+		t.Fatalf("seed %d: operation %s is %s, but messages are undelivered", seed, o.ID, o.State)
 	}
 	var done int64
 	for i, id := range ids {
@@ -298,7 +298,7 @@ func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Ope
 			if x.Reason == task.ReasonMoved {
 				done++
 				if v, err := query.Show(w.Store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
-					t.Errorf("seed %d: task %s lives on as %+v, %v", seed, id, v, err)
+					t.Errorf("seed %d: task %s was moved to %+v, %v", seed, id, v, err)
 				}
 			}
 		}
@@ -309,6 +309,6 @@ func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Ope
 	}
 	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.SkippedCount() ||
 		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
-		t.Errorf("seed %d: %s: %d tasks were changed, %d came to the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
+		t.Errorf("seed %d: %s changed %d tasks, %d arrived in the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
 	}
 }

@@ -38,7 +38,7 @@ func TestManyOrderedKeys(t *testing.T) {
 		t.Helper()
 		m := q().lanes.Memory()
 		if m.Tasks > keys || m.Flows > lanes.Bounds.Warm+201 {
-			t.Errorf("%s: %d tasks are in lanes, %d flows in memory", when, m.Tasks, m.Flows)
+			t.Errorf("%s: %d tasks are in lanes, and %d flows are in memory", when, m.Tasks, m.Flows)
 		}
 	}
 	inMemory("after enqueues")
@@ -63,7 +63,7 @@ func TestManyOrderedKeys(t *testing.T) {
 	}
 	inMemory("when all are read")
 	if n := q().counts.Behind; n != 2*keys-300 {
-		t.Errorf("%d tasks wait for one before them", n)
+		t.Errorf("%d tasks wait behind another one", n)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)
@@ -83,7 +83,7 @@ func TestPurgeOfOrderedKey(t *testing.T) {
 	}
 	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9})
 	if len(got) != 1 {
-		t.Fatalf("%d claimed", len(got))
+		t.Fatalf("claimed %d tasks, want 1", len(got))
 	}
 	for left := 49; left > 0; {
 		n, err := Run(w, func(r *Round) (int, error) {
@@ -91,7 +91,7 @@ func TestPurgeOfOrderedKey(t *testing.T) {
 			return n, err
 		})
 		if err != nil || n == 0 || n > 7 {
-			t.Fatalf("%d purged of %d (%v)", n, left, err)
+			t.Fatalf("purged %d tasks of %d (%v)", n, left, err)
 		}
 		left -= n
 		if err := w.Check(); err != nil {
@@ -119,7 +119,7 @@ func TestNeighboursInOrder(t *testing.T) {
 		w.BecomeLeader()
 		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 		if len(got) != 1 {
-			t.Fatalf("after %d tasks, %d are claimed", i, len(got))
+			t.Fatalf("after %d tasks, claimed %d, want 1", i, len(got))
 		}
 		if _, err := Run(w, func(r *Round) (Settled, error) {
 			return Ack(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, schema.Result{})
@@ -163,7 +163,7 @@ func BenchmarkOrder(b *testing.B) {
 				enqueue(benchBatch, func() int { return rng.IntN(keys) })
 				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
 				if len(got) != benchBatch {
-					b.Fatalf("%d claimed", len(got))
+					b.Fatalf("claimed %d tasks", len(got))
 				}
 				w.Round(func(r *Round) {
 					for _, t := range got {

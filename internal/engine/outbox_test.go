@@ -22,7 +22,7 @@ func TestOutboxNamespaces(t *testing.T) {
 		r.Tx().Set([]byte{schema.TableOutbox + 1, 'z', 0}, []byte{1})
 	})
 	if got := outbox.Namespaces(w.Store); !slices.Equal(got, []string{"a", "a-b", "default"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("Namespaces = %q", got)
 	}
 }
 
@@ -38,12 +38,12 @@ func TestOutboxPagesEndByBytes(t *testing.T) {
 	for read := 0; read < 20; {
 		page := outbox.List(w.Store, "default", behind, 100)
 		if n := len(page); n > 9 || n < 5 && read+n < 20 {
-			t.Fatalf("behind %d messages of 1 MiB: %d more in a page, want about 6, as they are stored", read, n)
+			t.Fatalf("after %d messages of 1 MiB: %d more in a page, want about 6, by their stored size", read, n)
 		}
 		read += len(page)
 		behind = page[len(page)-1].Request
 	}
 	if page := outbox.List(w.Store, "default", behind, 100); len(page) > 0 {
-		t.Errorf("%d messages behind the last", len(page))
+		t.Errorf("%d messages were listed after the last one", len(page))
 	}
 }

@@ -21,7 +21,7 @@ func TestPutQueueOfVersion(t *testing.T) {
 		w.BecomeLeader()
 		w.Round(func(r *Round) {
 			if got := r.Queue("default", "a").config.Settings.MaxLength; got != c.want {
-				t.Errorf("version %d: the queue's length is at most %d, want %d", c.version, got, c.want)
+				t.Errorf("after version %d the maximum length is %d, want %d", c.version, got, c.want)
 			}
 		})
 	}
@@ -34,14 +34,14 @@ func TestCopiedQueuesTellDamage(t *testing.T) {
 		w.PutQueue(name, task.DefaultSettings(), false)
 	}
 	if queues, err := CopiedQueues(w.Store); err != nil || len(queues) != 2 || queues[1].Name != "b" {
-		t.Errorf("the queues are %v (%v)", queues, err)
+		t.Errorf("CopiedQueues = %v (%v), want a and b", queues, err)
 	}
 	for _, key := range [][]byte{schema.QueueKey("default", schema.TableQueue, "a"), {schema.TableQueue, 'a'}} {
 		w := NewWorld(t)
 		w.PutQueue("b", task.DefaultSettings(), false)
 		w.Round(func(r *Round) { r.tx.Set(key, []byte{0xff}) })
 		if queues, err := CopiedQueues(w.Store); err == nil {
-			t.Errorf("row %q is damaged, and the queues are %v", key, queues)
+			t.Errorf("CopiedQueues with the damaged row %q = %v, want an error", key, queues)
 		}
 	}
 }

@@ -51,35 +51,35 @@ func TestListOfSchedules(t *testing.T) {
 		for _, v := range page.Schedules {
 			got += v.Name + " "
 			if len(v.Coming) > 0 {
-				t.Errorf("a list tells what comes: %v", v.Coming)
+				t.Errorf("a list includes coming ticks: %v", v.Coming)
 			}
 		}
 		if got += fmt.Sprint(page.More); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("List with %+v = %s", c, got)
 		}
 	}
 	w.Round(func(r *engine.Round) {
 		for name, want := range map[string]bool{"s0": false, "s1": true, "none": true} {
 			if err := schedule.Within(r, shop, "default", name); (err == nil) != want || err != nil && !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("schedule %s for who sees shops: %v", name, err)
+				t.Errorf("schedule %s for a caller that may see shops: %v", name, err)
 			}
 			if err := schedule.Within(r, all, "default", name); err != nil {
-				t.Errorf("schedule %s for who sees all: %v", name, err)
+				t.Errorf("schedule %s for a caller that may see everything: %v", name, err)
 			}
 		}
 	})
 	v, err := schedule.Show(w.Store, "default", "s0")
 	if err != nil || len(v.Coming) != 4 || v.Coming[0] != v.Planned.Add(time.Hour) || v.Coming[3] != v.Planned.Add(4*time.Hour) {
-		t.Errorf("behind %d come %v, %v", v.Planned, v.Coming, err)
+		t.Errorf("the ticks after %d are %v, %v", v.Planned, v.Coming, err)
 	}
 	paused, err := engine.Run(w, func(r *engine.Round) (*schedule.View, error) {
 		return schedule.Pause(r, "default", "s0", "lunch", "ada")
 	})
 	if err != nil || paused.Planned != 0 || len(paused.Coming) != 0 {
-		t.Errorf("of a schedule that is paused come %d and %v, %v", paused.Planned, paused.Coming, err)
+		t.Errorf("a paused schedule has the next tick %d and then %v, %v", paused.Planned, paused.Coming, err)
 	}
 	if _, err := schedule.Show(w.Store, "default", "none"); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("no schedule: %v", err)
+		t.Errorf("Show of an unknown schedule: %v, want ErrNotFound", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPagesOfLargeSchedules(t *testing.T) {
 		behind = page.Schedules[len(page.Schedules)-1].Name
 	}
 	if fmt.Sprint(pages) != "[6 2]" { // each is 1.2 MiB as JSON
-		t.Errorf("eight schedules come in pages of %v", pages)
+		t.Errorf("eight schedules were listed in pages of %v, want 6 and 2", pages)
 	}
 }
 
@@ -109,38 +109,38 @@ func TestPutOfASeenSchedule(t *testing.T) {
 	w := engine.NewWorld(t)
 	s := hourly("s", "mail")
 	if _, err := put(w, schedule.PutCall{Schedule: s, Version: 1, IfETag: "x"}); !errors.Is(err, task.ErrConflict) {
-		t.Errorf("of one that is not there: %v", err)
+		t.Errorf("a put with the etag of a schedule that does not exist: %v, want a conflict", err)
 	}
 	done, err := put(w, schedule.PutCall{Schedule: s, Version: 2})
 	if err != nil || done.Change != schedule.Created || done.Before != nil {
-		t.Fatalf("%+v, %v", done, err)
+		t.Fatalf("the first put: %+v, %v, want created", done, err)
 	}
 	seen := done.After.ETag()
 	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 3, IfETag: "x"}); err != nil || done.Change != schedule.Unchanged {
-		t.Errorf("the same from another: %+v, %v", done, err)
+		t.Errorf("a put without changes: %+v, %v, want unchanged", done, err)
 	}
 	s.Every = 2 * time.Hour
 	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 4, IfETag: "x"}); err == nil {
-		t.Error("it was made from another, and is put")
+		t.Error("a put with an outdated etag was accepted")
 	}
 	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || done.Change != schedule.Updated || done.Before.Every != time.Hour {
-		t.Errorf("from the one that is there: %+v, %v", done, err)
+		t.Errorf("a put with the current etag: %+v, %v, want updated", done, err)
 	}
 	if again, err := put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || again.Change != schedule.Updated {
-		t.Errorf("the call comes again: %+v, %v", again, err)
+		t.Errorf("a repeated put: %+v, %v, want updated", again, err)
 	}
 	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 4}); !errors.Is(err, schedule.ErrRaced) {
-		t.Errorf("an older call: %v", err)
+		t.Errorf("a put of an older version: %v, want ErrRaced", err)
 	}
 	s.Every = 3 * time.Hour
 	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 6, Create: true}); !errors.Is(err, task.ErrConflict) {
-		t.Errorf("it is to be created, and exists: %v", err)
+		t.Errorf("a put that must create an existing schedule: %v, want a conflict", err)
 	}
 	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 1, DryRun: true}); err != nil || done.Change != schedule.Updated {
-		t.Errorf("what it would do: %+v, %v", done, err)
+		t.Errorf("a dry run: %+v, %v, want updated", done, err)
 	}
 	if v, err := schedule.Show(w.Store, "default", "s"); err != nil || v.Every != 2*time.Hour {
-		t.Errorf("it is %+v, %v", v, err)
+		t.Errorf("Show = %+v, %v, want every 2h", v, err)
 	}
 }
 
@@ -165,10 +165,10 @@ func TestSchedulesAreChecked(t *testing.T) {
 		err := schedule.CheckSpec(&s, task.DefaultLimits())
 		var refused *task.Error
 		if errors.As(err, &refused) != (c.field != "") || refused != nil && refused.Field != c.field {
-			t.Errorf("%+v: %v, want %q", s, err, c.field)
+			t.Errorf("CheckSpec(%+v) = %v, want field %q", s, err, c.field)
 		}
 		if got := schedule.Words(&s); c.words != "" && !strings.Contains(strings.ToLower(got), c.words) {
-			t.Errorf("%+v: %q, want %q", s, got, c.words)
+			t.Errorf("Words(%+v) = %q, want %q", s, got, c.words)
 		}
 	}
 }
@@ -204,10 +204,10 @@ func TestAuditOfSchedules(t *testing.T) {
 		entries++
 		page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 100)
 		if err != nil || len(page.Entries) != entries {
-			t.Fatalf("after change %d there are %d entries, want %d: %v", i, len(page.Entries), entries, err)
+			t.Fatalf("after change %d there are %d audit entries, want %d: %v", i, len(page.Entries), entries, err)
 		}
 		if newest := page.Entries[0]; newest.Queue != s.Task.Queue || strings.Contains(string(newest.Before)+string(newest.After), "secret") {
-			t.Errorf("change %d is told as %s to %s, of queue %q", i, newest.Before, newest.After, newest.Queue)
+			t.Errorf("change %d is recorded as %s to %s in queue %q", i, newest.Before, newest.After, newest.Queue)
 		}
 	}
 	if _, err := engine.Run(w, func(r *engine.Round) (bool, error) {
@@ -216,7 +216,7 @@ func TestAuditOfSchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 1); err != nil || page.Entries[0].Queue != "shop" || page.Entries[0].After != nil {
-		t.Errorf("its end is told as %+v, %v", page.Entries[0], err)
+		t.Errorf("the deletion is recorded as %+v, %v", page.Entries[0], err)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestRepeatedTrigger(t *testing.T) {
 	}
 	first := fire(1)
 	if first.Duplicate {
-		t.Error("the first trigger is a repeat")
+		t.Error("the first trigger was reported as a duplicate")
 	}
 	for _, c := range []struct {
 		pass time.Duration
@@ -248,7 +248,7 @@ func TestRepeatedTrigger(t *testing.T) {
 		w.Pass(c.pass)
 		fire(2)
 		if again := fire(1); again.Duplicate != c.same || (again.ID == first.ID) != c.same {
-			t.Errorf("after %v more the trigger makes task %s, a repeat: %t; the first was %s", c.pass, again.ID, again.Duplicate, first.ID)
+			t.Errorf("after another %v the trigger returned task %s, duplicate: %t, but the first was %s", c.pass, again.ID, again.Duplicate, first.ID)
 		}
 	}
 	v, err := schedule.Show(w.Store, "default", "s")
@@ -259,7 +259,7 @@ func TestRepeatedTrigger(t *testing.T) {
 	for below, want := range map[uint64]uint64{0: newest, 1: 0, 2: 1, newest: newest - 1, newest + 1: newest, newest + 9: newest} {
 		ticks, err := schedule.History(w.Store, "default", "s", below, 2)
 		if err != nil || len(ticks) != int(min(want, 2)) || want > 0 && ticks[0].Seq != want {
-			t.Errorf("below %d come %+v, %v; want %d first", below, ticks, err, want)
+			t.Errorf("History below %d = %+v, %v, want %d first", below, ticks, err, want)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestDeletedSchedule(t *testing.T) {
 		t.Helper()
 		existed, err := engine.Run(w, func(r *engine.Round) (bool, error) { return schedule.Delete(r, "default", "s", version) })
 		if existed != want || !errors.Is(err, refused) {
-			t.Errorf("deletion %d: existed %t, %v", version, existed, err)
+			t.Errorf("Delete with version %d: existed %t, %v", version, existed, err)
 		}
 	}
 	fire := func() *outbox.Message {
@@ -304,7 +304,7 @@ func TestDeletedSchedule(t *testing.T) {
 			continue
 		}
 		if _, err := put(w, schedule.PutCall{Schedule: s, Version: uint64(version)}); !errors.Is(err, want) {
-			t.Errorf("put %d: %v", version, err)
+			t.Errorf("Put with version %d: %v", version, err)
 		}
 	}
 	newer := fire()
@@ -313,15 +313,15 @@ func TestDeletedSchedule(t *testing.T) {
 	arrive(newer, task.ID{3})
 	ticks, err := schedule.History(w.Store, "default", "s", 0, 9)
 	if err != nil || len(ticks) != 2 || ticks[0].Task != (task.ID{}) || ticks[1].Task != (task.ID{3}) {
-		t.Errorf("its history is %+v, %v", ticks, err)
+		t.Errorf("History = %+v, %v, want only the ticks after the deletion", ticks, err)
 	}
 	w.Pass(time.Hour - time.Minute)
 	if n := rowsIn(w, schema.TableDeletion); n != 1 {
-		t.Errorf("%d schedules that were deleted are remembered, want one", n)
+		t.Errorf("%d deleted schedules are remembered, want one", n)
 	}
 	w.Pass(2 * time.Minute)
 	if n := rowsIn(w, schema.TableDeletion); n != 0 {
-		t.Errorf("%d schedules that were deleted are remembered after an hour", n)
+		t.Errorf("%d deleted schedules are remembered after an hour, want none", n)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)

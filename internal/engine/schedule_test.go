@@ -232,7 +232,7 @@ func TestTicksOnce(t *testing.T) {
 		}
 		w.Pass(10 * time.Second)
 		if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
-			t.Fatalf("seed %d: %q", seed, found)
+			t.Fatalf("seed %d: Check found %q", seed, found)
 		}
 		ticks, err := schedule.History(w.Store, "default", "s", 0, 2000)
 		if err != nil {
@@ -243,22 +243,22 @@ func TestTicksOnce(t *testing.T) {
 		next := began.Add(s.Every)
 		for _, e := range ticks {
 			if e.Planned != next {
-				t.Fatalf("seed %d: entry %d is of %s, expected %s", seed, e.Seq, e.Planned.Time(), next.Time())
+				t.Fatalf("seed %d: entry %d is for %s, want %s", seed, e.Seq, e.Planned.Time(), next.Time())
 			}
 			if next = e.Planned.Add(s.Every); e.Until != 0 {
 				next = e.Until.Add(s.Every)
 			}
 			if e.Outcome == schema.TickSkipped && missed == task.MissedAll {
-				t.Errorf("seed %d: %s was skipped: %s", seed, e.Planned.Time(), e.Reason)
+				t.Errorf("seed %d: the tick of %s was skipped: %s", seed, e.Planned.Time(), e.Reason)
 			}
 			if e.Outcome == schema.TickSkipped {
 				continue
 			}
 			if _, err := query.Show(w.Store, "default", e.Task); err != nil || tasks[e.Task] {
-				t.Errorf("seed %d: the task of %s is there already, or not at all (%v)", seed, e.Planned.Time(), err)
+				t.Errorf("seed %d: the task of the tick of %s is missing or belongs to two ticks (%v)", seed, e.Planned.Time(), err)
 			}
 			if early := e.At < e.Planned; early || e.Outcome == schema.TickFired && e.Late() > schedule.TickGrace+s.Jitter {
-				t.Errorf("seed %d: %s fired %s late", seed, e.Planned.Time(), e.Late())
+				t.Errorf("seed %d: the tick of %s fired %s late", seed, e.Planned.Time(), e.Late())
 			}
 			tasks[e.Task] = true
 		}
@@ -274,7 +274,7 @@ func TestTicksOnce(t *testing.T) {
 			all += len(p.Tasks)
 		}
 		if all != len(tasks) {
-			t.Errorf("seed %d: %d tasks for %d ticks that fired", seed, all, len(tasks))
+			t.Errorf("seed %d: %d tasks exist for %d ticks that fired", seed, all, len(tasks))
 		}
 	}
 }
@@ -293,13 +293,13 @@ func TestHistoryStaysShort(t *testing.T) {
 	w.Pass((schedule.HistoryLength + 50) * time.Second)
 	ticks, err := schedule.History(w.Store, "default", "s", 0, 5000)
 	if err != nil || len(ticks) != schedule.HistoryLength || ticks[0].Seq != schedule.HistoryLength+50 {
-		t.Errorf("%d entries (%v)", len(ticks), err)
+		t.Errorf("History has %d entries (%v)", len(ticks), err)
 	}
 	if older, err := schedule.History(w.Store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
-		t.Errorf("the page behind entry %d is %v, %v", ticks[9].Seq, older, err)
+		t.Errorf("History after entry %d = %v, %v", ticks[9].Seq, older, err)
 	}
 	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
-		t.Errorf("%q", found)
+		t.Errorf("Check found %q", found)
 	}
 }
 
@@ -336,10 +336,10 @@ func TestHistoryHearsOfOtherShards(t *testing.T) {
 			}
 			ticks, err := schedule.History(w.Store, "default", "s", 0, 10)
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
-				t.Errorf("the history has %+v, %v", ticks[0], err)
+				t.Errorf("History has %+v, %v", ticks[0], err)
 			}
 			if left := outbox.List(w.Store, "default", task.ID{}, 10); len(left) > 0 {
-				t.Errorf("the outbox has %+v", left)
+				t.Errorf("the outbox still has %+v", left)
 			}
 		})
 	}
@@ -362,7 +362,7 @@ func TestAllAtOnce(t *testing.T) {
 	for day := range 3 {
 		w.Pass(24 * time.Hour)
 		if got := w.ReadyIn("default"); got != int64((day+1)*many) {
-			t.Errorf("after day %d there are %d tasks, expected %d", day+1, got, (day+1)*many)
+			t.Errorf("after day %d there are %d tasks, want %d", day+1, got, (day+1)*many)
 		}
 	}
 }

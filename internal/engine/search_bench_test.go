@@ -69,7 +69,7 @@ func BenchmarkSearch(b *testing.B) {
 			for b.Loop() {
 				p, err := query.List(w.Store, "default", c.filter, nil, 100)
 				if err != nil || len(p.Tasks) != c.want {
-					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
+					b.Fatalf("listed %d tasks (%v), want %d", len(p.Tasks), err, c.want)
 				}
 				rows = p.Rows
 			}

@@ -301,10 +301,10 @@ func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 			return ids
 		}
 		if len(p.Tasks) > limit || cursor != nil && bytes.Compare(p.Next, cursor) >= 0 || pages > 10_000 {
-			l.T.Fatalf("%+v: page %d of at most %d has %d tasks and goes on from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
+			l.T.Fatalf("%+v: page %d with a limit of %d has %d tasks and continues from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
 		}
 		if n := len(p.Tasks); n > 0 && bytes.Compare(p.Next, placeIn(f, p.Tasks[n-1])) > 0 {
-			l.T.Fatalf("%+v: a page goes on from %x, before its last task %s", f, p.Next, p.Tasks[n-1].ID)
+			l.T.Fatalf("%+v: the page continues from %x, which is before its last task %s", f, p.Next, p.Tasks[n-1].ID)
 		}
 		cursor = p.Next
 	}
@@ -359,7 +359,7 @@ func TestSearchAgainstModel(t *testing.T) {
 			l.checkSteps(f, want)
 		}
 		if found < 300 {
-			t.Errorf("seed %d: all filters together found %d tasks", seed, found)
+			t.Errorf("seed %d: all filters together found only %d tasks", seed, found)
 		}
 	}
 }
@@ -462,7 +462,7 @@ func TestSearchIsBounded(t *testing.T) {
 	} {
 		p, err := query.ReadPage(w.Store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
-			t.Errorf("%s: a page has %d tasks of %d rows, whole %t (%v); want %d of %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
+			t.Errorf("%s: a page has %d tasks from %d rows, complete %t (%v), want %d from %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
 		}
 	}
 	for _, f := range []query.Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"}, {Key: "rare"}} {
@@ -486,14 +486,14 @@ func TestSearchIsBounded(t *testing.T) {
 		}
 	}
 	if n, err := query.CountMatches(w.Store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
-		t.Errorf("below the lowest id %d tasks are counted (%v), want none", n.Count, err)
+		t.Errorf("counted %d tasks below the lowest id (%v), want none", n.Count, err)
 	}
 	for _, c := range []struct {
 		f    query.Filter
 		size int
 	}{{query.Filter{}, schema.DeadTail}, {query.Filter{Queue: "dead", States: dead}, 16}, {query.Filter{}, 3}} {
 		if _, err := query.List(w.Store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
-			t.Errorf("%+v: a cursor of %d bytes is answered %v", c.f, c.size, err)
+			t.Errorf("%+v: a cursor of %d bytes returned %v, want invalid_argument", c.f, c.size, err)
 		}
 	}
 }

@@ -169,10 +169,10 @@ func TestSearchOfClaimedPassesOverForgotten(t *testing.T) {
 	}
 	w.Pass(15 * time.Minute)
 	if _, err := schema.ReadExec(w.Store, "default", got[2].ID); err == nil {
-		t.Fatal("the third task is not forgotten")
+		t.Fatal("the third task was not forgotten")
 	}
 	p, err := query.List(w.Store, "default", query.Filter{States: []task.State{task.Claimed}}, nil, 10)
 	if err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != got[1].ID {
-		t.Errorf("a search for claimed tasks finds %v, %v", p.Tasks, err)
+		t.Errorf("a search for claimed tasks found %v, %v", p.Tasks, err)
 	}
 }

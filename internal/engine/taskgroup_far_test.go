@@ -26,7 +26,7 @@ func makeGroup(w *engine.World, g task.Group, queues ...string) (*workflow.Call,
 	return n, made, err
 }
 
-// Cancelling a group sends orders to the shards of the members that have not ended, even of those that join later.
+// Cancelling a group sends a cancel message to the shards of the members that have not ended, even of those that join later.
 func TestCancelOfFarMembers(t *testing.T) {
 	w := engine.NewWorld(t)
 	n, made, err := makeGroup(w, task.Group{}, "far", "far", "far", "far")
@@ -58,12 +58,12 @@ func TestCancelOfFarMembers(t *testing.T) {
 	}
 	w.Pass(0)
 	if got := orders(); !slices.Equal(got, []task.ID{member(1)}) {
-		t.Errorf("%v are to be cancelled, want the second", got)
+		t.Errorf("cancel messages are for %v, want the second member", got)
 	}
 	tell(2, 0, 0)
 	tell(3, 1, task.Succeeded)
 	if got := orders(); !slices.Equal(got, []task.ID{member(1), member(2)}) {
-		t.Errorf("%v are to be cancelled, want the second and the third", got)
+		t.Errorf("cancel messages are for %v, want the second and third members", got)
 	}
 }
 
@@ -92,17 +92,17 @@ func TestGroupWithinQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (joined[0].Err == nil) != c.ok {
-			t.Errorf("%+v joins: %v", c.spec, joined[0].Err)
+			t.Errorf("adding %+v: %v", c.spec, joined[0].Err)
 		}
 	}
 	for pattern, want := range map[string]int{"mail*": 1, "mail": 0, "shop": 0} {
 		scope := task.Scope{Queues: []string{pattern}}
 		if groups, _ := workflow.List(w.Store, "default", scope, task.ID{}, 10); len(groups) != want {
-			t.Errorf("who sees %q finds %d groups, want %d", pattern, len(groups), want)
+			t.Errorf("a caller that may see %q lists %d groups, want %d", pattern, len(groups), want)
 		}
 		w.Round(func(r *engine.Round) {
 			if err := workflow.Within(r, scope, "default", n.ID); (err == nil) != (want == 1) {
-				t.Errorf("who sees %q: %v", pattern, err)
+				t.Errorf("Within for a caller that may see %q: %v", pattern, err)
 			}
 		})
 	}
@@ -121,11 +121,11 @@ func TestPagesOfGroups(t *testing.T) {
 		more        bool
 	}{{1, 1, true}, {99, 99, true}, {249, 249, true}, {250, 250, true}, {251, 250, false}, {1000, 250, false}} {
 		if list, more, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, c.limit); len(list) != c.want || more != c.more || err != nil {
-			t.Errorf("of 250 members %d come, more: %t, %v; want %d, %t", len(list), more, err, c.want, c.more)
+			t.Errorf("Members listed %d of 250, more: %t, %v, want %d, %t", len(list), more, err, c.want, c.more)
 		}
 	}
 	if list, more, err := workflow.Members(w.Store, "default", task.ID{9}, task.ID{}, 10); list != nil || more || !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("of no group %d members come, more: %t, %v", len(list), more, err)
+		t.Errorf("Members of an unknown group listed %d, more: %t, %v, want ErrNotFound", len(list), more, err)
 	}
 }
 
@@ -137,10 +137,10 @@ func TestGroupOfWrongTimes(t *testing.T) {
 	n.Tasks = []task.Spec{{Type: "a"}, {Type: "a", Then: []task.Spec{{Type: "b", RunAt: w.Now.Time().Add(100 * 365 * 24 * time.Hour)}}}}
 	n.Fill()
 	if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); !errors.Is(err, task.ErrInvalidArgument) {
-		t.Errorf("a follower in a hundred years: %v", err)
+		t.Errorf("a group with a follow-up in a hundred years: %v, want invalid_argument", err)
 	}
 	if _, err := workflow.Show(w.Store, "default", n.ID); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("the group that was refused is there: %v", err)
+		t.Errorf("Show of the refused group: %v, want ErrNotFound", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestOldDeadlineOfAGroup(t *testing.T) {
 	}
 	w.Pass(time.Hour)
 	if v, err := workflow.Show(w.Store, "default", n.ID); err != nil || fmt.Sprint(v.Counts.Pending) != "1" {
-		t.Errorf("the group is %+v, %v", v, err)
+		t.Errorf("after outdated deadlines the group is %+v, %v", v, err)
 	}
 }
 
@@ -185,11 +185,11 @@ func TestResultsThatAreTooLarge(t *testing.T) {
 		}
 		members, _, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, 1)
 		if err != nil || members[0].Omitted != c.omitted || (len(members[0].Result.Data) == c.size) == c.omitted {
-			t.Errorf("of %d bytes the group keeps %d, too large: %t, %v", c.size, len(members[0].Result.Data), members[0].Omitted, err)
+			t.Errorf("of a result of %d bytes the group keeps %d, too large: %t, %v", c.size, len(members[0].Result.Data), members[0].Omitted, err)
 		}
 		for _, b := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}) {
 			if p := schema.ReadEnvelope(w.Store, "default", b.ID).Parent; p.Omitted != c.without || (len(p.Result) == c.size) == c.without {
-				t.Errorf("of %d bytes %d come to what follows, too large: %t", c.size, len(p.Result), p.Omitted)
+				t.Errorf("of a result of %d bytes %d reached a follow-up, too large: %t", c.size, len(p.Result), p.Omitted)
 			}
 		}
 	}

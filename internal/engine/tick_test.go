@@ -45,7 +45,7 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 		set(2500, 5000)
 		for rounds := 0; len(want) > 0; rounds++ {
 			if rounds > 3000 {
-				t.Fatalf("seed %d: %d deadlines never pass", seed, len(want))
+				t.Fatalf("seed %d: %d deadlines were never handled", seed, len(want))
 			}
 			if w.Now = max(w.Now, w.Leader.NextDeadline()) + store.Time(rng.IntN(2000)); rng.IntN(4) == 0 {
 				set(rng.IntN(300), 3000)
@@ -58,13 +58,13 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 				acts += d.Acts()
 			}
 			if passed < 0 || acts > tickLimit {
-				t.Fatalf("seed %d: %d deadlines passed in a round for %d tasks, at most %d may", seed, passed, acts, tickLimit)
+				t.Fatalf("seed %d: %d deadlines were handled in a round for %d tasks, want at most %d", seed, passed, acts, tickLimit)
 			}
 			if !slices.EqualFunc(left, want[passed:], func(a, b schema.Deadline) bool { return a.Compare(b) == 0 }) {
-				t.Fatalf("seed %d: of %d deadlines %d passed, and not the first ones", seed, len(want), passed)
+				t.Fatalf("seed %d: of %d deadlines %d were handled, but not the first ones", seed, len(want), passed)
 			}
 			if want = want[passed:]; len(want) > 0 && want[0].At < w.Leader.NextDeadline() {
-				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].At, w.Leader.NextDeadline())
+				t.Fatalf("seed %d: a deadline at %d is left, but the next is reported at %d", seed, want[0].At, w.Leader.NextDeadline())
 			}
 			if rng.IntN(20) == 0 {
 				w.BecomeLeader()
@@ -91,12 +91,12 @@ func TestGoOnKeepsWhatWasSet(t *testing.T) {
 		set := timeline{next: 5}
 		set.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
 		if set.next != 5 || set.after != nil {
-			t.Errorf("the next round begins at %d behind %x, and a deadline was set for 5", set.next, set.after)
+			t.Errorf("the next round begins at %d after %x, but a deadline was set for 5", set.next, set.after)
 		}
 		free := timeline{next: math.MaxInt64}
 		free.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
 		if free.next != 9 || free.after[0] != schema.Timelines[line] {
-			t.Errorf("the next round begins at %d behind %x, want 9, in its own table", free.next, free.after)
+			t.Errorf("the next round begins at %d after %x, want 9 in its own table", free.next, free.after)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestSetReadsTheTimeAnew(t *testing.T) {
 		*line = timeline{next: 9, after: []byte("behind others")}
 		all.set(c.at, schema.OnDue)
 		if line.next != c.next || (line.after == nil) != c.anew {
-			t.Errorf("a deadline at %d: the next round begins at %d behind %q", c.at, line.next, line.after)
+			t.Errorf("with a deadline at %d, the next round begins at %d after %q", c.at, line.next, line.after)
 		}
 	}
 }

@@ -16,9 +16,9 @@ func (w *World) follow(ts []Transition) {
 		at, known := w.Told[t.ID]
 		switch left := t.From != nil && t.From.State == task.Claimed; {
 		case t.From == nil && known, t.From != nil && at != t.From.State:
-			w.T.Errorf("task %s: a transition from %+v, and it was %s", t.ID, t.From, at)
+			w.T.Errorf("task %s: the transition begins at %+v, but the task was %s", t.ID, t.From, at)
 		case left != (t.Outcome != task.OutcomeNone):
-			w.T.Errorf("task %s: from %s to %s its attempt ended with %q", t.ID, t.From.State, t.To.State, t.Outcome)
+			w.T.Errorf("task %s: the transition from %s to %s ended the attempt with %q", t.ID, t.From.State, t.To.State, t.Outcome)
 		}
 		w.Told[t.ID] = t.To.State
 	}
@@ -115,7 +115,7 @@ func TestTransitions(t *testing.T) {
 	claim()
 	w.Pass(31 * time.Second)
 	if len(w.lastOf(a.ID)) != 1 || w.Last.Transitions[0].To.State != task.Dead {
-		t.Errorf("a lost lease: got %q, want a dead letter", w.lastOf(a.ID))
+		t.Errorf("a lost lease: got %q, want one transition to a dead letter", w.lastOf(a.ID))
 	}
 	_, _ = Run(w, func(r *Round) (any, error) { return nil, Retry(r, "default", a.ID, 0) })
 	expect("replay", "dead -> ready, attempt 3, replayed")

@@ -58,7 +58,7 @@ func TestPageEndsByBytes(t *testing.T) {
 			slices.Reverse(all)
 			sizes, ids := w.pages(query.Filter{Queue: "default", States: c.states}, 1000)
 			if !slices.Equal(sizes, []int{8, 8, 4}) {
-				t.Errorf("20 tasks of 1 MiB came in pages of %d, want 8, 8 and 4", sizes)
+				t.Errorf("20 tasks of 1 MiB were listed in pages of %d, want 8, 8 and 4", sizes)
 			}
 			if !slices.Equal(ids, all) {
 				t.Errorf("listed %v, want %v", ids, all)
@@ -98,10 +98,10 @@ func TestPageIsNotEmpty(t *testing.T) {
 		w.Pass(time.Millisecond)
 	}
 	if sizes, _ := w.pages(query.Filter{Text: "needle"}, 1000); !slices.Equal(sizes, []int{1}) {
-		t.Errorf("the oldest of 20 tasks was found in pages of %d, want one", sizes)
+		t.Errorf("the oldest of 20 tasks was found in pages of %d, want one page", sizes)
 	}
 	if sizes, _ := w.pages(query.Filter{}, 5); !slices.Equal(sizes, []int{5, 5, 5, 5}) {
-		t.Errorf("20 tasks came in pages of %d, want 4 of 5", sizes)
+		t.Errorf("20 tasks were listed in pages of %d, want 4 pages of 5", sizes)
 	}
 }
 
@@ -118,10 +118,10 @@ func TestSearchIsBoundedByBytes(t *testing.T) {
 	for _, f := range []query.Filter{{Text: "none"}, {Text: "none", Queue: "default"}, {Tag: "none", States: []task.State{task.Ready}}} {
 		p, err := query.List(w.Store, "default", f, nil, 10)
 		if err != nil || p.Next == nil {
-			t.Fatalf("%+v: a page reads all of 80 MiB (%v)", f, err)
+			t.Fatalf("%+v: the first page searched all 80 MiB (%v)", f, err)
 		}
 		if p, err = query.List(w.Store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
-			t.Errorf("%+v: the second page has %d tasks, and does not end (%v)", f, len(p.Tasks), err)
+			t.Errorf("%+v: the second page has %d tasks, or is not the last (%v)", f, len(p.Tasks), err)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func Run[T any](w *World, call func(r *Round) (T, error)) (out T, err error) {
 		before := r.Tx().Size()
 		out, err = call(r)
 		if err != nil && r.Tx().Size() != before {
-			w.T.Fatalf("refused with %v, but wrote", err)
+			w.T.Fatalf("the call was refused with %v, but wrote rows", err)
 		}
 	})
 	return out, err

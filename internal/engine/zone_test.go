@@ -40,7 +40,7 @@ func TestEmptyZonesGo(t *testing.T) {
 	}
 	// Ten minutes of tasks are kept for repeated requests: 30, in three zones or four.
 	if got := w.zoneStarts(); len(got) > 8 || got[0] != (task.ID{}) || most > 10 {
-		t.Errorf("zones begin at %v, at most there were %d; want few, and the first of all ids", got, most)
+		t.Errorf("zones begin at %v, with at most %d at a time, want few, and the one that begins at id 0", got, most)
 	}
 	if err := w.Check(); err != nil {
 		t.Error(err)
@@ -96,7 +96,7 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 	}
 	for _, start := range w.zoneStarts() {
 		if start.UnixMilli() == ids[2].UnixMilli() {
-			t.Errorf("zone %s, whose tasks are gone, has a row", start)
+			t.Errorf("zone %s has a row, but its tasks are gone", start)
 		}
 	}
 }
@@ -130,12 +130,12 @@ func TestZonesOfOneMillisecond(t *testing.T) {
 	}
 	all, rare := zones()
 	if rare > 2 || all < 40 || all > 150 {
-		t.Errorf("%d of %d zones tell of a type that one task has; want at most two, of 40 to 150", rare, all)
+		t.Errorf("%d of %d zones list a type that only one task has, want at most 2 of 40 to 150", rare, all)
 	}
 	w.Now += store.Time(time.Millisecond / time.Microsecond)
 	w.EnqueueMany(1000, nil)
 	if after, _ := zones(); after-all < 1000/(4*zonemap.ZoneTasks)-1 {
-		t.Errorf("1,000 tasks of one millisecond make %d zones", after-all)
+		t.Errorf("1,000 tasks of one millisecond made only %d zones", after-all)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestSearchFindsParkedTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "mail"}}}); len(got) != 1 {
-		t.Fatalf("claimed %v", got)
+		t.Fatalf("claimed %v, want one task", got)
 	}
 	w.Pass(time.Millisecond)
 	next, err := w.Enqueue(spec)

@@ -22,12 +22,12 @@ func TestRows(t *testing.T) {
 		b.Type = "t"
 		got, err := Decode("t", b.Encode())
 		if err != nil || !reflect.DeepEqual(*got, b) {
-			t.Errorf("%s: got %+v, %v; want %+v", what, got, err, b)
+			t.Errorf("%s: got %+v, %v, want %+v", what, got, err, b)
 		}
 	}
 	open := Breaker{State: Open, Seen: Window{newest: 13}}
 	if got, err := Decode("", open.Encode()); err != nil || got.Seen.newest != 0 {
-		t.Errorf("one that is not closed is stored with what it has seen: %+v, %v", got, err)
+		t.Errorf("a breaker that is not closed was stored with its window: %+v, %v", got, err)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestOddRows(t *testing.T) {
 		"cut":                    {[]byte{schema.RowVersion, 1 << 3, 1, 3<<3 | 2, 9}, false},
 	} {
 		if b, err := Decode("t", c.row); (err == nil) != c.sound {
-			t.Errorf("%s: read as %+v, %v", what, b, err)
+			t.Errorf("%s: Decode = %+v, %v", what, b, err)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestReason(t *testing.T) {
 	}
 	none := Info{Failed: 3, Attempts: 4, Window: time.Minute}
 	if got := none.Reason(); got != "3 of 4 attempts failed within 1m0s" {
-		t.Errorf("never opened: %q", got)
+		t.Errorf("Reason of a breaker that never opened = %q", got)
 	}
 }
 
@@ -106,18 +106,18 @@ func TestWindow(t *testing.T) {
 			}
 			now, c := store.Time(at+later*tenth), w
 			if got := c.Sum(now, length); got != want {
-				t.Fatalf("after %d ends and %d tenths the window has %+v, want %+v", n+1, later, got, want)
+				t.Fatalf("after %d outcomes and %d tenths the window has %+v, want %+v", n+1, later, got, want)
 			}
 			if w.over(now, length) != (want.Attempts == 0) {
-				t.Fatalf("after %d ends and %d tenths all is too old: %t", n+1, later, want.Attempts > 0)
+				t.Fatalf("after %d outcomes and %d tenths over = %t", n+1, later, want.Attempts > 0)
 			}
 		}
 	}
 	if was, now := w.Sum(store.Time(at), length), w.Sum(store.Time(at-2*tenth), length); was != now {
-		t.Errorf("of a time before the newest it has %+v, want what is there: %+v", now, was)
+		t.Errorf("a sum at an earlier time than the newest outcome is %+v, want %+v", now, was)
 	}
 	if windowParts != 10 {
-		t.Errorf("a window has %d parts, and rows of older releases 10", windowParts)
+		t.Errorf("a window has %d parts, but rows of older releases have 10", windowParts)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestWindowCheck(t *testing.T) {
 		"failures of no attempt": {Window{parts: [windowParts]Tally{{0, 1}, {1, 0}}}, false},
 	} {
 		if err := c.w.Check(); (err == nil) != c.sound {
-			t.Errorf("it has seen %s: %v", what, err)
+			t.Errorf("a window with %s: Check = %v", what, err)
 		}
 	}
 }

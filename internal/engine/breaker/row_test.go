@@ -20,7 +20,7 @@ func FuzzDecode(f *testing.F) {
 		once := b.Encode()
 		again, err := Decode("t", once)
 		if err != nil || !bytes.Equal(again.Encode(), once) {
-			t.Errorf("%x is read as %+v, which is read as %+v, %v", row, b, again, err)
+			t.Errorf("%x was decoded as %+v, which was decoded as %+v, %v", row, b, again, err)
 		}
 	})
 }

@@ -55,7 +55,7 @@ func TestVerdicts(t *testing.T) {
 	for o, want := range map[task.Outcome]verdict{task.OutcomeSucceeded: success, task.OutcomeFailed: failure, task.OutcomeDead: failure,
 		task.OutcomeTimedOut: failure, task.OutcomeLeaseLost: failure, task.OutcomeLeaderless: noVerdict, task.OutcomeReleased: noVerdict} {
 		if got := verdictOf(o); got != want {
-			t.Errorf("%v says %d of its type, want %d", o, got, want)
+			t.Errorf("verdictOf(%v) = %d, want %d", o, got, want)
 		}
 	}
 }
@@ -77,23 +77,23 @@ func TestOpens(t *testing.T) {
 		h.rule.MinAttempts, h.rule.FailureRate = c.min, c.rate
 		judge(s, h, c.ends)
 		if b := s.Of("t"); (b.State == Open) != c.opens || (h.deadlines["t"] != 0) != c.opens || b.LastError != "down" {
-			t.Errorf("after %q of at least %d, %d%% of them failed: %+v", c.ends, c.min, c.rate, b)
+			t.Errorf("after %q with at least %d attempts and a failure rate of %d%%: %+v", c.ends, c.min, c.rate, b)
 		}
 		if infos, n := s.NotClosed(&task.Settings{}); (n == 1) != c.opens || len(infos) != n {
-			t.Errorf("after %q %d are told not to be closed", c.ends, n)
+			t.Errorf("after %q, NotClosed reports %d breakers", c.ends, n)
 		}
 		if len(h.touched) != 1 || !slices.Equal(s.Types(), []string{"t"}) {
-			t.Errorf("after %q rows of %v are written, of %v", c.ends, h.touched, s.Types())
+			t.Errorf("after %q the rows of %v were written, but the types are %v", c.ends, h.touched, s.Types())
 		}
 	}
 	s, h := NewSet(), newHost()
 	judge(s, h, "f")
 	if judge(s, h, "s"); s.Of("t").LastError != "down" {
-		t.Errorf("the last error is %q after a success", s.Of("t").LastError)
+		t.Errorf("after a success the last error is %q", s.Of("t").LastError)
 	}
 	s.Judge(h, task.ID{1}, "u", task.OutcomeFailed, schema.Failure{Message: strings.Repeat("x", 300)})
 	if n := len(s.Of("u").LastError); n != 200 {
-		t.Errorf("%d bytes of an error are kept, want 200", n)
+		t.Errorf("%d bytes of the error were kept, want 200", n)
 	}
 }
 
@@ -106,10 +106,10 @@ func TestTypesAreBounded(t *testing.T) {
 		}
 		judge(s, h, "f")
 		if (s.Of("t") != nil) != judged {
-			t.Errorf("of %d types another is judged: %t", MaxTypes+more, !judged)
+			t.Errorf("with %d types another one was judged: %t", MaxTypes+more, !judged)
 		}
 		if s.Judge(h, task.ID{1}, "job-0", task.OutcomeFailed, schema.Failure{}); s.Of("job-0").Seen.Sum(h.now, h.rule.Window).Failed != 1 {
-			t.Error("a type that has a breaker is not judged")
+			t.Error("a type that has a breaker was not judged")
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestToldInOrder(t *testing.T) {
 		got += i.Type
 	}
 	if got != "867452301" {
-		t.Errorf("told in the order %s", got)
+		t.Errorf("NotClosed lists the types in the order %s", got)
 	}
 }
 
@@ -136,31 +136,31 @@ func TestProbes(t *testing.T) {
 	judge(s, h, "ff")
 	b := s.Of("t")
 	if s.LetThrough(h, task.ID{1}, "t"); b.Probe != (task.ID{}) || b.Tries() {
-		t.Errorf("an open breaker lets a task through: %+v", b)
+		t.Errorf("an open breaker let a task through: %+v", b)
 	}
 	s.HoldEnds(h, "t", b.Until-1)
 	s.HoldEnds(h, "u", b.Until)
 	if b.State != Open {
-		t.Errorf("the hold ended before its time: %+v", b)
+		t.Errorf("the hold ended too early: %+v", b)
 	}
 	h.now = b.Until
 	if s.HoldEnds(h, "t", b.Until); b.State != Probing || !b.Tries() || h.woken != 1 {
-		t.Errorf("the hold ended, woken %d: %+v", h.woken, b)
+		t.Errorf("after the hold ended, woken %d times: %+v", h.woken, b)
 	}
 	s.LetThrough(h, task.ID{1}, "t")
 	if s.LetThrough(h, task.ID{2}, "t"); b.Probe != (task.ID{1}) || b.Tries() {
-		t.Errorf("a second probe is let through: %+v", b)
+		t.Errorf("a second probe was let through: %+v", b)
 	}
 	if judge(s, h, "f"); b.State != Probing || b.Probe != (task.ID{1}) {
-		t.Errorf("one that is not the probe is judged: %+v", b)
+		t.Errorf("a task that is not the probe was judged: %+v", b)
 	}
 	if s.Judge(h, task.ID{1}, "t", task.OutcomeSucceeded, schema.Failure{}); b.Passed != 1 || !b.Tries() || h.woken != 2 {
-		t.Errorf("a probe succeeded, woken %d: %+v", h.woken, b)
+		t.Errorf("after a probe succeeded, woken %d times: %+v", h.woken, b)
 	}
 	s.LetThrough(h, task.ID{3}, "t")
 	b.Passed = 2 // out of more that are required
 	if s.Judge(h, task.ID{3}, "t", task.OutcomeSucceeded, schema.Failure{}); s.Of("t") != nil || h.woken != 3 || len(h.deadlines) > 0 {
-		t.Errorf("enough probes succeeded, woken %d: %+v", h.woken, s.Of("t"))
+		t.Errorf("after enough probes succeeded, woken %d times: %+v", h.woken, s.Of("t"))
 	}
 }
 
@@ -179,7 +179,7 @@ func TestSweep(t *testing.T) {
 	}{{0, 9, 0, true}, {2 * time.Minute, 2, 2, true}, {0, 0, 0, true}, {0, 9, 3, false}, {0, 9, 0, false}} {
 		h.now = h.now.Add(c.later)
 		if dropped, left := s.Sweep(h, c.limit); dropped != c.dropped || left != c.left {
-			t.Errorf("of at most %d, %d were forgotten, some are left: %t; want %d, %t", c.limit, dropped, left, c.dropped, c.left)
+			t.Errorf("Sweep(%d) dropped %d, some are left: %t, want %d, %t", c.limit, dropped, left, c.dropped, c.left)
 		}
 	}
 	if s.Of("open") == nil {
@@ -216,7 +216,7 @@ func TestFollow(t *testing.T) {
 			state = b.State.String()
 		}
 		if state != c.state || len(h.changes) != c.changes || (len(h.touched) > 0) != c.touched {
-			t.Errorf("%s: it is %q, want %q, told %v, rows written: %v", what, state, c.state, h.changes, h.touched)
+			t.Errorf("%s: state %q, want %q, changes %v, rows written %v", what, state, c.state, h.changes, h.touched)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestReadAhead(t *testing.T) {
 	h := NewTasks()
 	a := h.ReadAhead()
 	if h.ReadAhead() != nil {
-		t.Fatal("two reads at a time")
+		t.Fatal("a second read-ahead began while the first was running")
 	}
 	if n := a.Read(s, "ns", tasks); n != len(tasks) {
 		t.Fatalf("%d of %d tasks were read", n, len(tasks))
@@ -48,27 +48,27 @@ func TestReadAhead(t *testing.T) {
 	h.Keep("ns", tasks[1].ID, &schema.Exec{State: task.Succeeded}, 1)
 	h.Drop(tasks[2].ID)
 	if !h.Take(a) {
-		t.Fatal("nothing was taken")
+		t.Fatal("Take discarded the tasks")
 	}
 	if n, _ := h.Size(); n != len(tasks)-2 || h.Exec("ns", tasks[0].ID).State != task.Claimed || h.Knows(tasks[1].ID) || h.Knows(tasks[2].ID) || !h.Knows(tasks[3].ID) {
-		t.Errorf("%d tasks are here", n)
+		t.Errorf("the cache has %d tasks", n)
 	}
 	if h.Take(a) {
-		t.Error("it was taken twice")
+		t.Error("Take accepted the same read twice")
 	}
 
 	again := NewTasks()
 	if again.Take(a) {
-		t.Error("it was taken by another leader")
+		t.Error("Take accepted a read of another leader")
 	}
 	a = again.ReadAhead()
 	a.Read(s, "ns", tasks)
 	again.DropNamespace("ns")
 	if again.Take(a) {
-		t.Error("tasks of a namespace that was dropped were taken")
+		t.Error("Take accepted tasks of a dropped namespace")
 	}
 	if again.ReadAhead() == nil {
-		t.Error("a read that was useless is never over")
+		t.Error("no read-ahead can begin after a discarded one")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestReadAhead(t *testing.T) {
 func TestReadAheadIsBounded(t *testing.T) {
 	s, tasks := stored(t, 500, 20<<10)
 	if n := NewTasks().ReadAhead().Read(s, "ns", tasks); n > maxAhead/(20<<10)+1 {
-		t.Errorf("%d tasks of 20 KiB were read, %d KiB at most may be", n, maxAhead>>10)
+		t.Errorf("%d tasks of 20 KiB were read, but the limit is %d KiB", n, maxAhead>>10)
 	}
 	const size = 100 << 10
 	s, tasks = stored(t, 500, size)
@@ -93,15 +93,15 @@ func TestReadAheadIsBounded(t *testing.T) {
 	}
 	h.Take(a)
 	if n, bytes := h.Size(); n < kept+2 || n > kept+3 || bytes > maxBytes {
-		t.Errorf("%d tasks were here, and are %d of %d bytes", kept, n, bytes)
+		t.Errorf("%d tasks were cached before the read, and %d tasks of %d bytes after it", kept, n, bytes)
 	}
 	for i := range kept {
 		if !h.Knows(task.NewID(2, 1, uint64(i))) {
-			t.Fatalf("task %d was pushed out", i)
+			t.Fatalf("task %d was evicted by read-ahead", i)
 		}
 	}
 	if h.ReadAhead() != nil {
-		t.Error("tasks are read for which there is no room")
+		t.Error("a read-ahead began although the cache is full")
 	}
 }
 
@@ -116,7 +116,7 @@ func TestReadAheadTakesLong(t *testing.T) {
 			h.Drop(task.NewID(2, 1, i))
 		}
 		if took := h.Take(a); took != (touched <= maxTouched) {
-			t.Errorf("%d tasks were touched: taken %t", touched, took)
+			t.Errorf("with %d touched tasks, Take = %t", touched, took)
 		}
 	}
 }

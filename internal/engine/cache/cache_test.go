@@ -17,19 +17,19 @@ func TestTasksAreBounded(t *testing.T) {
 		h.KeepEnvelope(id, &schema.Envelope{ID: id, Payload: make([]byte, size)})
 		n, bytes := h.Size()
 		if want := min(int(i)+1, maxBytes/(size+rowBytes)); n != want || bytes != n*(size+rowBytes) {
-			t.Fatalf("after %d tasks of 1 MiB: %d tasks of %d bytes, want %d", i+1, n, bytes, want)
+			t.Fatalf("after %d tasks of 1 MiB: %d tasks of %d bytes, want %d tasks", i+1, n, bytes, want)
 		}
 		if !h.Knows(id) {
-			t.Fatalf("the last of %d tasks is not there", i+1)
+			t.Fatalf("the last of %d tasks is not cached", i+1)
 		}
 	}
 	h.DropNamespace("other")
 	if n, _ := h.Size(); n == 0 {
-		t.Error("the tasks of another namespace are gone")
+		t.Error("the tasks of another namespace were dropped")
 	}
 	h.DropNamespace("ns")
 	if n, bytes := h.Size(); n != 0 || bytes != 0 {
-		t.Errorf("%d tasks of %d bytes are left of a namespace", n, bytes)
+		t.Errorf("%d tasks of %d bytes are left of a dropped namespace", n, bytes)
 	}
 }
 
@@ -49,11 +49,11 @@ func TestKeep(t *testing.T) {
 	} {
 		h := NewTasks()
 		if h.Keep("ns", id, &schema.Exec{State: task.Claimed}, 1); h.Knows(id) {
-			t.Error("all of a claimed task is known without its envelope")
+			t.Error("a claimed task counts as known without its envelope")
 		}
 		h.Keep("ns", id, &schema.Exec{State: c.state}, c.ready)
 		if kept := h.Exec("ns", id) != nil; kept != c.kept || h.Exec("other", id) != nil {
-			t.Errorf("%s in a queue of %d: kept %t, want %t", c.state, c.ready, kept, c.kept)
+			t.Errorf("%s in a queue of %d: kept = %t, want %t", c.state, c.ready, kept, c.kept)
 		}
 	}
 }
@@ -64,19 +64,19 @@ func TestIDsAreBounded(t *testing.T) {
 	for i := range uint64(seenIDs + 10) {
 		id := task.NewID(1, 10+int64(i/50_000), i)
 		if !n.IsNew(id) && i < seenIDs {
-			t.Fatalf("id %d of a time after all others is not new", i)
+			t.Fatalf("id %d is later than all others, but not reported as new", i)
 		}
 		if n.Add(id); n.IsNew(id) {
-			t.Fatalf("id %d was stored, and is new", i)
+			t.Fatalf("id %d was stored, but is reported as new", i)
 		}
 	}
 	if len(n.seen) > seenIDs {
-		t.Errorf("%d ids are remembered", len(n.seen))
+		t.Errorf("%d ids are remembered, want at most seenIDs", len(n.seen))
 	}
 	if n.IsNew(task.NewID(1, 12, 1)) || !n.IsNew(task.NewID(1, 13, 1)) {
-		t.Errorf("ids are new from %d on, of which the last was stored at 12", n.from)
+		t.Errorf("ids are reported as new from %d on, but the last one was stored at 12", n.from)
 	}
 	if n.IsNew(task.NewID(1, 9, 1)) {
-		t.Error("an id is new that is older than what was read")
+		t.Error("an id from before the known range is reported as new")
 	}
 }

@@ -75,7 +75,7 @@ func TestKeys(t *testing.T) {
 		check := func() (newOnes int) {
 			for key := range r.rows {
 				if k.IsNew(r.store, now, []byte(key)) {
-					t.Fatalf("seed %d: key %q has a row and is called new", seed, key)
+					t.Fatalf("seed %d: key %q has a row, but is reported as new", seed, key)
 				}
 			}
 			for i := range 1000 {
@@ -105,7 +105,7 @@ func TestKeys(t *testing.T) {
 			k.End(now)
 			if rng.IntN(4) == 0 {
 				if told := check(); maxKeys > n && told < 980 {
-					t.Errorf("seed %d: of 1,000 new keys %d are called new", seed, told)
+					t.Errorf("seed %d: of 1,000 new keys %d are reported as new", seed, told)
 				}
 			}
 		}
@@ -113,7 +113,7 @@ func TestKeys(t *testing.T) {
 		r.end(now)
 		k.End(now)
 		if told := check(); told != 1000 || len(k.filters) != 0 || k.size != 0 {
-			t.Errorf("seed %d: when all keys have ended, of 1,000 new keys %d are called new; %d filters for %d keys", seed, told, len(k.filters), k.size)
+			t.Errorf("seed %d: after all keys expired, of 1,000 new keys %d are reported as new, with %d filters for %d keys", seed, told, len(k.filters), k.size)
 		}
 	}
 }
@@ -130,14 +130,14 @@ func TestKeysAreReadOn(t *testing.T) {
 		for call := range n/readAtOnce + 2 {
 			told := k.IsNew(r.store, 0, keyOf(n))
 			if want := min((call+1)*readAtOnce, n); k.keys() != want {
-				t.Errorf("%d keys: %d are read after %d calls, want %d", n, k.keys(), call+1, want)
+				t.Errorf("%d keys: %d were read after %d calls, want %d", n, k.keys(), call+1, want)
 			}
 			if told != (call >= n/readAtOnce) {
-				t.Errorf("%d keys: call %d tells that another is new: %t", n, call+1, told)
+				t.Errorf("%d keys: call %d reports another key as new: %t", n, call+1, told)
 			}
 		}
 		if n > 0 && k.filters[0].until != store.Time(2*n-1) {
-			t.Errorf("%d keys: the last ends at %d, want %d", n, k.filters[0].until, 2*n-1)
+			t.Errorf("%d keys: the last expires at %d, want %d", n, k.filters[0].until, 2*n-1)
 		}
 	}
 }
@@ -169,10 +169,10 @@ func TestFiltersAreBounded(t *testing.T) {
 				size += f.size
 			}
 			if last := k.filters[len(k.filters)-1]; k.size != size || size > maxKeys || len(k.filters) > 24 || last.size > maxKeys/4 {
-				t.Fatalf("%s: %d filters for %d keys, counted as %d, after %d; the last is for %d", name, len(k.filters), size, k.size, i+1, last.size)
+				t.Fatalf("%s: %d filters for %d keys, counted as %d, after %d keys, the last filter is for %d", name, len(k.filters), size, k.size, i+1, last.size)
 			}
 			if told := k.IsNew(r.store, 0, keyOf(all)); told != (k.missing == 0) {
-				t.Fatalf("%s: after %d keys another one is called new: %t", name, i+1, told)
+				t.Fatalf("%s: after %d keys another one is reported as new: %t", name, i+1, told)
 			}
 		}
 		dropped := store.Time(0)
@@ -182,18 +182,18 @@ func TestFiltersAreBounded(t *testing.T) {
 			}
 		}
 		if dropped == 0 || k.missing != dropped || k.keys() >= all {
-			t.Fatalf("%s: keys that end until %d are said to be missing, want %d", name, k.missing, dropped)
+			t.Fatalf("%s: keys that expire until %d are recorded as missing, want %d", name, k.missing, dropped)
 		}
 		for _, c := range []struct {
 			until store.Time
 			want  bool
 		}{{dropped - 1, false}, {dropped, true}} {
 			if k.End(c.until); k.IsNew(r.store, 0, keyOf(all)) != c.want {
-				t.Errorf("%s: when keys have ended until %d of %d: another one is called new: %t", name, c.until, dropped, !c.want)
+				t.Errorf("%s: with keys expired until %d of %d another one is reported as new: %t", name, c.until, dropped, !c.want)
 			}
 		}
 		if k.End(all); len(k.filters) != 0 || k.size != 0 {
-			t.Errorf("%s: %d filters are left for %d keys", name, len(k.filters), k.size)
+			t.Errorf("%s: %d filters for %d keys are left", name, len(k.filters), k.size)
 		}
 	}
 }
@@ -212,18 +212,18 @@ func TestFiltersOfLives(t *testing.T) {
 		n++
 		k.Add(keyOf(n), now, now.Add(24*time.Hour))
 		if now = now.Add(30 * time.Second); k.missing != 0 {
-			t.Fatalf("after %d keys some are missing, until %d", n, k.missing)
+			t.Fatalf("after %d keys some are missing from the filters, until %d", n, k.missing)
 		}
 		k.End(now)
 	}
 	if k.keys() > 4*minFilter {
-		t.Errorf("the filters keep %d of %d keys", k.keys(), n)
+		t.Errorf("the filters hold %d of %d keys", k.keys(), n)
 	}
 	for range 8 * minFilter {
 		n++
 		k.Add(keyOf(n), now, now.Add(time.Minute))
 	}
 	if k.missing == 0 || k.missing > now.Add(time.Minute) {
-		t.Errorf("keys are missing until %d, want until %d at most", k.missing, now.Add(time.Minute))
+		t.Errorf("keys are missing until %d, want at most %d", k.missing, now.Add(time.Minute))
 	}
 }

@@ -60,6 +60,6 @@ func (r *Rows) Expect(t *testing.T, want string, rows int) {
 		t.Errorf("found %q, want %q", r.found, want)
 	}
 	if len(r.wanted) != rows {
-		t.Errorf("%d index rows must be there, want %d: %q", len(r.wanted), rows, r.wanted)
+		t.Errorf("the check expects %d index rows, want %d: %q", len(r.wanted), rows, r.wanted)
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestReasonsAreOrdered(t *testing.T) {
 	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", breaker.Info{}).Code} {
 		if code.Order() < 0 {
-			t.Errorf("%s is not among task.Whys", code)
+			t.Errorf("code %s is missing from task.Whys", code)
 		}
 	}
 }

@@ -105,15 +105,15 @@ func TestVerdictAboutWorkers(t *testing.T) {
 			got = why.Code
 		}
 		if got != want {
-			t.Fatalf("seed %d: of %+v with %d claimed the verdict is %q, want %q", seed, *takers, claimed, got, want)
+			t.Fatalf("seed %d: %+v with %d claimed tasks has the verdict %q, want %q", seed, *takers, claimed, got, want)
 		}
 		if why != nil && (why.Detail == "" || why.Change == "") {
-			t.Fatalf("seed %d: %s without words: %+v", seed, got, why)
+			t.Fatalf("seed %d: verdict %s has no text: %+v", seed, got, why)
 		}
 	}
 	for _, code := range []task.Why{"", task.WhyWorkersBusy, task.WhyWorkersUnknown, task.WhyNoWorkerForType, task.WhyNoWorker} {
 		if seen[code] < 100 {
-			t.Errorf("the verdict %q was drawn %d times: %s", code, seen[code], fmt.Sprint(seen))
+			t.Errorf("the verdict %q was drawn only %d times: %s", code, seen[code], fmt.Sprint(seen))
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestReadAhead(t *testing.T) {
 			from = r.Behind[0].from
 		}
 		if from != c.from || l.ahead != c.left {
-			t.Errorf("%s: asks from %d with %+v left, want from %d with %+v", c.when, from, l.ahead, c.from, c.left)
+			t.Errorf("%s: reads from %d with %+v left, want from %d with %+v", c.when, from, l.ahead, c.from, c.left)
 		}
 	}
 }
@@ -49,14 +49,14 @@ func TestStretchDone(t *testing.T) {
 	s := Stretch{lane: l}
 	s.Done(nil)
 	if l.ahead != (ahead{3, 200}) {
-		t.Errorf("nothing was read, and %+v is left", l.ahead)
+		t.Errorf("after an empty read %+v is left", l.ahead)
 	}
 	s.Done([]schema.ReadyTask{{Seq: 250}, {Seq: 300}})
 	if l.ahead != (ahead{5, 301}) {
-		t.Errorf("two tasks were read, and %+v is left", l.ahead)
+		t.Errorf("after a read of two tasks %+v is left", l.ahead)
 	}
 	s.Done([]schema.ReadyTask{{Seq: 400}})
 	if l.ahead != (ahead{6, 401}) {
-		t.Errorf("one task was read, and %+v is left", l.ahead)
+		t.Errorf("after a read of one task %+v is left", l.ahead)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // The memory of a key with waiting tasks only is documented: see docs/performance.md.
 func TestColdLanesAreSmall(t *testing.T) {
 	if size := unsafe.Sizeof(coldLane{}); size > 80 {
-		t.Errorf("a cold lane takes %d bytes: with its key, its places and the map, a key no longer takes under 200", size)
+		t.Errorf("a cold lane takes %d bytes, so with its key, its places and the map a key takes more than the documented 200", size)
 	}
 }
 
@@ -20,7 +20,7 @@ func TestColdLaneCountsAll(t *testing.T) {
 	for count, want := range map[int64]bool{1: true, math.MaxInt32: true, math.MaxInt32 + 1: false} {
 		l := Lane{count: count, scan: 7}
 		if c, ok := l.toCold(); ok != want || ok && int64(c.count) != count {
-			t.Errorf("a lane of %d tasks: cold %t as %+v, want %t", count, ok, c, want)
+			t.Errorf("a lane of %d tasks: cold = %t as %+v, want %t", count, ok, c, want)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func TestColdLaneWithoutARow(t *testing.T) {
 		l := Lane{count: 2, head: []schema.ReadyTask{first, second}, scan: 9, inRow: c.inRow}
 		cold, ok := l.toCold()
 		if cold.of = new(coldType); ok != c.want || ok && cold.lane().inRow != c.inRow {
-			t.Errorf("a lane of 7 and 8, of which %d has no row: cold %t as %+v, want %t", c.inRow.Seq, ok, cold, c.want)
+			t.Errorf("a lane of tasks 7 and 8, of which %d has no row: cold = %t as %+v, want %t", c.inRow.Seq, ok, cold, c.want)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func TestColdLaneWithoutARow(t *testing.T) {
 func TestDamagedNameOfLane(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a row of priority 9 is read")
+			t.Error("a lane row of priority 9 was read")
 		}
 	}()
 	s := New("ns", "q", nil)

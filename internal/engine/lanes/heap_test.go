@@ -27,7 +27,7 @@ func TestRanking(t *testing.T) {
 			gone := all[i]
 			all = slices.Delete(all, i, i+1)
 			if h.drop(gone); gone.place != -1 {
-				t.Fatalf("step %d: an element that was dropped has place %d", step, gone.place)
+				t.Fatalf("step %d: a dropped element has place %d", step, gone.place)
 			}
 		default:
 			i := all[rng.IntN(n)]
@@ -41,7 +41,7 @@ func TestRanking(t *testing.T) {
 			return 1
 		})
 		if !heapOK(&h) || h.Len() != len(all) {
-			t.Fatalf("step %d: %d elements are not in order: %v", step, len(all), h.items)
+			t.Fatalf("step %d: %d elements are out of order: %v", step, len(all), h.items)
 		}
 		n := rng.IntN(len(all) + 3)
 		var firsts, upTo []*item
@@ -52,7 +52,7 @@ func TestRanking(t *testing.T) {
 		most := somewhere()
 		h.walk(func(o order) bool { return !most.before(o) }, func(i *item) { upTo = append(upTo, i) })
 		if want := slices.IndexFunc(append(all, &item{at: order{rank: 9}}), func(i *item) bool { return most.before(i.at) }); len(upTo) != want {
-			t.Fatalf("step %d: a walk comes to %d elements, want %d", step, len(upTo), want)
+			t.Fatalf("step %d: a walk visited %d elements, want %d", step, len(upTo), want)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestOrder(t *testing.T) {
 		{order{1, 4}, order{1, 3}, false}, {order{1, 4}, order{1, 4}, false},
 	} {
 		if got := c.a.before(c.b); got != c.before {
-			t.Errorf("%v before %v: %t", c.a, c.b, got)
+			t.Errorf("%v before %v = %t", c.a, c.b, got)
 		}
 	}
 }

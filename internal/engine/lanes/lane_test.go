@@ -34,7 +34,7 @@ func TestLaneHead(t *testing.T) {
 			l.insert(task)
 			all = slices.Insert(all, at, task)
 			if inMemory && n < Bounds.LaneHead && len(l.head) != n+1 {
-				t.Fatalf("step %d: %d tasks are in memory of %d", step, len(l.head), n+1)
+				t.Fatalf("step %d: %d of %d tasks are in memory", step, len(l.head), n+1)
 			}
 		default:
 			i := rng.IntN(n)

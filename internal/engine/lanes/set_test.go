@@ -219,7 +219,7 @@ func (w *listed) compare(r *Round) {
 	for i, p := range task.Priorities {
 		oldest, some := w.first(func(x *schema.Exec) bool { return x.Priority == p })
 		if since, found := w.set.Oldest(r, p); found != some || some && since != oldest.ReadyAt {
-			w.t.Errorf("priority %d: the oldest task is ready since %d (%t), want %+v", p, since, found, oldest)
+			w.t.Errorf("priority %d: the oldest task has been ready since %d (%t), want %+v", p, since, found, oldest)
 		}
 		for _, types := range [][]string{nil, {"x"}, {"z", "y"}, {"none"}} {
 			next, some := w.first(func(x *schema.Exec) bool {
@@ -227,23 +227,23 @@ func (w *listed) compare(r *Round) {
 			})
 			switch has := w.set.Has(p, types); {
 			case has != some:
-				w.t.Errorf("priority %d has a task of %q: %t, want %t", p, types, has, some)
+				w.t.Errorf("Has(%d, %q) = %t, want %t", p, types, has, some)
 			case has:
 				if got := w.set.Next(r, p, types); got.ID != next.id || got.Seq != next.Seq || got.ReadyAt != next.ReadyAt {
-					w.t.Errorf("the next of priority %d and %q is %+v, want %+v", p, types, got, next)
+					w.t.Errorf("Next(%d, %q) = %+v, want %+v", p, types, got, next)
 				}
 				if soon := w.set.Soon(p); types == nil && (len(soon) == 0 || soon[0].ID != next.id || slices.ContainsFunc(soon, func(t schema.ReadyTask) bool { return t.ID == task.ID{} })) {
-					w.t.Errorf("soon come %+v of priority %d, want first %+v", soon, p, next)
+					w.t.Errorf("Soon lists %+v for priority %d, want %+v first", soon, p, next)
 				}
 			}
 		}
 		if w.set.MayFind(i, nil) {
-			w.t.Errorf("all of priority %d is read, and a claim may find more", p)
+			w.t.Errorf("all of priority %d is read, but MayFind reports more", p)
 		}
 	}
 	for typ, of := range w.set.ofType {
 		if len(of) == 0 {
-			w.t.Errorf("type %q has no lane, and a place in memory", typ)
+			w.t.Errorf("type %q has no lane, but still takes memory", typ)
 		}
 	}
 	again := New("ns", "q", w)
@@ -269,17 +269,17 @@ func (w *listed) compareTrials() {
 		}
 		shown := w.set.trials[typ]
 		if wanted := w.tried[typ] && best <= task.Low; wanted != (shown != nil) || wanted && (shown.Priority != best || w.keys[shown.Key]) {
-			w.t.Errorf("type %q, tried: %t: lane %+v is shown, want one of priority %d", typ, w.tried[typ], shown, best)
+			w.t.Errorf("type %q, tried: %t: the lane on trial is %+v, want one of priority %d", typ, w.tried[typ], shown, best)
 		}
 		if shown != nil {
 			held-- // the probe
 		}
 		if has := w.count(func(x *schema.Exec) bool { return x.Type == typ }) > 0; w.set.MayHave(typ) != has {
-			w.t.Errorf("there may be a task of type %q: %t", typ, !has)
+			w.t.Errorf("MayHave(%q) = %t", typ, !has)
 		}
 	}
 	if got := w.set.HeldTasks(); got != int64(held) {
-		w.t.Errorf("%d tasks are held, want %d", got, held)
+		w.t.Errorf("HeldTasks = %d, want %d", got, held)
 	}
 }
 
@@ -293,7 +293,7 @@ func (w *listed) comparePositions(r *Round) {
 			return x.Key == t.Key && x.Priority == t.Priority && x.Type != t.Type && x.Seq < t.Seq && w.inOrder(x)
 		})
 		if gotSame, gotAll, more := p.TasksBefore(); gotSame != same || gotAll != all || more {
-			w.t.Errorf("%+v has %d tasks of its type and %d in all before it (more: %t), want %d and %d", t, gotSame, gotAll, more, same, all)
+			w.t.Errorf("%+v has %d tasks of its type and %d in total before it (more: %t), want %d and %d", t, gotSame, gotAll, more, same, all)
 		}
 		firsts := map[string]uint64{} // of the keys of its priority
 		for _, o := range w.tasks {
@@ -311,7 +311,7 @@ func (w *listed) comparePositions(r *Round) {
 			w.t.Errorf("%+v has %d keys before its own (more: %t), want %d", t, n, more, keys)
 		}
 		if shown := w.set.trials[t.Type]; p.IsProbe() != (shown != nil && shown.LaneName == t.Lane() && same == 0) {
-			w.t.Errorf("%+v is the probe: %t, of lane %+v", t, p.IsProbe(), shown)
+			w.t.Errorf("%+v is a probe: %t, the lane on trial is %+v", t, p.IsProbe(), shown)
 		}
 		higher := int64(0)
 		ready := [3]int64{1, 10, 100}
@@ -321,7 +321,7 @@ func (w *listed) comparePositions(r *Round) {
 			}
 		}
 		if got := p.HigherPriority(ready); got != higher {
-			w.t.Errorf("%+v has %d of higher priorities before it, want %d", t, got, higher)
+			w.t.Errorf("%+v has %d tasks of higher priorities before it, want %d", t, got, higher)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestFirstOfAFlow(t *testing.T) {
 		}
 		for reads, want := range []uint64{4, 5, 5, 7} {
 			if got := r.firstOf(w.set, w.set.flows["a"], 1, &reads); got != want {
-				t.Errorf("the first task is that at %d, want %d", got, want)
+				t.Errorf("the first task is at %d, want %d", got, want)
 			}
 		}
 	})
@@ -359,7 +359,7 @@ func TestManyKeysBefore(t *testing.T) {
 		}
 		for at, want := range map[int]int{MaxBefore - 1: MaxBefore - 1, MaxBefore + 99: MaxBefore} {
 			if n, more := r.Position(w.set, w.tasks[at].Exec).KeysBefore(); n > want || n < want-1 || more != (want == MaxBefore) {
-				t.Errorf("before key %d there are %d (more: %t), want %d", at, n, more, want)
+				t.Errorf("before key %d there are %d keys (more: %t), want %d", at, n, more, want)
 			}
 		}
 	})
@@ -370,7 +370,7 @@ func TestKeyClaimed(t *testing.T) {
 	f := &Flow{Use: limit.Claims{Named: []task.ID{{1}, {2}, {3}}}}
 	for most, want := range map[int]int{1: 1, 2: 2, 3: 3, 4: 3} {
 		if got := (&Position{flow: f}).KeyClaimed(most); len(got) != want {
-			t.Errorf("at most %d: %v, want %d", most, got, want)
+			t.Errorf("KeyClaimed(%d) = %v, want %d tasks", most, got, want)
 		}
 	}
 }
@@ -389,7 +389,7 @@ func TestShared(t *testing.T) {
 		s := New("ns", "q", &listed{})
 		s.Flow("a", 0)
 		if c.others(s); s.shared() != c.want {
-			t.Errorf("%s: shared %t", name, !c.want)
+			t.Errorf("%s: shared = %t", name, !c.want)
 		}
 	}
 }

@@ -35,16 +35,16 @@ func (w *listed) compareRows(r *Round) {
 				stale++
 				delete(rows, k)
 				if l.stale == 0 || seq < l.stale || seq >= l.first() {
-					w.t.Errorf("lane %v has a stale row at %d, and says that they lie from %d up to %d", name, seq, l.stale, l.first())
+					w.t.Errorf("lane %v has a stale row at %d, but records stale rows from %d up to %d", name, seq, l.stale, l.first())
 				}
 			}
 		}
 		if (stale > 0) != (l.stale != 0) || stale >= Bounds.Stale {
-			w.t.Errorf("lane %v has %d stale rows from %d on, of which there may be fewer than %d", name, stale, l.stale, Bounds.Stale)
+			w.t.Errorf("lane %v has %d stale rows from %d on, want fewer than %d", name, stale, l.stale, Bounds.Stale)
 		}
 	}
 	for k := range rows {
-		w.t.Errorf("row %q is that of no task and of no lane", k)
+		w.t.Errorf("row %q belongs to no task and to no lane", k)
 	}
 }
 
@@ -110,7 +110,7 @@ func leaveRows(t *testing.T, asRange bool) {
 	leave(8)
 	rows("a third, after which the lane is long no more", "[6 7 8 9 10 11 12]")
 	if leave(9); asRange != (w.wrote == 2) { // with the row of the lane
-		t.Errorf("four stale rows were deleted by an entry of %d rows, as a range: %t", w.wrote, asRange)
+		t.Errorf("four stale rows were deleted by an entry of %d rows, want a range: %t", w.wrote, asRange)
 	}
 	rows("a fourth", "[10 11 12]")
 	w.round(func(r *Round) { w.enterNew(r, task.Normal, "", "x"); w.enterNew(r, task.Normal, "", "x") })

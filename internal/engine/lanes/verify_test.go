@@ -128,7 +128,7 @@ func TestVerifyFinds(t *testing.T) {
 				c.spoil(w.set, again)
 				err := errors.Join(w.set.Verify(r.tx, again, c.reading), w.set.VerifyTypes(again, true))
 				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-					t.Errorf("found: %v; want %q", err, c.want)
+					t.Errorf("Verify = %v, want %q", err, c.want)
 				}
 			})
 		})

@@ -31,17 +31,17 @@ func TestEmptyUntil(t *testing.T) {
 		}
 		switch {
 		case empty == has(now):
-			t.Fatalf("seed %d: %+v of %v is empty: %t", seed, was, rate, empty)
+			t.Fatalf("seed %d: %+v with rate %v is empty: %t", seed, was, rate, empty)
 		case empty && (!has(until) || until > now+1 && has(until-store.Time(time.Second/time.Microsecond))):
-			t.Fatalf("seed %d: %+v of %v has a token again at %v", seed, was, rate, until)
+			t.Fatalf("seed %d: %+v with rate %v is reported to have a token again at %v", seed, was, rate, until)
 		}
 	}
 	var none *Bucket
 	if _, empty := none.EmptyUntil(task.Rate{Limit: 1, Period: time.Second}, now); empty {
-		t.Error("a bucket that is full is empty")
+		t.Error("a full bucket is reported as empty")
 	}
 	if _, empty := (&Bucket{Level: -1, At: now}).EmptyUntil(task.Rate{}, now); empty {
-		t.Error("a bucket without a rate is empty")
+		t.Error("a bucket without a rate is reported as empty")
 	}
 }
 
@@ -57,7 +57,7 @@ func FuzzDecodeUse(f *testing.F) {
 		once := u.Encode()
 		again, err := DecodeUse(once)
 		if err != nil || !bytes.Equal(again.Encode(), once) {
-			t.Errorf("%x is read as %+v, which is read as %+v, %v", row, u, again, err)
+			t.Errorf("%x was decoded as %+v, which was decoded as %+v, %v", row, u, again, err)
 		}
 	})
 }
@@ -77,21 +77,21 @@ func TestBucketAtItsBounds(t *testing.T) {
 		"filled by time": {Bucket{Level: 1, At: -store.Time(time.Second / time.Microsecond)}, true},
 	} {
 		if got := c.b.Full(r, 0); got != c.full {
-			t.Errorf("%s: full: %v", what, got)
+			t.Errorf("%s: full = %v", what, got)
 		}
 	}
 	if until, empty := (&Bucket{Level: Enough}).EmptyUntil(r, 0); empty {
-		t.Errorf("with enough for a task it is empty until %v", until)
+		t.Errorf("a bucket with enough for a task is empty until %v", until)
 	}
 	if until, empty := (&Bucket{Level: 1 - 2e-6}).EmptyUntil(task.Rate{Limit: 1_000_000, Period: time.Second}, 0); !empty || until != 1 {
-		t.Errorf("with a little less it is empty until %v, %v", until, empty)
+		t.Errorf("a bucket with slightly too little is empty until %v, %v", until, empty)
 	}
 }
 
 // An iteration over the claims of a key may stop at any of them.
 func TestEachClaim(t *testing.T) {
 	if MaxNamed != 4 {
-		t.Errorf("a row names %d claims, older releases 4", MaxNamed)
+		t.Errorf("a row names %d claims, but those of older releases name 4", MaxNamed)
 	}
 	c := Claims{Named: []task.ID{{1}, {2}}}
 	c.AddOther(task.ID{3})
@@ -100,7 +100,7 @@ func TestEachClaim(t *testing.T) {
 		seen := 0
 		c.Each(func(task.ID) bool { seen++; return seen < stop })
 		if want := min(stop, 4); seen != want || c.Count() != 4 {
-			t.Errorf("stopped at %d of %d, it went over %d", stop, c.Count(), seen)
+			t.Errorf("an iteration stopped at claim %d of %d visited %d", stop, c.Count(), seen)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestRowsOfUse(t *testing.T) {
 	} {
 		u, err := DecodeUse(c.row)
 		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: read as %+v, %v; want %q", what, u, err, c.says)
+			t.Errorf("%s: DecodeUse = %+v, %v, want %q", what, u, err, c.says)
 		}
 	}
 }

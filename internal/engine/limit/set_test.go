@@ -114,14 +114,14 @@ func (w *world) begin(key string, cost int) {
 	}
 	w.claimed[id] = key
 	if got, want := w.set.Begin(w, w.claims[key], id, x), w.take(key, cost); got != want {
-		w.Fatalf("a claim of key %q takes tokens: %t", key, got)
+		w.Fatalf("the claim of key %q took tokens: %t", key, got)
 	}
 	before := w.tx.Size()
 	if got, want := w.set.TakeOfQueue(w, x), w.take("", cost); got != want || !want && w.tx.Size() != before {
-		w.Fatalf("a claim takes tokens of the queue: %t, and writes %d bytes", got, w.tx.Size()-before)
+		w.Fatalf("the claim took tokens of the queue: %t, and wrote %d bytes", got, w.tx.Size()-before)
 	}
 	if n := len(w.claims[key].Named); n > MaxNamed {
-		w.Fatalf("the row of key %q names %d claims", key, n)
+		w.Fatalf("the row of key %q names %d claims, which is more than MaxNamed", key, n)
 	}
 }
 
@@ -136,12 +136,12 @@ func (w *world) end(id task.ID) {
 	named, before := slices.Contains(w.claims[key].Named, id), w.tx.Size()
 	defer func() {
 		if kept := w.model[key] != nil || len(w.claims[key].Named) > 0; named && kept && w.tx.Size() != before {
-			w.Fatalf("the end of a claim of key %q writes its row, which stands for more", key)
+			w.Fatalf("the end of a claim of key %q wrote its row, which holds other things", key)
 		}
 	}()
 	for _, want := range []bool{true, false} {
 		if got := w.set.End(w, key, w.claims[key], id); got != want {
-			w.Fatalf("the claim of a task of key %q is given back: %t, want %t", key, got, want)
+			w.Fatalf("End of a claim of key %q = %t, want %t", key, got, want)
 		}
 	}
 }
@@ -163,11 +163,11 @@ func (w *world) deadlines() map[string]store.Time {
 	}
 	for key, at := range all {
 		if _, ok := w.tx.Get(schema.DeadlineKey(at, schema.OnTokens, "ns", schema.BucketRest("q", key))); !ok {
-			w.Fatalf("the bucket of %q has a token again at %d, and no deadline", key, at)
+			w.Fatalf("the bucket of %q has a token again at %d, but no deadline", key, at)
 		}
 	}
 	if stored != len(all) {
-		w.Fatalf("%d deadlines are stored for %d buckets that have one", stored, len(all))
+		w.Fatalf("%d deadlines are stored for %d buckets with a deadline", stored, len(all))
 	}
 	return all
 }
@@ -188,10 +188,10 @@ func (w *world) pass(n int) {
 		w.now = at
 		w.tx.Delete(schema.DeadlineKey(at, schema.OnTokens, "ns", schema.BucketRest("q", key)))
 		if w.set.TokenDue(w, key, at-1) {
-			w.Fatalf("tokens of %q come before their time", key)
+			w.Fatalf("TokenDue of %q reported tokens before they were due", key)
 		}
 		if !w.set.TokenDue(w, key, at) {
-			w.Fatalf("no tokens of %q come at their time", key)
+			w.Fatalf("TokenDue of %q reported no tokens when they were due", key)
 		}
 	}
 	w.now = end
@@ -221,10 +221,10 @@ func (w *world) sweep(most int) {
 	before := len(w.set.buckets)
 	dropped, left := w.set.Sweep(w, most)
 	if dropped != min(full, most) || len(w.set.buckets) != before-dropped {
-		w.Fatalf("%d of %d full buckets are forgotten, at most %d; %d of %d are left", dropped, full, most, len(w.set.buckets), before)
+		w.Fatalf("%d of %d full buckets were dropped, at most %d may be, and %d of %d are left", dropped, full, most, len(w.set.buckets), before)
 	}
 	if full < most && left != (before > dropped) {
-		w.Fatalf("buckets are left: %t, and %d of %d were forgotten", left, dropped, before)
+		w.Fatalf("buckets are left: %t, but %d of %d were dropped", left, dropped, before)
 	}
 	maps.DeleteFunc(w.model, func(key string, b *eighths) bool { return w.set.buckets[key] == nil && w.isFull(key, b) })
 }
@@ -247,7 +247,7 @@ func (w *world) follow(next task.Settings) {
 		}
 	}
 	if got := w.set.Follow(w, &next); got != watched {
-		w.Fatalf("buckets are to be swept after a change of rates: %t", got)
+		w.Fatalf("a change of rates asks for a sweep: %t", got)
 	}
 	w.settings = next
 }
@@ -259,16 +259,16 @@ func (w *world) check() {
 	read := map[task.ID]string{}
 	fresh.Read(w.tx, func(key string, id task.ID, named bool) {
 		if read[id] != "" || named != slices.Contains(w.claims[key].Named, id) {
-			w.Fatalf("a claim of key %q is read, by name %t, and again %t", key, named, read[id] != "")
+			w.Fatalf("a claim of key %q was read, by name: %t, read before: %t", key, named, read[id] != "")
 		}
 		read[id] = key
 	})
 	if !maps.Equal(read, w.claimed) || len(fresh.Stale()) > 0 {
-		w.Fatalf("claims %v are read, and %d rows that stand for nothing; %v are claimed", read, len(fresh.Stale()), w.claimed)
+		w.Fatalf("claims %v and %d stale rows were read, but %v are claimed", read, len(fresh.Stale()), w.claimed)
 	}
 	for _, set := range []*Set{&w.set, &fresh} {
 		if len(set.Buckets()) != len(w.model) {
-			w.Fatalf("buckets %v, the model has %d", set.Buckets(), len(w.model))
+			w.Fatalf("the set has the buckets %v, the model has %d", set.Buckets(), len(w.model))
 		}
 		for _, key := range []string{"", "a", "b", "c"} {
 			has, until, due := true, store.Time(0), store.Time(0)
@@ -278,14 +278,14 @@ func (w *world) check() {
 					has, until = false, c.reaches(w.rate(key))
 				}
 				if due = c.due; set.buckets[key] == nil || set.buckets[key].Due != due {
-					w.Fatalf("the bucket of %q is %+v, the model's %+v", key, set.buckets[key], c)
+					w.Fatalf("the bucket of %q is %+v, in the model it is %+v", key, set.buckets[key], c)
 				}
 			}
 			if at, empty := set.NextToken(key, w.now); empty == has || at != until {
-				w.Fatalf("key %q has a token: %t, at %d; the model says %t, at %d", key, !empty, at, has, until)
+				w.Fatalf("key %q has a token: %t, at %d, in the model: %t, at %d", key, !empty, at, has, until)
 			}
 			if fill := set == &fresh || w.ids%3 == 0; fill && set.HasToken(key, w.now) != has { // HasToken fills the bucket
-				w.Fatalf("key %q has a token: %t", key, !has)
+				w.Fatalf("HasToken(%q) = %t", key, !has)
 			}
 		}
 	}
@@ -334,7 +334,7 @@ func TestModel(t *testing.T) {
 		w.set.Drop(w.tx)
 		clear(w.set.buckets)
 		if w.deadlines(); w.uses() > 0 {
-			t.Errorf("seed %d: %d rows are left of a queue that went", seed, w.uses())
+			t.Errorf("seed %d: %d rows are left of a dropped queue", seed, w.uses())
 		}
 	}
 }
@@ -351,18 +351,18 @@ func TestTokensAtTheirBounds(t *testing.T) {
 	w.settings.PerKey.Rate = each(1, 0)
 	w.begin("a", 1)
 	if w.now += 8 * step; !w.set.HasToken("a", w.now) {
-		t.Error("a key has no token when it is due")
+		t.Error("a key has no token at the time when one is due")
 	}
 	if w.set.TokenDue(w, "b", w.now) {
-		t.Error("tokens came of a key that has all")
+		t.Error("TokenDue reported tokens for a key with a full bucket")
 	}
 	b := &Bucket{Level: Enough, At: w.now}
 	w.set.buckets["b"] = b
 	if !w.set.HasToken("b", w.now) {
-		t.Error("with enough for a task, a key has no token")
+		t.Error("a key with enough for a task has no token")
 	}
 	if w.set.watch(w, "b", b, w.rate("b")); b.Due != 0 {
-		t.Errorf("with enough for a task, a token is due at %d", b.Due)
+		t.Errorf("a key with enough for a task has a token due at %d", b.Due)
 	}
 }
 
@@ -396,17 +396,17 @@ func TestStaleRows(t *testing.T) {
 	var got []string
 	set.Read(w.tx, func(key string, id task.ID, named bool) { got = append(got, fmt.Sprint(key, id[0], named)) })
 	if want := []string{"b2 false", "a1 true"}; !slices.Equal(got, want) {
-		t.Errorf("claims %q are read, want %q", got, want)
+		t.Errorf("claims %q were read, want %q", got, want)
 	}
 	if len(set.Buckets()) != 1 || set.Buckets()["b"].At != 7 {
-		t.Errorf("buckets %+v are read", set.Buckets())
+		t.Errorf("buckets %+v were read", set.Buckets())
 	}
 	if n := len(set.Stale()); n != 6 {
-		t.Errorf("%d rows stand for nothing, want those of 4 tasks and of 2 keys", n)
+		t.Errorf("%d rows are stale, want those of 4 tasks and of 2 keys", n)
 	}
 	set.Begin(w, &Claims{}, task.ID{8}, &schema.Exec{Key: "d"})
 	if w.uses() != 3 || len(set.Stale()) > 0 {
-		t.Errorf("after a claim %d keys have a row, and %d rows stand for nothing", w.uses(), len(set.Stale()))
+		t.Errorf("after a claim %d keys have a row, and %d rows are stale", w.uses(), len(set.Stale()))
 	}
 }
 
@@ -417,10 +417,10 @@ func TestDamagedRowsStop(t *testing.T) {
 		w.tx.Set(schema.ClaimedKey("ns", "q", "a", task.ID{1}), nil)
 		w.tx.Set(key, []byte("x"))
 		if !stops(func() { w.set.Read(w.tx, func(string, task.ID, bool) {}) }) {
-			t.Errorf("a damaged row of %s is read", what)
+			t.Errorf("a damaged %s row was read", what)
 		}
 		if what == "use" && !stops(func() { w.set.Drop(w.tx) }) {
-			t.Error("a queue with a damaged row goes")
+			t.Error("a queue with a damaged row was dropped")
 		}
 	}
 }

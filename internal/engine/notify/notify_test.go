@@ -14,12 +14,12 @@ func TestWatchRemembers(t *testing.T) {
 	most := 0
 	for i := range maxWanted + 2 {
 		if !w.wants(subject{"ns", task.NotifyDead, fmt.Sprintf("q%d", i)}) || w.wants(subject{"ns", task.NotifyDead, "other"}) {
-			t.Fatalf("at the %d-th queue the wrong one is wanted", i)
+			t.Fatalf("queue number %d is not wanted, or another queue is", i)
 		}
 		most = max(most, len(w.wanted))
 	}
 	if most != maxWanted {
-		t.Errorf("%d answers are remembered, want %d", most, maxWanted)
+		t.Errorf("%d answers are cached, want %d", most, maxWanted)
 	}
 }
 
@@ -30,7 +30,7 @@ func TestMessages(t *testing.T) {
 		for _, first := range []store.Time{1, 2} {
 			a, b := tally{subject: name, first: first}, tally{subject: name, first: first, count: 7}
 			if a.message() != b.message() || seen[a.message()] {
-				t.Errorf("%+v is message %s, with more %s; another is that, too: %t", a, a.message(), b.message(), seen[a.message()])
+				t.Errorf("%+v has message id %s, with a higher count %s, already used by another: %t", a, a.message(), b.message(), seen[a.message()])
 			}
 			seen[a.message()] = true
 		}

@@ -25,19 +25,19 @@ func TestHolderIsOneClaim(t *testing.T) {
 		"another's number 2": {Holder{ID: h.ID, Fence: 2, Nonce: 4}, false},
 	} {
 		if h.same(&c.other) != c.same {
-			t.Errorf("%s: the same: %v", what, !c.same)
+			t.Errorf("%s: same = %v", what, !c.same)
 		}
 		x := &schema.Exec{State: task.Claimed}
 		x.Fence, x.Claim.Nonce = c.other.Fence, c.other.Nonce
 		if got := x.ClaimedWith(h.Fence, h.Nonce); c.other.ID == h.ID && got != c.same {
-			t.Errorf("%s: holds: %v", what, got)
+			t.Errorf("%s: ClaimedWith = %v", what, got)
 		}
 		if x.State = task.Ready; x.ClaimedWith(h.Fence, h.Nonce) {
-			t.Errorf("%s: a task that is not claimed is held", what)
+			t.Errorf("%s: ClaimedWith holds for a task that is not claimed", what)
 		}
 	}
 	if h.same(nil) {
-		t.Error("nobody is taken for a holder")
+		t.Error("a holder is the same as nil")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestSoundRows(t *testing.T) {
 		"a result that is not far": {row{holder: h, done: true, far: true, result: []byte{1}}, false},
 	} {
 		if c.row.sound() != c.sound {
-			t.Errorf("%s: sound: %v", what, !c.sound)
+			t.Errorf("%s: sound = %v", what, !c.sound)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestLastEnd(t *testing.T) {
 	defer tx.Close()
 	a, b := task.OnceSlot("a"), task.OnceSlot("b")
 	if a == b {
-		t.Fatal("both keys have one slot")
+		t.Fatal("both keys have the same slot")
 	}
 	for key, until := range map[string]store.Time{"a": 5, "b": 7} {
 		tx.Set(schema.OnceRowKey("default", "q", key), row{holder: Holder{ID: task.ID{1}}, until: until}.encode())
@@ -81,12 +81,12 @@ func TestLastEnd(t *testing.T) {
 	tx.Set(schema.OnceRowKey("default", "r", "a"), row{holder: Holder{ID: task.ID{1}}, until: 9}.encode())
 	for slots, want := range map[task.SlotSet]store.Time{task.AllSlots: 7, 1 << a: 5, 1 << b: 7, 0: 0} {
 		if last, err := LastEnd(tx, "default", "q", slots); last != want || err != nil {
-			t.Errorf("in slots %b the last ends at %d, %v; want %d", slots, last, err, want)
+			t.Errorf("LastEnd in slots %b = %d, %v, want %d", slots, last, err, want)
 		}
 	}
 	tx.Set(schema.OnceRowKey("default", "q", "0"), []byte("x"))
 	if last, err := LastEnd(tx, "default", "q", task.AllSlots); err == nil {
-		t.Errorf("of a damaged row the end is %d", last)
+		t.Errorf("LastEnd of a damaged row = %d without an error", last)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestClaimHolds(t *testing.T) {
 		{Holder{ID: task.ID{2}, Fence: 2, Nonce: 3}, false},
 	} {
 		if ClaimHolds(tx, "ns", c.h) != c.want {
-			t.Errorf("%+v holds: %t", c.h, !c.want)
+			t.Errorf("ClaimHolds of %+v = %t", c.h, !c.want)
 		}
 	}
 }

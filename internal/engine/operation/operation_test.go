@@ -29,7 +29,7 @@ func TestWants(t *testing.T) {
 		{Operation{Progress: Progress{Swept: true}}, 0},
 	} {
 		if got := c.o.Wants(100); got != c.want {
-			t.Errorf("%+v wants %d, want %d", c.o, got, c.want)
+			t.Errorf("Wants of %+v = %d, want %d", c.o, got, c.want)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestFilterOfAShard(t *testing.T) {
 	} {
 		o := Operation{CreatedAt: 100, Spec: Spec{Filter: query.Filter{CreatedBefore: c.asked}, Until: c.until}}
 		if got := o.In(2).CreatedBefore; got != c.want {
-			t.Errorf("%+v: created before %d, want %d", c, got, c.want)
+			t.Errorf("%+v: the shard's filter has CreatedBefore %d, want %d", c, got, c.want)
 		}
 	}
 }
@@ -66,10 +66,10 @@ func TestTallyAdds(t *testing.T) {
 		sum.add(step(n))
 	}
 	if sum.Matched != 60 || sum.Done != 9 || sum.Failed != 24 || sum.SkippedCount() != 6 || len(sum.Skipped) != 1 || len(sum.Errors) != maxTaskErrors || sum.Errors[8].ID != (task.ID{0}) || sum.Errors[9].ID != (task.ID{1}) {
-		t.Errorf("the sum is %+v", sum)
+		t.Errorf("the sum of the steps is %+v", sum)
 	}
 	if many := step(30); many.Failed != 30 || len(many.Errors) != maxTaskErrors {
-		t.Errorf("one step keeps %+v", many)
+		t.Errorf("a single step with 30 errors has %+v", many)
 	}
 }
 

@@ -28,7 +28,7 @@ func FuzzRows(f *testing.F) {
 				continue
 			}
 			if second, err := again(first); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("%x is read as %x: %v", first, second, err)
+				t.Errorf("%x was decoded as %x: %v", first, second, err)
 			}
 		}
 	})
@@ -41,12 +41,12 @@ func TestRowsKeepAll(t *testing.T) {
 		State: Paused, CreatedAt: 6, EndedAt: 7, PausedAt: 8, Why: "w", StoppedBy: task.Author{Name: "lena"}, ResumedBy: task.Author{Name: "eva"}, Stopping: Aborted,
 		Tally: tally, Progress: Progress{Step: 7, Shard: 2, Cursor: []byte("c"), Swept: true, Probed: true}}
 	if again, err := decodeOperation(o.ID, o.encode()); err != nil || !reflect.DeepEqual(again, o) {
-		t.Errorf("%+v is read as %+v: %v", o, again, err)
+		t.Errorf("%+v was decoded as %+v: %v", o, again, err)
 	}
 	for _, swept := range []bool{true, false} {
 		s := &stepRow{step: 5, answer: StepAnswer{Tally: tally, Next: []byte("n"), Swept: swept, Away: 3}, at: 6, until: 7, away: 4, arrived: Tally{Done: 2}}
 		if again, err := decodeStep(s.encode()); err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%+v is read as %+v: %v", s, again, err)
+			t.Errorf("%+v was decoded as %+v: %v", s, again, err)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestDamagedRows(t *testing.T) {
 		row := field(c.tag, c.value)
 		for what, row := range map[string][]byte{"alone": row, "in front": append(row, field(6, "x")[1:]...), "cut": append(field(6, "x"), 0xff)} {
 			if err := decode[c.row](row); err == nil {
-				t.Errorf("%s, %s: field %d of %q is no damage", c.row, what, c.tag, c.value)
+				t.Errorf("%s, %s: damaged field %d with value %q was accepted", c.row, what, c.tag, c.value)
 			}
 		}
 	}

@@ -14,15 +14,15 @@ func TestLinesAreBounded(t *testing.T) {
 		l.join(place{order, task.NewID(1, 1, order)})
 		want := min(int(order)-1, Bounds.Line)
 		if whole := int(order)-1 <= Bounds.Line; len(l.next) != want || l.whole != whole {
-			t.Fatalf("of %d tasks %d are in memory, whole: %t", order-1, len(l.next), l.whole)
+			t.Fatalf("of %d tasks %d are in memory, whole = %t", order-1, len(l.next), l.whole)
 		}
 	}
 	l.leave(3)
 	if len(l.next) != Bounds.Line-1 || l.next[1].order != 4 {
-		t.Errorf("a task left, and the line has %v", l.next)
+		t.Errorf("after a task left, the line has %v", l.next)
 	}
 	if l.join(place{100, task.NewID(1, 1, 100)}); len(l.next) != Bounds.Line-1 {
-		t.Error("a task joins a line of which not all is in memory, where others come before it")
+		t.Error("a task joined a line that is incomplete in memory, ahead of tasks that come before it")
 	}
 }
 
@@ -38,7 +38,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		m.makeRoom()
 		s.add(string(rune('a'+i)), &line{})
 		if n := len(a.lines) + len(b.lines); m.lines != n || n > Bounds.Lines {
-			t.Fatalf("%d lines are in memory, %d by count, at most %d may", n, m.lines, Bounds.Lines)
+			t.Fatalf("%d lines are in memory, %d are counted, want at most %d", n, m.lines, Bounds.Lines)
 		}
 	}
 	a.forget("none")

@@ -36,17 +36,17 @@ func TestRows(t *testing.T) {
 		m.Request = request
 		got, err := Decode(request, m.Encode())
 		if err != nil || !reflect.DeepEqual(*got, m) {
-			t.Errorf("%s: got %+v, %v; want %+v", what, got, err, m)
+			t.Errorf("%s: got %+v, %v, want %+v", what, got, err, m)
 		}
 		if is := m.Spec.Type != ""; m.IsTask() != is {
-			t.Errorf("%s is a task: %t", what, !is)
+			t.Errorf("%s: IsTask = %t", what, !is)
 		}
 		if m.IsTask() {
 			continue
 		}
 		m.Spec = spec
 		if got, err := Decode(request, m.Encode()); err != nil || got.Spec.Type != "" {
-			t.Errorf("%s is stored with a task: %+v, %v", what, got, err)
+			t.Errorf("%s was stored with a task: %+v, %v", what, got, err)
 		}
 	}
 }
@@ -72,11 +72,11 @@ func TestDamagedRows(t *testing.T) {
 		"a spec, then a notification": row(field(1, []byte("x")), field(11, []byte("{}"))),
 	} {
 		if m, err := Decode(task.ID{}, r); err == nil {
-			t.Errorf("%s is damaged, and the row is read as %+v", what, m)
+			t.Errorf("a row with a damaged part (%s) was decoded as %+v", what, m)
 		}
 	}
 	if _, err := Decode(task.ID{}, row(sound, field(11, []byte("{}")))); err != nil {
-		t.Errorf("a sound row is refused: %v", err)
+		t.Errorf("a valid row was refused: %v", err)
 	}
 }
 
@@ -96,14 +96,14 @@ func TestPutReadList(t *testing.T) {
 
 	m, ok := Read(tx, "ns", task.ID{1})
 	if !ok || m.SentAt != 7 || m.Spec.RequestID != m.Request || m.Spec.RequestTTL != 24*time.Hour {
-		t.Errorf("a task is read as %+v, %t", m, ok)
+		t.Errorf("Read of a task = %+v, %t", m, ok)
 	}
 	if m, ok := Read(tx, "ns", task.ID{4}); ok {
-		t.Errorf("a message of another namespace is read as %+v", m)
+		t.Errorf("Read found a message of another namespace: %+v", m)
 	}
 	order := &Message{Request: task.ID{2}, Cancel: task.ID{9}}
 	if order.Put(tx, "ns"); order.Spec.RequestTTL != 0 || order.Spec.RequestID != (task.ID{}) {
-		t.Errorf("an order to cancel gets a request id: %+v", order)
+		t.Errorf("a cancel message got a request id: %+v", order)
 	}
 	for _, c := range []struct {
 		behind task.ID
@@ -121,13 +121,13 @@ func TestPutReadList(t *testing.T) {
 			got = append(got, m.Request[0])
 		}
 		if !bytes.Equal(got, c.want) {
-			t.Errorf("up to %d behind %d are %d, want %d", c.limit, c.behind[0], got, c.want)
+			t.Errorf("List of %d messages after %d = %d, want %d", c.limit, c.behind[0], got, c.want)
 		}
 	}
 	tx.Set(schema.IDKey("ns", schema.TableOutbox, task.ID{0}), []byte("x"))
 	for what, read := range map[string]func(){"one": func() { Read(tx, "ns", task.ID{0}) }, "all": func() { List(tx, "ns", task.ID{}, 9) }} {
 		if !stops(read) {
-			t.Errorf("a damaged row does not stop who reads %s", what)
+			t.Errorf("reading %s did not stop at a damaged row", what)
 		}
 	}
 }

@@ -27,17 +27,17 @@ func TestPayloadField(t *testing.T) {
 	} {
 		f := PayloadField{c.path, c.value}
 		if got := f.matches([]byte(payload)); got != c.want {
-			t.Errorf("%s:%s matches is %v, want %v", c.path, c.value, got, c.want)
+			t.Errorf("%s:%s matches = %v, want %v", c.path, c.value, got, c.want)
 		}
 	}
 	for _, other := range []string{"", "42", `"id"`, "[42]", "id: 42", "{", `{"id"`, `{"id":`, `{"id":}`, `{id:42}`, "\x00\xff", `{"x": [1, {]}, "id": 42}`} {
 		if f := (PayloadField{"id", "42"}); f.matches([]byte(other)) {
-			t.Errorf("%q has id 42", other)
+			t.Errorf("%q matches id 42", other)
 		}
 	}
 	both := Filter{Payload: []PayloadField{{"id", "42"}, {"vip", "true"}}}
 	if !both.needsEnvelope() || both.onlyCounted() {
-		t.Error("a filter with conditions on the payload does without it")
+		t.Error("a filter with payload conditions does not ask for the envelope")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestCheckPayload(t *testing.T) {
 	} {
 		var e *task.Error
 		if err := CheckPayload(fields); !errors.As(err, &e) || e.Field != "payload" || !strings.Contains(e.Message, says) {
-			t.Errorf("%q: %v", says, err)
+			t.Errorf("want an error with %q, got %v", says, err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestQueuesWaitInTurn(t *testing.T) {
 		}
 	}
 	if r.RoomIn(s); s.Info().Refused[2] != 3 {
-		t.Errorf("refused %v, want 3 for what runs", s.Info().Refused)
+		t.Errorf("Refused = %v, want 3 for running tasks", s.Info().Refused)
 	}
 	next("") // it is full
 	s.Count(claimed, -1)
@@ -51,7 +51,7 @@ func TestQueuesWaitInTurn(t *testing.T) {
 	next("c")
 	next("")
 	if s.Block(a); len(s.blocked) != 1 {
-		t.Errorf("%d queues wait, want one", len(s.blocked))
+		t.Errorf("%d queues are blocked, want one", len(s.blocked))
 	}
 }
 
@@ -73,11 +73,11 @@ func TestAdmit(t *testing.T) {
 		err := s.Admit(c.tasks, c.replaced, c.size)
 		var e *task.Error
 		if errors.As(err, &e) != (c.want != "") || e != nil && (e.Reason != string(c.want) || !strings.Contains(e.Message, `namespace "ns" is full`)) {
-			t.Errorf("%d tasks for %d of %d bytes: %v, want %q", c.tasks, c.replaced, c.size, err, c.want)
+			t.Errorf("Admit(%d, %d, %d) = %v, want %q", c.tasks, c.replaced, c.size, err, c.want)
 		}
 	}
 	if got := s.Info(); got.Refused != [3]uint64{1, 1, 0} || got.Ready != 1 {
-		t.Errorf("it tells %+v", got)
+		t.Errorf("Info = %+v", got)
 	}
 }
 
@@ -92,11 +92,11 @@ func TestBeyondTheShare(t *testing.T) {
 		full        bool
 	}{{0, 0, false}, {1, 0, true}, {0, 1, true}, {0, -1, false}} {
 		if err := s.Admit(c.tasks, 0, c.size); (err != nil) != c.full {
-			t.Errorf("%d tasks of %d bytes more: %v", c.tasks, c.size, err)
+			t.Errorf("Admit of %d more tasks with %d bytes = %v", c.tasks, c.size, err)
 		}
 	}
 	if !s.Full() {
-		t.Error("it runs 3 of 1, and is not full")
+		t.Error("the namespace runs 3 of 1 tasks, but is not full")
 	}
 }
 
@@ -110,11 +110,11 @@ func TestRoomInEachRound(t *testing.T) {
 	r.RoomIn(s)
 	r.Seal()
 	if _, _, some := r.Next(); some {
-		t.Error("what the last round has freed is told by the next")
+		t.Error("Next returned a queue that was freed in the previous round")
 	}
 	r.RoomIn(s)
 	if _, queue, _ := r.Next(); queue != "a" {
-		t.Errorf("queue %q may go on, want a", queue)
+		t.Errorf("Next returned queue %q, want a", queue)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestNewestShareStays(t *testing.T) {
 	}{{5, 50, true, 50}, {5, 51, false, 50}, {4, 40, false, 50}, {6, 60, true, 60}} {
 		changed := s.SetShare(tx, task.Share{Version: c.version, Amounts: task.Amounts{Backlog: c.backlog}})
 		if stored := Open(tx, "ns").share; changed != c.changed || s.share.Backlog != c.want || stored != s.share {
-			t.Errorf("version %d is taken: %t; the share is %+v, stored %+v", c.version, changed, s.share, stored)
+			t.Errorf("version %d was accepted: %t, the share is %+v, stored %+v", c.version, changed, s.share, stored)
 		}
 	}
 }
@@ -155,19 +155,19 @@ func TestVerify(t *testing.T) {
 		t.Error(err)
 	}
 	if verify(&Waiter{Queue: "a", blocked: true}) == nil {
-		t.Error("the queue has another waiter")
+		t.Error("Verify missed that the queue has another waiter")
 	}
 	if w.blocked = false; verify(w) == nil {
-		t.Error("the queue does not know that it waits")
+		t.Error("Verify missed a blocked queue that is not marked as blocked")
 	}
 	w.blocked = true
 	if s.AddQueue(); verify(w) == nil {
-		t.Error("a queue is counted that has no row")
+		t.Error("Verify missed a counted queue without a row")
 	}
 	for what, key := range map[string][]byte{"share": schema.Table("ns", schema.TableShare), "counts": schema.QueueKey("ns", schema.TableCounts, "a")} {
 		tx := newTx(t)
 		if tx.Set(key, []byte("x")); !stops(func() { Open(tx, "ns") }) {
-			t.Errorf("a damaged row of %s is read", what)
+			t.Errorf("a damaged %s row was read", what)
 		}
 	}
 }

@@ -124,25 +124,25 @@ func TestRowsKeepAll(t *testing.T) {
 	p := &plan{id: task.ID{1}, version: 2, createdAt: 3, updatedAt: 4, Schedule: task.Schedule{Name: "s", Cron: "@daily", TimeZone: "UTC", Owner: "ada"}}
 	p.Fill()
 	if again, err := decodePlan(p.encode()); err != nil || !reflect.DeepEqual(again, p) {
-		t.Errorf("%+v is read as %+v: %v", p, again, err)
+		t.Errorf("%+v was decoded as %+v: %v", p, again, err)
 	}
 	c := &progress{id: task.ID{1}, began: 2, planned: 3, fires: 4, catchUpTo: 5, seq: 6, paused: 7, reason: "r", by: "ada"}
 	if again, err := decodeProgress(c.encode()); err != nil || !reflect.DeepEqual(again, c) {
-		t.Errorf("%+v is read as %+v: %v", c, again, err)
+		t.Errorf("%+v was decoded as %+v: %v", c, again, err)
 	}
 	e := &schema.Tick{Seq: 1, Planned: 2, Until: 3, Count: 4, At: 5, Outcome: schema.TickSkipped, Reason: "r", Task: task.ID{6}, Request: task.ID{7}}
 	if again, err := decodeTick(1, encodeTick(e)); err != nil || !reflect.DeepEqual(again, e) {
-		t.Errorf("%+v is read as %+v: %v", e, again, err)
+		t.Errorf("%+v was decoded as %+v: %v", e, again, err)
 	}
 	for _, existed := range []bool{true, false} {
 		g := deletion{version: 1, existed: existed, until: 2}
 		if again, err := decodeDeletion(g.encode()); err != nil || again != g {
-			t.Errorf("%+v is read as %+v: %v", g, again, err)
+			t.Errorf("%+v was decoded as %+v: %v", g, again, err)
 		}
 	}
 	for name, row := range map[string][]byte{"a plan in a broken row": {0xff}, "a broken plan": badPlan()} {
 		if _, err := decodePlan(row); err == nil {
-			t.Errorf("%s is no damage", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

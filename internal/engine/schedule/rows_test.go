@@ -29,7 +29,7 @@ func FuzzRows(f *testing.F) {
 				continue
 			}
 			if second, err := again(first); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("%x is read as %x: %v", first, second, err)
+				t.Errorf("%x was decoded as %x: %v", first, second, err)
 			}
 		}
 	})

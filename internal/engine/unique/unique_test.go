@@ -28,12 +28,12 @@ func TestHeldBy(t *testing.T) {
 	hold("r", "a", 7)
 	for slots, want := range map[task.SlotSet]bool{1 << 3: true, 1 << 5: true, 1 << 7: false, task.AllSlots: true, 0: false} {
 		if held, err := HeldBy(tx, "ns", "q", slots); held != want || err != nil {
-			t.Errorf("in slots %b a key is held: %t, %v; want %t", slots, held, err, want)
+			t.Errorf("HeldBy in slots %b = %t, %v, want %t", slots, held, err, want)
 		}
 	}
 	tx.Set(schema.UniqueKey("ns", "q", "0"), []byte("x"))
 	if held, err := HeldBy(tx, "ns", "q", task.AllSlots); held || err == nil {
-		t.Errorf("a damaged row comes first, and a key is held: %t, %v", held, err)
+		t.Errorf("HeldBy with a damaged row = %t, %v, want an error", held, err)
 	}
 }
 
@@ -71,13 +71,13 @@ func TestEndsThatKeepTheKey(t *testing.T) {
 		ready := &schema.Exec{State: task.Ready, Queue: "q", Unique: &task.Unique{Key: "k", States: c.states}}
 		Keep(w, "ns", id, nil, ready)
 		if ready.Role != schema.RoleHolder {
-			t.Fatalf("a new task has the role %d", ready.Role)
+			t.Fatalf("a new task has the role %d, want holder", ready.Role)
 		}
 		end := *ready
 		end.State, end.Reason = task.Discarded, c.reason
 		Keep(w, "ns", id, ready, &end)
 		if _, taken := schema.ReadUnique(w.tx, "ns", "q", "k"); taken != c.keeps || (end.Role == schema.RoleHolder) != c.keeps {
-			t.Errorf("a task that is discarded (%s) and holds its key while %v has it: %t, in the role %d", c.reason, c.states, taken, end.Role)
+			t.Errorf("a task discarded for %s that keeps its key in %v has it: %t, in role %d", c.reason, c.states, taken, end.Role)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestPlaceOfTheReplaced(t *testing.T) {
 		}
 		x := &schema.Exec{State: c.state}
 		if m.ApplyTo(x); x.Seq != c.seq || x.Role != schema.RoleNext || m.ReplacedCount() != c.leaving {
-			t.Errorf("a task that is %v replaces one that is %v: place %d, role %d, %d leave", c.state, c.replaced, x.Seq, x.Role, m.ReplacedCount())
+			t.Errorf("a task that is %v replaces one that is %v: seq %d, role %d, %d replaced", c.state, c.replaced, x.Seq, x.Role, m.ReplacedCount())
 		}
 	}
 }
@@ -110,11 +110,11 @@ func TestDamageStops(t *testing.T) {
 	w := newWorld(t)
 	u := task.Unique{Key: "k", States: task.Unfinished}
 	if !stops(func() { HasNext(w, "ns", &schema.Exec{Queue: "q", Role: schema.RoleHolder, Unique: &u}) }) {
-		t.Error("a holder has no row")
+		t.Error("HasNext accepted a holder without a row")
 	}
 	w.tx.Set(schema.UniqueKey("ns", "q", "k"), schema.UniqueRow{Holder: task.ID{1}}.Encode())
 	if !stops(func() { _, _ = Resolve(w, "ns", &task.Spec{Queue: "q", Unique: &u}) }) {
-		t.Error("the holder of a row is not there")
+		t.Error("Resolve accepted a row whose holder does not exist")
 	}
 }
 

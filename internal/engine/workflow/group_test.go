@@ -29,7 +29,7 @@ func TestResultsOfAGroup(t *testing.T) {
 		g, m := &taskGroup{results: int64(c.has)}, &member{result: schema.Result{Data: make([]byte, c.before)}}
 		g.keepResult(m, &outbox.Notice{Result: schema.Result{Data: make([]byte, c.comes)}, Omitted: c.omitted})
 		if g.results != c.kept || m.omitted != c.tooLarge {
-			t.Errorf("%+v: %d are kept, too large: %t", c, g.results, m.omitted)
+			t.Errorf("%+v: %d bytes are kept, too large: %t", c, g.results, m.omitted)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func TestRemembered(t *testing.T) {
 		want    bool
 	}{{false, end + 1, true}, {true, end - 1, true}, {true, end, false}, {true, end + 1, false}} {
 		if g.expired = c.leaving; g.remembered(c.now) != c.want {
-			t.Errorf("leaving: %t, at %d of %d: remembered %t", c.leaving, c.now, end, !c.want)
+			t.Errorf("expired %t, at %d of %d: remembered = %t", c.leaving, c.now, end, !c.want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestRowsKeepAll(t *testing.T) {
 	g := &taskGroup{id: task.ID{1}, name: "g", state: Cancelled, open: true, counts: Counts{1, 2, 3, 4, 5, 6, 7, 8}, added: 9, results: 10, waits: 5, retention: &keep,
 		createdAt: 11, endedAt: 12, keptUntil: 13, deadline: 14, cancelling: true, cancelCursor: task.ID{2}, expired: true, within: []string{"q", "r*"}}
 	if again, err := decodeGroup(g.id, g.encode()); err != nil || !reflect.DeepEqual(again, g) {
-		t.Errorf("%+v is read as %+v: %v", g, again, err)
+		t.Errorf("%+v was decoded as %+v: %v", g, again, err)
 	}
 	long := strings.Repeat("x", 1000)
 	for _, m := range []*member{
@@ -26,7 +26,7 @@ func TestRowsKeepAll(t *testing.T) {
 		{typ: "t", queue: "q", result: schema.Result{Data: []byte(long)}},
 	} {
 		if again, err := decodeMember(m.encode()); err != nil || !reflect.DeepEqual(again, m) {
-			t.Errorf("%+v is read as %+v: %v", m, again, err)
+			t.Errorf("%+v was decoded as %+v: %v", m, again, err)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func FuzzRows(f *testing.F) {
 				continue
 			}
 			if second, err := again(first); err != nil || !bytes.Equal(first, second) {
-				t.Errorf("%x is read as %x: %v", first, second, err)
+				t.Errorf("%x was decoded as %x: %v", first, second, err)
 			}
 		}
 	})

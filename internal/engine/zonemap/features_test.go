@@ -10,9 +10,9 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	if !s.add(maxFeatures) || !s.may(60_000) {
-		t.Errorf("with one feature too many the set still tells them apart: %v", s)
+		t.Errorf("with one feature too many the set still excludes others: %v", s)
 	}
 	if s.add(60_000) || len(s.has) > 0 {
-		t.Errorf("a set of all features took another: %v", s)
+		t.Errorf("a set that includes all features accepted another: %v", s)
 	}
 }
