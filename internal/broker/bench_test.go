@@ -135,7 +135,7 @@ func BenchmarkLook(b *testing.B) {
 	if err != nil || len(got) != 100 {
 		b.Fatal(len(got), err)
 	}
-	watch := br.WatchClaims(func(l Lost) { b.Errorf("lost %v", l) }, func([]Hold) {})
+	watch := br.WatchClaims(func(l Lost) { b.Errorf("the claim %v was reported as lost", l) }, func([]Hold) {})
 	r, err := br.replica(one)
 	if err != nil {
 		b.Fatal(err)
@@ -171,8 +171,8 @@ func BenchmarkQueueStatuses(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		all, err := br.statusesOf(context.Background(), []uint32{one})
-		if err != nil || len(all) != 10_001 { // and one that all benchmarks use
-			b.Fatalf("%d queues, %v", len(all), err)
+		if err != nil || len(all) != 10_001 { // and one that is shared by all benchmarks
+			b.Fatalf("got %d queues, %v", len(all), err)
 		}
 	}
 }

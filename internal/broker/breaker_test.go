@@ -26,7 +26,7 @@ func TestBreakersAreLogged(t *testing.T) {
 			log := w.log.String()
 			at := strings.LastIndex(log, what)
 			if at < 0 {
-				t.Fatalf("the log says nothing of %q: %s", what, log)
+				t.Fatalf("the log has no line %q: %s", what, log)
 			}
 			last, _, _ := strings.Cut(log[at:], "\n")
 			for _, want := range attrs {
@@ -45,7 +45,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		fail("smtp closed")
 		synctest.Wait()
 		if strings.Contains(w.log.String(), "breaker") {
-			t.Errorf("the log: %s", w.log.String())
+			t.Errorf("a single failure logged something about a breaker: %s", w.log.String())
 		}
 		fail("smtp closed")
 		line("breaker opened", "queue=a", "type=job", "attempts=2", "failed=2", "times=1", `error="smtp closed"`)
@@ -59,7 +59,7 @@ func TestBreakersAreLogged(t *testing.T) {
 		fail("again")
 		fail("again")
 		if out, err := CloseBreakers.Call(context.Background(), w, BreakersOf{OnQueue: OnQueue{OnShard{one, ns}, "a"}}); out.Closed != 1 || err != nil {
-			t.Errorf("%d closed, %v", out.Closed, err)
+			t.Errorf("CloseBreakers closed %d, %v, want 1", out.Closed, err)
 		}
 		line("breaker closed", "by=operator")
 		var told []string
@@ -78,7 +78,7 @@ func TestBreakersAreLogged(t *testing.T) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
 		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 || closed != 2 {
-			t.Errorf("%d lines say opened, %d closed: %s", opened, closed, w.log.String())
+			t.Errorf("%d lines report an opened breaker, want 3, and %d a closed one, want 2: %s", opened, closed, w.log.String())
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestBreakersLoggedAreBounded(t *testing.T) {
 		r := &replica{log: slog.New(slog.NewTextHandler(&log, nil))}
 		r.logBreakers(make([]breaker.Change, 100+more))
 		if n := strings.Count(log.String(), "breaker opened"); n != 100 || strings.Contains(log.String(), `"more breakers opened or closed" count=1`) != (more > 0) {
-			t.Errorf("with %d more than the bound, %d lines: %s", more, n, log.String())
+			t.Errorf("with %d changes over the limit, the log has %d lines: %s", more, n, log.String())
 		}
 	}
 }

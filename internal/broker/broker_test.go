@@ -38,7 +38,7 @@ type world struct {
 	addShard func(id uint32) (stop func())
 	patience *time.Timer
 
-	// Hooks that may refuse the broker's calls to the rest of the node; nil: nothing is refused.
+	// Hooks that may refuse the broker's calls to the rest of the node. Nil: nothing is refused.
 	onTheWay atomic.Pointer[func(*OutboxMessage) error]
 	onStep   atomic.Pointer[func(shard uint32, c StepCall) error]
 	onRoom   atomic.Pointer[error]
@@ -112,7 +112,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(longest / 2):
-		t.Errorf("waited for %s in vain", what)
+		t.Errorf("timed out waiting for %s", what)
 	}
 	return v
 }
@@ -306,7 +306,7 @@ func TestWaitingClaimsAreFedInTheirOrder(t *testing.T) {
 			tasks := <-got
 			want := []task.ID{ids[2], ids[0], ids[1]}[i] // the first prefers a
 			if len(tasks) != 1 || tasks[0].ID != want {
-				t.Errorf("claim %d got %v, want %s", i, tasks, want)
+				t.Errorf("claim %d got %v, want the task %s", i, tasks, want)
 			}
 		}
 	})
@@ -321,7 +321,7 @@ func TestAClaimIsFedInTheRoundOfTheEnqueue(t *testing.T) {
 		<-got
 		// One round creates the queue on first use, and one stores the task and serves the claim.
 		if _, _, after := w.Leader(one); after > before+2 {
-			t.Errorf("%d rounds for an enqueue and its claim", after-before)
+			t.Errorf("an enqueue and its claim took %d rounds, want at most 2", after-before)
 		}
 	})
 }
@@ -334,7 +334,7 @@ func TestOnlyListedTypesAreFed(t *testing.T) {
 		any := w.claim(context.Background(), call("a"), time.Minute)
 		w.enqueue(task.Spec{Queue: "a"})
 		if got := <-any; len(got) != 1 {
-			t.Errorf("got %v", got)
+			t.Errorf("a claim for any type got %v, want one task", got)
 		}
 		if got := <-other; got != nil {
 			t.Errorf("a claim for another type got %v", got)
@@ -352,11 +352,11 @@ func TestClaimsOfDifferentTypesAreServedInOrder(t *testing.T) {
 			second := w.claim(context.Background(), order[1], time.Minute)
 			ids := w.enqueue(task.Spec{Queue: "a"})
 			if got := receive(t, "the task", first); len(got) != 1 || got[0].ID != ids[0] {
-				t.Errorf("who came first got %v", got)
+				t.Errorf("the claim that came first got %v, want the first task", got)
 			}
 			w.enqueue(task.Spec{Queue: "a"})
 			if got := receive(t, "the other task", second); len(got) != 1 {
-				t.Errorf("who came second got %v", got)
+				t.Errorf("the claim that came second got %v, want one task", got)
 			}
 		}
 	})
@@ -376,12 +376,12 @@ func TestAwaitClaimsNothing(t *testing.T) {
 			t.Error(err)
 		}
 		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || got[0].Exec.Fence != 1 {
-			t.Errorf("then a claim got %v", got)
+			t.Errorf("a claim after Await got %v, want the task with fence 1", got)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := w.Await(ctx, one, call("a")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a wait in vain ends with %v", err)
+			t.Errorf("Await of an empty queue ended with %v, want a deadline error", err)
 		}
 	})
 }
@@ -390,15 +390,15 @@ func TestAClaimEndsEmptyInTime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		began := time.Now()
 		if got := <-w.claim(context.Background(), call("a"), 20*time.Second); got != nil || time.Since(began) != 20*time.Second {
-			t.Errorf("got %v after %s", got, time.Since(began))
+			t.Errorf("a claim of an empty queue got %v after %s, want nothing after 20s", got, time.Since(began))
 		}
 		began = time.Now()
 		if got := <-w.claim(context.Background(), call("a"), 0); got != nil || time.Since(began) > time.Second {
-			t.Errorf("without patience got %v after %s", got, time.Since(began))
+			t.Errorf("a claim without a wait got %v after %s, want nothing immediately", got, time.Since(began))
 		}
-		w.enqueue(task.Spec{Queue: "a"}) // nobody is waiting
+		w.enqueue(task.Spec{Queue: "a"}) // no claim is waiting
 		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || time.Since(began) > time.Second {
-			t.Errorf("got %v after %s", got, time.Since(began))
+			t.Errorf("a claim of a ready task got %v after %s", got, time.Since(began))
 		}
 	})
 }
@@ -417,9 +417,9 @@ func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 			w.must(err)
 			switch {
 			case len(tasks) == 0 && (v.Exec.State != task.Ready || v.Exec.Attempt() != 1):
-				t.Fatalf("nobody got the task, and it is %s at attempt %d", v.Exec.State, v.Exec.Attempt())
+				t.Fatalf("the claim's caller was gone, but the task is %s at attempt %d", v.Exec.State, v.Exec.Attempt())
 			case len(tasks) == 1 && v.Exec.State != task.Claimed:
-				t.Fatalf("the task was given, and it is %s", v.Exec.State)
+				t.Fatalf("the claim returned the task, but it is %s", v.Exec.State)
 			}
 			err = operateTask(context.Background(), w.Broker, Cancel, ids[0])
 			w.must(err)
@@ -434,7 +434,7 @@ func TestARepeatedClaimGetsTheSameTasks(t *testing.T) {
 		c.ClaimKey = "k"
 		for range 3 {
 			if got := <-w.claim(context.Background(), c, time.Minute); len(got) != 1 || got[0].ID != ids[0] || got[0].Exec.Fence != 1 {
-				t.Errorf("got %v", got)
+				t.Errorf("a repeated claim got %v, want the first task with fence 1", got)
 			}
 		}
 		// The same if both waited for the task.
@@ -443,7 +443,7 @@ func TestARepeatedClaimGetsTheSameTasks(t *testing.T) {
 		first, second := w.claim(context.Background(), c, time.Minute), w.claim(context.Background(), c, time.Minute)
 		w.enqueue(task.Spec{Queue: "b"}, task.Spec{Queue: "b"})
 		if a, b := <-first, <-second; len(a) != 1 || len(b) != 1 || a[0].Token != b[0].Token {
-			t.Errorf("got %v and %v", a, b)
+			t.Errorf("two waiting claims with the same key got %v and %v, want the same task", a, b)
 		}
 	})
 }
@@ -456,21 +456,21 @@ func TestTimePasses(t *testing.T) {
 		if after := time.Since(began); len(got) != 1 || after < 10*time.Second || after > 10*time.Second+10*time.Millisecond {
 			t.Fatalf("a task due in 10s was claimed after %s: %v", after, got)
 		}
-		// The lease ends, and another worker gets it.
+		// The lease ends, and the task is claimed again.
 		again := <-w.claim(context.Background(), call("a"), time.Minute)
 		if len(again) != 1 || again[0].Exec.Attempt() != 2 || time.Since(began) > 41*time.Second {
-			t.Fatalf("after %s: %v", time.Since(began), again)
+			t.Fatalf("after the lease expired, the task was claimed again after %s: %v", time.Since(began), again)
 		}
 		if s := w.settle(Settle{Verb: Ack, Hold: hold(got[0])}); !errors.Is(s.Err, &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed}) {
-			t.Errorf("the first holder's ack: %v", s.Err)
+			t.Errorf("ack by the first holder: %v, want a stale claim", s.Err)
 		}
 		if s := w.settle(Settle{Verb: Ack, Hold: hold(again[0])}); s.Err != nil {
-			t.Errorf("the second holder's ack: %v", s.Err)
+			t.Errorf("ack by the second holder: %v", s.Err)
 		}
 	})
 }
 
-// A lost lease is no obstacle to a verb marked as late while nobody else has the task, but it is to any other verb.
+// A late verb is accepted after its lease has expired as long as nobody else has claimed the task. Any other verb is refused.
 func TestLateVerbs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, c := range []struct {
@@ -482,11 +482,11 @@ func TestLateVerbs(t *testing.T) {
 			w.pass(time.Minute)
 			s := Settle{Verb: c.verb, Hold: hold(claimed[0])}
 			if got := w.settle(s); !errors.Is(got.Err, &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleExpired}) {
-				t.Errorf("verb %d after the lease: %+v", c.verb, got)
+				t.Errorf("verb %d after the lease expired: %+v, want a stale claim", c.verb, got)
 			}
 			s.Late = true
 			if got := w.settle(s); got.Err != nil || got.State != c.want {
-				t.Errorf("verb %d that says it is late: %+v, want %s", c.verb, got, c.want)
+				t.Errorf("late verb %d after the lease expired: %+v, want %s", c.verb, got, c.want)
 			}
 		}
 	})
@@ -513,10 +513,10 @@ func TestIdleCostsNothing(t *testing.T) {
 		w.enqueue(task.Spec{Queue: "b", Delay: 48 * time.Hour})
 		_, _, before := w.Leader(one)
 		if tasks := <-got; tasks != nil {
-			t.Errorf("got %v", tasks)
+			t.Errorf("a claim of an empty queue got %v", tasks)
 		}
 		if _, _, after := w.Leader(one); after != before {
-			t.Errorf("%d rounds in an idle hour", after-before)
+			t.Errorf("an idle hour took %d rounds", after-before)
 		}
 	})
 }
@@ -540,10 +540,10 @@ func TestResultIsWaitedFor(t *testing.T) {
 		a := <-waiting
 		w.must(a.err)
 		if string(a.v.Result.Data) != "42" || time.Since(began) > time.Second {
-			t.Errorf("result %q after %s", a.v.Result.Data, time.Since(began))
+			t.Errorf("result %q arrived %s after the ack", a.v.Result.Data, time.Since(began))
 		}
 		if v, _, err := w.Task(context.Background(), ns, w.enqueue(task.Spec{Queue: "a"})[0], 5*time.Second); err != nil || v.Exec.State != task.Ready {
-			t.Errorf("a wait in vain: %+v, %v", v, err)
+			t.Errorf("a wait for a task that did not end returned %+v, %v", v, err)
 		}
 	})
 }
@@ -563,15 +563,15 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 		err := operateTask(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		if l := <-lost; l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
-			t.Errorf("got %+v", l)
+			t.Errorf("after a cancel, %+v was reported as lost", l)
 		}
 		watch.Remove(claimed[1].ID, claimed[1].Token)
 		w.pass(31 * time.Second)
 		if l := <-lost; l.ID != claimed[2].ID || l.Reason != task.StaleExpired {
-			t.Errorf("got %+v", l)
+			t.Errorf("after the lease expired, %+v was reported as lost", l)
 		}
 		if len(lost) > 0 {
-			t.Error("a claim that was removed is told of")
+			t.Error("a claim was reported as lost after Remove")
 		}
 	})
 }
@@ -591,19 +591,19 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 			}
 		}
 		if strings.Contains(line, "secret") || strings.Count(line, "dead-lettered") != 1 {
-			t.Errorf("the log line: %s", line)
+			t.Errorf("the log line has a secret, or there is more than one: %s", line)
 		}
 		w.pass(61 * time.Minute) // its retention
 		if _, _, err := w.Task(context.Background(), ns, claimed[0].ID, 0); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("after its retention: %v", err)
+			t.Errorf("Task after the retention: %v, want ErrNotFound", err)
 		}
 		tasks, places, next, err := w.Archived(ns, "a", "", 10)
 		w.must(err)
 		if len(tasks) != 1 || tasks[0].ID != claimed[0].ID.String() || tasks[0].Attempts[0].Message != "smtp closed" || string(tasks[0].Payload) != `"secret"` || next != "" {
-			t.Fatalf("archived: %+v", tasks)
+			t.Fatalf("Archived = %+v, want the dead letter", tasks)
 		}
 		if again, err := w.ArchivedAt(places[0]); err != nil || again.ID != tasks[0].ID {
-			t.Errorf("at %q: %+v, %v", places[0], again, err)
+			t.Errorf("ArchivedAt(%q) = %+v, %v, want the dead letter", places[0], again, err)
 		}
 	})
 }
@@ -619,7 +619,7 @@ func TestOldRecordsAreRead(t *testing.T) {
 		w.must(err)
 		if got.ID != "01a2072a-8f2c-7001-9e08-31427594d73d" || got.IdempotencyKey != "k" || string(got.Payload) != "1" || got.EndedAt.Nanosecond() != 2000 ||
 			got.IdempotencyTTL != 0 || got.MaxAttempts != 0 || got.Retry != nil || got.Timeout != 0 || got.ExpiresIn != 0 || got.Retention != nil || got.Cost != 0 || got.Parent != nil {
-			t.Errorf("got %+v", got)
+			t.Errorf("a record without the later fields was read as %+v", got)
 		}
 	})
 }
@@ -632,10 +632,10 @@ func TestDeadLettersWaitForTheArchive(t *testing.T) {
 		w.dead.full.Store(true)
 		w.pass(2 * time.Hour)
 		if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Dead {
-			t.Errorf("while the archive can't be written the task is %+v, %v", v, err)
+			t.Errorf("with a full archive disk the expired dead letter is %+v, %v", v, err)
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 0 {
-			t.Errorf("a full disk has %d archived tasks, %v", len(tasks), err)
+			t.Errorf("with a full archive disk there are %d archived tasks, %v", len(tasks), err)
 		}
 		if line := "dead letters could not be archived and stay where they are"; !strings.Contains(w.log.String(), line) {
 			t.Errorf("the log lacks %q: %s", line, w.log)
@@ -643,10 +643,10 @@ func TestDeadLettersWaitForTheArchive(t *testing.T) {
 		w.dead.full.Store(false)
 		w.pass(archiveRetry + time.Second)
 		if _, _, err := w.Task(context.Background(), ns, id, 0); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("with room in the archive again: %v", err)
+			t.Errorf("Task after the archive had space again: %v, want ErrNotFound", err)
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
-			t.Errorf("archived: %+v, %v", tasks, err)
+			t.Errorf("Archived = %+v, %v, want the dead letter", tasks, err)
 		}
 	})
 }
@@ -676,18 +676,18 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
 				w.dead.full.Store(true)
 				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
-					t.Errorf("%s with a full archive: %v", what, err)
+					t.Errorf("%s with a full archive: %v, want unavailable", what, err)
 				}
 				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != state {
-					t.Errorf("%s with a full archive leaves %+v, %v", what, v.Exec, err)
+					t.Errorf("%s with a full archive left the task as %+v, %v", what, v.Exec, err)
 				}
 				w.dead.full.Store(false)
 				w.must(discard(w, id, state))
 				if v, _, err := w.Task(ctx, ns, id, 0); err != nil || v.Exec.State != task.Discarded {
-					t.Errorf("%s leaves %+v, %v", what, v.Exec, err)
+					t.Errorf("%s left the task as %+v, %v, want it discarded", what, v.Exec, err)
 				}
 				if tasks, _, _, err := w.Archived(ns, "", "", 1); err != nil || len(tasks) != 1 || tasks[0].ID != id.String() {
-					t.Errorf("%s archived %+v, %v", what, tasks, err)
+					t.Errorf("%s archived %+v, %v, want the dead letter", what, tasks, err)
 				}
 			}
 		}
@@ -702,22 +702,22 @@ func TestOnlyDeadLettersAreArchived(t *testing.T) {
 		out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2, Action: task.Discard,
 			Filter: ready("a"), Count: 10}})
 		if err != nil || out.Step.Done != 1 {
-			t.Errorf("the operation: %+v, %v", out.Step, err)
+			t.Errorf("discard by an operation = %+v, %v, want 1 done", out.Step, err)
 		}
 		for _, id := range ids {
 			if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Discarded {
-				t.Errorf("a task that waited is %+v, %v", v, err)
+				t.Errorf("a waiting task after its discard is %+v, %v", v, err)
 			}
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 0 {
-			t.Errorf("archived: %+v, %v", tasks, err)
+			t.Errorf("archived %+v, %v, want nothing", tasks, err)
 		}
 		for what, c := range map[string]StepCall{
 			"an earlier step": {Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard},
 			"a bad cursor":    {Operation: task.NewID(one, 1, 2), Step: 1, Action: task.Discard, Cursor: []byte("x"), Count: 1},
 		} {
 			if out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, c}); err == nil {
-				t.Errorf("%s: %+v", what, out)
+				t.Errorf("%s was accepted: %+v", what, out)
 			}
 		}
 	})
@@ -730,18 +730,18 @@ func TestDamagedRecordsAreNotPassedOver(t *testing.T) {
 		places, err := w.dead.Append([][]byte{whole, []byte("damaged"), whole}, time.Now())
 		w.must(err)
 		if _, _, _, err := w.Archived(ns, "", "", 10); err == nil || !strings.Contains(err.Error(), places[1]) {
-			t.Errorf("the list: %v, want one that names %s", err, places[1])
+			t.Errorf("Archived = %v, want an error that names %s", err, places[1])
 		}
 		if _, err := w.ArchivedAt(places[1]); err == nil || !strings.Contains(err.Error(), places[1]) {
-			t.Errorf("the record: %v, want one that names %s", err, places[1])
+			t.Errorf("ArchivedAt = %v, want an error that names %s", err, places[1])
 		}
 		for place, code := range map[string]*task.Error{"nonsense": {Code: task.CodeInvalidArgument, Field: "places"}, places[0] + "9": {Code: task.CodeNotFound}} {
 			if _, err := w.ArchivedAt(place); !errors.Is(err, code) {
-				t.Errorf("at %q: %v, want %s", place, err, code.Code)
+				t.Errorf("ArchivedAt(%q) = %v, want %s", place, err, code.Code)
 			}
 		}
 		if _, _, _, err := w.Archived(ns, "", "nonsense", 10); !errors.Is(err, &task.Error{Code: task.CodeInvalidArgument, Field: "cursor"}) {
-			t.Errorf("another cursor: %v", err)
+			t.Errorf("Archived with an invalid cursor: %v", err)
 		}
 	})
 }
@@ -756,7 +756,7 @@ func TestReplayByFilter(t *testing.T) {
 		s := Selection{Queue: "a", State: task.Dead, Filter: Filter{Error: "cause 1"}, DryRun: true}
 		out, err := ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
 		if err != nil || out.Matched != 6 || out.Done != 0 {
-			t.Fatalf("dry run: %d, %d, %v", out.Matched, out.Done, err)
+			t.Fatalf("dry run: %d matched, %d done, %v, want 6 and 0", out.Matched, out.Done, err)
 		}
 		all := Selection{Queue: "b", State: task.Dead}
 		for range 3 {
@@ -764,30 +764,30 @@ func TestReplayByFilter(t *testing.T) {
 		}
 		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, all})
 		if err != nil || out.Matched != 3 || out.Done != 3 {
-			t.Fatalf("replay of all: %d, %d, %v", out.Matched, out.Done, err)
+			t.Fatalf("replay of all: %d matched, %d done, %v, want 3 and 3", out.Matched, out.Done, err)
 		}
 		for range 3 {
 			if got := <-w.claim(context.Background(), call("b"), 0); len(got) != 1 {
-				t.Error("without a rate they are not ready at once")
+				t.Error("a task replayed without a rate was not ready immediately")
 			}
 		}
 		s.DryRun, s.Max, s.Rate = false, 4, 2
 		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
 		if err != nil || out.Matched != 4 || out.Done != 4 {
-			t.Fatalf("replay: %d, %d, %v", out.Matched, out.Done, err)
+			t.Fatalf("replay with a maximum: %d matched, %d done, %v, want 4 and 4", out.Matched, out.Done, err)
 		}
 		began := time.Now()
 		for i := range 4 { // two a second
 			if got := <-w.claim(context.Background(), call("a"), time.Minute); len(got) != 1 || time.Since(began).Round(100*time.Millisecond) != time.Duration(i)*500*time.Millisecond {
-				t.Fatalf("replayed task %d came after %s: %v", i, time.Since(began), got)
+				t.Fatalf("replayed task %d was claimed after %s: %v", i, time.Since(began), got)
 			}
 		}
 		out, err = DiscardDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, Selection{Queue: "a", State: task.Dead}})
 		if err != nil || out.Matched != 8 || out.Done != 8 {
-			t.Fatalf("discard: %d, %d, %v", out.Matched, out.Done, err)
+			t.Fatalf("DiscardDead: %d matched, %d done, %v, want 8 and 8", out.Matched, out.Done, err)
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 100); err != nil || len(tasks) != 8 {
-			t.Errorf("%d archived, %v", len(tasks), err)
+			t.Errorf("got %d archived tasks, %v, want 8", len(tasks), err)
 		}
 	})
 }
@@ -808,35 +808,35 @@ func TestOrders(t *testing.T) {
 		id := w.enqueue(task.Spec{Queue: "a", Delay: time.Hour})[0]
 		on := OnTask{ID: id}
 		if v := do(TaskCommand{Verb: Update, OnTask: on, Edit: Edit{Priority: task.High}}); v.Exec.State != task.Scheduled || v.Exec.Priority != task.High {
-			t.Errorf("updated it is %s at priority %s", v.Exec.State, v.Exec.Priority)
+			t.Errorf("after Update the task is %s at priority %s", v.Exec.State, v.Exec.Priority)
 		}
 		if v := do(TaskCommand{Verb: RunNow, OnTask: on}); v.Exec.State != task.Ready {
-			t.Errorf("run now it is %s", v.Exec.State)
+			t.Errorf("after RunNow the task is %s", v.Exec.State)
 		}
 		if v := do(TaskCommand{Verb: Cancel, OnTask: on}); v.Exec.State != task.Cancelled {
-			t.Errorf("cancelled it is %s", v.Exec.State)
+			t.Errorf("after Cancel the task is %s", v.Exec.State)
 		}
 		_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, "a"})
 		w.must(err)
 		if v := do(TaskCommand{Verb: Retry, OnTask: on}); v.Exec.State != task.Ready {
-			t.Errorf("retried it is %s", v.Exec.State)
+			t.Errorf("after Retry the task is %s", v.Exec.State)
 		}
 		if v := do(TaskCommand{Verb: Discard, OnTask: on}); v.Exec.State != task.Discarded {
-			t.Errorf("discarded it is %s", v.Exec.State)
+			t.Errorf("after Discard the task is %s", v.Exec.State)
 		}
 		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Retry, OnTask: OnTask{ns, task.NewID(one, 1, 1)}}); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a task that is not there: %v", err)
+			t.Errorf("Retry of an unknown task: %v, want ErrNotFound", err)
 		}
 		var notLeader *NotLeader
 		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err, &notLeader) {
-			t.Errorf("an unknown order: %v", err)
+			t.Errorf("an unknown verb: %v, want NotLeader", err)
 		}
 		audit, at, err := w.Audit(ctx, one, AuditQuery{Namespace: ns}, nil, 100)
 		if err != nil || at.Index == 0 || len(audit.Entries) != 5 {
-			t.Errorf("the audit has %+v, %v", audit, err)
+			t.Errorf("Audit = %+v, %v, want 5 entries", audit, err)
 		}
 		if problems, at, err := w.Check(ctx, one); err != nil || len(problems) > 0 || at.Index == 0 {
-			t.Errorf("the check at %+v: %v, %v", at, problems, err)
+			t.Errorf("Check at %+v = %v, %v, want no problems", at, problems, err)
 		}
 	})
 }
@@ -849,17 +849,17 @@ func TestNewTasks(t *testing.T) {
 		request := task.NewID(one, 1, 1)
 		tasks, queues := r.newTasks(ns, []task.Spec{{Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "b", RequestID: task.ID{6: 0x40}}})
 		if !slices.Equal(queues, []string{"a", "b"}) {
-			t.Errorf("queues are %q", queues)
+			t.Errorf("newTasks lists the queues %q, want a and b", queues)
 		}
 		if tasks[0].ID != tasks[2].ID || tasks[0].Fresh || tasks[0].ID.Shard() != one || tasks[0].ID.UnixMilli() != request.UnixMilli() {
-			t.Errorf("one request names %s and %s, fresh: %v", tasks[0].ID, tasks[2].ID, tasks[0].Fresh)
+			t.Errorf("one request gave the ids %s and %s, fresh: %v", tasks[0].ID, tasks[2].ID, tasks[0].Fresh)
 		}
 		if other, _ := r.newTasks("other", []task.Spec{{RequestID: request}}); other[0].ID == tasks[0].ID {
-			t.Error("requests of two namespaces name one task")
+			t.Error("requests of two namespaces gave the same task id")
 		}
 		for _, i := range []int{1, 3, 4} {
 			if n := tasks[i]; !n.Fresh || n.ID.UnixMilli() != time.Now().UnixMilli() || i > 1 && n.ID == tasks[1].ID {
-				t.Errorf("task %d is %s, fresh: %v", i, n.ID, n.Fresh)
+				t.Errorf("task %d has the id %s, fresh: %v", i, n.ID, n.Fresh)
 			}
 		}
 	})
@@ -875,7 +875,7 @@ func TestCallsThatMustNotRunTwice(t *testing.T) {
 	}
 	slices.Sort(once)
 	if want := []string{"discard-dead", "operate", "purge", "replay"}; !slices.Equal(once, want) {
-		t.Errorf("these must not be repeated: %q, want %q", once, want)
+		t.Errorf("calls that must not be repeated: %q, want %q", once, want)
 	}
 }
 
@@ -892,7 +892,7 @@ func TestTicksAreTraced(t *testing.T) {
 		got := <-w.claim(ctx, call("a"), 0)
 		spans := w.spans.Ended()
 		if len(got) != 1 || len(spans) != 1 || got[0].Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", spans[0].SpanContext().TraceID(), spans[0].SpanContext().SpanID()) {
-			t.Fatalf("%d tasks and %d spans", len(got), len(spans))
+			t.Fatalf("got %d tasks and %d spans, want one of each with the same trace context", len(got), len(spans))
 		}
 		said := fmt.Sprint(spans[0].Attributes())
 		for _, want := range []string{"hourly", "tick", got[0].ID.String()} {
@@ -903,18 +903,18 @@ func TestTicksAreTraced(t *testing.T) {
 	})
 }
 
-// It is not worth a warning that another node leads this shard now, but it is if that concerns a shard that something waits for.
+// A warning is not logged when another node leads this shard now. It is logged if that concerns another shard that something waits for.
 func TestHandoversAreNoTrouble(t *testing.T) {
 	var log syncBuffer
 	r := &replica{id: one, log: slog.New(slog.NewTextHandler(&log, nil))}
 	r.warn("archiving", fmt.Errorf("it failed: %w", &NotLeader{Shard: one}))
 	if said := log.String(); said != "" {
-		t.Errorf("a handover says %q", said)
+		t.Errorf("a handover logged %q", said)
 	}
 	r.warn("bringing messages", &NotLeader{Shard: 2})
 	r.warn("archiving", errors.New("the disk is full"))
 	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
-		t.Errorf("trouble says %q", said)
+		t.Errorf("other failures logged %q", said)
 	}
 }
 

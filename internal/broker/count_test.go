@@ -49,7 +49,7 @@ func TestWhatCounts(t *testing.T) {
 			want = want.With(counter)
 		}
 		if e := eventOf(&c.t, now); e.Counts != want || e.Ran != c.ran || e.Queue != "q" || e.Type != "t" || c.t.Claims() && e.Waited != 2*time.Second {
-			t.Errorf("%s: counts %b after %v and %v, want %b and %v", c.name, e.Counts, e.Waited, e.Ran, want, c.ran)
+			t.Errorf("%s: counts %b after waiting %v and running %v, want %b and %v", c.name, e.Counts, e.Waited, e.Ran, want, c.ran)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 		book.Totals(func(q *stats.Totals) {
 			c := q.Types[0].Counts
 			if c[stats.Enqueued] != 1 || c[stats.Deduplicated] != 2 || c[stats.Claimed] != 1 || c[stats.Crashed] != 1 || c[stats.Dead] != 1 {
-				t.Errorf("counted %v", c)
+				t.Errorf("unexpected counts %v", c)
 			}
 		})
 		if s := book.StaleTotals(); len(s) != 1 || s[0].Reason != task.StaleExpired || s[0].Count != 1 {
@@ -81,7 +81,7 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 		}
 		all, err := w.statusesOf(context.Background(), []uint32{one})
 		if err != nil || len(all) != 1 || all[0].Dead != 1 || all[0].Ready != 0 {
-			t.Errorf("the queues stand at %+v (%v)", all, err)
+			t.Errorf("the queue statuses are %+v (%v), want one dead letter and nothing ready", all, err)
 		}
 	})
 }

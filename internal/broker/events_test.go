@@ -35,7 +35,7 @@ func (w *world) eventsAfter(at *events.Place) (all []string) {
 			}
 		}
 		if e.Task != (task.ID{}) && (e.Queue != "a" || e.Type != "job" || e.Index == 0 || e.At.IsZero()) {
-			w.t.Errorf("an event is %+v", e)
+			w.t.Errorf("unexpected event: %+v", e)
 		}
 		all = append(all, s)
 	}
@@ -51,7 +51,7 @@ func TestEventsOfTasks(t *testing.T) {
 		happened := func(what string, want ...string) {
 			t.Helper()
 			if got := w.eventsAfter(&at); !slices.Equal(got, want) {
-				t.Errorf("%s: %q, want %q", what, got, want)
+				t.Errorf("%s: events %q, want %q", what, got, want)
 			}
 		}
 		c := call("a")
@@ -108,21 +108,21 @@ func TestEventsOutliveADroppedRound(t *testing.T) {
 		r, err := w.replica(one)
 		w.must(err)
 		if _, _, err := change(context.Background(), r, func(*engine.Round) (struct{}, error) { panic("on purpose") }); err == nil {
-			t.Error("a call that panics has no error")
+			t.Error("a call that panicked returned no error")
 		}
 		w.enqueue(task.Spec{Queue: "a"})
 		if got, want := w.eventsAfter(&at), []string{"task.enqueued", "task.enqueued"}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("got events %q, want %q", got, want)
 		}
 	})
 }
 
-// A reader is told if the shard is not led here, even while it waits.
+// A reader gets *NotLeader if the shard is not led here, even while it waits.
 func TestEventsElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var notLeader *NotLeader
 		if _, err := w.Events(context.Background(), 9, events.Query{}); !errors.As(err, &notLeader) {
-			t.Errorf("of a shard that is not here: %v", err)
+			t.Errorf("Events of a shard that is not on this node: %v, want NotLeader", err)
 		}
 		stop := w.addShard(2)
 		w.pass(5 * time.Second)
@@ -136,10 +136,10 @@ func TestEventsElsewhere(t *testing.T) {
 		select {
 		case err := <-ended:
 			if !errors.As(err, &notLeader) {
-				t.Errorf("when the shard goes: %v", err)
+				t.Errorf("Events ended with %v when the shard was removed, want NotLeader", err)
 			}
 		case <-time.After(time.Minute):
-			t.Error("a reader waits for a shard that has gone")
+			t.Error("the reader still waits for a shard that was removed")
 		}
 	})
 }

@@ -14,7 +14,7 @@ func within(queue string) context.Context {
 	return task.WithScope(context.Background(), task.Scope{Queues: []string{queue}})
 }
 
-// A group hears about its members in all shards, is found by its request, and is invisible to callers that may not see its queues.
+// A group is notified of its members in all shards, is found by its request, and is invisible to callers that may not see its queues.
 func TestGroupWithMembersElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -27,23 +27,23 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 		made, at, err := w.MakeGroup(ctx, one, ns, g, []string{"a"})
 		w.must(err)
 		if made.Duplicate || len(made.Tasks) != 2 || made.Tasks[0].Message != nil || made.Tasks[1].Message == nil || at.Index == 0 {
-			t.Errorf("made %+v at %+v", made, at)
+			t.Errorf("MakeGroup = %+v at %+v, want a local and a remote member", made, at)
 		}
 		id := made.Group.ID
 		if again, _, err := w.MakeGroup(within("a"), one, ns, g, []string{"a"}); err != nil || !again.Duplicate || again.Group.ID != id {
-			t.Errorf("again: %+v, %v", again, err)
+			t.Errorf("repeated MakeGroup = %+v, %v, want a duplicate of the first", again, err)
 		}
 		if found, _, err := w.FindGroup(within("a"), one, ns, g); err != nil || found.Group.ID != id {
-			t.Errorf("found: %+v, %v", found, err)
+			t.Errorf("FindGroup = %+v, %v, want the existing group", found, err)
 		}
 		joined, _, err := w.AddToGroup(within("a"), ns, id, []task.Spec{{Queue: "a", Type: "job", Priority: task.Normal}}, []string{"a"})
 		if err != nil || len(joined) != 1 || joined[0].Err != nil {
-			t.Errorf("joined: %+v, %v", joined, err)
+			t.Errorf("AddToGroup = %+v, %v", joined, err)
 		}
 		fresh := g
 		fresh.RequestID = task.NewID(one, time.Now().UnixMilli(), 2)
 		if made, _, err := w.MakeGroup(within("b"), one, ns, fresh, []string{"a"}); err != nil || made.Duplicate {
-			t.Errorf("whether its maker may see a new group is not looked at here: %+v, %v", made, err)
+			t.Errorf("MakeGroup of a new group by a caller that may not see its queue = %+v, %v, want it to be allowed here", made, err)
 		}
 		for what, call := range map[string]func(context.Context) error{
 			"MakeGroup":  func(ctx context.Context) error { _, _, err := w.MakeGroup(ctx, one, ns, g, []string{"a"}); return err },
@@ -57,19 +57,19 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 			"CloseGroup": func(ctx context.Context) error { _, err := CloseGroup.Call(ctx, w, OnGroup{ns, id}); return err },
 		} {
 			if err := call(within("b")); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("%s with a token for another queue: %v", what, err)
+				t.Errorf("%s with a token for another queue: %v, want ErrNotFound", what, err)
 			}
 		}
 		list, err := ListGroups.Call(within("b"), w, GroupList{OnShard: OnShard{one, ns}, Limit: 1})
 		if err != nil || len(list.Page.Groups) != 0 {
-			t.Errorf("with a token for another queue there are %+v, %v", list, err)
+			t.Errorf("ListGroups with a token for another queue = %+v, %v, want none", list, err)
 		}
 		if _, err := ShowGroup.Call(ctx, w, OnGroup{ns, task.NewID(one, 1, 1)}); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a group that is not there: %v", err)
+			t.Errorf("ShowGroup of an unknown group: %v, want ErrNotFound", err)
 		}
 		shown, err := CloseGroup.Call(within("a"), w, OnGroup{ns, id})
 		if err != nil || shown.View.Open || shown.At.Index == 0 {
-			t.Errorf("closed: %+v, %v", shown, err)
+			t.Errorf("CloseGroup = %+v, %v, want a closed group", shown, err)
 		}
 
 		for range 3 { // one of them belongs to the other group
@@ -80,21 +80,21 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 		far.Max = 2
 		got, _, err := w.Claim(ctx, two, far, time.Minute)
 		if err != nil || len(got) != 2 {
-			t.Fatalf("the members elsewhere: %v, %v", got, err)
+			t.Fatalf("claimed members in the other shard: %v, %v, want 2", got, err)
 		}
 		last := w.claim(ctx, call("a"), time.Minute)
 		_, _, err = w.Settle(ctx, two, []Settle{{Verb: Ack, Hold: hold(got[0])}, {Verb: Ack, Hold: hold(got[1])}})
 		w.must(err)
 		if got := receive(t, "the task behind the group", last); len(got) != 1 || got[0].Type != "last" {
-			t.Errorf("behind the group came %v", got)
+			t.Errorf("claimed %v when the group completed, want its completion task", got)
 		}
 		end, err := ShowGroup.Call(within("a"), w, OnGroup{ns, id})
 		if err != nil || end.View.EndedAt == 0 || end.View.Counts.Succeeded != 3 {
-			t.Errorf("in the end it is %+v, %v", end.View, err)
+			t.Errorf("after completion, ShowGroup = %+v, %v, want 3 succeeded", end.View, err)
 		}
 		members, err := GroupMembers.Call(ctx, w, MemberList{OnGroup: OnGroup{ns, id}, Limit: 2})
 		if err != nil || len(members.Members.Members) != 2 || !members.Members.More {
-			t.Errorf("members: %+v, %v", members, err)
+			t.Errorf("GroupMembers = %+v, %v, want 2 and more to come", members, err)
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 		other, _, err := w.MakeGroup(ctx, one, ns, g, nil)
 		w.must(err)
 		if made.Group.ID == other.Group.ID {
-			t.Error("two groups have one id")
+			t.Error("two groups without a request got the same id")
 		}
 		w.pass(time.Second)
 		_, err = CancelGroup.Call(ctx, w, GroupCommand{OnGroup: OnGroup{ns, made.Group.ID}})
@@ -127,11 +127,11 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 			states[v.Exec.State]++
 		}
 		if len(page.Page.Tasks) != 2 || states[task.Cancelled] != 1 || states[task.Ready] != 1 {
-			t.Errorf("the members elsewhere are %v", states)
+			t.Errorf("the members in the other shard are %v, want one cancelled and one ready", states)
 		}
 		list, err := ListGroups.Call(ctx, w, GroupList{OnShard: OnShard{one, ns}, Limit: 1})
 		if err != nil || len(list.Page.Groups) != 1 || !list.Page.More || list.Page.Groups[0].ID != other.Group.ID {
-			t.Errorf("the newest group: %+v, %v", list, err)
+			t.Errorf("ListGroups = %+v, %v, want the newest group and more to come", list, err)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestWhatRequestsAreAbout(t *testing.T) {
 		ObjectID() (kind, id string)
 	}{"group": &OnGroup{ns, id}, "task": &OnTask{ns, id}, "operation": &OnOperation{ns, id}} {
 		if kind, name := q.ObjectID(); kind != want || name != id.String() || q.TargetShard() != one {
-			t.Errorf("a request about a %s is about %s %s in shard %d", want, kind, name, q.TargetShard())
+			t.Errorf("a request about a %s names %s %s in shard %d", want, kind, name, q.TargetShard())
 		}
 	}
 }
@@ -159,12 +159,12 @@ func TestOnce(t *testing.T) {
 		for queue, want := range map[string]error{"b": task.ErrNotFound, "a": nil} {
 			got, at, err := w.Once(within(queue), one, c)
 			if !errors.Is(err, want) || want == nil && (got.State != OnceRun || at.Index == 0) {
-				t.Errorf("begun by who sees queue %s: %+v, %v", queue, got, err)
+				t.Errorf("Once with a token for queue %s = %+v, %v", queue, got, err)
 			}
 		}
 		far := OnceCall{Verb: OnceBegin, Hold: Hold{Namespace: ns, ID: task.NewID(two, 1, 1)}, Key: "k", Queue: "new", By: &OnceHolder{ID: task.NewID(two, 1, 1), Fence: 1}}
 		if got, _, err := w.Once(ctx, one, far); err != nil || got.State != OnceRun {
-			t.Errorf("begun by a claim of another shard: %+v, %v", got, err)
+			t.Errorf("Once by a claim of another shard = %+v, %v, want OnceRun", got, err)
 		}
 	})
 }

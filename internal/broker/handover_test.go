@@ -124,7 +124,7 @@ func (g *group) leader() (m *member, replica uint64) {
 			return m, id
 		}
 	}
-	g.t.Fatal("nobody leads")
+	g.t.Fatal("no node leads the shard")
 	return nil, 0
 }
 
@@ -167,7 +167,7 @@ func TestWaitsEndWithAHandover(t *testing.T) {
 			var notLeader *NotLeader
 			err := receive(t, "the end of "+what+" at the old leader", end)
 			if took := time.Since(began); !errors.As(err, &notLeader) || took > time.Second {
-				t.Errorf("%s ends %v after the handover with %v, want at once, and that another leads", what, took, err)
+				t.Errorf("%s ended %v after the handover with %v, want NotLeader within a second", what, took, err)
 			}
 		}
 	})
@@ -181,7 +181,7 @@ func TestWatchOnlyAtTheLeader(t *testing.T) {
 		for id, m := range g.nodes {
 			w := m.WatchClaims(func(Lost) {}, func([]Hold) {})
 			if watched := w.Add(hold); watched != (m == leader) {
-				t.Errorf("node %d, leader %t: watched %t", id, m == leader, watched)
+				t.Errorf("Add at node %d (leader: %t) = %t", id, m == leader, watched)
 			}
 			w.Close()
 		}
@@ -204,12 +204,12 @@ func TestTimePassesAfterAHandoverThatFails(t *testing.T) {
 		loses := func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow }
 		g.loses.Store(&loses)
 		if err := leader.shard.Transfer(ctx, id%3+1, "a test"); !errors.Is(err, shard.ErrNoTransfer) {
-			t.Errorf("a handover that nobody hears of: %v", err)
+			t.Errorf("a transfer whose message was lost: %v, want ErrNoTransfer", err)
 		}
 		failed := time.Since(began)
 		got, _, err := leader.Claim(ctx, one, call("a"), time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || took < failed || took > failed+2*tickRetry {
-			t.Errorf("the handover failed after %v; the task, due after a second, came after %v: %v, %v", failed, took, got, err)
+			t.Errorf("the handover failed after %v, the task due after a second was claimed after %v: %v, %v", failed, took, got, err)
 		}
 	})
 }
@@ -233,14 +233,14 @@ func TestOperationsRunAtTheLeader(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if running(old) != 1 {
-			t.Error("it does not run at the leader")
+			t.Error("the operation does not run at the leader")
 		}
 		g.handOver()
 		time.Sleep(2 * stepLongRetry)
 		leader, _ := g.leader()
 		for id, m := range g.nodes {
 			if want := map[bool]int{true: 1}[m == leader]; running(m) != want {
-				t.Errorf("%d operations run at node %d, want %d", running(m), id, want)
+				t.Errorf("%d operations run on node %d, want %d", running(m), id, want)
 			}
 		}
 	})
@@ -252,12 +252,12 @@ func TestPeekAtAReplicaThatStopped(t *testing.T) {
 		id := task.NewID(one, 1, 1)
 		for _, m := range g.nodes {
 			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("a task that is not there: %v", err)
+				t.Errorf("Peek of an unknown task: %v, want ErrNotFound", err)
 			}
 			m.shard.Stop()
 			var notLeader *NotLeader
 			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.As(err, &notLeader) {
-				t.Errorf("after its end: %v", err)
+				t.Errorf("Peek after the replica stopped: %v, want NotLeader", err)
 			}
 			break
 		}
@@ -298,7 +298,7 @@ func TestServedClaimEndsWithItsRound(t *testing.T) {
 			err := receive(t, what, end)
 			var notLeader *NotLeader
 			if took := time.Since(began); !errors.As(err, &notLeader) && !errors.Is(err, ErrUnknown) || took > 10*time.Second {
-				t.Errorf("%s ends after %v with %v", what, took, err)
+				t.Errorf("%s ended after %v with %v, want NotLeader or ErrUnknown within 10s", what, took, err)
 			}
 		}
 	})

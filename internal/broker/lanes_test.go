@@ -43,7 +43,7 @@ func TestClaimWaitsForLanesToBeRead(t *testing.T) {
 		got, _, err := w.Claim(ctx, two, c, time.Minute)
 		w.must(err)
 		if len(got) != 1 || got[0].Type != "rare" || time.Since(began) > time.Second {
-			t.Errorf("got %v after %s", got, time.Since(began))
+			t.Errorf("the claim got %v after %s, want the rare task within a second", got, time.Since(began))
 		}
 	})
 }

@@ -17,7 +17,7 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret", "x-lines": "a\nlevel=ERROR",
 		"x-twice": "lower", "X-Twice": "upper"}
 	for _, c := range []struct {
-		list, want string // want: JSON of the attribute; "": none
+		list, want string // want is the attribute as JSON; empty: none
 	}{
 		{"correlation-id,x-request-id,traceparent", `{"correlation-id":"c-1","x-request-id":"r-1"}`},
 		{"x-long", `{"x-long":"` + strings.Repeat("a", maxLoggedValue-1) + `"}`},
@@ -51,7 +51,7 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 			got = string(b)
 		}
 		if got != c.want || strings.Contains(line.String(), "secret") || strings.Count(line.String(), "\n") != 1 {
-			t.Errorf("list %q: headers are %s, want %s; the line is %s", c.list, got, c.want, line.String())
+			t.Errorf("list %q: headers are %s, want %s in the line %s", c.list, got, c.want, line.String())
 		}
 	}
 }
@@ -68,10 +68,10 @@ func TestDeadLetterLineHasTheError(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fields["error"] != strings.Repeat("e", 1024) {
-			t.Errorf("the error has %d bytes, want 1024", len(fmt.Sprint(fields["error"])))
+			t.Errorf("the logged error has %d bytes, want 1024", len(fmt.Sprint(fields["error"])))
 		}
 		if got, there := fields["error_type"]; there != (typ != "") || there && got != typ {
-			t.Errorf("the type of the error is %v, want %q", got, typ)
+			t.Errorf("error_type = %v, want %q", got, typ)
 		}
 	}
 }
@@ -99,14 +99,14 @@ func TestParseLogHeaders(t *testing.T) {
 	} {
 		_, err := ParseLogHeaders(c.names)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %v, want %q", c.names, err, c.want)
+			t.Errorf("ParseLogHeaders(%q) = %v, want %q", c.names, err, c.want)
 		}
 	}
 	names, err := ParseLogHeaders(DefaultLogHeaders())
 	if err != nil || !slices.Equal(names, DefaultLogHeaders()) {
-		t.Errorf("the default reads as %q, %v", names, err)
+		t.Errorf("ParseLogHeaders of the defaults = %q, %v", names, err)
 	}
 	if names, err := ParseLogHeaders(nil); err != nil || names == nil || len(names) != 0 {
-		t.Errorf("an empty list reads as %#v, %v, want one that is empty and not nil", names, err)
+		t.Errorf("ParseLogHeaders(nil) = %#v, %v, want an empty list that is not nil", names, err)
 	}
 }

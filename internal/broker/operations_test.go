@@ -23,7 +23,7 @@ func (w *world) startOperation(spec OperationSpec) task.ID {
 	out, err := StartOperation.Call(context.Background(), w, NewOperation{OnShard{one, ns}, spec})
 	w.must(err)
 	if out.View.Operation == nil || out.View.State != OperationRunning || out.At.Index == 0 {
-		w.t.Errorf("started: %+v", out)
+		w.t.Errorf("StartOperation = %+v, want a running operation", out)
 	}
 	return out.View.ID
 }
@@ -34,7 +34,7 @@ func (w *world) waitUntilStopped(id task.ID) OperationView {
 	out, err := ShowOperation.Call(context.Background(), w, OperationWait{OnOperation{ns, id}, time.Hour})
 	w.must(err)
 	if out.View.State == OperationRunning || out.View.WaitsFor != "" || out.At.Index == 0 {
-		w.t.Errorf("at rest it is %s and waits for %q", out.View.State, out.View.WaitsFor)
+		w.t.Errorf("a stopped operation is %s and waits for %q", out.View.State, out.View.WaitsFor)
 	}
 	return out.View
 }
@@ -67,7 +67,7 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if steps = append(steps, strings.Repeat("I", int(shard))); c.Count != stepChunk || c.Action != task.Cancel {
-				t.Errorf("step %d is %+v", len(steps), c)
+				t.Errorf("step %d ran as %+v, want a cancel of stepChunk tasks", len(steps), c)
 			}
 			return nil
 		}
@@ -75,22 +75,22 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 		began := time.Now()
 		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
 		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched || took >= maxStepPause {
-			t.Errorf("it is %s after %v with %+v", done.State, took, done.Tally)
+			t.Errorf("the operation is %s after %v with %+v", done.State, took, done.Tally)
 		}
 		if want := []string{"I", "I", "I", "II"}; !slices.Equal(steps, want) {
-			t.Errorf("steps were in shards %q, want %q", steps, want)
+			t.Errorf("the steps ran in shards %q, want %q", steps, want)
 		}
 		synctest.Wait() // a caller waiting for the end may run on before the line is written
 		if log := w.log.String(); strings.Count(log, "operation done") != 1 || strings.Contains(log, "operation running") || !strings.Contains(log, "matched=440") {
-			t.Errorf("the log: %s", log)
+			t.Errorf("want one line about the finished operation, which matched 440 tasks, in the log: %s", log)
 		}
 		began = time.Now()
 		if again := w.waitUntilStopped(done.ID); again.Done != done.Done || time.Since(began) > 0 {
-			t.Errorf("after %v it has done %d", time.Since(began), again.Done)
+			t.Errorf("a second wait for the operation took %v and found %d tasks done", time.Since(began), again.Done)
 		}
 		page, err := ListOperations.Call(context.Background(), w, OperationList{OnShard: OnShard{one, ns}, Limit: 10})
 		if err != nil || len(page.Page.Operations) != 1 || page.At.Index == 0 {
-			t.Errorf("the list: %+v, %v", page, err)
+			t.Errorf("ListOperations = %+v, %v, want the one operation", page, err)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 		began := time.Now()
 		if done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done != 20 ||
 			time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
-			t.Errorf("at ten a second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
+			t.Errorf("at a rate of 10 per second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
 		}
 		w.enqueue(specsOf(20, "a")...)
 		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.01}) // one per 100 s
@@ -132,11 +132,11 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 				now = w.waitUntilStopped(id)
 			}
 			if now.State.String() != c.want || time.Since(began) > time.Second {
-				t.Errorf("%s: it is %s after %v", c.what, now.State, time.Since(began))
+				t.Errorf("%s: the operation is %s after %v", c.what, now.State, time.Since(began))
 			}
 		}
 		if now := w.showOperation(id); now.Done != 2 {
-			t.Errorf("it has done %d, want one before the pause and one after it", now.Done)
+			t.Errorf("the operation has done %d tasks, want one before the pause and one after it", now.Done)
 		}
 		synctest.Wait() // the run ends after its state says so
 		r, err := w.replica(one)
@@ -144,7 +144,7 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 		r.operations.mu.Lock()
 		defer r.operations.mu.Unlock()
 		if len(r.operations.runs) != 0 {
-			t.Errorf("%d operations run still", len(r.operations.runs))
+			t.Errorf("%d operations are still running", len(r.operations.runs))
 		}
 	})
 }
@@ -160,17 +160,17 @@ func TestOperationMeetsTrouble(t *testing.T) {
 		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")})
 		w.pass(time.Minute)
 		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" || tries < 15 || tries > 20 {
-			t.Errorf("after %d tries it is %s and waits for %q", tries, now.State, now.WaitsFor)
+			t.Errorf("after %d tries the operation is %s and waits for %q", tries, now.State, now.WaitsFor)
 		}
 		w.onStep.Store(nil)
 		if done := w.waitUntilStopped(id); done.Done != 20 {
-			t.Errorf("it has done %+v", done.Tally)
+			t.Errorf("after the shard had answered, the operation finished with %+v, want 20 done", done.Tally)
 		}
 		bad := func(uint32, StepCall) error { return task.Invalid("filter", "is one of a later release") }
 		w.onStep.Store(&bad)
 		failed := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
 		if failed.State != OperationFailed || !strings.Contains(failed.Why, "later release") {
-			t.Errorf("it is %s: %q", failed.State, failed.Why)
+			t.Errorf("after a permanent refusal the operation is %s: %q", failed.State, failed.Why)
 		}
 	})
 }
@@ -187,23 +187,23 @@ func TestOperationWaitsForWhatItMoves(t *testing.T) {
 		hasShard := w.cfg.HasShard
 		w.cfg.HasShard = func(ctx context.Context, shard uint32) (bool, error) {
 			if w.onTheWay.Load() != nil {
-				t.Error("it looks for the next shard while something is on its way from this one")
+				t.Error("the operation looked for the next shard while tasks from this one were undelivered")
 			}
 			return hasShard(ctx, shard)
 		}
 		id := w.startOperation(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
 		w.pass(10 * time.Second)
 		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
-			t.Errorf("it is %s in shard %d, has done %d and waits for %q", now.State, now.Shard, now.Done, now.WaitsFor)
+			t.Errorf("the operation is %s in shard %d, has done %d tasks and waits for %q", now.State, now.Shard, now.Done, now.WaitsFor)
 		}
 		w.onTheWay.Store(nil)
 		began := time.Now()
 		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*outboxLongRetry {
-			t.Errorf("after %v: %+v", time.Since(began), done.Tally)
+			t.Errorf("after delivery the operation took %v and finished with %+v, want 3 done", time.Since(began), done.Tally)
 		}
 		page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})
 		if err != nil || len(page.Page.Tasks) != 3 {
-			t.Errorf("arrived: %+v, %v", page, err)
+			t.Errorf("moved tasks in the other shard: %+v, %v, want 3", page, err)
 		}
 	})
 }
@@ -214,21 +214,21 @@ func TestChangedAtTheEndOfARun(t *testing.T) {
 	id := task.NewID(one, 1, 1)
 	run, begun := s.begin(id)
 	if !begun {
-		t.Fatal("it does not begin")
+		t.Fatal("begin did not start a run")
 	}
 	s.beginRead(run)
 	if again, begun := s.begin(id); begun || again != run || len(run.wake) != 1 {
-		t.Error("it begins twice, or nobody is woken")
+		t.Error("a second begin started another run, or did not wake the first")
 	}
 	if s.end(id, run) {
-		t.Error("it ends though it was steered since it was looked at")
+		t.Error("the run ended although the operation was resumed after its last read")
 	}
 	s.beginRead(run)
 	if !s.end(id, run) {
-		t.Error("it does not end")
+		t.Error("the run did not end")
 	}
 	if _, begun := s.begin(id); !begun {
-		t.Error("it does not begin again")
+		t.Error("begin did not start a new run after the first had ended")
 	}
 }
 
@@ -261,7 +261,7 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		gone()
 		refused["b"] = task.Unavailable(time.Second, "no leader")
 		if got, err := replay(); !errors.Is(err, refused["b"]) || got.Matched != 0 {
-			t.Errorf("when nobody can tell of b: %+v, %v", got, err)
+			t.Errorf("replay while queue b could not be fetched = %+v, %v", got, err)
 		}
 		refused["b"] = errors.New("it lies in shard 2")
 		clear(asked)
@@ -269,14 +269,14 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		w.must(err)
 		got, err := replay()
 		if err != nil || got.Done != 2 || len(got.Skipped) != 1 || got.Skipped[0] != (Skipped{Reason: task.SkipQueueGone, Count: 1}) {
-			t.Errorf("when b lies elsewhere: %+v, %v", got, err)
+			t.Errorf("replay while queue b is in another shard = %+v, %v, want 2 done and 1 skipped", got, err)
 		}
 		if asked["a"] != 1 || asked["b"] != 1 {
-			t.Errorf("asked for the queues %v times", asked)
+			t.Errorf("the queues were fetched %v times, want each once", asked)
 		}
 		refused["b"] = nil
 		if got, err := replay(); err != nil || got.Done != 1 {
-			t.Errorf("when b is here: %+v, %v", got, err)
+			t.Errorf("replay with queue b in this shard = %+v, %v, want 1 done", got, err)
 		}
 	})
 }

@@ -31,18 +31,18 @@ func TestDeliveries(t *testing.T) {
 	}
 	for i, want := range map[int]explain.Delivery{0: {Tries: 3, Error: "its shard did not answer"}, 1: {Tries: 3, Error: "shard 7 has no leader"}, maxDeliveries: {}} {
 		if got := e.of(messages[i].Request); got != want {
-			t.Errorf("message %d: %+v, want %+v", i, got, want)
+			t.Errorf("message %d is reported as %+v, want %+v", i, got, want)
 		}
 	}
 	e.done(messages[:2], out, []int{1})
-	e.done(messages[maxDeliveries:], out, []int{0}) // there is room now
+	e.done(messages[maxDeliveries:], out, []int{0}) // there is space now
 	for i, want := range map[int]int64{0: 0, 1: 4, maxDeliveries: 1} {
 		if got := e.of(messages[i].Request).Tries; got != want {
-			t.Errorf("then message %d has %d tries, want %d", i, got, want)
+			t.Errorf("after further deliveries message %d has %d tries, want %d", i, got, want)
 		}
 	}
 	if e.begin(); e.of(messages[1].Request) != (explain.Delivery{}) {
-		t.Error("another term knows of tries")
+		t.Error("deliveries were kept across a change of term")
 	}
 }
 
@@ -101,29 +101,29 @@ func TestMessagesComeAgain(t *testing.T) {
 		}
 		mu.Lock()
 		if n := tries["7"]; n < 7 || n > outboxChunk+15 {
-			t.Errorf("in a minute it was tried %d times", n)
+			t.Errorf("an undeliverable message was tried %d times within a minute", n)
 		}
 		before := tries["7"]
 		if others := tries["8"]; others != 1 {
-			t.Errorf("another one was brought %d times", others)
+			t.Errorf("another message was sent %d times, want once", others)
 		}
 		mu.Unlock()
 		if n := arrived(); n != outboxChunk+4 {
-			t.Errorf("%d arrived, want all but one", n)
+			t.Errorf("%d messages arrived, want all but one", n)
 		}
 		w.pass(time.Minute)
 		mu.Lock()
 		if n := tries["7"] - before; n < 5 || n > 7 {
-			t.Errorf("in the second minute it was tried %d times", n)
+			t.Errorf("the message was tried %d times in the second minute", n)
 		}
 		mu.Unlock()
 		if n := strings.Count(w.log.String(), "are not delivered yet"); n < 10 || !strings.Contains(w.log.String(), "no way there") {
-			t.Errorf("the log says %d times that messages wait: %s", n, w.log)
+			t.Errorf("the log warns %d times about undelivered messages: %s", n, w.log)
 		}
 		w.onTheWay.Store(nil)
 		w.pass(outboxLongRetry)
 		if n := arrived(); n != outboxChunk+5 {
-			t.Errorf("%d arrived, want all", n)
+			t.Errorf("%d messages arrived, want all", n)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestRefusedMessagesAreLogged(t *testing.T) {
 		home := AtHome{OnSchedule{OnShard{one, ns}, "hourly"}}
 		fired, err := TriggerSchedule.Call(ctx, w, ScheduleTrigger{AtHome: home, Request: task.NewID(one, time.Now().UnixMilli(), 7)})
 		if err != nil || fired.Made.Message == nil {
-			t.Fatalf("triggered: %+v, %v", fired, err)
+			t.Fatalf("TriggerSchedule = %+v, %v, want a message to another shard", fired, err)
 		}
 		synctest.Wait()
 		var lines []string
@@ -160,20 +160,20 @@ func TestRefusedMessagesAreLogged(t *testing.T) {
 		want := []string{"type=member", "type=next", "type=tick"}
 		of := []string{"group_id=" + made.Group.ID.String(), "parent_id=" + ids[0].String(), "schedule=hourly"}
 		if len(lines) != 3 {
-			t.Fatalf("the log has %q", lines)
+			t.Fatalf("the log has %q, want 3 refusals", lines)
 		}
 		for i, line := range lines {
 			if !strings.Contains(line, want[i]) || !strings.HasSuffix(line, of[i]) || !strings.Contains(line, "queue=far") || !strings.Contains(line, "is frozen") {
-				t.Errorf("the log says %q, want %s of %s", line, want[i], of[i])
+				t.Errorf("the log has %q, want %s of %s", line, want[i], of[i])
 			}
 		}
 		w.pass(time.Minute)
 		if n := strings.Count(w.log.String(), "refused"); n != 3 {
-			t.Errorf("%d lines say that something was refused", n)
+			t.Errorf("%d log lines report a refusal, want 3", n)
 		}
 		history, err := ScheduleHistory.Call(ctx, w, ScheduleHistoryList{AtHome: home, Limit: 10})
 		if err != nil || len(history.Entries) != 1 {
-			t.Errorf("the schedule's history: %+v, %v", history, err)
+			t.Errorf("ScheduleHistory = %+v, %v, want one entry", history, err)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func TestMessagesOutliveTheirLeader(t *testing.T) {
 		defer stop()
 		w.pass(5 * time.Second)
 		if got := <-w.claim(ctx, call("a"), 0); len(got) != 1 {
-			t.Errorf("got %v", got)
+			t.Errorf("claimed %v, want the task delivered by the new leader", got)
 		}
 	})
 }
@@ -214,6 +214,6 @@ func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
 		synctest.Wait()
 	})
 	if strings.Contains(log.String(), "on their way") {
-		t.Errorf("the log: %s", log)
+		t.Errorf("a stopping node logged undelivered messages: %s", log)
 	}
 }

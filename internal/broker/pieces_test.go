@@ -26,9 +26,9 @@ func TestInPieces(t *testing.T) {
 		var moved *NotLeader
 		switch {
 		case want == nil && (err != nil || at.Index != 3 || !slices.Equal(got, []int{0, 1, 2, 3, 4})):
-			t.Errorf("got %v at %d, %v", got, at.Index, err)
+			t.Errorf("inPieces = %v at index %d, %v", got, at.Index, err)
 		case want != nil && (got != nil || !errors.Is(err, want) || errors.As(err, &moved) != (failing == 0)):
-			t.Errorf("failing at piece %d: %v, %v, want %v", failing, got, err, want)
+			t.Errorf("with a failure in piece %d: %v, %v, want %v", failing, got, err, want)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func TestPiecesAreBounded(t *testing.T) {
 				round.Tx().Set(row, make([]byte, pieceBytes))
 				_, _, err := inPieces(1, func(_ int, more func(*engine.Round) bool) ([]int, Stamp, error) {
 					if !more(round) {
-						t.Error("a piece that has written nothing is full")
+						t.Error("an empty piece was reported as full")
 					}
 					const half = pieceBytes / 2
 					began := round.Written()
@@ -52,7 +52,7 @@ func TestPiecesAreBounded(t *testing.T) {
 					frame := round.Written() - began - half
 					round.Tx().Set(row, make([]byte, pieceBytes-half-2*frame-short))
 					if got := more(round); got != want {
-						t.Errorf("%d bytes short of a piece: more is %v", pieceBytes-(round.Written()-began), got)
+						t.Errorf("%d bytes short of a full piece, more = %v", pieceBytes-(round.Written()-began), got)
 					}
 					return []int{1}, Stamp{}, nil
 				})

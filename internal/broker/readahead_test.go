@@ -47,7 +47,7 @@ func TestDrainOfALongQueue(t *testing.T) {
 		clients.Wait()
 		drain() // the tasks added last
 		if i := slices.IndexFunc(ids, func(id task.ID) bool { return given[id] != 1 }); i >= 0 || len(given) != len(ids) {
-			t.Errorf("%d of %d tasks were given; number %d as the first other than once", len(given), len(ids), i)
+			t.Errorf("%d of %d tasks were claimed, index %d is the first that was not claimed exactly once", len(given), len(ids), i)
 		}
 	})
 }

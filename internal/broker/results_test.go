@@ -16,7 +16,7 @@ import (
 // watch starts a watch and returns a channel of its notifications.
 func (w *world) watch() (*ClaimWatch, chan Lost) {
 	lost := make(chan Lost, 100)
-	return w.WatchClaims(func(l Lost) { lost <- l }, func([]Hold) { w.t.Error("the leader has not moved") }), lost
+	return w.WatchClaims(func(l Lost) { lost <- l }, func([]Hold) { w.t.Error("the leader was reported as moved") }), lost
 }
 
 // A claim that was lost before its watch began is reported within a second, and one that its holder ended is not reported as lost.
@@ -31,7 +31,7 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[1])})
 		w.settle(Settle{Verb: GiveBack, Hold: hold(claimed[3])})
 		if again := <-w.claim(context.Background(), c, 0); len(again) != 1 || again[0].ID != claimed[3].ID {
-			t.Fatalf("claimed again: %v", again)
+			t.Fatalf("the released task was not claimed again: %v", again)
 		}
 		watch, lost := w.watch()
 		watch.Add(hold(claimed[2]))
@@ -50,10 +50,10 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		}
 		if len(got) != 4 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted || got[claimed[3].ID] != task.StaleCompleted ||
 			got[forgotten.ID] != task.StaleExpired {
-			t.Errorf("told %v", got)
+			t.Errorf("reported as lost: %v", got)
 		}
 		if !watch.Remove(claimed[2].ID, claimed[2].Token) || watch.Remove(claimed[0].ID, claimed[0].Token) {
-			t.Error("what was told is to be forgotten, and nothing else")
+			t.Error("a reported claim is still watched, or the held claim is not")
 		}
 	})
 }
@@ -86,19 +86,19 @@ func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
 			w.pass(time.Second)
 		}
 		if len(lost) > 0 {
-			t.Errorf("told %v", <-lost)
+			t.Errorf("a held claim was reported as lost: %v", <-lost)
 		}
 	})
 }
 
-// Calls that wait in a replica that is removed get *NotLeader immediately.
+// Calls that wait at a replica get *NotLeader immediately when it is removed.
 func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		ids := w.enqueue(task.Spec{Queue: "a"})
 		claimed := <-w.claim(ctx, call("a"), 0)
 		var moved []Hold
-		watch := w.WatchClaims(func(l Lost) { t.Errorf("lost %+v", l) }, func(h []Hold) { moved = h })
+		watch := w.WatchClaims(func(l Lost) { t.Errorf("a claim was reported as lost: %+v", l) }, func(h []Hold) { moved = h })
 		watch.Add(hold(claimed[0]))
 		errs := make(chan error, 3)
 		began := time.Now()
@@ -112,22 +112,22 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 		for range 3 {
 			var notLeader *NotLeader
 			if err := <-errs; !errors.As(err, &notLeader) || notLeader.Shard != one {
-				t.Errorf("got %v", err)
+				t.Errorf("a call that waited at the removed replica ended with %v, want NotLeader", err)
 			}
 		}
 		if time.Since(began) > time.Second || len(moved) != 1 || moved[0] != hold(claimed[0]) {
-			t.Errorf("after %s; watches moved: %v", time.Since(began), moved)
+			t.Errorf("the calls took %s to end, and the watches moved are %v", time.Since(began), moved)
 		}
 		if watch.Add(hold(claimed[0])) {
-			t.Error("a claim of a shard that is not here is watched")
+			t.Error("a claim of a shard that is not on this node is watched")
 		}
 		var notLeader *NotLeader
 		if _, _, err := w.Settle(ctx, one, []Settle{{Verb: Ack, Hold: hold(claimed[0])}}); !errors.As(err, &notLeader) {
-			t.Errorf("settle: %v", err)
+			t.Errorf("Settle after the shard was removed: %v, want NotLeader", err)
 		}
 		r.watches.remove(claimed[0].ID, watch)
 		if r.watches.add(watch, hold(claimed[0])) {
-			t.Error("a claim is watched at a replica that was taken away a moment before")
+			t.Error("a claim is watched at a replica that has been removed")
 		}
 		w.Remove(one) // again: nothing
 	})
@@ -140,7 +140,7 @@ func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 		far := task.NewID(two, 1, 1)
 		watch := w.WatchClaims(func(Lost) {}, func([]Hold) {})
 		if watch.Add(Hold{Namespace: ns, ID: far}) {
-			t.Error("a claim is watched")
+			t.Error("a claim of a shard that is not on this node is watched")
 		}
 		for what, call := range map[string]func() error{
 			"Enqueue":     func() error { _, _, err := w.Enqueue(ctx, two, ns, []task.Spec{{}}); return err },
@@ -162,17 +162,17 @@ func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 		} {
 			var notLeader *NotLeader
 			if err := call(); !errors.As(err, &notLeader) || *notLeader != (NotLeader{Shard: two}) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v, want NotLeader", what, err)
 			}
 		}
 		if node, term, index := w.Leader(two); node != 0 || term != 0 || index != 0 {
-			t.Errorf("node %d leads it in term %d at entry %d", node, term, index)
+			t.Errorf("Leader = node %d in term %d at entry %d, want zeros for a shard that is not on this node", node, term, index)
 		}
 		if err := w.Add(two, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("no disk") }); err == nil || err.Error() != "shard 2: no disk" {
-			t.Errorf("a shard that does not start: %v", err)
+			t.Errorf("adding a shard that fails to start: %v", err)
 		}
 		if got := w.Led(); !slices.Equal(got, []uint32{one}) {
-			t.Errorf("shards %v are led here", got)
+			t.Errorf("Led = %v, want only the shard that is on this node", got)
 		}
 	})
 }
@@ -200,16 +200,16 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 			},
 		} {
 			if err := call(); !errors.Is(err, full) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s with a full disk: %v, want unavailable", what, err)
 			}
 		}
 		put.Put.DryRun = true
 		if _, err := PutSchedule.Call(ctx, w, put); err != nil {
-			t.Errorf("a dry run: %v", err)
+			t.Errorf("a dry run with a full disk: %v", err)
 		}
 		claimed := <-w.claim(ctx, call("a"), 0)
 		if got := w.settle(Settle{Verb: Ack, Hold: hold(claimed[0])}); got.Err != nil {
-			t.Errorf("an ack: %v", got.Err)
+			t.Errorf("an ack with a full disk: %v", got.Err)
 		}
 	})
 }
@@ -218,7 +218,7 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 func TestAShardCanBeAddedLate(t *testing.T) {
 	inWorld(t, func(w *world) {
 		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil || err.Error() == "shard 1: started twice" {
-			t.Errorf("a shard was added twice: %v", err)
+			t.Errorf("adding the same shard twice: %v", err)
 		}
 		stop := w.addShard(two)
 		w.pass(5 * time.Second) // until it is led
@@ -227,7 +227,7 @@ func TestAShardCanBeAddedLate(t *testing.T) {
 		w.must(err)
 		got, _, err := w.Claim(context.Background(), two, call("late"), time.Minute)
 		if err != nil || len(got) != 1 || time.Since(began) < 10*time.Second || time.Since(began) > 11*time.Second {
-			t.Errorf("after %s: %v, %v", time.Since(began), got, err)
+			t.Errorf("the delayed task was claimed after %s: %v, %v", time.Since(began), got, err)
 		}
 		stop()
 	})
@@ -255,7 +255,7 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 		err = operateTask(context.Background(), w.Broker, Cancel, ids[0])
 		w.must(err)
 		if s := <-states; s != task.Cancelled || time.Since(began) > 11*time.Second {
-			t.Errorf("%s after %s", s, time.Since(began))
+			t.Errorf("the wait ended with the task %s after %s", s, time.Since(began))
 		}
 	})
 }
@@ -271,15 +271,15 @@ func TestAWaitEndsAlone(t *testing.T) {
 	select {
 	case <-second:
 	default:
-		t.Error("the other one is not woken")
+		t.Error("the other wait was not woken")
 	}
 	select {
 	case <-first:
-		t.Error("one who waits no more is woken")
+		t.Error("a wait that had ended was woken")
 	default:
 	}
 	if len(r.waiting) > 0 {
-		t.Errorf("%d wait still", len(r.waiting))
+		t.Errorf("%d waits are left", len(r.waiting))
 	}
 }
 
@@ -290,20 +290,20 @@ func TestACloseEndsAllWatches(t *testing.T) {
 		claimed := <-w.claim(context.Background(), call("a"), 0)
 		watch, lost := w.watch()
 		if !watch.Add(hold(claimed[0])) {
-			t.Fatal("it is not watched")
+			t.Fatal("Add did not watch the claim")
 		}
 		r, err := w.replica(one)
 		w.must(err)
 		if !r.watches.any() {
-			t.Error("there is nothing to look after")
+			t.Error("no claim is watched")
 		}
 		watch.Close()
 		if r.watches.any() {
-			t.Error("there is something to look after still")
+			t.Error("a claim is still watched after Close")
 		}
 		w.pass(time.Minute)
 		if len(lost) > 0 {
-			t.Errorf("a closed watch was told %+v", <-lost)
+			t.Errorf("a closed watch reported %+v as lost", <-lost)
 		}
 	})
 }
@@ -311,32 +311,32 @@ func TestACloseEndsAllWatches(t *testing.T) {
 func TestRefusalsAroundARound(t *testing.T) {
 	refused := task.NotFound("task", "x")
 	if got := Refusal(3, refused); got != error(refused) {
-		t.Errorf("a refusal became %v", got)
+		t.Errorf("Refusal of a task error = %v, want it unchanged", got)
 	}
 	var notLeader *NotLeader
 	if err := Refusal(3, &shard.NotLeader{Leader: 5<<32 | 2}); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 2}) || err.Error() != "shard 3 is led by node 2" {
-		t.Errorf("not leader became %v", err)
+		t.Errorf("Refusal of shard.NotLeader = %v", err)
 	}
 	if err := Refusal(3, shard.ErrStopped); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 0}) {
-		t.Errorf("stopped became %v", err)
+		t.Errorf("Refusal of shard.ErrStopped = %v", err)
 	}
 	err := Refusal(3, shard.ErrUnknown)
 	if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || !errors.Is(err, ErrUnknown) {
-		t.Errorf("unknown became %v", err)
+		t.Errorf("Refusal of shard.ErrUnknown = %v", err)
 	}
 	if err := Refusal(3, shard.ErrBusy); !errors.Is(err, task.ErrUnavailable) || errors.Is(err, ErrUnknown) {
-		t.Errorf("busy became %v", err)
+		t.Errorf("Refusal of shard.ErrBusy = %v", err)
 	}
 	// A call that was partly done is not reported as one that did not run.
 	if err := partlyDone(&NotLeader{Shard: 3}, 7); errors.As(err, &notLeader) || !errors.Is(err, task.ErrUnavailable) {
-		t.Errorf("halfway became %v", err)
+		t.Errorf("partlyDone after 7 = %v, want unavailable", err)
 	}
 	if err := partlyDone(&NotLeader{Shard: 3}, 0); !errors.As(err, &notLeader) {
-		t.Errorf("at the start: %v", err)
+		t.Errorf("partlyDone after 0 = %v, want NotLeader", err)
 	}
 	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {
 		if staleReason(o) == "" {
-			t.Errorf("%s has no reason", o)
+			t.Errorf("outcome %s has no stale reason", o)
 		}
 	}
 }

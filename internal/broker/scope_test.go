@@ -34,22 +34,22 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 			},
 		} {
 			if err := call(within("b")); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("%s from another queue: %v", name, err)
+				t.Errorf("%s with a token for another queue: %v, want ErrNotFound", name, err)
 			}
 			if err := call(within("a")); err != nil {
-				t.Errorf("%s from its own queue: %v", name, err)
+				t.Errorf("%s with a token for its own queue: %v", name, err)
 			}
 		}
 		claimed := <-w.claim(context.Background(), call("a"), 0)
 		for queue, want := range map[string]error{"b": task.ErrNotFound, "a": nil} {
 			got, _, err := w.Settle(within(queue), one, []Settle{{Verb: Extend, Hold: hold(claimed[0])}})
 			if err != nil || !errors.Is(got[0].Err, want) {
-				t.Errorf("a verb of who sees queue %s: %+v, %v", queue, got, err)
+				t.Errorf("Extend with a token for queue %s: %+v, %v", queue, got, err)
 			}
 		}
 		out, err := PauseSchedule.Call(context.Background(), w, ScheduleCommand{AtHome: home})
 		if err != nil || out.Stamp().Shard != one || out.Stamp().Index == 0 {
-			t.Errorf("a change tells of %+v, %v", out.At, err)
+			t.Errorf("PauseSchedule returned the stamp %+v, %v", out.At, err)
 		}
 	})
 }

@@ -40,7 +40,7 @@ func TestIdleQueues(t *testing.T) {
 		got, err := w.NamespaceStatus(ctx, ns, 0)
 		w.must(err)
 		if want := (Idle{Queues: 2, Tasks: 3, Largest: "idle-2", Most: 2}); got.Idle != want || len(got.Busy) != explain.MaxExamined {
-			t.Errorf("idle beside the %d that were looked at: %+v; want %+v", len(got.Busy), got.Idle, want)
+			t.Errorf("idle queues besides the %d examined: %+v, want %+v", len(got.Busy), got.Idle, want)
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestIdleParts(t *testing.T) {
 	}{{idle, idle, true}, {idle, empty, true}, {empty, idle, true}, {idle, served, false}, {served, idle, false}, {empty, empty, false}} {
 		sum := c.a
 		if sum.Add(&c.b); sum.Idle != c.want {
-			t.Errorf("%+v and %+v are idle: %v, want %v", c.a, c.b, sum.Idle, c.want)
+			t.Errorf("idle of %+v plus %+v = %v, want %v", c.a, c.b, sum.Idle, c.want)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestNewDeadLetters(t *testing.T) {
 			got, err := w.NamespaceStatus(ctx, ns, 0)
 			w.must(err)
 			if got.Dead != dead || got.NewDead != fresh || got.MoreNewDead {
-				t.Errorf("%s: %d dead letters, %d of them new (more: %v); want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
+				t.Errorf("%s: %d dead letters, %d of them new (more: %v), want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
 			}
 		}
 		is("at first", 0, 0)
@@ -103,15 +103,15 @@ func TestNewDeadLetters(t *testing.T) {
 func TestNewDeadLettersAddUp(t *testing.T) {
 	one, many := QueueStatus{NewDead: 1}, QueueStatus{NewDead: 9, MoreNewDead: true}
 	if one.Add(&many); one.NewDead != 10 || !one.MoreNewDead {
-		t.Errorf("parts of a queue add up to %+v", one)
+		t.Errorf("the sum over parts of a queue is %+v", one)
 	}
 	a, b := NamespaceStatus{NewDead: 1}, NamespaceStatus{NewDead: 9, MoreNewDead: true}
 	if a.Add(&b); a.NewDead != 10 || !a.MoreNewDead {
-		t.Errorf("nodes add up to %+v", a)
+		t.Errorf("the sum over nodes is %+v", a)
 	}
 }
 
-// TestNamespaceAddsUp: the numbers of all queues of a namespace are added up, and of no other; the result of an expensive survey is reused for a while.
+// TestNamespaceAddsUp: the numbers of the queues of one namespace are added up, and the result of an expensive survey is reused for a while.
 func TestNamespaceAddsUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -124,28 +124,28 @@ func TestNamespaceAddsUp(t *testing.T) {
 		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
 		w.must(err)
 		if want := (Idle{Queues: 2, Tasks: 2020, Largest: "c", Most: 2000}); got.Queues != 3 || got.Idle != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
-			t.Errorf("%d queues, idle %+v, busy %v", got.Queues, got.Idle, got.Busy)
+			t.Errorf("NamespaceStatus has %d queues, idle %+v, busy %v", got.Queues, got.Idle, got.Busy)
 		}
 		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 {
-			t.Errorf("tasks: %+v", got)
+			t.Errorf("NamespaceStatus adds the tasks up to %+v", got)
 		}
 		two := got
 		if two.Add(&got); two.Queues != 6 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
 			two.NewDead != 14154 || two.Idle.Tasks != 4040 || len(two.Busy) != 1 {
-			t.Errorf("two nodes: %+v", two)
+			t.Errorf("the sum of two nodes is %+v", two)
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)
 		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 4 {
-			t.Errorf("a look that took a second is good for %d, and there are %v, %v", statusShare, all, err)
+			t.Errorf("a survey that took a second was not reused for %d seconds: %v, %v", statusShare, all, err)
 		}
 		w.pass(time.Millisecond)
 		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 0 {
-			t.Errorf("after that there are %v, %v", all, err)
+			t.Errorf("after that time the survey was reused: %v, %v", all, err)
 		}
 	})
 }
 
-// TestCountsEnd: a count without patience ends after some rows and reports that there may be more; one with patience counts all, by state.
+// TestCountsEnd: a count with no time to wait ends after some rows and reports that there may be more; one with time counts all, by state.
 func TestCountsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -176,7 +176,7 @@ func TestCountsEnd(t *testing.T) {
 				states[s.String()] = k
 			}
 			if got := fmt.Sprintf("%d %v, more: %t", n.Count, states, n.Next != nil); got != c.want {
-				t.Errorf("for %v: %s, want %s", c.patience, got, c.want)
+				t.Errorf("with a wait of %v: %s, want %s", c.patience, got, c.want)
 			}
 		}
 	})
