@@ -49,17 +49,17 @@ func TestLimits(t *testing.T) {
 		"a weight": {maxWeight, task.MaxWeight}, "a progress text": {MaxProgressText, task.MaxProgressText}, "an error": {maxErrorText, task.MaxErrorText},
 	} {
 		if x[0] != x[1] {
-			t.Errorf("%s: %d, the broker has %d", what, x[0], x[1])
+			t.Errorf("limit of %s: %d, but the broker has %d", what, x[0], x[1])
 		}
 	}
 }
 
-// A word of the protocol has a number; "" has 0, and others have none.
+// Each word of the protocol has a number. "" has 0, and other words are refused.
 func TestWords(t *testing.T) {
 	for word, want := range map[pawltype.Priority]pawlv1.Priority{"": 0, "high": pawlv1.Priority_PRIORITY_HIGH, "low": pawlv1.Priority_PRIORITY_LOW} {
 		p, err := PriorityProto(word)
 		if err != nil || p != want || Priority(p) != word {
-			t.Errorf("%q: got %s, %v, and back %q", word, p, err, Priority(p))
+			t.Errorf("PriorityProto(%q) = %s, %v, converted back to %q", word, p, err, Priority(p))
 		}
 	}
 	long := strings.Repeat("x", 65)
@@ -125,13 +125,13 @@ func TestText(t *testing.T) {
 		want  string
 	}{{"four", 4, "four"}, {"fourth", 4, "four"}, {"a日", 4, "a日"}, {"a日", 3, "a"}, {"日", 2, ""}, {"日", 0, ""}, {"\xff", 3, "\uFFFD"}} {
 		if got := CutText(x.text, x.limit); got != x.want {
-			t.Errorf("%q cut at %d: got %q, want %q", x.text, x.limit, got, x.want)
+			t.Errorf("CutText(%q, %d) = %q, want %q", x.text, x.limit, got, x.want)
 		}
 	}
 	long := strings.Repeat("x", MaxTaskOverhead/16)
 	for text, want := range map[string]string{"": "", "a日": "", long: "", long + "x": "key", long + long: "key", "\xff": "key"} {
 		if err := CheckText("key", text); (err == nil) != (want == "") || err != nil && fieldOf(err) != want {
-			t.Errorf("%.20q, %d bytes: got %v", text, len(text), err)
+			t.Errorf("CheckText(%.20q) of %d bytes = %v", text, len(text), err)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestText(t *testing.T) {
 // A task has all that the message has, including attempts and relations; what is absent stays absent.
 func TestTask(t *testing.T) {
 	if Task(nil) != nil || Unique(nil) != nil || Parent(nil) != nil || Follower(nil) != nil {
-		t.Error("something is made of nothing")
+		t.Error("a nil message was converted to a value")
 	}
 	got := Tasks([]*pawlv1.Task{{
 		TaskId: "1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED,
@@ -168,26 +168,26 @@ func TestPoliciesComeBack(t *testing.T) {
 	} {
 		wire := RetryPolicyProto(p)
 		if got := RetryPolicy(wire); got != p {
-			t.Errorf("%+v came back as %+v, over %v", p, got, wire)
+			t.Errorf("%+v was decoded as %+v from %v", p, got, wire)
 		}
 		if none := p == (pawltype.RetryPolicy{}); proto.Equal(wire, &pawlv1.RetryPolicy{}) != none {
-			t.Errorf("%+v is sent as %v", p, wire)
+			t.Errorf("RetryPolicyProto(%+v) = %v", p, wire)
 		}
 	}
 	none := &pawlv1.RetryPolicy{Initial: durationpb.New(0), Max: durationpb.New(0), Jitter: proto.Float64(0)}
 	if got := RetryPolicyProto(pawltype.RetryPolicy{Initial: pawltype.NoWait, Max: pawltype.NoWait, Jitter: pawltype.NoJitter}); !proto.Equal(got, none) {
-		t.Errorf("no wait and no jitter are sent as %v, want %v", got, none)
+		t.Errorf("no wait and no jitter were sent as %v, want %v", got, none)
 	}
 	if got := RetryPolicy(nil); got != (pawltype.RetryPolicy{}) {
-		t.Errorf("no policy is %+v", got)
+		t.Errorf("RetryPolicy(nil) = %+v", got)
 	}
 	given := pawltype.UniqueOpts{Key: "u", States: []pawltype.State{"ready"}, OnConflict: "reject"}
 	if p, err := UniqueProto(given); err != nil || !reflect.DeepEqual(*Unique(p), given) {
-		t.Errorf("%+v came back as %v, %v", given, p, err)
+		t.Errorf("%+v was decoded as %v, %v", given, p, err)
 	}
 	for field, bad := range map[string]pawltype.UniqueOpts{"unique.states": {States: []pawltype.State{"x"}}, "unique.on_conflict": {OnConflict: "x"}} {
 		if p, err := UniqueProto(bad); p != nil || fieldOf(err) != field {
-			t.Errorf("%+v: got %v, %v", bad, p, err)
+			t.Errorf("UniqueProto(%+v) = %v, %v", bad, p, err)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestPages(t *testing.T) {
 		got, failed, reads := "", "", 0
 		for item, err := range Pages(func(cursor string) (pawltype.Page[string], error) {
 			if reads++; reads > 5 {
-				t.Fatalf("%s: it never ends", what)
+				t.Fatalf("%s: iteration does not end", what)
 			}
 			p := x.pages[cursor]
 			return pawltype.Page[string]{Items: strings.Split(p.items, "")[:len(p.items)], NextCursor: p.next}, p.err
@@ -242,7 +242,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		if got != x.want || failed != x.err {
-			t.Errorf("%s: got %q, %q, want %q, %q", what, got, failed, x.want, x.err)
+			t.Errorf("%s: read %q, error %q, want %q, %q", what, got, failed, x.want, x.err)
 		}
 	}
 }
@@ -252,13 +252,13 @@ func TestPage(t *testing.T) {
 	id := func(p *pawlv1.Task) string { return p.GetTaskId() }
 	p := Page(&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{TaskId: "1"}, {TaskId: "2"}}, NextCursor: "c", Searched: &pawlv1.Searched{Rows: 7}}, id)
 	if !slices.Equal(p.Items, []string{"1", "2"}) || p.NextCursor != "c" || p.Searched == nil || p.Searched.Rows != 7 {
-		t.Errorf("got %+v", p)
+		t.Errorf("Page = %+v", p)
 	}
 	if p := Page(&pawlv1.ListTasksResponse{}, id); p.Searched != nil || p.Items != nil {
-		t.Errorf("of nothing: %+v", p)
+		t.Errorf("Page of an empty response = %+v", p)
 	}
 	if p := Page(&pawlv1.ListQueuesResponse{}, func(*pawlv1.Queue) int { return 0 }); p.Searched != nil {
-		t.Errorf("of what is never searched: %+v", p)
+		t.Errorf("Page of a response without Searched = %+v", p)
 	}
 }
 

@@ -87,11 +87,11 @@ func TestFieldIn(t *testing.T) {
 	inner := Invalid("payload", "is %s", "bad")
 	err := FieldIn("then[0]", inner)
 	if fieldOf(err) != "then[0].payload" || err.Error() != "pawl: invalid_argument: then[0].payload: is bad" || inner.Field != "payload" {
-		t.Errorf("got %v of field %q, made of %v", err, fieldOf(err), inner)
+		t.Errorf("FieldIn = %v of field %q, from %v", err, fieldOf(err), inner)
 	}
 	for want, err := range map[string]error{"then[0]: boom": errors.New("boom"), "then[0]: pawl: conflict": &pawltype.Error{Code: pawltype.ErrConflict}} {
 		if got := FieldIn("then[0]", err); got.Error() != want || !errors.Is(got, err) {
-			t.Errorf("got %v, want %s", got, want)
+			t.Errorf("FieldIn = %v, want %s", got, want)
 		}
 	}
 }
@@ -101,10 +101,10 @@ type veryLong[T any] struct{ _ T }
 
 func (veryLong[T]) Error() string { return "long" }
 
-// What the attempt log has of an error: the type of the innermost, a panic with its stack, a timeout.
+// What the attempt log records of an error: the type of the innermost, a panic with its stack, a timeout.
 func TestTaskErrors(t *testing.T) {
 	if TaskError(nil) != nil {
-		t.Error("no error is described")
+		t.Error("TaskError(nil) is not nil")
 	}
 	type long = veryLong[veryLong[veryLong[veryLong[veryLong[veryLong[veryLong[int]]]]]]]
 	for _, x := range []struct {
@@ -123,6 +123,6 @@ func TestTaskErrors(t *testing.T) {
 	}
 	p := TaskError(fmt.Errorf("%s%w", strings.Repeat("x", 9<<10), long{}))
 	if len(p.Message) != maxErrorText || len(p.Type) != 256 {
-		t.Errorf("%d bytes of a message and %d of a type", len(p.Message), len(p.Type))
+		t.Errorf("the message has %d bytes, and the type %d", len(p.Message), len(p.Type))
 	}
 }

@@ -14,10 +14,10 @@ func FuzzCutText(f *testing.F) {
 		limit = max(0, min(limit, 1000))
 		got := CutText(s, limit)
 		if !utf8.ValidString(got) || len(got) > limit {
-			t.Errorf("cutText(%q, %d): got %q, want valid UTF-8", s, limit, got)
+			t.Errorf("CutText(%q, %d) = %q, want valid UTF-8 within the limit", s, limit, got)
 		}
 		if utf8.ValidString(s) && (!strings.HasPrefix(s, got) || len(s) <= limit && got != s || len(got) < min(len(s), limit)-3) {
-			t.Errorf("cutText(%q, %d): got %q", s, limit, got)
+			t.Errorf("CutText(%q, %d) = %q, want the longest prefix", s, limit, got)
 		}
 	})
 }

@@ -94,15 +94,15 @@ func TestRequestsAreSealed(t *testing.T) {
 				continue
 			}
 			if !proto.Equal(x.req, before) {
-				t.Errorf("%s: the caller's request is changed: %v", what, x.req)
+				t.Errorf("%s: the caller's request was changed to %v", what, x.req)
 			}
 			wire, _ := proto.Marshal(s.got.(proto.Message))
 			if changed := !proto.Equal(s.got.(proto.Message), before); changed != x.sealed || bytes.Contains(wire, []byte("secret")) {
-				t.Errorf("%s: sealed %v, want %v: %v", what, changed, x.sealed, s.got)
+				t.Errorf("%s: sealed = %v, want %v: %v", what, changed, x.sealed, s.got)
 			}
 		}
 		if _, get := x.req.(*pawlv1.GetTaskRequest); s.asked > 1 || get && s.asked > 0 {
-			t.Errorf("%s: the namespace is asked for %d times", what, s.asked)
+			t.Errorf("%s: WhoAmI was called %d times", what, s.asked)
 		}
 	}
 }
@@ -113,13 +113,13 @@ func TestChangesAreSealedAsBefore(t *testing.T) {
 	s := &server{task: &pawlv1.Task{Type: "a", Queue: "mail"}}
 	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
 	if err := over.Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); err != nil || !proto.Equal(s.got.(proto.Message), req) {
-		t.Errorf("a plain task: %v, sent %v", err, s.got)
+		t.Errorf("a change of a plain task: %v, sent %v", err, s.got)
 	}
 	boom := errors.New("boom")
 	for _, failed := range []string{"WhoAmI", "GetTask"} {
 		s := &server{failed: failed, fails: boom}
 		if err := Over(s, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); !errors.Is(err, boom) || s.got != nil {
-			t.Errorf("%s fails: %v, sent %v", failed, err, s.got)
+			t.Errorf("with a failing %s: %v, sent %v", failed, err, s.got)
 		}
 	}
 }
@@ -172,10 +172,10 @@ func TestRepeatsLookTheSame(t *testing.T) {
 		}
 		first := sent(req("x"))
 		if !bytes.Equal(first, sent(req("x"))) {
-			t.Errorf("%s: a repeat looks otherwise", what)
+			t.Errorf("%s: a retry has another ciphertext", what)
 		}
 		if same := bytes.Equal(first, sent(req("y"))); same != (what == "a unique payload") {
-			t.Errorf("%s: another one looks the same: %v", what, same)
+			t.Errorf("%s: another request has the same ciphertext: %v", what, same)
 		}
 	}
 	// Two tasks of one request, and two follow-up tasks of one task, have different ciphertexts.
@@ -187,7 +187,7 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	got := both.got.(*pawlv1.CreateGroupRequest).Tasks
 	then := got[1].Then
 	if seen := map[string]bool{string(got[0].Payload): true, string(got[1].Payload): true, string(then[0].Payload): true, string(then[1].Payload): true}; len(seen) != 4 {
-		t.Errorf("4 tasks with the same payload have %d", len(seen))
+		t.Errorf("4 tasks with the same payload have %d different ciphertexts", len(seen))
 	}
 }
 
@@ -211,11 +211,11 @@ func TestCheck(t *testing.T) {
 		s := &server{}
 		sent := Over(s, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", &pawlv1.EnqueueRequest{Task: x.spec}, &pawlv1.EnqueueResponse{})
 		if fieldOf(sent) != x.want || (s.got == nil) != (x.want != "") {
-			t.Errorf("%s: sent with %v: %v", what, sent, s.got)
+			t.Errorf("%s: Invoke = %v, sent %v", what, sent, s.got)
 		}
 		err := Check(x.spec)
 		if got := fieldOf(err); got != x.want || (err == nil) != (got == "") || err != nil && !errors.Is(err, pawltype.ErrInvalidArgument) {
-			t.Errorf("%s: got %v of field %q, want one of %q", what, err, got, x.want)
+			t.Errorf("%s: Check = %v of field %q, want field %q", what, err, got, x.want)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestAnswersAreOpened(t *testing.T) {
 		other := x.want.ProtoReflect().New().Interface()
 		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, other)
 		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil && !strings.HasPrefix(err.Error(), `pawl: result of once key "k": `) {
-			t.Errorf("%s without the key: %v, got %v", what, err, other)
+			t.Errorf("%s: without the key: %v, got %v", what, err, other)
 		}
 	}
 }
@@ -295,20 +295,20 @@ func TestWhatIsNotSealed(t *testing.T) {
 	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
 	req := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, ContentType: "application/vnd.pawl.encrypted; key=k2"}}
 	if err := over.Invoke(t.Context(), "/x", req, &pawlv1.EnqueueResponse{}); err != nil || !proto.Equal(s.got.(proto.Message), req) {
-		t.Errorf("encrypted already: %v, sent %v", err, s.got)
+		t.Errorf("an encrypted payload was changed: %v, sent %v", err, s.got)
 	}
 	s.got = nil
 	batch := &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{{}, {Payload: []byte(`{`)}, {}}}
 	if err := over.Invoke(t.Context(), "/x", batch, &pawlv1.EnqueueBatchResponse{}); fieldOf(err) != "payload" || s.got != nil {
-		t.Errorf("a batch with a bad task: %v, sent %v", err, s.got)
+		t.Errorf("a batch with an invalid task: %v, sent %v", err, s.got)
 	}
 	if err := over.Invoke(t.Context(), "/x", "a word", new(string)); err != nil || s.got != "a word" {
-		t.Errorf("a word: %v, sent %v", err, s.got)
+		t.Errorf("a string was not sent unchanged: %v, sent %v", err, s.got)
 	}
 	boom := errors.New("boom")
 	unknown := &server{failed: "WhoAmI", fails: boom, answer: &pawlv1.BeginOnceResponse{Result: secret}}
 	if err := Over(unknown, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{}, &pawlv1.BeginOnceResponse{}); !errors.Is(err, boom) {
-		t.Errorf("an answer of nobody knows which namespace: %v", err)
+		t.Errorf("Invoke without a known namespace: %v, want the error of WhoAmI", err)
 	}
 }
 
@@ -352,11 +352,11 @@ func TestStreams(t *testing.T) {
 		s := &server{}
 		s2 := &streaming{server: s, stream: &stream{s: s}}
 		if _, err := Over(s2, keys, "").NewStream(t.Context(), nil, method); err != nil || s.asked != want || s2.opened != 1 {
-			t.Errorf("%s: %v, the namespace is asked for %d times, want %d", method, err, s.asked, want)
+			t.Errorf("%s: %v, WhoAmI was called %d times, want %d", method, err, s.asked, want)
 		}
 		s.failed, s.fails = "WhoAmI", boom
 		if _, err := Over(s2, keys, "").NewStream(t.Context(), nil, method); errors.Is(err, boom) != (want == 1) {
-			t.Errorf("%s: without a namespace: %v", method, err)
+			t.Errorf("%s: with a failing WhoAmI: %v", method, err)
 		}
 	}
 	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
@@ -368,22 +368,22 @@ func TestStreams(t *testing.T) {
 	}
 	ack := &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret}}}}
 	if err := over.SendMsg(ack); err != nil || s.got == nil || proto.Equal(s.got.(proto.Message), ack) {
-		t.Errorf("sent %v, %v", s.got, err)
+		t.Errorf("SendMsg sent %v, %v, want an encrypted result", s.got, err)
 	}
 	s.got = nil
 	if err := over.SendMsg(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Payload: []byte(`{`)}}); err == nil || s.got != nil {
-		t.Errorf("a bad payload: %v, sent %v", err, s.got)
+		t.Errorf("SendMsg of an invalid payload: %v, sent %v", err, s.got)
 	}
 	var got pawlv1.WorkResponse
 	if err := over.RecvMsg(&got); err != nil || !bytes.Equal(got.Tasks[0].Payload, secret) {
-		t.Errorf("received %v, %v", &got, err)
+		t.Errorf("RecvMsg received %v, %v, want the decrypted payload", &got, err)
 	}
 	base.sends, base.recvs = boom, boom
 	if err := over.SendMsg(ack); !errors.Is(err, boom) {
-		t.Errorf("a send that fails: %v", err)
+		t.Errorf("a failing SendMsg: %v", err)
 	}
 	if err := over.RecvMsg(&pawlv1.WorkResponse{}); !errors.Is(err, boom) {
-		t.Errorf("one that fails to receive: %v", err)
+		t.Errorf("a failing RecvMsg: %v", err)
 	}
 }
 
@@ -427,7 +427,7 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 	if !Encrypts(with(keys)) || Encrypts(s) {
-		t.Error("which connection encrypts?")
+		t.Error("Encrypts does not tell a connection with a keyring from one without")
 	}
 }
 

@@ -18,7 +18,7 @@ func TestKeyringKnowsEveryField(t *testing.T) {
 		}
 		for i := range d.Fields().Len() {
 			if f := d.Fields().Get(i); f.Kind() == protoreflect.BytesKind && !slices.Contains(notOfTasks, string(f.FullName())) {
-				t.Errorf("%s: would it be encrypted?", f.FullName())
+				t.Errorf("%s is neither encrypted nor listed as outside a task's contents", f.FullName())
 			}
 		}
 		return true

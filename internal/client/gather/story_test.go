@@ -180,7 +180,7 @@ func TestLeavingWhileItCloses(t *testing.T) {
 	e := &Call{}
 	g.Close()
 	if g.leave(e); !e.left || len(g.waiting) != 0 {
-		t.Errorf("left %v, and %d wait", e.left, len(g.waiting))
+		t.Errorf("after leave: left = %v, %d calls are waiting", e.left, len(g.waiting))
 	}
 }
 

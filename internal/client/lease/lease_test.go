@@ -62,13 +62,13 @@ func TestEndings(t *testing.T) {
 		}
 	}
 	if a := AckRequest(claim, nil, strings.Repeat("c", 257)); len(a.ContentType) != 256 {
-		t.Errorf("%d bytes of a content type are sent", len(a.ContentType))
+		t.Errorf("the content type is sent with %d bytes, want 256", len(a.ContentType))
 	}
 	if MaxSettleItems != contract.MaxSettle {
-		t.Errorf("%d endings go at once, and the broker takes %d", MaxSettleItems, contract.MaxSettle)
+		t.Errorf("up to %d endings are sent at once, but the broker accepts %d", MaxSettleItems, contract.MaxSettle)
 	}
 	if a, b := EndingOf(claim, make([]byte, 1000), "", nil), Release(claim, 0); a.Size() != 1256 || b.Size() != 256 || Fail(claim, errors.New(strings.Repeat("x", 1000))).Size() < 1000 {
-		t.Errorf("sizes %d and %d", a.Size(), b.Size())
+		t.Errorf("Size = %d with a result and %d without", a.Size(), b.Size())
 	}
 }
 
@@ -130,11 +130,11 @@ func TestSettleAnswers(t *testing.T) {
 	}
 	got, err := NewCalls(rpc.NewCaller(s, -1), tel).Settle(t.Context(), endings)
 	if ended := spans.Ended(); len(ended) != 1 || ended[0].Name() != "settle" {
-		t.Errorf("the call is traced by %v", ended)
+		t.Errorf("the call has the spans %v, want one named settle", ended)
 	}
 	for i := range endings {
 		if err != nil || len(got) != len(endings) || got[i].GetTaskId() != fmt.Sprint(i+1) {
-			t.Fatalf("answers %v, %v", got, err)
+			t.Fatalf("Settle = %v, %v, want one answer for each ending in order", got, err)
 		}
 	}
 	for _, r := range []*pawlv1.SettleResponse{
@@ -146,12 +146,12 @@ func TestSettleAnswers(t *testing.T) {
 		got, err := calls(t, &server{answer: r}).Settle(t.Context(), endings)
 		said := fmt.Sprintf("6 settles got %d answers", len(r.Acks)+len(r.Fails)+len(r.Releases))
 		if got != nil || !errors.Is(err, pawltype.ErrInternal) || !strings.Contains(err.Error(), said) {
-			t.Errorf("%d, %d and %d answers: %v, %v", len(r.Acks), len(r.Fails), len(r.Releases), got, err)
+			t.Errorf("with %d, %d and %d answers: %v, %v, want an internal error", len(r.Acks), len(r.Fails), len(r.Releases), got, err)
 		}
 	}
 	refused := &pawltype.Error{Code: pawltype.ErrPermissionDenied}
 	if got, err := calls(t, &server{fails: refused}).Settle(t.Context(), endings); got != nil || !errors.Is(err, refused) {
-		t.Errorf("refused: %v, %v", got, err)
+		t.Errorf("Settle = %v, %v, want the broker's refusal", got, err)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestCallsSayWhatWasRefused(t *testing.T) {
 		"abandon: ":    func(c Calls) (any, error) { return c.AbandonOnce(t.Context(), claim, "k") },
 	} {
 		if _, err := call(calls(t, &server{fails: refused})); !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), what) {
-			t.Errorf("%s: got %v", what, err)
+			t.Errorf("%s: got %v, want the broker's refusal with this prefix", what, err)
 		}
 		var answer proto.Message
 		switch what {

@@ -39,11 +39,11 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("%v: got %s, %q, want %s, %q", x.err, got, text, x.want, x.text)
 		}
 		if steer := SteerOf(x.err); (steer != nil) != (x.want == pawltype.OutcomeDead || x.want == pawltype.OutcomeSnoozed) {
-			t.Errorf("%v: it steers: %v", x.err, steer)
+			t.Errorf("SteerOf(%v) = %v", x.err, steer)
 		}
 	}
 	if err := error(&Steer{Err: errDriver}); !errors.Is(err, errDriver) {
-		t.Errorf("%v hides what is within", err)
+		t.Errorf("%v does not unwrap to the driver's error", err)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestAdvertisedAddresses(t *testing.T) {
 	} {
 		conn, err := x.cfg.connectTo(x.addr)
 		if (err == nil) != x.ok {
-			t.Errorf("%q with %+v: %v, want ok %v", x.addr, x.cfg, err, x.ok)
+			t.Errorf("connectTo(%q) with %+v: %v, want ok %v", x.addr, x.cfg, err, x.ok)
 		}
 		if err == nil {
 			_ = conn.Close()
@@ -75,7 +75,7 @@ func TestTargets(t *testing.T) {
 	} {
 		got, opts, err := x.cfg.targets(x.addr)
 		if got != x.want || (err == nil) != (x.want != "") || err == nil && (x.cfg.TLS != nil) != x.tls || (len(opts) > 0) != (got == "pawl:///nodes") {
-			t.Errorf("%.40q: %q with %d options, %v, TLS %v, want %q", x.addr, got, len(opts), err, x.cfg.TLS != nil, x.want)
+			t.Errorf("targets(%.40q) = %q with %d options, %v, TLS %v, want %q", x.addr, got, len(opts), err, x.cfg.TLS != nil, x.want)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestAddress(t *testing.T) {
 	for addr, want := range map[string]string{"": "|", "n1": "n1|7295", "n1:1": "n1|1", " https://n1:1": "n1|1", "[::1]": "::1|7295", "[::1]:1": "::1|1", "unix:///run/pawl.sock": "/run/pawl.sock|",
 		"unix:pawl.sock": "pawl.sock|", "n1:1,n2:1": "|"} {
 		if host, port := Address(addr); host+"|"+port != want {
-			t.Errorf("%q: %s|%s, want %s", addr, host, port, want)
+			t.Errorf("Address(%q) = %s|%s, want %s", addr, host, port, want)
 		}
 	}
 }
@@ -105,10 +105,10 @@ func TestPlainConn(t *testing.T) {
 		}()
 		b := make([]byte, 5)
 		if n, err := c.Read(b); err != x.want || n != len(x.says) && err == nil {
-			t.Errorf("%s: %d bytes, %v", what, n, err)
+			t.Errorf("%s: Read = %d bytes, %v", what, n, err)
 		}
 		if n, err := c.Read(b); err != nil || n != 5 {
-			t.Errorf("%s later: %d bytes, %v", what, n, err)
+			t.Errorf("%s: second Read = %d bytes, %v", what, n, err)
 		}
 		_, _ = ours.Close(), theirs.Close()
 	}
@@ -121,7 +121,7 @@ func take(m *pawlv1.GetMapResponse) (nodes, leaders int) {
 	return len(c.addrs), len(c.leaders)
 }
 
-// Whatever a map contains, what is kept of it is bounded.
+// Whatever a map contains, the client keeps a bounded part of it.
 func TestAMapIsBounded(t *testing.T) {
 	m := &pawlv1.GetMapResponse{Node: "n1", ClusterId: "c1"}
 	for i := range 10_000 {
@@ -130,10 +130,10 @@ func TestAMapIsBounded(t *testing.T) {
 	}
 	m.Nodes, m.Shards = append(m.Nodes, nil), append(m.Shards, nil)
 	if nodes, leaders := take(m); nodes != 64 || leaders != 4096 {
-		t.Errorf("%d nodes and %d leaders are kept", nodes, leaders)
+		t.Errorf("%d nodes and %d leaders were kept, want 64 and 4096", nodes, leaders)
 	}
 	m.ClusterId = strings.Repeat("c", 300)
 	if nodes, leaders := take(m); nodes+leaders != 0 {
-		t.Errorf("of a cluster with a name of 300 bytes %d nodes and %d leaders are kept", nodes, leaders)
+		t.Errorf("with a cluster id of 300 bytes, %d nodes and %d leaders were kept, want none", nodes, leaders)
 	}
 }

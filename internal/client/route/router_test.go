@@ -104,7 +104,7 @@ func (r *rig) wantAsked(what, want string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if got := strings.TrimPrefix(fmt.Sprint(r.asked), "map"); got != want {
-		r.Errorf("%s: asked for the map: %s, want %s", what, got, want)
+		r.Errorf("%s: map requests by node %s, want %s", what, got, want)
 	}
 	clear(r.asked)
 }
@@ -129,7 +129,7 @@ func TestChannelsCloseWithTheirLastCall(t *testing.T) {
 		d.HasSeveralNodes()
 		for _, calls := range []int{0, 1, 2} {
 			if !d.Reach(r.Context(), "n2") || !d.Knows(OfShard(2)) {
-				r.Fatal("n2 can't be reached")
+				r.Fatal("n2 could not be reached")
 			}
 			var l *channel
 			for range calls {
@@ -141,7 +141,7 @@ func TestChannelsCloseWithTheirLastCall(t *testing.T) {
 				l = n.channel
 			}
 			if l != n.channel || len(d.channels) != 1 {
-				r.Fatalf("a call of n2 goes over %+v; there are %d channels", l, len(d.channels))
+				r.Fatalf("a call to n2 uses the channel %+v, and there are %d channels", l, len(d.channels))
 			}
 			d.retireLocked(n)
 			d.retireLocked(n) // again, which is a no-op
@@ -149,20 +149,20 @@ func TestChannelsCloseWithTheirLastCall(t *testing.T) {
 			for left := calls; left > 0; left-- {
 				synctest.Wait()
 				if got := l.conn.GetState(); got == connectivity.Shutdown {
-					r.Errorf("%d of %d calls run, and the channel is closed", left, calls)
+					r.Errorf("%d of %d calls are still running, but the channel was closed", left, calls)
 				}
 				d.release(l)
 			}
 			synctest.Wait()
 			if got := l.conn.GetState(); got != connectivity.Shutdown || len(d.channels) != 0 {
-				r.Errorf("after %d calls the channel is %s; there are %d", calls, got, len(d.channels))
+				r.Errorf("after %d calls the channel is %s, and %d channels are left", calls, got, len(d.channels))
 			}
 		}
 		for range 3 {
 			d.release(d.any)
 		}
 		if d.any.conn.GetState() == connectivity.Shutdown {
-			r.Error("the channel of Dial is closed")
+			r.Error("the channel of Dial was closed")
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestChannelsStayOpen(t *testing.T) {
 		r.d.release(l)
 		synctest.Wait()
 		if l.conn.GetState() != connectivity.Ready || l.calls.Load() != 0 || r.d.pick(OfShard(2)) != l {
-			r.Errorf("after a call the channel is %s, with %d calls", l.conn.GetState(), l.calls.Load())
+			r.Errorf("after a call the channel is %s with %d calls", l.conn.GetState(), l.calls.Load())
 		}
 	})
 }
@@ -195,25 +195,25 @@ func TestUnreadyNodesAreLeftAlone(t *testing.T) {
 		n2 := d.nodes["n2"].channel
 		n2.backOff(errors.New("anything else"))
 		if got := at(2); got != "n2" {
-			r.Errorf("calls go to %q, want n2", got)
+			r.Errorf("calls go to %q after an unrelated error, want n2", got)
 		}
 		n2.backOff(errNodeNotReady)
 		time.Sleep(900 * time.Millisecond)
-		n2.backOff(errNodeNotReady) // the first one counts
+		n2.backOff(errNodeNotReady) // only the first one counts
 		if got := at(2); got != "" {
-			r.Errorf("n2 is not ready: calls go to %q, want Dial's", got)
+			r.Errorf("calls go to %q while n2 is not ready, want the channel of Dial", got)
 		}
 		time.Sleep(101 * time.Millisecond)
 		if got := at(2); got != "n2" {
-			r.Errorf("a second later calls go to %q, want n2", got)
+			r.Errorf("calls go to %q a second later, want n2", got)
 		}
 		d.any.backOff(errNodeNotReady)
 		if here, away := at(1), at(9); here != "n2" || away != "n2" {
-			r.Errorf("n1 is not ready: calls go to %q and %q, want n2", here, away)
+			r.Errorf("calls go to %q and %q while n1 is not ready, want n2", here, away)
 		}
 		n2.backOff(errNodeNotReady)
 		if here := at(1); here != "" {
-			r.Errorf("no node is ready: calls go to %q, want Dial's", here)
+			r.Errorf("calls go to %q while no node is ready, want the channel of Dial", here)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestRouterLearns(t *testing.T) {
 			d.learn(mail, from, x.of, x.err)
 			r.wantAsked(what, x.asked)
 			if shard, leader := d.topology.queues["mail"], d.topology.leader(mail); shard != x.shard || leader != x.known {
-				r.Errorf("%s: in shard %d, led by %q, want %d, %q", what, shard, leader, x.shard, x.known)
+				r.Errorf("%s: the queue is in shard %d, led by %q, want %d, %q", what, shard, leader, x.shard, x.known)
 			}
 		})
 	}
@@ -262,11 +262,11 @@ func TestRouterLearns(t *testing.T) {
 	inRig(t, func(r *rig) {
 		r.d.learn(mail, r.d.any, stamp{3, true, ""}, nil)
 		if len(r.d.topology.queues) != 0 || r.d.clustered.Load() || r.d.pick(OfShard(2)) != r.d.any {
-			r.Error("it learns of one node")
+			r.Error("a router with a single node learned from an answer")
 		}
 		r.d.learn(mail, r.d.any, stamp{3, true, "n3"}, nil)
 		if r.d.topology.queues["mail"] != 3 || !r.d.clustered.Load() {
-			r.Error("it does not learn of several")
+			r.Error("a router did not learn from an answer that names another node")
 		}
 	})
 }
@@ -283,27 +283,27 @@ func TestLooksAtTheMapAreFew(t *testing.T) {
 		d.jitter = 1.5
 		d.refreshed = now
 		if may(7499 * time.Millisecond) {
-			r.Error("it is too early")
+			r.Error("a refresh was allowed too early")
 		}
 		if !may(7500 * time.Millisecond) {
-			r.Error("it is time")
+			r.Error("a refresh was not allowed when it was due")
 		}
 		if d.jitter < 0.5 || d.jitter > 1.5 {
-			r.Errorf("the next look is stretched by %v", d.jitter)
+			r.Errorf("the next interval is stretched by %v, want 0.5 to 1.5", d.jitter)
 		}
 		if may(time.Hour) {
-			r.Error("one is under way")
+			r.Error("a refresh was allowed while another was running")
 		}
 		d.refresh(r.Context())
 		d.mu.Lock()
 		d.jitter = 1
 		d.mu.Unlock()
 		if may(12 * time.Second) {
-			r.Error("it is too early after the last one")
+			r.Error("a refresh was allowed too early after the last one")
 		}
 		d.closed = true
 		if may(time.Hour) {
-			r.Error("it is closed")
+			r.Error("a refresh was allowed after the router was closed")
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestNodesOutOfReach(t *testing.T) {
 		for i := range 3 {
 			for range 2 {
 				if d.Reach(r.Context(), "n2") {
-					r.Fatal("it is reached")
+					r.Fatal("an unreachable node was reached")
 				}
 			}
 			if i == 0 {
@@ -325,13 +325,13 @@ func TestNodesOutOfReach(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if n := d.nodes["n2"]; n.tries != 3 || n.dialing || strings.Count(r.log.String(), "level=INFO") != 1 {
-			r.Errorf("%d tries, want 3; dialing %v; log:\n%s", n.tries, n.dialing, r.log.String())
+			r.Errorf("%d tries, want 3, dialing %v, log:\n%s", n.tries, n.dialing, r.log.String())
 		}
 		r.mu.Lock()
 		r.away = ""
 		r.mu.Unlock()
 		if !d.Reach(r.Context(), "n2") || d.nodes["n2"].tries != 0 || !d.Reach(r.Context(), "n2") || !d.Reach(r.Context(), "n1") || d.Reach(r.Context(), "n9") {
-			r.Errorf("n2 is back: %+v", d.nodes["n2"])
+			r.Errorf("after n2 was reachable again: %+v", d.nodes["n2"])
 		}
 	})
 }
@@ -343,21 +343,21 @@ func TestCallsBeginChannels(t *testing.T) {
 		d.HasSeveralNodes()
 		for _, shard := range []uint32{1, 9} {
 			if d.pick(OfShard(shard)) != d.any {
-				r.Errorf("shard %d: not by the channel of Dial", shard)
+				r.Errorf("shard %d: the call does not use the channel of Dial", shard)
 			}
 			r.wantAsked(fmt.Sprint("shard ", shard), "[]")
 		}
 		if d.pick(OfShard(3)) != d.any {
-			r.Error("shard 3: not by the channel of Dial")
+			r.Error("shard 3: the call does not use the channel of Dial")
 		}
 		r.wantAsked("shard 3", "[n3:1]")
 		if l := d.pick(OfShard(3)); l.name != "n3" {
-			r.Errorf("shard 3: a call goes to %q", l.name)
+			r.Errorf("shard 3: the call goes to %q, want n3", l.name)
 		}
 	})
 }
 
-// A node must identify itself, and is left if its address changes.
+// A node must identify itself, and its channel is dropped if its address changes.
 func TestNodesAreWhoTheySay(t *testing.T) {
 	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
 		"another node":    func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
@@ -366,7 +366,7 @@ func TestNodesAreWhoTheySay(t *testing.T) {
 		inRig(t, func(r *rig) {
 			r.says = says
 			if r.d.Reach(r.Context(), "n2") || len(r.d.channels) != 0 {
-				r.Errorf("%s is reached; there are %d channels", what, len(r.d.channels))
+				r.Errorf("%s was reached, and there are %d channels", what, len(r.d.channels))
 			}
 		})
 	}
@@ -385,7 +385,7 @@ func TestNodesAreWhoTheySay(t *testing.T) {
 				want = 1
 			}
 			if len(r.d.channels) != want || len(r.d.nodes) != want {
-				r.Errorf("n2 %s: there are %d channels to %d nodes, want %d", what, len(r.d.channels), len(r.d.nodes), want)
+				r.Errorf("n2 %s: %d channels to %d nodes, want %d", what, len(r.d.channels), len(r.d.nodes), want)
 			}
 		})
 	}
@@ -402,7 +402,7 @@ func TestNodesChangeMeanwhile(t *testing.T) {
 			go func() { done <- d.Reach(r.Context(), "n2") }()
 			synctest.Wait()
 			if d.Reach(r.Context(), "n2") {
-				r.Error("it is reached already")
+				r.Error("Reach succeeded while another call was still dialing")
 			}
 			d.mu.Lock()
 			old := d.nodes["n2"]
@@ -412,7 +412,7 @@ func TestNodesChangeMeanwhile(t *testing.T) {
 			d.mu.Unlock()
 			close(r.hold)
 			if <-done || old.channel != nil || old.dialing || len(d.channels) != 0 {
-				r.Errorf("closed %v: a node of before has the channel %v, and %d are open", closed, old.channel, len(d.channels))
+				r.Errorf("closed %v: the replaced node has the channel %v, and %d channels are open", closed, old.channel, len(d.channels))
 			}
 			d.mu.Lock()
 			d.closed = true
@@ -420,13 +420,13 @@ func TestNodesChangeMeanwhile(t *testing.T) {
 			d.closed = false
 			d.mu.Unlock()
 			if n != nil {
-				r.Error("a closed router dials")
+				r.Error("a closed router dialed a node")
 			}
 		})
 	}
 }
 
-// A router knows a stream's place if the leader is here, or can be reached directly; what it has forgotten it does not know.
+// A router knows a stream's place if the leader is on its own node, or can be reached directly. It does not know what it has forgotten.
 func TestWhereStreamsBelong(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
@@ -434,21 +434,21 @@ func TestWhereStreamsBelong(t *testing.T) {
 			return fmt.Sprint(d.Knows(OfShard(1)), d.Knows(OfShard(2)), d.Knows(OfShard(3)), d.Knows(OfShard(9)))
 		}
 		if got := knows(); got != "true false false false" {
-			r.Errorf("knows %s", got)
+			r.Errorf("Knows for shards 1, 2, 3 and 9: %s", got)
 		}
 		d.Reach(r.Context(), "n3")
 		if got := knows(); got != "true false true false" {
-			r.Errorf("with n3, knows %s", got)
+			r.Errorf("Knows with n3 reached: %s", got)
 		}
 		d.Forget(OfShard(1))
 		d.Forget(OfShard(3))
 		if got := knows(); got != "false false false false" {
-			r.Errorf("after all is forgotten, knows %s", got)
+			r.Errorf("Knows after Forget: %s", got)
 		}
 		r.wantAsked("so far", "[n3:1]")
 		time.Sleep(2 * refreshSoon)
 		if a, b := d.LeaderNow(r.Context(), 3), d.LeaderNow(r.Context(), 9); a != "n3" || b != "" {
-			r.Errorf("shard 3 is led by %q, 9 by %q", a, b)
+			r.Errorf("LeaderNow returned %q for shard 3 and %q for shard 9", a, b)
 		}
 		r.wantAsked("at the first question alone", "[n1:1]")
 	})

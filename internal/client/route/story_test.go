@@ -105,12 +105,12 @@ func TestHintsAreBounded(t *testing.T) {
 		c.learn(Destination{queue: fmt.Sprint(i), whole: true}, "n1", stamp{shard: 1, stamped: true})
 		c.learn(Destination{queue: fmt.Sprint(i), whole: true}, "n1", stamp{shard: 2, stamped: true})
 		if want := min(i+1, maxHints); len(c.queues) != want || c.queues[fmt.Sprint(i)] != 2 {
-			t.Fatalf("after %d queues %d are remembered, want %d; the last in shard %d", i+1, len(c.queues), want, c.queues[fmt.Sprint(i)])
+			t.Fatalf("after %d queues %d are remembered, want %d, the last in shard %d", i+1, len(c.queues), want, c.queues[fmt.Sprint(i)])
 		}
 	}
 }
 
-// Trailers and frames carry the same about an answer, if it is valid.
+// Trailers and frames carry the same stamp of an answer, if it is valid.
 func TestStamps(t *testing.T) {
 	long := strings.Repeat("n", 256)
 	for _, x := range []struct {
@@ -130,7 +130,7 @@ func TestStamps(t *testing.T) {
 		{[]string{"7"}, []string{"n1", "n2"}, stamp{7, true, ""}},
 	} {
 		if got := stampOf(metadata.MD{"pawl-shard": x.shards, "pawl-leader": x.leaders}); got.stamped != x.want.stamped || got.stamped && got != x.want || got.leader != x.want.leader {
-			t.Errorf("trailers %v %.9v: got %+v", x.shards, x.leaders, got)
+			t.Errorf("stampOf trailers %v %.9v: got %+v", x.shards, x.leaders, got)
 		}
 		var frame []*pawlv1.ShardStamp
 		for i, s := range x.shards {
@@ -145,7 +145,7 @@ func TestStamps(t *testing.T) {
 			}
 		}
 		if got := stampOfFrame(frame); len(frame) > 0 && (got.stamped != x.want.stamped || got.leader != x.want.leader || got.stamped && got.shard != x.want.shard) {
-			t.Errorf("frame %v: got %+v", frame, got)
+			t.Errorf("stampOfFrame %v: got %+v", frame, got)
 		}
 	}
 }

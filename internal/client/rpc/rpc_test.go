@@ -67,20 +67,20 @@ func TestPausesEnd(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.Pause(ctx, 0, asks); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, asks) {
-			t.Errorf("the context ends: %v", err)
+			t.Errorf("Pause after its context ended: %v", err)
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		calls := 0
 		if _, err := Call(ctx, c, true, answers(&calls, asks, nil), 6); !errors.Is(err, context.DeadlineExceeded) || calls != 1 {
-			t.Errorf("the context of a call ends: %v after %d calls", err, calls)
+			t.Errorf("Call after its context ended: %v after %d calls", err, calls)
 		}
 		time.AfterFunc(time.Second, c.End)
 		if err := c.Pause(t.Context(), 0, asks); err != pawltype.ErrClosed {
-			t.Errorf("the client ends: %v", err)
+			t.Errorf("Pause after the client ended: %v, want ErrClosed", err)
 		}
 		if err := c.Failed(conflict); err != pawltype.ErrClosed || c.Failed(nil) != nil || c.Context().Err() == nil {
-			t.Errorf("a call that fails afterwards: %v", err)
+			t.Errorf("Failed after the client ended: %v, want ErrClosed", err)
 		}
 	})
 }
@@ -91,7 +91,7 @@ func TestRepeatsArePaced(t *testing.T) {
 		c := NewCaller(nil, time.Hour)
 		for n := range 12 {
 			if wait, want := max(c.budget.take(time.Now()), 0), time.Duration(max(n-9, 0))*200*time.Millisecond; wait != want {
-				t.Errorf("repeat %d waits for %s, want %s", n, wait, want)
+				t.Errorf("retry %d waits for %s, want %s", n, wait, want)
 			}
 		}
 		useUp := func() {
@@ -108,7 +108,7 @@ func TestRepeatsArePaced(t *testing.T) {
 			began := time.Now()
 			err := c.Pause(t.Context(), x.try, x.err)
 			if took := time.Since(began); err != nil || took < x.least || took > x.most {
-				t.Errorf("the pause of try %d after %v took %s, %v, want %s to %s", x.try, x.err, took, err, x.least, x.most)
+				t.Errorf("Pause of try %d after %v took %s, %v, want %s to %s", x.try, x.err, took, err, x.least, x.most)
 			}
 		}
 		for what, succeed := range map[string]func(){
@@ -121,34 +121,34 @@ func TestRepeatsArePaced(t *testing.T) {
 				succeed()
 			}
 			if wait := c.budget.take(time.Now()); wait > time.Millisecond {
-				t.Errorf("after ten %s that succeeded one waits for %s", what, wait)
+				t.Errorf("after ten successful %s a retry waits for %s", what, wait)
 			}
 		}
 		for range 1000 {
 			c.Succeeded()
 		}
 		if c.budget.tokens != maxRetryTokens {
-			t.Errorf("there are %v tokens, want %d at most", c.budget.tokens, maxRetryTokens)
+			t.Errorf("the budget has %v tokens, want at most %d", c.budget.tokens, maxRetryTokens)
 		}
 		for range 1000 {
 			c.budget.take(time.Now())
 		}
 		if wait := c.budget.take(time.Now()); wait != maxPause {
-			t.Errorf("after 1000 at once the next waits for %s, want %s", wait, maxPause)
+			t.Errorf("after 1000 retries the next one waits for %s, want %s", wait, maxPause)
 		}
 		time.Sleep(time.Hour)
 		if c.budget.take(time.Now()); c.budget.tokens != maxRetryTokens-1 {
-			t.Errorf("after an hour there are %v tokens, want %d", c.budget.tokens, maxRetryTokens-1)
+			t.Errorf("after an hour the budget has %v tokens, want %d", c.budget.tokens, maxRetryTokens-1)
 		}
 	})
 }
 
 func TestBackoff(t *testing.T) {
 	if d := Backoff(1000, time.Nanosecond, time.Hour); d < 1<<15 || d > 1<<16 {
-		t.Errorf("no pause is more than 65536 times the first, got %s", d)
+		t.Errorf("Backoff = %s, want at most 65536 times the first pause", d)
 	}
 	if d := Backoff(0, 2, 2); d < 1 || d > 2 {
-		t.Errorf("the shortest pause: %d", d)
+		t.Errorf("Backoff of the shortest pause = %d", d)
 	}
 	for try, want := range map[int]time.Duration{0: 20, 1: 40, 6: 1280, 7: 2000, 1000: 2000} {
 		least, most := 10_000*time.Millisecond, time.Duration(0)
@@ -157,7 +157,7 @@ func TestBackoff(t *testing.T) {
 			least, most = min(least, d), max(most, d)
 		}
 		if want *= time.Millisecond; least < want/2 || least > want*6/10 || most > want || most < want*9/10 {
-			t.Errorf("try %d: %s to %s, want %s to %s", try, least, most, want/2, want)
+			t.Errorf("Backoff of try %d: %s to %s, want %s to %s", try, least, most, want/2, want)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestSleep(t *testing.T) {
 		}{"whole": {t.Context(), nil, true}, "the context ends": {ended, nil, false}, "it is closed": {t.Context(), closed, false}} {
 			began := time.Now()
 			if got := Sleep(x.ctx, x.closing, time.Second); got != x.want || got != (time.Since(began) == time.Second) {
-				t.Errorf("%s: %v after %s", what, got, time.Since(began))
+				t.Errorf("%s: Sleep = %v after %s", what, got, time.Since(began))
 			}
 		}
 	})

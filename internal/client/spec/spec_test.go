@@ -59,13 +59,13 @@ func TestOf(t *testing.T) {
 	}
 	boom := errors.New("boom")
 	if s, err := Of(mail{}, []option{func(*pawlv1.TaskSpec) error { return boom }, queue}); !errors.Is(err, boom) || s != nil {
-		t.Errorf("an option fails: %v, %v", s, err)
+		t.Errorf("Of with a failing option = %v, %v", s, err)
 	}
 	if s, err := Of[option](channel(nil), nil); err == nil || !strings.HasPrefix(err.Error(), `payload of type "channel": `) {
-		t.Errorf("what is not JSON: %v, %v", s, err)
+		t.Errorf("Of with args that are not JSON = %v, %v", s, err)
 	}
 	if s, err := Of[option](nil, nil); fieldOf(err) != "args" {
-		t.Errorf("nil: %v, %v", s, err)
+		t.Errorf("Of(nil) = %v, %v", s, err)
 	}
 }
 
@@ -73,13 +73,13 @@ func TestOf(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	const limit = rpc.MaxMessage - convert.MaxTaskOverhead
 	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
-		t.Errorf("the largest payload: %v", err)
+		t.Errorf("the largest payload was refused: %v", err)
 	}
 	if _, err := Of[option](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) || fieldOf(err) != "payload" {
-		t.Errorf("a larger payload: %v", err)
+		t.Errorf("a payload over the limit: %v, want payload_too_large", err)
 	}
 	if _, err := Of[option](bytes{}, nil); fieldOf(err) != "type" {
-		t.Errorf("no type: %v", err)
+		t.Errorf("args without a type: %v", err)
 	}
 	const bad = "\xff"
 	for field, change := range map[string]func(s *pawlv1.TaskSpec){
@@ -96,11 +96,11 @@ func TestWhatIsRefused(t *testing.T) {
 		"headers ":        func(s *pawlv1.TaskSpec) { s.Headers = many(bad, "value") },
 	} {
 		if _, err := Of(mail{}, []option{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) || fieldOf(err) != strings.TrimSpace(field) {
-			t.Errorf("%s: got %v", field, err)
+			t.Errorf("%s: got %v, want invalid_argument for this field", field, err)
 		}
 	}
 	if _, err := Of(mail{}, []option{set(func(s *pawlv1.TaskSpec) { s.Tags, s.Headers = []string{"a"}, map[string]string{"name": "value"} })}); err != nil {
-		t.Errorf("tags and headers: %v", err)
+		t.Errorf("valid tags and headers were refused: %v", err)
 	}
 }
 

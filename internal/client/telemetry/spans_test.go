@@ -131,7 +131,7 @@ func TestOperations(t *testing.T) {
 			_, o := r.Send(r.outer, s)
 			o.Sent(&pawlv1.Enqueued{TaskId: "1"}, nil)
 			if got := r.headerTrace(s.Headers); got.SpanID() != o.SpanContext().SpanID() {
-				r.Errorf("the task takes along %v, sent by %v", got, o.SpanContext())
+				r.Errorf("the task carries span %v, but was sent by %v", got, o.SpanContext())
 			}
 		}, `send mail [destination.name=mail message.body.size=3 message.id=1 task.type=a] Unset  in 09
 messaging.client.operation.duration [destination.name=mail] 1, 0 s
@@ -143,7 +143,7 @@ messaging.client.sent.messages [destination.name=mail] 1
 			_, o := r.Send(r.Context(), s)
 			o.Sent(nil, refused)
 			if s.Headers["traceparent"] != headersOf(origin(7))["traceparent"] {
-				r.Errorf("the trace that its producer gave is lost: %v", s.Headers)
+				r.Errorf("the trace context given by the producer was replaced: %v", s.Headers)
 			}
 		}, `send default [destination.name=default error.type=queue_full message.body.size=3 task.type=a] Error ` + status + ` link 07
 messaging.client.operation.duration [destination.name=default error.type=queue_full] 1, 0 s
@@ -156,7 +156,7 @@ messaging.client.sent.messages [destination.name=default error.type=queue_full] 
 			b.DoneWith(answers, 4, context.Canceled)
 			for i, s := range specs {
 				if got := r.headerTrace(s.Headers); got.SpanID() != r.spans.Ended()[i].SpanContext().SpanID() {
-					r.Errorf("task %d has the span %s, created by %s", i, got.SpanID(), r.spans.Ended()[i].SpanContext().SpanID())
+					r.Errorf("task %d carries span %s, but was created by %s", i, got.SpanID(), r.spans.Ended()[i].SpanContext().SpanID())
 				}
 			}
 		}, `create mail [destination.name=mail message.body.size=3 message.id=1 task.type=a] Unset  in 09
@@ -179,7 +179,7 @@ messaging.client.sent.messages [] 2
 		"a run": {false, func(r *rig) {
 			_, o := r.Process(r.outer, task, "w")
 			if !o.Recording() {
-				r.Error("nobody wants the run")
+				r.Error("the run does not record")
 			}
 			o.began = o.began.Add(-time.Minute)
 			o.Processed(pawltype.OutcomeSucceeded, nil)
@@ -226,10 +226,10 @@ messaging.process.duration [destination.name=mail] 1, 0 s
 			o.End(refused)
 			md, _ := metadata.FromOutgoingContext(ctx)
 			if want := headersOf(r.spans.Ended()[1].SpanContext())["traceparent"]; !slices.Equal(md["traceparent"], []string{want}) {
-				r.Errorf("the broker is told %v, want %s", md, want)
+				r.Errorf("the call to the broker has the metadata %v, want traceparent %s", md, want)
 			}
 			if ended := r.spans.Ended()[0]; !ended.StartTime().Equal(ago) {
-				r.Errorf("the ending began at %s, want %s", ended.StartTime(), ago)
+				r.Errorf("the span of the ending began at %s, want %s", ended.StartTime(), ago)
 			}
 			_, o = r.SettleMany(r.outer, 7)
 			o.End(nil)
@@ -267,7 +267,7 @@ messaging.client.operation.duration [destination.name=mail] 1, 3600 s
 	}
 }
 
-// Spans have a limit of links, and the broker one of headers.
+// Spans have a limit on links, and the broker has one on headers.
 func TestBounds(t *testing.T) {
 	r := newRig(t, Config{})
 	many := make([]*pawlv1.ClaimedTask, maxLinks+1)
@@ -279,7 +279,7 @@ func TestBounds(t *testing.T) {
 	b.Done(maxLinks+2, nil)
 	for _, s := range r.spans.Ended() {
 		if len(s.Links()) != 128 {
-			t.Errorf("%s has %d links", s.Name(), len(s.Links()))
+			t.Errorf("%s has %d links, want 128", s.Name(), len(s.Links()))
 		}
 	}
 	added := len("traceparent") + len(headersOf(origin(1))["traceparent"])
@@ -294,7 +294,7 @@ func TestBounds(t *testing.T) {
 		s.Headers["A"] = strings.Repeat("x", x.bytes-1)
 		r.Inject(r.outer, s)
 		if got := r.headerTrace(s.Headers).IsValid(); got != x.told {
-			t.Errorf("%d headers, %d bytes: the trace goes along: %v", x.headers, x.bytes, got)
+			t.Errorf("%d headers, %d bytes: trace context injected = %v", x.headers, x.bytes, got)
 		}
 	}
 	first := r.operation(VerbSend, "0")
@@ -309,7 +309,7 @@ func TestBounds(t *testing.T) {
 	}
 	last := r.operation(VerbSend, fmt.Sprint(maxKnown+9))
 	if known != 10_000 || r.operation(VerbSend, "0") != first || r.operation(VerbSend, fmt.Sprint(maxKnown+9)) == last {
-		t.Errorf("%d operations are remembered", known)
+		t.Errorf("%d operations are cached, want 10000", known)
 	}
 }
 
@@ -319,15 +319,15 @@ func TestHalfOfIt(t *testing.T) {
 	figures := newTestTelemetry(t, Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))})
 	ctx, o := figures.Process(t.Context(), Task{}, "w")
 	if ctx != t.Context() || o.span != noSpan || o.began.IsZero() || !o.Recording() {
-		t.Errorf("a run that is only measured: %+v", o)
+		t.Errorf("a run with metrics only: %+v", o)
 	}
 	spec := &pawlv1.TaskSpec{}
 	if _, b := figures.SendMany(t.Context(), 1, func(int) *pawlv1.TaskSpec { return spec }); b.tasks != nil || spec.Headers != nil {
-		t.Errorf("a batch that is only measured: %+v, headers %v", b, spec.Headers)
+		t.Errorf("a batch with metrics only: %+v, headers %v", b, spec.Headers)
 	}
 	spans := newTestTelemetry(t, Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.spans))})
 	if _, o := spans.Process(t.Context(), Task{}, "w"); !o.began.IsZero() || !o.Recording() {
-		t.Errorf("a run that is only traced: %+v", o)
+		t.Errorf("a run with traces only: %+v", o)
 	} else {
 		o.Processed(pawltype.OutcomeSucceeded, nil)
 		spans.Settled(o.SpanContext(), Task{}, VerbAck, time.Now(), nil)
@@ -343,10 +343,10 @@ func TestHalfOfIt(t *testing.T) {
 	b.Answered(0, nil, nil)
 	b.DoneWith(nil, 1, nil)
 	if got := none.headerTrace(spec.Headers); got.TraceID() != origin(9).TraceID() {
-		t.Errorf("a batch without spans takes along %v", got)
+		t.Errorf("a batch without spans carries %v, want the caller's trace", got)
 	}
 	if got := none.injectCall(t.Context()); got != t.Context() {
-		t.Error("the broker is told of no trace")
+		t.Error("a call without a trace got a new context")
 	}
 }
 
@@ -356,7 +356,7 @@ type own struct{ propagation.TraceContext }
 func (own) Inject(_ context.Context, c propagation.TextMapCarrier) { c.Set("x-own", "1") }
 func (own) Fields() []string                                       { return []string{"x-own"} }
 
-// silent is one that never does.
+// silent is a propagator that never injects anything.
 type silent struct{ own }
 
 func (silent) Inject(context.Context, propagation.TextMapCarrier) {}
@@ -378,24 +378,24 @@ func TestPropagators(t *testing.T) {
 		tel.Inject(x.ctx, one)
 		tel.SendMany(x.ctx, 1, func(int) *pawlv1.TaskSpec { return many })
 		if !maps.Equal(one.Headers, x.want) || !maps.Equal(many.Headers, x.want) || x.want == nil && one.Headers != nil {
-			t.Errorf("%T: one task has %#v, one of many %v, want %v", x.p, one.Headers, many.Headers, x.want)
+			t.Errorf("%T: Inject set %#v, SendMany set %v, want %v", x.p, one.Headers, many.Headers, x.want)
 		}
 		given := &pawlv1.TaskSpec{Headers: map[string]string{"x-own": "2", "traceparent": "3"}}
 		tel.Inject(x.ctx, given)
 		if len(given.Headers) != 2 || given.Headers["x-own"] != "2" || given.Headers["traceparent"] != "3" {
-			t.Errorf("%T: what was given becomes %v", x.p, given.Headers)
+			t.Errorf("%T: the producer's own headers were changed to %v", x.p, given.Headers)
 		}
 	}
 	tel := newTestTelemetry(t, Config{})
 	with := tel.Extract(t.Context(), Task{Headers: headersOf(origin(4))})
 	if got := trace.SpanContextFromContext(with).TraceID(); got != origin(4).TraceID() || tel.Extract(t.Context(), Task{}) != t.Context() {
-		t.Errorf("a task arrives in trace %s", got)
+		t.Errorf("Extract returned trace %s", got)
 	}
 	if trace.SpanContextFromContext(WithoutSpan(with)).IsValid() || WithoutSpan(t.Context()) != t.Context() {
-		t.Error("the program's span is not hidden")
+		t.Error("WithoutSpan did not hide the program's span")
 	}
 	if tel.headerTrace(nil).IsValid() {
-		t.Error("no headers have a trace")
+		t.Error("headerTrace(nil) returned a valid span context")
 	}
 }
 
@@ -434,7 +434,7 @@ func (f failingMeter) Int64Counter(name string, opts ...metric.Int64CounterOptio
 func TestInstrumentsThatFail(t *testing.T) {
 	for _, name := range []string{"messaging.client.operation.duration", "messaging.process.duration", "messaging.client.sent.messages", "messaging.client.consumed.messages"} {
 		if _, err := New(Config{MeterProvider: failing{name: name}}); !errors.Is(err, errInstrument) {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("New with a failing %s: got %v", name, err)
 		}
 	}
 }
@@ -455,10 +455,10 @@ func TestErrorTypes(t *testing.T) {
 		}
 	}
 	if got := errorType(long[long[long[long[long[long[long[int]]]]]]]{}); len(got) != 256 {
-		t.Errorf("a word of %d bytes", len(got))
+		t.Errorf("the error type has %d bytes, want 256", len(got))
 	}
 	if err := SettleError(&pawlv1.Settled{Error: &pawlv1.Error{Code: "conflict"}}); !errors.Is(err, pawltype.ErrConflict) || SettleError(&pawlv1.Settled{}) != nil {
-		t.Errorf("an answer with a refusal: %v", err)
+		t.Errorf("SettleError = %v, want a conflict", err)
 	}
 }
 
@@ -468,6 +468,6 @@ func TestLogTrace(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&b, nil))
 	LogTrace(log, origin(1)).Info("traced")
 	if want := "trace_id=01000000000000000000000000000000 span_id=0100000000000000"; !strings.Contains(b.String(), want) || LogTrace(log, trace.SpanContext{}) != log {
-		t.Errorf("got %s, want %s", &b, want)
+		t.Errorf("the log has %s, want %s", &b, want)
 	}
 }

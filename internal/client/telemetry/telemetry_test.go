@@ -52,21 +52,21 @@ func newTestTelemetry(t testing.TB, cfg Config) *Telemetry {
 // A program without a provider pays nothing, but incoming traces are propagated; and a provider that is set later is used.
 func TestTelemetryThatNobodyWants(t *testing.T) {
 	if noTracers == nil {
-		t.Fatal("the global provider that was never set is not known")
+		t.Fatal("the unset global provider was not recognized")
 	}
 	for _, p := range []trace.TracerProvider{noop.TracerProvider{}, later} {
 		if ifUnset(p) != nil {
-			t.Errorf("%T is taken for none", p)
+			t.Errorf("%T was treated as an unset provider", p)
 		}
 	}
 	tel := newTestTelemetry(t, Config{})
 	ctx, claim := t.Context(), Task{Queue: "mail"}
 	if n := testing.AllocsPerRun(100, func() {
 		if got, o := tel.Process(ctx, claim, "w"); got != ctx || o.Recording() {
-			t.Error("a run is traced that nobody traces")
+			t.Error("a run was traced without a provider")
 		}
 	}); n > 0 {
-		t.Errorf("a run that nobody traces allocates %v times", n)
+		t.Errorf("a run without a provider allocates %v times", n)
 	}
 	spec := &pawlv1.TaskSpec{}
 	_, run := tel.Process(ctx, claim, "w")
@@ -78,13 +78,13 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	tel.Settled(run.SpanContext(), claim, VerbAck, time.Now(), nil)
 	tel.Claimed(ctx, nil, time.Now(), []*pawlv1.ClaimedTask{{}}, nil)
 	if spec.Headers != nil {
-		t.Errorf("a task that nobody traces has the headers %v", spec.Headers)
+		t.Errorf("a task sent without a provider has the headers %v", spec.Headers)
 	}
 
 	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true})
 	with := trace.ContextWithRemoteSpanContext(ctx, remote)
 	if got, o := tel.Process(with, claim, "w"); o.span.SpanContext().TraceID() != remote.TraceID() || trace.SpanContextFromContext(got).TraceID() != remote.TraceID() {
-		t.Errorf("the run has trace %v, its task %v", o.span.SpanContext(), remote)
+		t.Errorf("the run has trace %v, its task has %v", o.span.SpanContext(), remote)
 	}
 
 	before := later.begun
@@ -121,7 +121,7 @@ func TestServerAttrs(t *testing.T) {
 		op := tel.operation(Verb(v), "mail")
 		spans := trace.NewSpanStartConfig(op.start...)
 		if got := attribute.NewSet(spans.Attributes()...); got.Equivalent() != op.labels.Equivalent() || !got.HasValue("server.address") || !got.HasValue("server.port") {
-			t.Errorf("%s has the attributes %v, and on metrics %v", op.name, got.ToSlice(), op.labels.ToSlice())
+			t.Errorf("%s has the attributes %v, but its metrics have %v", op.name, got.ToSlice(), op.labels.ToSlice())
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestTelemetryOfItsOwn(t *testing.T) {
 	own := &countingTracers{}
 	tel := newTestTelemetry(t, Config{TracerProvider: own})
 	if _, o := tel.begin(t.Context(), VerbClaim, "mail"); own.begun != 1 {
-		t.Errorf("%d spans, want 1", own.begun)
+		t.Errorf("began %d spans, want 1", own.begun)
 	} else {
 		o.End(nil)
 	}
@@ -139,7 +139,7 @@ func TestTelemetryOfItsOwn(t *testing.T) {
 	tel.Process(t.Context(), Task{}, "w")
 	tel.Send(t.Context(), &pawlv1.TaskSpec{})
 	if own.begun != 3 || own.links != 0 {
-		t.Errorf("%d spans with %d links to nothing", own.begun, own.links)
+		t.Errorf("began %d spans with %d links, want 3 without links", own.begun, own.links)
 	}
 }
 

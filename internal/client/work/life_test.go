@@ -201,27 +201,27 @@ func TestRunsEnd(t *testing.T) {
 			err := w.run.Do(ctx)
 			s := b.streams[0]
 			if took := time.Since(began) - begins; err != nil || took != x.took || s.told() != x.told || strings.Contains(w.out.String(), "call Settle") != x.calls {
-				t.Errorf("%s: %v after %s, told %q, want %s, %q, by a call %v: %s", what, err, took, s.told(), x.took, x.told, x.calls, &w.out)
+				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.told(), x.took, x.told, x.calls, &w.out)
 			}
 			if quiet := s.last().GetQuiet(); !quiet || !s.closed || len(b.streams) != 1 || len(w.run.claims) > 0 {
-				t.Errorf("%s: %d streams, the last is closed %v after quiet %v, %d claims are left", what, len(b.streams), s.closed, quiet, len(w.run.claims))
+				t.Errorf("%s: %d streams, the last is closed = %v with quiet = %v, %d claims are left", what, len(b.streams), s.closed, quiet, len(w.run.claims))
 			}
 			if context.Cause(w.run.base) != pawltype.ErrDraining {
-				t.Errorf("%s: the contexts of handlers go on: %v", what, context.Cause(w.run.base))
+				t.Errorf("%s: the handlers' contexts ended with %v, want ErrDraining", what, context.Cause(w.run.base))
 			}
 			close(stubborn)
 		})
 	}
 }
 
-// What the broker pushes while the worker drains is released, and the broker is told immediately to push no more.
+// Tasks pushed while the worker drains are released, and the broker is told immediately to push no more.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broker{meets: func(_ int, s *brokerStream) error {
 			s.says <- pushed("long")
 			time.AfterFunc(2*time.Second, func() {
 				if !s.last().GetQuiet() {
-					t.Errorf("a second after the end the worker has last sent %v", s.last())
+					t.Errorf("a second after the drain began, the last frame of the worker is %v, want quiet", s.last())
 				}
 				s.says <- pushed("late")
 			})
@@ -231,7 +231,7 @@ func TestNothingIsTakenAtTheEnd(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := w.run.Do(ctx); err != nil || b.streams[0].told() != "release late for 0s; ack long" {
-			t.Errorf("%v, told %q", err, b.streams[0].told())
+			t.Errorf("Do = %v, sent %q", err, b.streams[0].told())
 		}
 	})
 }
@@ -253,9 +253,9 @@ func TestRefusedRunsEnd(t *testing.T) {
 			w.run.receive(pushed("a"), time.Now()) // from an earlier stream
 			began := time.Now()
 			if err, took := w.run.Do(t.Context()), time.Duration(0); !errors.Is(err, pawltype.ErrInvalidArgument) || len(b.streams) != 1 {
-				t.Errorf("%s: %v after %d streams", what, err, len(b.streams))
+				t.Errorf("%s: Do = %v after %d streams", what, err, len(b.streams))
 			} else if took = time.Since(began); took != x.took || w.run.takes() {
-				t.Errorf("%s: it took %s, want %s; takes more: %v", what, took, x.took, w.run.takes())
+				t.Errorf("%s: Do took %s, want %s, accepts more tasks: %v", what, took, x.took, w.run.takes())
 			}
 			time.Sleep(2 * time.Hour)
 		})
@@ -303,7 +303,7 @@ func TestLink(t *testing.T) {
 			b.meets = func(n int, s *brokerStream) error {
 				if x.forLong == 0 && n > 0 && n <= len(x.pauses) {
 					if pause, most := time.Since(ended), x.pauses[n-1]; pause < most/2 || pause > most {
-						t.Errorf("%s: pause %d is %s, want %s to %s", what, n, pause, most/2, most)
+						t.Errorf("%s: pause %d took %s, want %s to %s", what, n, pause, most/2, most)
 					}
 				}
 				if last := n == len(x.streams)-1; last && x.forLong == 0 && x.want == nil || n == 500 {
@@ -327,7 +327,7 @@ func TestLink(t *testing.T) {
 			}
 			for _, line := range []string{"work stream broke", "the broker rejects the worker's credentials"} {
 				if got := strings.Contains(w.out.String(), line); got && x.log == "" || !got && x.log == line {
-					t.Errorf("%s: the log has %q: %v: %s", what, line, got, &w.out)
+					t.Errorf("%s: the log contains %q = %v: %s", what, line, got, &w.out)
 				}
 			}
 		})
@@ -336,7 +336,7 @@ func TestLink(t *testing.T) {
 		b, closing, began := &broker{meets: func(int, *brokerStream) error { return asks(5 * s) }}, make(chan struct{}), time.Now()
 		time.AfterFunc(time.Second, func() { close(closing) })
 		if err := b.at(t, nil).run.link(t.Context(), closing); err != nil || time.Since(began) != time.Second || len(b.streams) != 1 {
-			t.Errorf("closed within a pause: %v after %s and %d streams", err, time.Since(began), len(b.streams))
+			t.Errorf("closed during a pause: %v after %s and %d streams", err, time.Since(began), len(b.streams))
 		}
 	})
 }
@@ -407,10 +407,10 @@ func TestStreamsAreRenewed(t *testing.T) {
 			for i, least := range x.lasts {
 				s := b.streams[i]
 				if lasted := b.streams[i+1].opened.Sub(s.opened); lasted < least || lasted > least+least/4+5*time.Second {
-					t.Errorf("%s: stream %d lasted %s, want %s and a quarter more at most", what, i, lasted, least)
+					t.Errorf("%s: stream %d lasted %s, want at least %s and at most a quarter more", what, i, lasted, least)
 				}
 				if broke := strings.HasPrefix(what, "breaks"); !broke && (!s.closed || !s.last().GetQuiet()) || what == "breaks before" && s.closed {
-					t.Errorf("%s: stream %d is closed %v after %v", what, i, s.closed, s.last())
+					t.Errorf("%s: stream %d is closed = %v, its last frame is %v", what, i, s.closed, s.last())
 				}
 			}
 			time.Sleep(time.Hour)
@@ -442,7 +442,7 @@ func TestBrokenStreamsAreLeft(t *testing.T) {
 		handlers.Go(func() { w.run.slot(&handlers) })
 		_, err := w.run.session(t.Context(), nil)
 		if !errors.Is(err, pawltype.ErrUnavailable) || sends != 1 || sending {
-			t.Errorf("%v, %d sends, one goes on: %v", err, sends, sending)
+			t.Errorf("the session ended with %v after %d sends, one still running: %v", err, sends, sending)
 		}
 		close(w.run.jobs)
 		handlers.Wait()

@@ -79,10 +79,10 @@ func TestBetterNode(t *testing.T) {
 			}
 		}
 		if got := w.run.betterNode(t.Context(), "n1"); got != x.want {
-			t.Errorf("tasks by shard %v: got %q, want %q", x.pushed, got, x.want)
+			t.Errorf("betterNode with tasks by shard %v = %q, want %q", x.pushed, got, x.want)
 		}
 		if got := w.run.betterNode(t.Context(), "n1"); got != "" {
-			t.Errorf("tasks by shard %v are counted again: %q", x.pushed, got)
+			t.Errorf("tasks by shard %v were counted twice: %q", x.pushed, got)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestStreamsMove(t *testing.T) {
 			case <-time.After(time.Hour):
 			}
 			if took := time.Since(began); x.router.asked != x.questions || took < x.least || took > x.most+time.Second {
-				t.Errorf("%s: it moves after %d questions and %s, want %d and %s to %s", what, x.router.asked, took, x.questions, x.least, x.most)
+				t.Errorf("%s: the stream moved after %d checks and %s, want %d and %s to %s", what, x.router.asked, took, x.questions, x.least, x.most)
 			}
 			cancel()
 			background.Wait()
@@ -151,7 +151,7 @@ func TestWhoIsWatched(t *testing.T) {
 		w.run.watchPlacement(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
 		background.Wait()
 		if counted := w.run.placement.pushed != nil; router.several != x.want || counted != (x.want == 1) {
-			t.Errorf("%s: watched %d times, want %d; tasks are counted: %v", what, router.several, x.want, counted)
+			t.Errorf("%s: watched %d times, want %d, tasks are counted: %v", what, router.several, x.want, counted)
 		}
 		w.run.cfg.Router = nil
 		w.run.watchPlacement(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
@@ -163,13 +163,13 @@ func TestDestinations(t *testing.T) {
 	router := &nodes{}
 	w := routed(t, router)
 	if got, want := w.run.destination(), route.OfShares(w.run.hello.Queues); got != want {
-		t.Errorf("at first: %+v, want %+v", got, want)
+		t.Errorf("the first destination is %+v, want %+v", got, want)
 	}
 	w.run.placement.take()
 	w.push(args{lone: []string{id(7, 1)}}, time.Now())
 	w.run.placement.take()
 	if got, want := w.run.destination(), route.OfShard(7); got != want {
-		t.Errorf("later: %+v, want %+v", got, want)
+		t.Errorf("the destination after a push is %+v, want %+v", got, want)
 	}
 	for what, x := range map[string]struct {
 		stream  oneStream
@@ -186,10 +186,10 @@ func TestDestinations(t *testing.T) {
 		w.run.cfg.Worker = &x.stream
 		_, _ = w.run.session(t.Context(), nil)
 		if len(router.forgotten) != x.want || x.want > 0 && router.forgotten[0] != route.OfShard(7) {
-			t.Errorf("%s: forgotten is %+v", what, router.forgotten)
+			t.Errorf("%s: forgotten destinations are %+v", what, router.forgotten)
 		}
 		if router.several != x.watches {
-			t.Errorf("%s: it is watched %d times, want %d", what, router.several, x.watches)
+			t.Errorf("%s: watched %d times, want %d", what, router.several, x.watches)
 		}
 	}
 }

@@ -72,10 +72,10 @@ func TestSessionEnds(t *testing.T) {
 					t.Errorf("heard %v, %v, want %v, %v", heard, err, x.heard, x.want)
 				}
 				if x.stream.ctx.Err() == nil {
-					t.Error("the stream is left open")
+					t.Error("the stream was left open")
 				}
 				if w.run.Stats().Connected {
-					t.Error("it is connected")
+					t.Error("Stats reports the run as connected")
 				}
 			})
 		})
@@ -104,7 +104,7 @@ func TestSweepsAreFew(t *testing.T) {
 			time.Sleep(d)
 			synctest.Wait()
 			if got := sweeps.Swap(0); got != want {
-				t.Errorf("%d sweeps, want %d", got, want)
+				t.Errorf("got %d sweeps, want %d", got, want)
 			}
 		}
 		after(59*time.Minute, 0)
@@ -130,7 +130,7 @@ func TestPlacement(t *testing.T) {
 	var p placement
 	p.count(first)
 	if p.pushed != nil {
-		t.Error("tasks are counted though nobody asks")
+		t.Error("tasks were counted before the first take")
 	}
 	for _, x := range []struct {
 		pushed []string

@@ -285,7 +285,7 @@ func (w *world) step(d *datadriven.TestData) string {
 			s.Running, s.Unsettled, s.Succeeded, s.Failed, s.LeasesLost, s.Quiet, s.Connected, s.Reconnects)
 		fmt.Fprintln(&w.out, "disconnected for", w.run.Disconnected(now), "all idle", w.run.idle(), "all confirmed", w.run.confirmed())
 	default:
-		w.Fatalf("%s: there is no step %q", d.Pos, d.Cmd)
+		w.Fatalf("%s: unknown step %q", d.Pos, d.Cmd)
 	}
 	return w.out.String() + w.ended() + w.signals() + w.changes()
 }
