@@ -45,16 +45,16 @@ func TestTokens(t *testing.T) {
 		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
 		if got := first.Token; got.CreatedBy != "boss" || got.ExpiresAt != got.CreatedAt.Add(time.Hour) || got.Hash != add.Token.Hash {
-			t.Errorf("made: %+v", got)
+			t.Errorf("Add returned the token %+v, want it created by boss, with its hash and a life of one hour", got)
 		}
 		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt {
-			t.Errorf("the same call again: %+v, %v", again, err)
+			t.Errorf("repeating the same Add: %+v, %v, want the first token", again, err)
 		}
 		if _, err := c.Tokens.Add(bg, newToken("default", "ci")); !errors.Is(err, task.ErrConflict) {
-			t.Errorf("another of that name: %v", err)
+			t.Errorf("adding a second token with the same name: %v, want ErrConflict", err)
 		}
 		if _, err := c.Tokens.Add(bg, newToken("team", "ci")); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("for a namespace that is not there: %v", err)
+			t.Errorf("adding a token to a namespace that does not exist: %v, want ErrNotFound", err)
 		}
 		_, err = c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
 		must(t, err)
@@ -65,13 +65,13 @@ func TestTokens(t *testing.T) {
 
 		narrow := auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}}
 		if got := fmt.Sprint(names(t, c, auth.Everything), names(t, c, narrow), names(t, c, auth.Rights{Namespace: "team", Roles: auth.Produce})); got != "[*/ci default/ci team/ci] [team/ci] []" {
-			t.Errorf("who sees which tokens: %s", got)
+			t.Errorf("tokens visible to everything, to an admin of team, and to a producer of team: %s", got)
 		}
 		other := newToken("default", "ci")
 		other.By = narrow
 		for what, do := range map[string]func(context.Context, tokens.Call) (tokens.Done, error){"revoke": c.Tokens.Revoke, "rotate": c.Tokens.Rotate} {
 			if _, err := do(bg, other); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("%s the token of another namespace: %v", what, err)
+				t.Errorf("%s of a token in another namespace: %v, want ErrNotFound", what, err)
 			}
 		}
 
@@ -81,15 +81,15 @@ func TestTokens(t *testing.T) {
 		turned, err := c.Tokens.Rotate(bg, rotate)
 		must(t, err)
 		if got := turned.Token; got.Hash != rotate.Token.Hash || got.OldHash != add.Token.Hash || got.OldUntil != first.Token.ExpiresAt || got.ExpiresAt != 0 {
-			t.Errorf("rotated: %+v, the old secret must not outlive %v", got, first.Token.ExpiresAt)
+			t.Errorf("Rotate returned %+v, want the old secret to expire at %v", got, first.Token.ExpiresAt)
 		}
 		if again, err := c.Tokens.Rotate(bg, rotate); err != nil || again.Token.OldHash != add.Token.Hash {
-			t.Errorf("the same rotation again: %+v, %v", again, err)
+			t.Errorf("repeating the same Rotate: %+v, %v", again, err)
 		}
 		_, err = c.Tokens.Revoke(bg, newToken("default", "ci"))
 		must(t, err)
 		if _, err := c.Tokens.Revoke(bg, newToken("default", "ci")); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("revoked twice: %v", err)
+			t.Errorf("revoking a token twice: %v, want ErrNotFound", err)
 		}
 		noted, err := c.Audit.Audit(bg, audit.Query{Namespace: "default", Action: "token.*", Own: true}, nil, 10)
 		must(t, err)
@@ -97,16 +97,16 @@ func TestTokens(t *testing.T) {
 		for _, e := range noted.Entries {
 			said = append(said, fmt.Sprintf("%s %s by %s", e.Action, e.Target.Name, e.By.Name))
 			if strings.Contains(string(e.Before)+string(e.After), "hash") {
-				t.Errorf("the audit has a hash: %s, %s", e.Before, e.After)
+				t.Errorf("the audit log contains a hash: %s, %s", e.Before, e.After)
 			}
 		}
 		if got := strings.Join(said, "; "); got != "token.revoke ci by boss; token.rotate ci by boss; token.add ci by boss" {
-			t.Errorf("noted: %s", got)
+			t.Errorf("the audit log has: %s", got)
 		}
 	})
 }
 
-// A first attempt that arrives after its repeat does not invalidate what the repeat was given, and no other caller may repeat it.
+// A first attempt that arrives after its repeat does not invalidate the secret that the repeat returned, and no other caller may repeat it.
 func TestTokensAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -122,18 +122,18 @@ func TestTokensAskedForAgain(t *testing.T) {
 		must(t, err)
 		for what, a := range map[string]tokens.Call{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
 			if _, err := c.Tokens.Rotate(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v, want ErrConflict with the request's id", what, err)
 			}
 		}
 		if again, err := c.Tokens.Rotate(bg, second); err != nil || again.Token.Hash != second.Token.Hash || again.Token.RotatedAt != done.Token.RotatedAt {
-			t.Errorf("the same call again: %+v, %v", again, err)
+			t.Errorf("repeating the same Rotate: %+v, %v", again, err)
 		}
 		third := rotate("lena", 3*time.Second)
 		again, err := c.Tokens.Rotate(bg, third)
 		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
-			t.Errorf("a repeat: %+v, %v", again, err)
+			t.Errorf("a repeat with another secret: %+v, %v, want the new hash and the unchanged old one", again, err)
 		}
-		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
+		for n, want := range []error{nil, task.ErrConflict} { // the window counts from the first answer
 			pass(tokens.RepeatWindow * 6 / 10)
 			if _, err := c.Tokens.Rotate(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
 				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
@@ -152,21 +152,21 @@ func TestTokensForCertificates(t *testing.T) {
 		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
 		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
-			t.Errorf("the same call again: %+v, %v", again, err)
+			t.Errorf("repeating the same Add: %+v, %v", again, err)
 		}
 		other := add
 		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
 		if _, err := c.Tokens.Add(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `already belongs to token "billing" of namespace "default"`) {
-			t.Errorf("another token for it: %v", err)
+			t.Errorf("adding a second token for the same certificate: %v, want ErrConflict", err)
 		}
 		rotate := newToken("default", "billing")
 		if _, err := c.Tokens.Rotate(bg, rotate); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has no secret") {
-			t.Errorf("rotated: %v", err)
+			t.Errorf("rotating a token without a secret: %v, want ErrWrongState", err)
 		}
 		_, err = c.Tokens.Revoke(bg, add)
 		must(t, err)
 		if _, err := c.Tokens.Add(bg, other); err != nil {
-			t.Errorf("another token for it, when it is nobody's: %v", err)
+			t.Errorf("adding a token for a certificate whose token was revoked: %v", err)
 		}
 	})
 }
@@ -177,12 +177,12 @@ func TestTokensNeedTheLevel(t *testing.T) {
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		_, err2 := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
 		if err3 := c.Tokens.Require(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
-			t.Errorf("below the level: %v, %v, %v", err, err2, err3)
+			t.Errorf("tokens below the feature level: Add, Namespaces.Add and Require returned %v, %v, %v, want ErrWrongState", err, err2, err3)
 		}
 	})
 }
 
-// Tokens that expired long ago make room.
+// Tokens that expired long ago are removed when a new one is added.
 func TestExpiredTokensAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -197,7 +197,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 		_, err := c.Tokens.Add(bg, newToken("default", "new"))
 		must(t, err)
 		if got := fmt.Sprint(names(t, c, auth.Everything)); got != "[default/new default/old]" {
-			t.Errorf("tokens: %s", got)
+			t.Errorf("tokens after adding one: %s, want only default/new and default/old", got)
 		}
 	})
 }
@@ -206,10 +206,10 @@ func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", asItIs); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a queue in a namespace that is not there: %v", err)
+			t.Errorf("creating a queue in a namespace that does not exist: %v, want ErrNotFound", err)
 		}
 		if _, err := c.Schedules.NameSchedule(bg, "team", "nightly", 1); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a schedule in a namespace that is not there: %v", err)
+			t.Errorf("naming a schedule in a namespace that does not exist: %v, want ErrNotFound", err)
 		}
 		for range 2 {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
@@ -226,26 +226,26 @@ func TestNamespaces(t *testing.T) {
 		} {
 			must(t, fill.fill())
 			if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), what) {
-				t.Errorf("with %s: %v", what, err)
+				t.Errorf("removing a namespace that has %s: %v, want ErrWrongState", what, err)
 			}
 			must(t, fill.empty())
 		}
 		all, err := c.Namespaces.List(bg)
 		if err != nil || len(all) != 2 || all[0].Name != "default" || all[1].CreatedBy != "boss" {
-			t.Errorf("namespaces: %+v, %v", all, err)
+			t.Errorf("namespaces are %+v, %v, want default and one created by boss", all, err)
 		}
 		_, err = c.Namespaces.Remove(bg, boss, "team")
 		must(t, err)
 		if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("removed twice: %v", err)
+			t.Errorf("removing a namespace twice: %v, want ErrNotFound", err)
 		}
 		if _, err := c.Namespaces.Remove(bg, boss, "default"); !errors.Is(err, task.ErrWrongState) {
-			t.Errorf("the default one: %v", err)
+			t.Errorf("removing the default namespace: %v, want ErrWrongState", err)
 		}
 	})
 }
 
-// Copies learn of every change, and a change is confirmed when they have.
+// Copies receive every change, and a change is confirmed once they have it.
 func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -265,22 +265,22 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		must(t, err)
 		began := time.Now()
 		if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || len(behind) != 0 || time.Since(began) > confirmTime/2 {
-			t.Errorf("confirmed: %v, %v after %v", behind, err, time.Since(began))
+			t.Errorf("Confirm = %v, %v after %v, want no nodes behind", behind, err, time.Since(began))
 		}
 		if last := heard[len(heard)-1]; len(last.Tokens) != 1 || last.Tokens[0].Name != "ci" || last.Required {
-			t.Errorf("heard: %+v", last)
+			t.Errorf("the last copy of the tokens is %+v, want one token, not required", last)
 		}
 		must(t, c.Tokens.Require(bg, boss, true))
 		synctest.Wait()
 		if last := heard[len(heard)-1]; !last.Required || len(last.Tokens) != 1 {
-			t.Errorf("heard of what is required: %+v", last)
+			t.Errorf("after Require the last copy is %+v, want one token, required", last)
 		}
 		before := len(heard)
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", asItIs)
 		must(t, err)
 		pass(3 * time.Second)
 		if len(heard) != before {
-			t.Errorf("%d copies of the tokens for a change of a queue", len(heard)-before)
+			t.Errorf("a change of a queue caused %d copies of the tokens, want 0", len(heard)-before)
 		}
 		stop()
 		<-done
@@ -288,17 +288,17 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		must(t, err)
 		began = time.Now()
 		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != confirmTime {
-			t.Errorf("nobody follows: %v, %v after %v", behind, err, time.Since(began))
+			t.Errorf("without a follower: Confirm = %v, %v after %v, want [n1] after its full wait", behind, err, time.Since(began))
 		}
 		pass(aliveFor)
 		began = time.Now()
 		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != 0 {
-			t.Errorf("a node that is not alive: %v, %v after %v", behind, err, time.Since(began))
+			t.Errorf("with a node that is not alive: Confirm = %v, %v after %v, want [n1] immediately", behind, err, time.Since(began))
 		}
 	})
 }
 
-// When a token was last used is known immediately, and written within minutes.
+// A token's last use is visible immediately, and written within minutes.
 func TestTokenUses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -319,21 +319,21 @@ func TestTokenUses(t *testing.T) {
 		tell(made.Token.ID())
 		tell(auth.TokenName{Namespace: "default", Name: "gone"})
 		if used() != at {
-			t.Errorf("told: %v, want %v", used(), at)
+			t.Errorf("UsedAt after a report is %v, want %v", used(), at)
 		}
 		index := w.State.Applied().Index
 		pass(2 * queues.RetireEvery)
 		if wrote := w.State.Applied().Index - index; wrote != 1 || used() != at {
-			t.Errorf("%d writes, used %v, want 1 and %v", wrote, used(), at)
+			t.Errorf("got %d writes and last use %v, want 1 and %v", wrote, used(), at)
 		}
-		c.Elected() // and forgets what it had in memory
+		c.Elected() // discards what it had in memory
 		if used() != at {
-			t.Errorf("after another election: %v, want %v", used(), at)
+			t.Errorf("UsedAt after another election is %v, want %v", used(), at)
 		}
 	})
 }
 
-// Adding tokens in one namespace leaves room for those of others, and all leave some for tokens of all namespaces.
+// Tokens of one namespace leave room for those of other namespaces, and all of them leave some for tokens of all namespaces.
 func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)

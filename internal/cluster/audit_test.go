@@ -18,7 +18,7 @@ import (
 
 var lena = task.Author{Name: "lena", Face: task.FaceREST}
 
-// noted returns what the audit log says of what operators did, oldest first, and checks that its chain is intact.
+// noted returns what operators did according to the audit log, oldest first, and checks that its chain is intact.
 func (s *systemReplica) noted() (all []string) {
 	s.T.Helper()
 	page, err := s.control.Audit.Audit(s.T.Context(), audit.Query{Namespace: "default"}, nil, 1000)
@@ -29,12 +29,12 @@ func (s *systemReplica) noted() (all []string) {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.By.Name, e.Action, e.Target.Name)))
 	}
 	if problems, err := s.control.Audit.Check(s.T.Context()); err != nil || len(problems) > 0 {
-		s.T.Errorf("the audit: %q, %v", problems, err)
+		s.T.Errorf("checking the audit log: %q, %v", problems, err)
 	}
 	return all
 }
 
-// A queue that is deleted is recorded once it is gone, in the name of who deleted it, whichever leader finishes.
+// The deletion of a queue is recorded once the queue is gone, under the name of the caller who deleted it, whichever leader completes it.
 func TestAuditOfQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -56,21 +56,21 @@ func TestAuditOfQueues(t *testing.T) {
 		w.cut(1, errors.New("no answer"))
 		other := w.newReplica()
 		if err := s.control.Queues.DropQueue(ctx, lena, "default", "mail"); err == nil {
-			t.Error("a shard that gave no answer has dropped the queue")
+			t.Error("DropQueue succeeded although a shard did not answer")
 		}
 		if got, want := s.noted(), []string{"lena queue.put mail"}; !slices.Equal(got, want) {
-			t.Errorf("noted %q, want %q", got, want)
+			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 		w.cut(1, nil)
 		other.lead()
-		pass(time.Minute) // it finishes what was begun
+		pass(time.Minute) // the new leader completes the deletion
 		if got, want := other.noted(), []string{"lena queue.put mail", "lena queue.delete mail"}; !slices.Equal(got, want) {
-			t.Errorf("noted %q, want %q", got, want)
+			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 	})
 }
 
-// Entries kept for 90 days are removed, but not by a leader that has just been elected: its clock may be wrong.
+// Entries are removed after 90 days, but not by a leader that has just been elected: its clock may be wrong.
 func TestOldAuditGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now().Add(-audit.DefaultKeep - time.Hour))
@@ -83,11 +83,11 @@ func TestOldAuditGoes(t *testing.T) {
 		w.openAt(system.PolicyLevel, 1)
 		pass(auditlog.AuditGrace - time.Minute)
 		if got := w.leader.noted(); len(got) != 1 {
-			t.Errorf("a leader that has just come has left %q", got)
+			t.Errorf("just after the election the audit log has %q, want the one entry", got)
 		}
 		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
-			t.Errorf("after 90 days there is %q", got)
+			t.Errorf("after 90 days the audit log still has %q", got)
 		}
 	})
 }
@@ -103,37 +103,37 @@ func TestAuditRetention(t *testing.T) {
 		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
 		copied := NewCopy(nil)
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
-			t.Errorf("a copy that has heard nothing says %v", got)
+			t.Errorf("AuditKeep of an empty copy = %v, want the maximum", got)
 		}
 		for _, d := range []time.Duration{audit.DefaultKeep, 48 * time.Hour, 48 * time.Hour} { // the first is the default
 			must(t, c.Placement.SetAuditRetention(bg, lena, d))
 		}
 		if got, want := w.leader.noted(), []string{"lena cluster.audit_retention"}; !slices.Equal(got, want) {
-			t.Errorf("noted %q, want %q", got, want)
+			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 		d, err := c.Copies.Changes(bg, 0, Report{Node: 1}, 0)
 		must(t, err)
 		if copied.Apply(d); copied.AuditKeep() != 48*time.Hour {
-			t.Errorf("a copy says %v", copied.AuditKeep())
+			t.Errorf("AuditKeep of the updated copy = %v, want 48h", copied.AuditKeep())
 		}
 		pass(auditlog.AuditGrace + 2*queues.RetireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
-			t.Errorf("at once there is %q", got)
+			t.Errorf("immediately after the change the audit log has %q, want one entry", got)
 		}
 		w.Sleep(46 * time.Hour)
 		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) != 1 {
-			t.Errorf("before 2 days are over there is %q", got)
+			t.Errorf("before 2 days have passed the audit log has %q, want one entry", got)
 		}
 		w.Sleep(time.Hour)
 		pass(2 * queues.RetireEvery)
 		if got := w.leader.noted(); len(got) > 0 {
-			t.Errorf("after 2 days there is %q", got)
+			t.Errorf("after 2 days the audit log still has %q", got)
 		}
 	})
 }
 
-// While a leader may be of a release without the audit log, nothing is recorded. Raising the level is.
+// While a leader may run a release without the audit log, nothing is recorded. Raising the level is recorded.
 func TestAuditNeedsALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -143,18 +143,18 @@ func TestAuditNeedsALevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.noted(); len(got) > 0 {
-			t.Errorf("below the level %q was noted", got)
+			t.Errorf("the audit log below the feature level has %q, want nothing", got)
 		}
 		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: system.PolicyLevel}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != system.PolicyLevel {
-				t.Fatalf("level %d, %v", level, err)
+				t.Fatalf("RaiseLevel = %d, %v", level, err)
 			}
 		}
 		if got, want := s.noted(), []string{"lena cluster.raise_level"}; !slices.Equal(got, want) {
-			t.Errorf("noted %q, want %q", got, want)
+			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 	})
 }

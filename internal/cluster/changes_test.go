@@ -48,7 +48,7 @@ func TestChanges(t *testing.T) {
 		must(t, err)
 		first := poll(t, c, 0, time.Minute)
 		if got := first.brief(); got != "[a1] all true map true" || first.Version != w.State.Applied().Index || len(first.Map.Shards) != 2 {
-			t.Errorf("an empty copy gets %s, version %d", got, first.Version)
+			t.Errorf("an empty copy got %s, version %d", got, first.Version)
 		}
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", asItIs)
 		must(t, err)
@@ -56,24 +56,24 @@ func TestChanges(t *testing.T) {
 		must(t, err)
 		second := poll(t, c, first.Version, 0)
 		if got := second.brief(); got != "[a2 b1] all false map false" {
-			t.Errorf("after two changes: %s", got)
+			t.Errorf("after two changes the copy got %s", got)
 		}
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
 		must(t, c.Placement.Drain(bg, nobody, "n1"))
 		third := poll(t, c, second.Version, 0)
 		if got := third.brief(); got != "[-a] all false map true" {
-			t.Errorf("after a deletion and a drain: %s", got)
+			t.Errorf("after a deletion and a drain the copy got %s", got)
 		}
 		if got := poll(t, c, third.Version, 0).brief(); got != "[] all false map false" {
-			t.Errorf("without a change: %s", got)
+			t.Errorf("without a change the copy got %s", got)
 		}
 		if got := poll(t, c, third.Version+9, 0).brief(); got != "[b1] all true map true" {
-			t.Errorf("a copy from the future: %s", got)
+			t.Errorf("a copy with a later version than the leader's got %s, want everything", got)
 		}
 	})
 }
 
-// A poll waits for news, but not for ever, and news wakes it immediately.
+// A poll waits for changes, but not forever, and a change wakes it immediately.
 func TestChangesWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -82,29 +82,29 @@ func TestChangesWait(t *testing.T) {
 		began := time.Now()
 		time.AfterFunc(maxWait-1, func() {
 			if d := c.Placement.liveness.silent(1); d > maxWait {
-				t.Errorf("while it polls, the node is silent for %v", d)
+				t.Errorf("a node that is polling counts as silent for %v", d)
 			}
 		})
 		if d := poll(t, c, at, time.Hour); d.Version != at || time.Since(began) != maxWait {
-			t.Errorf("version %d after %v", d.Version, time.Since(began))
+			t.Errorf("a poll without changes returned version %d after %v, want the same version after maxWait", d.Version, time.Since(began))
 		}
 		var wg sync.WaitGroup
 		began = time.Now()
 		wg.Go(func() {
 			if d := poll(t, c, at, 2*time.Second); d.brief() != "[a1] all false map false" || time.Since(began) != time.Second {
-				t.Errorf("%s after %v", d.brief(), time.Since(began))
+				t.Errorf("the poll returned %s after %v, want queue a after 1s", d.brief(), time.Since(began))
 			}
 		})
 		pass(time.Second)
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		wg.Wait()
-		// Its leader is deposed: the caller is told immediately.
+		// The leader is replaced: the caller gets an error immediately.
 		at = poll(t, c, 0, 0).Version
 		began = time.Now()
 		wg.Go(func() {
 			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, systemtest.ErrNotLeader) || time.Since(began) != time.Second {
-				t.Errorf("%v after %v", err, time.Since(began))
+				t.Errorf("a poll of a replaced leader: %v after %v, want ErrNotLeader after 1s", err, time.Since(began))
 			}
 		})
 		pass(time.Second)
@@ -117,12 +117,12 @@ func TestChangesWait(t *testing.T) {
 		began = time.Now()
 		_, _ = c.Copies.Changes(ctx, at, Report{Node: 1}, 5*time.Second)
 		if time.Since(began) != time.Second {
-			t.Errorf("it waited %v", time.Since(began))
+			t.Errorf("a poll waited %v although its caller gave up after 1s", time.Since(began))
 		}
 	})
 }
 
-// A new leader sends nothing to a copy that lacks nothing, and everything to one that may lack something.
+// A new leader sends nothing to a copy that is up to date, and everything to one that may be missing changes.
 func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -132,21 +132,21 @@ func TestChangesAfterElection(t *testing.T) {
 		at := poll(t, c, 0, 0).Version
 		c = w.open(1)
 		if got := poll(t, c, at, 0).brief(); got != "[] all false map false" {
-			t.Errorf("a complete copy gets %s", got)
+			t.Errorf("an up-to-date copy got %s from a new leader", got)
 		}
 		c = w.open(1) // a change comes before the first poll
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", asItIs)
 		must(t, err)
 		if got := poll(t, c, at, 0); got.brief() != "[b1] all false map false" || got.Version <= at {
-			t.Errorf("it gets %s, version %d", got.brief(), got.Version)
+			t.Errorf("an up-to-date copy got %s, version %d, want the change made before its first poll", got.brief(), got.Version)
 		}
 		if got := poll(t, c, old, 0).brief(); got != "[a1 b1] all true map true" {
-			t.Errorf("a copy from before gets %s", got)
+			t.Errorf("a copy from before the election got %s, want everything", got)
 		}
 	})
 }
 
-// What a leader remembers is bounded, and a copy that is too far behind still gets everything.
+// A leader's change log is bounded, and a copy that is too far behind still gets everything.
 func TestChangesAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -156,11 +156,11 @@ func TestChangesAreForgotten(t *testing.T) {
 			must(t, err)
 		}
 		if got := poll(t, c, from, 0); !got.All {
-			t.Errorf("a copy that is %d behind gets %s", 3*system.ChangeLogSize, got.brief())
+			t.Errorf("a copy that is %d versions behind got %s, want everything", 3*system.ChangeLogSize, got.brief())
 		}
 		last := w.State.Applied().Index
 		if got := poll(t, c, last-system.ChangeLogSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*system.ChangeLogSize) {
-			t.Errorf("one that is a little behind gets %s", got)
+			t.Errorf("a copy that is slightly behind got %s", got)
 		}
 	})
 }
@@ -222,7 +222,7 @@ func TestFollow(t *testing.T) {
 		changed := cp.Changed()
 		var told auth.Access
 		cp.OnAccess(func(a auth.Access) { told = a })
-		var current []time.Time // as reported by the copy; the first time it must be complete
+		var current []time.Time // as reported by the copy, which must be complete the first time
 		wg.Go(func() {
 			cp.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
 				if polls.Add(1); fails.Load() {
@@ -231,57 +231,57 @@ func TestFollow(t *testing.T) {
 				return c.Copies.Changes(ctx, after, Report{Node: 1}, wait)
 			}, func(asked time.Time) {
 				if current = append(current, asked); len(told.Namespaces) == 0 || cp.Version() == 0 {
-					t.Errorf("the copy is called current at version %d, with access %+v", cp.Version(), told)
+					t.Errorf("the copy was reported as current at version %d, with access %+v", cp.Version(), told)
 				}
 			})
 		})
 		began := time.Now()
 		synctest.Wait()
 		if len(current) != 1 || !current[0].Equal(began) {
-			t.Errorf("the copy is current as of %v, want once, as of %v, when it asked", current, began)
+			t.Errorf("the copy is current as of %v, want one report, as of %v, when it asked", current, began)
 		}
 		select {
 		case <-changed:
 		default:
-			t.Error("the map came without a word")
+			t.Error("the map changed, but Changed was not closed")
 		}
 		if fmt.Sprint(cp.Shards()) != "[1 2]" || cp.Version() == 0 {
-			t.Errorf("shards %v, version %d", cp.Shards(), cp.Version())
+			t.Errorf("the copy has shards %v, version %d, want shards 1 and 2", cp.Shards(), cp.Version())
 		}
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", asItIs)
 		must(t, err)
 		synctest.Wait()
 		if _, ok := cp.Queue("default", "a"); !ok {
-			t.Error("the queue did not come at once")
+			t.Error("the copy did not receive the queue immediately")
 		}
 		if c.Placement.liveness.silent(1) > pollWait {
-			t.Errorf("the node is silent for %v", c.Placement.liveness.silent(1))
+			t.Errorf("a node that is following counts as silent for %v", c.Placement.liveness.silent(1))
 		}
 		fails.Store(true)
 		polls.Store(0)
 		pass(pollWait)
-		synctest.Wait() // the poll that was in progress ends at this very moment
+		synctest.Wait() // the poll in progress ends at this moment
 		before := len(current)
 		polls.Store(0)
 		pass(time.Minute)
 		if len(current) != before {
-			t.Errorf("the copy was called current %d times without an answer", len(current)-before)
+			t.Errorf("the copy was reported as current %d times without an answer", len(current)-before)
 		}
 		if n := polls.Load(); n < 20 || n > 80 {
-			t.Errorf("%d polls in a minute without a leader", n)
+			t.Errorf("%d polls in a minute without a leader, want 20 to 80", n)
 		}
 		must(t, c.Placement.Drain(bg, nobody, "n1"))
 		fails.Store(false)
 		pass(maxFollowPause)
 		if synctest.Wait(); cp.Map().Nodes[0].State != Draining {
-			t.Error("it does not follow any more")
+			t.Error("the copy no longer follows changes")
 		}
 		cancel()
 		wg.Wait()
 	})
 }
 
-// A leader that answers immediately without news is not asked in a tight loop.
+// A leader that answers immediately without changes is not polled in a tight loop.
 func TestFollowIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
@@ -289,7 +289,7 @@ func TestFollowIsPatient(t *testing.T) {
 		polls := 0
 		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil }, func(time.Time) {})
 		if polls > 80 {
-			t.Errorf("%d polls in a minute", polls)
+			t.Errorf("%d polls in a minute, want at most 80", polls)
 		}
 	})
 }
@@ -300,22 +300,22 @@ func TestCopyLearns(t *testing.T) {
 	cp.Learned(queueAt("a", 2))
 	cp.Learned(queueAt("b", 1))
 	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 {
-		t.Errorf("a later version was replaced: %+v", a)
+		t.Errorf("an older version replaced queue a: %+v, want version 3", a)
 	}
 	if _, ok := cp.Queue("default", "b"); !ok || fmt.Sprint(cp.Namespaces()) != "[default]" || len(cp.Queues("default", "a", 5)) != 1 {
-		t.Errorf("a new queue is not known")
+		t.Errorf("the copy does not have a queue that it learned of")
 	}
 	cp.Apply(Delta{Version: 4, Queues: []queues.Queue{queueAt("a", 1)}}) // an old answer
 	if a, _ := cp.Queue("default", "a"); a.Config.Version != 3 || cp.Version() != 5 {
-		t.Errorf("an old answer was taken: %+v", a)
+		t.Errorf("an old answer changed queue a: %+v, want version 3", a)
 	}
 	cp.Dropped("default", "a")
 	if _, ok := cp.Queue("default", "a"); ok {
-		t.Error("a deleted queue is known")
+		t.Error("the copy still has a deleted queue")
 	}
 	cp.Apply(Delta{Version: 3, All: true})
 	if cp.Version() != 3 || len(cp.Namespaces()) != 0 {
-		t.Errorf("all there is was not taken: version %d", cp.Version())
+		t.Errorf("the copy did not take a full answer with a lower version: version %d, want 3 and no queues", cp.Version())
 	}
 }
 
@@ -329,27 +329,27 @@ func TestMapFile(t *testing.T) {
 	got, err := DecodeMap(m.Encode())
 	must(t, err)
 	if n, ok := got.Node(3); !ok || n.Name != "n3" || got.Version != 9 || got.Settings != m.Settings {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want node 3 and the settings of the encoded map", got)
 	}
 	if s, ok := got.Shard(2); !ok || s.Replicas[0].ID != ReplicaID(7, 3) {
-		t.Errorf("shard 2 is %+v", s)
+		t.Errorf("shard 2 is %+v, want its replica on node 3", s)
 	}
 	if _, ok := got.Named("n3"); ok {
-		t.Error("a removed node is found by its name")
+		t.Error("Named found a removed node")
 	}
 	if _, ok := got.Node(2); ok {
-		t.Error("there is no node 2")
+		t.Error("Node(2) found a node, want none")
 	}
 	for _, bad := range []string{"", "{", "null", `{"Format":2}`} {
 		if _, err := DecodeMap([]byte(bad)); err == nil {
-			t.Errorf("%q was taken for a map", bad)
+			t.Errorf("DecodeMap(%q) succeeded", bad)
 		}
 	}
 	cp := NewCopy(got)
 	if _, ok := cp.Node(1); !ok || cp.Version() != 0 {
-		t.Errorf("a copy from a file: version %d", cp.Version())
+		t.Errorf("a copy loaded from a file has version %d, want 0 and node 1", cp.Version())
 	}
 	if s, ok := cp.Shard(2); !ok || s.ID != 2 {
-		t.Errorf("shard 2 is %+v", s)
+		t.Errorf("shard 2 of the copy is %+v", s)
 	}
 }

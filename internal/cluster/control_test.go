@@ -28,7 +28,7 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		_, errOverview := c.Placement.Overview(bg)
 		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
 			if !errors.Is(err, systemtest.ErrNotLeader) {
-				t.Errorf("call %d: %v", i, err)
+				t.Errorf("call %d: %v, want ErrNotLeader", i, err)
 			}
 		}
 	})
@@ -54,13 +54,13 @@ func TestCloseDuringElections(t *testing.T) {
 			select {
 			case <-closed:
 			case <-time.After(time.Minute):
-				t.Fatal("Close waits for a leader's work that nothing ends")
+				t.Fatal("Close did not return: it waits for work of a leader that nothing ends")
 			}
 		})
 	}
 }
 
-// After a dropped round, readers of events go on where they were, until the term is over; what nodes have confirmed counts in no later term.
+// After a dropped round, readers of events continue where they were until the term is over. Nodes' confirmations do not count in a later term.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -71,15 +71,15 @@ func TestDropped(t *testing.T) {
 		for _, over := range []bool{false, true} {
 			c.Copies.noteCopyVersion(1, made.Version)
 			if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || len(behind) > 0 {
-				t.Errorf("of n1, which has confirmed: %v, %v", behind, err)
+				t.Errorf("Confirm after n1 has confirmed = %v, %v, want none behind", behind, err)
 			}
 			c.Dropped(over)
 			c.Elected()
 			if behind, err := c.Copies.Confirm(bg, made.Version); err != nil || fmt.Sprint(behind) != "[n1]" {
-				t.Errorf("over %t: elected anew, behind are %v, %v; want n1", over, behind, err)
+				t.Errorf("over %t: Confirm after another election = %v, %v, want n1 behind", over, behind, err)
 			}
 			if page, err = c.Queues.Events(bg, events.Query{After: page.Next}); err != nil || page.Reset != over {
-				t.Errorf("over %t: the reader starts over: %t, %v", over, page.Reset, err)
+				t.Errorf("over %t: Events returned reset %t, %v", over, page.Reset, err)
 			}
 		}
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// A row that can't be read fails every call that needs it, with its key; none goes on without it, and none writes before it fails.
+// A row that can't be read fails every call that needs it, with its key. No call continues without it, and none writes before it fails.
 func TestRowsThatCantBeRead(t *testing.T) {
 	const ns, team = "default", "team"
 	calls := map[string]func(c *Control) error{
@@ -126,17 +126,17 @@ func TestRowsThatCantBeRead(t *testing.T) {
 				before := w.State.Applied().Index
 				err := calls[name](control)
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
-					t.Errorf("%s, with the row %q damaged: %v", name, key, err)
+					t.Errorf("%s with row %q damaged: %v, want an error with the row's key", name, key, err)
 				}
 				if after := w.State.Applied().Index; after != before {
-					t.Errorf("%s, with the row %q damaged, has written", name, key)
+					t.Errorf("%s with row %q damaged wrote to the system shard", name, key)
 				}
 			})
 		}
 	}
 }
 
-// furnish founds a cluster with one of everything.
+// furnish creates a cluster with one of everything.
 func (w *world) furnish(t *testing.T) *Control {
 	c := w.openAt(system.PolicyLevel, 1)
 	for _, make := range []func() error{

@@ -35,7 +35,7 @@ func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
 	fn(w.space(shard, ns))
 }
 
-// The quotas all belong to the shard that has the queue; a queue in another shard gets a share before it takes its first task.
+// All of the quotas belong to the shard that has the queue. A queue in another shard gets a share before it takes its first task.
 func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
@@ -45,7 +45,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", asItIs)
 		must(t, err)
 		if got := w.shares("team", 3)[first.Shard-1]; got != 100 {
-			t.Errorf("the shard of the only queue may have %d of 100", got)
+			t.Errorf("the shard of the only queue has a share of %d, want 100", got)
 		}
 		w.use(first.Shard, "team", func(s *task.Space) { s.Use.Backlog = 40 })
 		other := first
@@ -55,13 +55,13 @@ func TestShareFollowsQueues(t *testing.T) {
 		}
 		got := w.shares("team", 3)
 		if got[first.Shard-1] < 50 || got[other.Shard-1] < 15 || got[first.Shard-1]+got[other.Shard-1] != 100 {
-			t.Errorf("shares are %v; 40 are used in shard %d, and shard %d has got a queue", got, first.Shard, other.Shard)
+			t.Errorf("shares are %v, with 40 used in shard %d and a new queue in shard %d", got, first.Shard, other.Shard)
 		}
-		// If one shard refuses while there is room in another, the room moves within moments.
+		// If one shard refuses tasks while another has room, part of that share moves within moments.
 		w.use(other.Shard, "team", func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
 		pass(3 * time.Second)
 		if now := w.shares("team", 3); now[other.Shard-1] <= got[other.Shard-1] || now[0]+now[1]+now[2] != 100 {
-			t.Errorf("shares were %v, and after a refusal in shard %d are %v", got, other.Shard, now)
+			t.Errorf("shares were %v, and after a refusal in shard %d they are %v", got, other.Shard, now)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func TestQuotaLowered(t *testing.T) {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, asItIs)
 			must(t, err)
 		}
-		pass(time.Minute) // no namespace has a quota, and nothing is checked
+		pass(time.Minute) // no namespace has a quota, so nothing is checked
 		w.use(1, "default", func(s *task.Space) { s.Use.Backlog = 60 })
 		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
 		set := func(n int64) {
@@ -84,26 +84,26 @@ func TestQuotaLowered(t *testing.T) {
 		}
 		set(1000)
 		if got := w.shares("default", 2); got[0]+got[1] != 1000 || got[0] < 300 || got[1] < 300 {
-			t.Errorf("shares of 1000: %v", got)
+			t.Errorf("shares of a quota of 1000 are %v", got)
 		}
 		set(30)
 		if got := w.shares("default", 2); got[0]+got[1] > 30 || got[0] < got[1] {
-			t.Errorf("shares of 30, with 90 in use: %v", got)
+			t.Errorf("shares of a quota of 30, with 90 in use, are %v", got)
 		}
 		set(0)
 		if got := w.shares("default", 2); got[0] != task.NoLimit || got[1] != task.NoLimit {
-			t.Errorf("without a quota: %v", got)
+			t.Errorf("shares without a quota are %v, want no limit", got)
 		}
 		w.cut(2, errors.New("cut off"))
 		_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaBacklog: 50})
 		is(t, err, task.ErrUnavailable, "not all shards have confirmed")
 		if got := w.shares("default", 2)[0]; got != 0 {
-			t.Errorf("while one shard may take what it likes, the other has %d", got)
+			t.Errorf("while one shard has no limit, the other has a share of %d, want 0", got)
 		}
 		w.cut(2, nil)
 		pass(3 * time.Second)
 		if got := w.shares("default", 2); got[0]+got[1] != 50 {
-			t.Errorf("after it is back: %v", got)
+			t.Errorf("shares after the shard is reachable again are %v, want a total of 50", got)
 		}
 		for _, bad := range []int64{-1, task.MaxQuota + 1} {
 			_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})
@@ -114,9 +114,8 @@ func TestQuotaLowered(t *testing.T) {
 	})
 }
 
-// TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, receive shares late or twice and lose answers, while
-// leaders change: the use never exceeds the quota, nor could it because of shares in flight. Once all is well, the shards that want the
-// room get it.
+// TestDivisionModel runs shards that use as much as they may, end tasks, are cut off, receive shares late or twice and lose answers, while leaders
+// change. The use never exceeds the quota, nor could it because of shares in flight. Once the faults end, the shards that need the room get it.
 func TestDivisionModel(t *testing.T) {
 	for seed := range seeds(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -157,10 +156,10 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 		}
 		synctest.Wait()
 		if used := w.inUse("team", shards); used.Backlog > most || used.Bytes > 10*most || used.Running > 3 {
-			t.Fatalf("step %d: in use are %+v", step, used)
+			t.Fatalf("step %d: shards use %+v, more than the quota", step, used)
 		}
 		if could := lossy.couldUse("team", shards); could.Backlog > most || could.Bytes > 10*most || could.Running > 3 {
-			t.Fatalf("step %d: shards may come to use %+v", step, could)
+			t.Fatalf("step %d: shards could use %+v, more than the quota", step, could)
 		}
 	}
 	lossy.be(true)
@@ -178,7 +177,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 		pass(time.Second)
 	}
 	if got := w.shares("team", shards)[0]; got < most-shards*2 {
-		t.Errorf("a shard that has the only work may have %d of %d: %v", got, most, w.shares("team", shards))
+		t.Errorf("the only shard with work has a share of %d of %d: %v", got, most, w.shares("team", shards))
 	}
 }
 
@@ -220,7 +219,7 @@ type lossyShards struct {
 	calls []lateShare
 }
 
-// be makes all calls work, or lets them go wrong again.
+// be makes all calls succeed, or lets them fail again.
 func (l *lossyShards) be(well bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +253,7 @@ func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to 
 	return s, err
 }
 
-// late delivers one of the calls that were lost or delivered once.
+// late delivers one of the calls that were lost or that were delivered once.
 func (l *lossyShards) late() {
 	l.mu.Lock()
 	if len(l.calls) == 0 {
@@ -268,7 +267,7 @@ func (l *lossyShards) late() {
 	_, _ = l.world.PutShare(bg, call.shard, "team", call.to)
 }
 
-// couldUse returns what shards may come to use by what they have received, and by what may still reach them.
+// couldUse returns what shards may use, given the shares that they have received and those that may still reach them.
 func (l *lossyShards) couldUse(ns string, shards int) (sum task.Amounts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,7 +296,7 @@ func highest(a, b task.Amounts) task.Amounts {
 	return a
 }
 
-// Slots for running tasks go where tasks are ready, and if there are fewer of them than shards, each shard has its turn.
+// Slots for running tasks go where tasks are ready. If there are fewer slots than shards, the shards take turns.
 func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
@@ -321,13 +320,13 @@ func TestSlotsTakeTurns(t *testing.T) {
 				})
 			}
 			if running > 2 {
-				t.Fatalf("%d tasks run", running)
+				t.Fatalf("%d tasks are running, want at most 2", running)
 			}
 			pass(time.Second)
 		}
 		for shard := range uint32(3) {
 			if had[shard+1] < 10 {
-				t.Errorf("in 60 s the shards ran %v tasks at once, in sums", had)
+				t.Errorf("the number of running tasks per shard, summed over 60 s, is %v, want at least 10 each", had)
 			}
 		}
 	})

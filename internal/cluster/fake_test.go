@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fleet is nodes that can be down, with Raft groups on them that have membership but no entries.
+// fleet is a set of nodes that can be down, with Raft groups that have membership but no entries.
 type fleet struct {
 	t    *testing.T
 	rnd  *rand.Rand
@@ -19,21 +19,21 @@ type fleet struct {
 	mu     sync.Mutex
 	up     map[uint32]bool
 	cut    map[uint32]bool // removed: no node talks to it
-	short  map[uint32]bool // its disk has no room
+	short  map[uint32]bool // its disk is nearly full
 	groups map[uint32]*group
 	flaky  float64 // how often a call fails, before or after it took effect
 	load   int     // maximum number of entries between two passes
-	budget int     // calls until all of them fail: the caller dies
-	steps  int     // that took effect
+	budget int     // calls until all of them fail, as if the caller had died
+	steps  int     // calls that took effect
 }
 
 type group struct {
 	Status
 	gone   map[uint64]bool // replicas whose row was deleted: their data is gone
-	begun  map[uint64]bool // replicas that their nodes run, having learned of them
+	begun  map[uint64]bool // replicas that run, since their nodes know of them
 	joints int             // passes until the joint configuration is left
 	noted  string
-	rnd    *rand.Rand // its own, so that a saga runs the same way whichever shard is asked first
+	rnd    *rand.Rand // of its own, so that a saga runs the same way whichever shard is asked first
 }
 
 func newFleet(t *testing.T, seed uint64) *fleet {
@@ -61,7 +61,7 @@ func (f *fleet) healthy(g *group) bool {
 	return f.decides(g, g.Voters) && (len(g.VotersOutgoing) == 0 || f.decides(g, g.VotersOutgoing))
 }
 
-// obey applies what the rows say: which shards start, which nodes are cut off, which replicas are gone.
+// obey applies the rows: which shards start, which nodes are cut off, which replicas are gone.
 func (f *fleet) obey(m *Map) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *fleet) obey(m *Map) {
 			if !slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.ID == id }) && !g.gone[id] {
 				g.gone[id] = true
 				if g.votes(id) && !f.cut[NodeOf(id)] {
-					f.t.Errorf("shard %d: the row of voter %s was forgotten", s.ID, replicaName(id))
+					f.t.Errorf("shard %d: the row of voter %s was deleted", s.ID, replicaName(id))
 				}
 			}
 		}
@@ -116,7 +116,7 @@ func (f *fleet) pass() {
 		for _, id := range slices.Concat(g.Voters, g.Learners) {
 			p := old[id]
 			g.begun[id] = g.begun[id] || f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && g.rnd.IntN(3) == 0
-			// A leader assumes that one that was just added is active.
+			// A leader assumes that a replica that was just added is active.
 			p.Active = f.lives(g, id) || !g.begun[id]
 			if f.lives(g, id) {
 				if p.Match < g.Applied {
@@ -131,7 +131,7 @@ func (f *fleet) pass() {
 
 var errLost = errors.New("no answer")
 
-// call runs a step on a group: it may be lost, or its answer may.
+// call runs a step on a group. The call or its answer may be lost.
 func (f *fleet) call(shard uint32, fn func(g *group) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *fleet) Status(_ context.Context, shard uint32) (s Status, err error) {
 func (f *fleet) AddLearner(_ context.Context, shard uint32, id uint64) error {
 	return f.call(shard, func(g *group) error {
 		if g.gone[id] {
-			f.t.Errorf("shard %d: %s was a member before", shard, replicaName(id))
+			f.t.Errorf("shard %d: %s was added again after it had been removed", shard, replicaName(id))
 		}
 		if !g.has(id) {
 			g.Learners = append(g.Learners, id)
@@ -194,7 +194,7 @@ func (f *fleet) ChangeVoters(_ context.Context, shard uint32, c VoterChange) err
 		old := slices.Clone(g.Voters)
 		for _, id := range c.Promote {
 			if !slices.Contains(g.Learners, id) {
-				f.t.Errorf("shard %d: %s is promoted and no learner", shard, replicaName(id))
+				f.t.Errorf("shard %d: %s was promoted, but is not a learner", shard, replicaName(id))
 			}
 			g.Learners = without(g.Learners, id)
 			g.Voters = append(g.Voters, id)
@@ -206,7 +206,7 @@ func (f *fleet) ChangeVoters(_ context.Context, shard uint32, c VoterChange) err
 		if slices.Contains(g.Voters, g.Leader) == slices.Contains(old, g.Leader) && len(g.Voters) > 0 {
 			g.VotersOutgoing, g.joints = old, 1+g.rnd.IntN(3)
 		} else {
-			f.t.Errorf("shard %d: its leader %s was removed by %+v", shard, replicaName(g.Leader), c)
+			f.t.Errorf("shard %d: its leader %s was removed by the change %+v", shard, replicaName(g.Leader), c)
 		}
 		g.noted = fmt.Sprintf("%+v", c)
 		return nil
@@ -216,7 +216,7 @@ func (f *fleet) ChangeVoters(_ context.Context, shard uint32, c VoterChange) err
 func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64, _ string) error {
 	return f.call(shard, func(g *group) error {
 		if !slices.Contains(g.Voters, to) || !f.lives(g, to) {
-			f.t.Errorf("shard %d: it was handed to %s, which can't lead", shard, replicaName(to))
+			f.t.Errorf("shard %d: leadership was transferred to %s, which can't lead", shard, replicaName(to))
 			return errLost
 		}
 		if g.Leader != to {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A node that keeps restarting gets leadership later, the more often it did so within ten minutes: not after a single start, and never
-// later than maxProbation.
+// A node that keeps restarting gets leadership later, the more restarts it had within ten minutes: not after a single start, and never later than
+// maxProbation.
 func TestNodesThatStartAgainAndAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -26,26 +26,26 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		}
 		for i, want := range []time.Duration{0, 0, 30 * time.Second, time.Minute, 2 * time.Minute} {
 			if got := run(130 * time.Second); got != want {
-				t.Errorf("start %d: no leadership for %v, want %v", i, got, want)
+				t.Errorf("start %d: barred from leadership for %v, want %v", i, got, want)
 			}
 		}
 		for range 5 {
 			run(2 * time.Second)
 		}
 		if got := run(6 * time.Minute); got != maxProbation {
-			t.Errorf("after many starts: no leadership for %v, want %v", got, maxProbation)
+			t.Errorf("after many starts: barred from leadership for %v, want %v", got, maxProbation)
 		}
 		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Starts != 7 || o.Nodes[1].Proof != 0 {
-			t.Errorf("it has run for long enough, and seven starts still count; the overview has %+v, %v", o.Nodes[1], err)
+			t.Errorf("after a long enough run the overview has %+v, %v, want seven starts and no probation", o.Nodes[1], err)
 		}
 		run(0)
 		c.Placement.liveness.noteReport(Report{Node: 2, Up: 1})
 		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Proof != maxProbation {
-			t.Errorf("it has just started again, and the overview has %+v, %v", o.Nodes[1], err)
+			t.Errorf("just after another start the overview has %+v, %v, want the maximum probation", o.Nodes[1], err)
 		}
 		run(startsWindow)
 		if got := run(time.Minute); got != 0 {
-			t.Errorf("once after a long time: no leadership for %v", got)
+			t.Errorf("after a single start: barred from leadership for %v, want 0", got)
 		}
 		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is of an older release
 			for range 3 {
@@ -53,7 +53,7 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 				m, err := c.Placement.Map(bg)
 				must(t, err)
 				if is := c.Placement.members(m)[1]; is.Barred != (r.Barred || r.DiskShort) || is.Full != r.DiskShort {
-					t.Errorf("%+v makes it %+v", r, is)
+					t.Errorf("after the report %+v the member is %+v", r, is)
 				}
 				pass(time.Second)
 			}
@@ -61,8 +61,8 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 	})
 }
 
-// The leadership of a node whose disk has no room moves to nodes that have some within seconds, including that of the system shard. While
-// no disk has room nothing moves, and once a disk has room again leaders are spread as before, one step at a time.
+// Leadership moves away from a node whose disk is full within seconds, including that of the system shard. While all disks are full nothing moves, and
+// once a disk has room again, leaders are spread as before, one step at a time.
 func TestLeadersLeaveFullDisks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -92,17 +92,17 @@ func TestLeadersLeaveFullDisks(t *testing.T) {
 		must(t, s.replica.control.Placement.AddShards(bg, nobody, 4))
 		pass(30 * time.Second)
 		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 || n[1]+n[2]+n[3] != 5 {
-			t.Fatalf("leaders are not spread: %v", n)
+			t.Fatalf("leaders are not spread over the nodes: %v", n)
 		}
 		full(1)
 		pass(8 * time.Second)
 		if n := leads(); n[1] != 0 {
-			t.Errorf("8 s after its disk was full node 1 leads %d shards: %v", n[1], n)
+			t.Errorf("8 s after its disk was full, node 1 still leads %d shards: %v", n[1], n)
 		}
 		full(1, 2)
 		pass(8 * time.Second)
 		if n := leads(); n[3] != 5 {
-			t.Errorf("only node 3 has room, and leads %d of 5 shards: %v", n[3], n)
+			t.Errorf("node 3, the only one with disk space, leads %d of 5 shards: %v", n[3], n)
 		}
 		full(1, 2, 3)
 		pass(2 * time.Second)
@@ -114,12 +114,12 @@ func TestLeadersLeaveFullDisks(t *testing.T) {
 		after := s.steps
 		s.mu.Unlock()
 		if after != before {
-			t.Errorf("nobody has room, and %d steps were taken in a minute", after-before)
+			t.Errorf("with all disks full, %d steps were taken in a minute, want 0", after-before)
 		}
 		full()
 		pass(30 * time.Second)
 		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 {
-			t.Errorf("all have room again, and leaders are not spread: %v", n)
+			t.Errorf("with disk space on all nodes again, leaders are not spread: %v", n)
 		}
 	})
 }

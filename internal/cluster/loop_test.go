@@ -51,7 +51,7 @@ func TestClusterGrows(t *testing.T) {
 		must(t, err)
 		for _, v := range o.Shards {
 			if !v.Known || v.Under { // there is no node for a second replica
-				t.Errorf("on the only node: shard %+v", v)
+				t.Errorf("on the only node, the shard is %+v, want known and fully replicated", v)
 			}
 		}
 		must(t, s.join("n2"))
@@ -65,21 +65,21 @@ func TestClusterGrows(t *testing.T) {
 		for _, n := range o.Nodes {
 			leads += len(n.Leads)
 			if !n.Alive || !n.Heard || n.Report.Version != "v1" || len(n.Replicas) != len(o.Shards) {
-				t.Errorf("node %+v", n)
+				t.Errorf("node %+v, want alive, with a report and a replica of each shard", n)
 			}
 		}
 		if len(o.Nodes) != 3 || leads != len(o.Shards) {
-			t.Errorf("%d nodes lead %d of %d shards", len(o.Nodes), leads, len(o.Shards))
+			t.Errorf("%d nodes lead %d of %d shards, want 3 nodes that lead all", len(o.Nodes), leads, len(o.Shards))
 		}
 		for _, v := range o.Shards {
 			if !v.Known || v.Under || v.Problem != "" || len(v.Members) != 3 || !v.Members[0].Voter || !v.Members[0].Answers {
-				t.Errorf("shard %+v", v)
+				t.Errorf("shard %+v, want three members without a problem", v)
 			}
 		}
 	})
 }
 
-// A node dies: the overview says which shards lack a replica, and why.
+// A node dies: the overview says which shards are under-replicated, and why.
 func TestOverviewOfTrouble(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -95,11 +95,11 @@ func TestOverviewOfTrouble(t *testing.T) {
 		o, err := s.replica.control.Placement.Overview(bg)
 		must(t, err)
 		if n := o.Nodes[2]; n.Alive || n.Silent < 5*time.Minute {
-			t.Errorf("the dead node is %+v", n)
+			t.Errorf("the dead node is %+v, want it silent for 5 minutes", n)
 		}
 		for _, v := range o.Shards {
 			if !v.Under || !strings.Contains(v.Problem, `node n3 has been silent for`) {
-				t.Errorf("shard %+v", v)
+				t.Errorf("shard %+v, want a problem that names n3", v)
 			}
 		}
 		s.mu.Lock()
@@ -110,14 +110,14 @@ func TestOverviewOfTrouble(t *testing.T) {
 		must(t, err)
 		for _, v := range o.Shards {
 			if v.Known || !v.Under || !strings.Contains(v.Problem, "none of its replicas answers") {
-				t.Errorf("shard %+v", v)
+				t.Errorf("shard %+v, want a problem that says that no replica answers", v)
 			}
 		}
 		stop()
 	})
 }
 
-// The loop does nothing where the system shard is not led, and makes a pass immediately when it is poked.
+// The loop does nothing on a node that does not lead the system shard, and makes a pass immediately when it is poked.
 func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 1)
@@ -132,21 +132,21 @@ func TestLoopOnlyOnTheLeader(t *testing.T) {
 		wg.Go(func() { idle.Run(ctx) })
 		pass(time.Minute)
 		if looked() {
-			t.Error("it looked")
+			t.Error("the loop made a pass on a node that does not lead")
 		}
 		other.lead()
 		idle.Poke()
 		idle.Poke()
 		synctest.Wait()
 		if !looked() {
-			t.Error("it was poked and did not look")
+			t.Error("the loop was poked and made no pass")
 		}
 		cancel()
 		wg.Wait()
 	})
 }
 
-// slow is groups in which one shard does not answer.
+// slow wraps a fleet in which one shard does not answer.
 type slow struct{ *fleet }
 
 func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
@@ -167,17 +167,17 @@ func TestLoopPassesASilentShard(t *testing.T) {
 		s.tick()
 		s.tick()
 		if d := time.Since(began); d > 2*(statusTimeout+defaultPeriod) {
-			t.Errorf("two looks took %v", d)
+			t.Errorf("two passes took %v, want no more than their status timeouts", d)
 		}
 		m := mapOf(t, s.replica.control)
 		if len(m.Shards[0].Replicas) != 2 || len(m.Shards[1].Replicas) != 1 {
-			t.Errorf("shards %+v", m.Shards)
+			t.Errorf("shards are %+v, want two replicas of shard 0 and one of shard 1", m.Shards)
 		}
 	})
 }
 
-// Between the plan to change a shard's voters and the change, a node is removed: the change is not made. And while one is being made, no
-// node is removed.
+// If a node is removed between the plan to change a shard's voters and the change, the change is not made. While a change is in progress, no node is
+// removed.
 func TestChangeOfVotersAndRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -191,13 +191,13 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		planned := mapOf(t, c)
 		must(t, c.Placement.Remove(bg, nobody, "n3", true))
 		if err := c.Placement.beginChange(bg, planned, 1); err == nil {
-			t.Error("voters may be changed on a plan from before a removal")
+			t.Error("beginChange accepted a plan from before a node was removed")
 		}
 		planned = mapOf(t, c)
 		must(t, c.Placement.beginChange(bg, planned, 1))
 		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
 		c.Placement.observations.changeDone(1)
-		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until it was seen again
+		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until the shard was observed again
 		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
 		must(t, c.Placement.Remove(bg, nobody, "n2", true))
@@ -205,12 +205,12 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		must(t, c.Placement.beginChange(bg, mapOf(t, c), 1))
 		must(t, c.Placement.Drain(bg, nobody, "n1"))
 		if err := c.Placement.beginChange(bg, planned, 1); err == nil {
-			t.Error("voters may be changed on a plan from before a drain")
+			t.Error("beginChange accepted a plan from before a drain")
 		}
 	})
 }
 
-// meddler is groups where somebody drains a node between the status requests and the steps.
+// meddler is a fleet in which an operator drains a node between the status requests and the steps.
 type meddler struct {
 	*fleet
 	once    sync.Once
@@ -237,11 +237,11 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 		for range 20 {
 			s.tick()
 		}
-		// Two nodes: the voters should move to the second while the first drains, but it no longer drains when they would.
+		// With two nodes, the voters would move to the second while the first drains, but by the time of the step it no longer drains.
 		must(t, s.replica.control.Placement.Drain(bg, nobody, "n1"))
 		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Placement.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
-			t.Errorf("%d changes of voters on an old plan", g.changes)
+			t.Errorf("%d changes of voters were made on an outdated plan", g.changes)
 		}
 		must(t, s.replica.control.Placement.Drain(bg, nobody, "n1"))
 		s.tick()
@@ -249,13 +249,13 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 			s.tick()
 		}
 		if g.changes == 0 {
-			t.Error("the voters were not changed")
+			t.Error("the voters were not changed although the node drains")
 		}
 	})
 }
 
-// One of three nodes comes back without its disk, under a new number, and it takes a while until it is heard from. All shards keep three
-// voters until its new replicas have caught up, and at no moment do fewer than two of them have what was acknowledged.
+// One of three nodes returns without its disk, under a new number, and is not heard from for a while. All shards keep three voters until its new
+// replicas have caught up, and at least two of the voters have all acknowledged data at any moment.
 func TestReplacedNodeIsSwapped(t *testing.T) {
 	for seed := range seeds(30) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -263,7 +263,7 @@ func TestReplacedNodeIsSwapped(t *testing.T) {
 			must(t, s.join("n2"))
 			must(t, s.join("n3"))
 			s.heal()
-			pass(time.Minute) // it has led for long: a node never heard from counts as silent since then
+			pass(time.Minute) // it has led for a while, so a node that never reported counts as silent since then
 			s.tick()
 			s.up[3] = false
 			pass(aliveFor)
@@ -298,7 +298,7 @@ func (s *saga) mustHaveVoters(n int) {
 			}
 		}
 		if len(g.Voters) < n || run < 2 {
-			s.t.Errorf("seed %d: shard %d has voters %v, of which %d run: %s", s.seed, id, ids(g.Voters), run, g.noted)
+			s.t.Errorf("seed %d: shard %d has voters %v, of which %d are running: %s", s.seed, id, ids(g.Voters), run, g.noted)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func TestLoopSpreadsReplicas(t *testing.T) {
 		m := mapOf(t, s.replica.control)
 		for n := uint32(2); n <= 4; n++ {
 			if held := m.holding(n); len(held) != 2 {
-				t.Errorf("node %d got replicas of %v", n, held)
+				t.Errorf("node %d got replicas of shards %v, want two", n, held)
 			}
 		}
 	})
@@ -338,7 +338,7 @@ func TestEachIsBounded(t *testing.T) {
 			mu.Unlock()
 		})
 		if slices.Sort(done); most != system.MaxAsking || len(slices.Compact(done)) != 50 {
-			t.Errorf("%d at once, %d done", most, len(done))
+			t.Errorf("%d calls at once, %d done, want the maximum and 50", most, len(done))
 		}
 	})
 }
@@ -351,7 +351,7 @@ func TestStepsAreLoggedWithTheirReason(t *testing.T) {
 		log.Reset()
 		r.logStep(Step{Kind: TransferLeader, Shard: 3, Why: why}, "transfer", nil)
 		if got := log.String(); !strings.Contains(got, want) || strings.Contains(got, "why=") != (why != "") {
-			t.Errorf("because %q the log says %q", why, got)
+			t.Errorf("for the reason %q the log has %q", why, got)
 		}
 	}
 }

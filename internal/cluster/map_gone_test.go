@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestLateNewsOfADroppedQueue: an answer in flight when a queue was deleted does not bring it back, and a new queue of that name is found.
+// An answer in flight when a queue was deleted does not bring it back, and a new queue with the same name is found.
 func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c := NewCopy(nil)
 	at := func(version uint64) queues.Queue {
@@ -33,7 +33,7 @@ func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c.Apply(Delta{Version: 3, Queues: []queues.Queue{at(5)}})
 	has(true)
 	c.Dropped("default", "q")
-	c.Apply(Delta{Version: 4, All: true}) // from a leader that does not know it
+	c.Apply(Delta{Version: 4, All: true}) // from a leader that does not have the queue
 	c.Learned(at(5))
 	has(true)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// mark adds a marker that began that long ago, with the number in its id and its title.
+// mark adds a marker that began the given time ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
 	_, err := w.leader.control.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy, Title: fmt.Sprint(n), Queues: queues,
 		At: store.TimeOf(time.Now().Add(-ago))}})
@@ -54,26 +54,26 @@ func TestMarkersAreBounded(t *testing.T) {
 			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
 		}
 		if e, _ := task.AsError(w.mark(bg, markers.MaxMarkers, 0)); e == nil || e.Code != task.CodeRateLimited || e.RetryAfter <= 0 {
-			t.Errorf("one more within an hour: %v", e)
+			t.Errorf("one more marker within the hour: %v, want rate_limited with a delay", e)
 		}
 		pass(time.Hour + time.Second)
 		if err := w.mark(bg, markers.MaxMarkers+1, 81*day); err == nil || !strings.Contains(err.Error(), "at: ") {
-			t.Errorf("one that is older than all that are kept: %v", err)
+			t.Errorf("adding a marker older than all that are kept: %v, want an error about its time", err)
 		}
 		must(t, w.mark(bg, markers.MaxMarkers, 0))
 		if got := w.marks(bg, "default"); len(got) != markers.MaxMarkers || got[0] != "1" || w.countedMarkers() != markers.MaxMarkers {
-			t.Errorf("after one more there are %d, %d are counted, the oldest is %s", len(got), w.countedMarkers(), got[0])
+			t.Errorf("after one more there are %d markers, %d are counted, the oldest is %s", len(got), w.countedMarkers(), got[0])
 		}
-		pass(11 * day) // all but the last are over 90 days old
+		pass(11 * day) // all but the last are more than 90 days old
 		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"1000"}) {
-			t.Errorf("after 11 days %q are shown", got)
+			t.Errorf("after 11 days the markers are %q, want only the last", got)
 		}
 		must(t, w.mark(bg, markers.MaxMarkers+2, 0))
 		if got := w.countedMarkers(); got != 2 {
-			t.Errorf("%d are counted once their time is over, want 2", got)
+			t.Errorf("%d markers are counted after the old ones expired, want 2", got)
 		}
 		if err := w.mark(bg, markers.MaxMarkers+3, 90*day); err == nil {
-			t.Error("one of 90 days ago is set")
+			t.Error("a marker from 90 days ago was accepted")
 		}
 		_, err := system.Update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) {
 			tx.Set(system.MarkersKey, system.EncodeNumber(markers.MaxAllMarkers))
@@ -81,12 +81,12 @@ func TestMarkersAreBounded(t *testing.T) {
 		})
 		must(t, err)
 		if err := w.mark(bg, markers.MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
-			t.Errorf("one more than all namespaces may have: %v", err)
+			t.Errorf("one more marker than the limit of all namespaces: %v, want ErrWrongState", err)
 		}
 	})
 }
 
-// TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues.
+// TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues only.
 func TestMarkersAreScoped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel, 1)
@@ -96,11 +96,11 @@ func TestMarkersAreScoped(t *testing.T) {
 		must(t, w.mark(bg, 3, time.Minute, "images"))
 		mail := task.WithScope(bg, task.Scope{Queues: []string{"mail-eu", "mail-us*"}})
 		if got := w.marks(mail, "default"); !slices.Equal(got, []string{"1", "2"}) {
-			t.Errorf("a caller of mail-eu sees %q", got)
+			t.Errorf("a caller limited to mail-eu sees the markers %q, want 1 and 2", got)
 		}
 		page, err := c.Markers.List(mail, markers.Query{Namespace: "default", Limit: 1})
 		if must(t, err); !page.More || !slices.Equal(page.Markers[0].Queues, []string{"mail*"}) {
-			t.Errorf("it sees of another's queues: %+v", page)
+			t.Errorf("the caller sees patterns outside its scope: %+v", page)
 		}
 		must(t, w.mark(mail, 4, 0, "mail-us-1"))
 		for what, err := range map[string]error{
@@ -122,7 +122,7 @@ func TestMarkersAreScoped(t *testing.T) {
 		}
 		_, err = c.Markers.End(mail, markers.Ending{Name: markers.Name{By: lena, Namespace: "default", ID: numbered(2)}})
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
-			t.Errorf("to end one that is about others too: %v", err)
+			t.Errorf("ending a marker that also names other queues: %v, want permission_denied", err)
 		}
 	})
 }
@@ -139,17 +139,17 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 		_, err = c.Namespaces.Remove(bg, lena, "team")
 		must(t, err)
 		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
-			t.Errorf("a removed namespace has the markers %q, %d are counted", got, w.countedMarkers())
+			t.Errorf("a removed namespace has the markers %q, and %d are counted, want none and 1", got, w.countedMarkers())
 		}
 		_, err = c.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a marker in a namespace that is gone: %v", err)
+			t.Errorf("adding a marker in a removed namespace: %v, want ErrNotFound", err)
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel-1, 1)
 		if err := w.mark(bg, 1, 0); !errors.Is(err, task.ErrWrongState) {
-			t.Errorf("a marker in a cluster of an older level: %v", err)
+			t.Errorf("adding a marker below the feature level: %v, want ErrWrongState", err)
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestMarkersAreChecked(t *testing.T) {
 	good := markers.Marker{Kind: markers.Deploy, Title: "v1"}
 	for _, c := range []struct {
 		change func(m *markers.Marker)
-		want   string // "": it is valid
+		want   string // empty: it is valid
 	}{
 		{func(*markers.Marker) {}, ""}, {func(m *markers.Marker) { m.Kind = "" }, "kind: is required"}, {func(m *markers.Marker) { m.Kind = "party" }, "kind: "},
 		{func(m *markers.Marker) { m.Title = "" }, "title: is required"}, {func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle) }, ""},
@@ -193,7 +193,7 @@ func TestPagesOfMarkers(t *testing.T) {
 		for more := true; more; {
 			page, err := c.Markers.List(bg, q)
 			if err != nil || len(page.Markers) == 0 || len(got) > 5 {
-				t.Fatalf("%+v, %v", page, err)
+				t.Fatalf("listing a page of markers: %+v, %v", page, err)
 			}
 			for _, m := range page.Markers {
 				got = append(got, m.Title)
@@ -202,11 +202,11 @@ func TestPagesOfMarkers(t *testing.T) {
 			more = page.More
 		}
 		if fmt.Sprint(got) != "[4 3 2 1 0]" {
-			t.Errorf("page by page: %v", got)
+			t.Errorf("paging through the markers found %v, want newest first", got)
 		}
 		page, err := c.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
 		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
-			t.Errorf("up to two minutes ago: %+v, %v", page, err)
+			t.Errorf("markers up to two minutes ago: %+v, %v, want three", page, err)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
-// A clock that is off, a disk without room and a node that keeps restarting are named, with the consequences; what a node that is away
-// reported about them is not.
+// A clock that is off, a full disk and a node that keeps restarting are reported with their consequences. What an unreachable node reported about itself
+// is not.
 func TestProblemsOfNodes(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	node := func(name string, change func(*NodeOverview)) NodeOverview {
@@ -62,7 +62,7 @@ func TestProblemsOfNodes(t *testing.T) {
 		for _, p := range o.Problems() {
 			got = append(got, p.Text)
 			if p.Node == "" || !strings.Contains(p.Text, "node "+p.Node) {
-				t.Errorf("%s: %+v does not name its node", c.name, p)
+				t.Errorf("%s: problem %+v does not name its node", c.name, p)
 			}
 		}
 		if strings.Join(got, " | ") != c.want {

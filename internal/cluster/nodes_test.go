@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// joinOf is a node's request; addresses and nonce are derived from the number.
+// joinOf returns a node's request to join. Addresses and nonce are derived from the number.
 func joinOf(name string, n int) JoinRequest {
 	r := JoinRequest{Name: name, PeerAddress: fmt.Sprintf("10.0.0.%d:7", n), APIAddress: fmt.Sprintf("10.0.0.%d:8", n), Version: "v1", MinLevel: 1, MaxLevel: 1}
 	r.Nonce[0], r.Nonce[1] = byte(n), 1
@@ -27,7 +27,7 @@ func join(t *testing.T, c *Control, name string, n int) uint32 {
 	return j.Number
 }
 
-// beat has nodes heard from.
+// beat makes the leader hear from the given nodes.
 func beat(t *testing.T, c *Control, nodes ...uint32) {
 	t.Helper()
 	for _, n := range nodes {
@@ -47,12 +47,12 @@ func stateOf(t *testing.T, c *Control, number uint32) Node {
 	t.Helper()
 	n, ok := mapOf(t, c).Node(number)
 	if !ok {
-		t.Fatalf("no node %d", number)
+		t.Fatalf("the map has no node %d", number)
 	}
 	return n
 }
 
-// saw lets the leader see a shard with these voters, all of which answer except the dead.
+// saw makes the leader observe a shard with these voters, all of which answer except the dead ones.
 func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
 	c.Placement.observations.observed(shard, observation{status: statusOf(voters, nil, dead...), at: time.Now()})
 }
@@ -64,11 +64,11 @@ func TestFound(t *testing.T) {
 		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
 		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: 2}) {
-			t.Errorf("%+v", m)
+			t.Errorf("after Found the map is %+v", m)
 		}
 		s, _ := m.Shard(2)
 		if want := (Shard{ID: 2, Replicas: []Replica{{ID: 1, Node: 1, Founder: true}}, NextIncarnation: 1}); !reflect.DeepEqual(s, want) {
-			t.Errorf("shard 2 is %+v", s)
+			t.Errorf("shard 2 is %+v, want its founder on node 1", s)
 		}
 		is(t, c.Placement.Found(bg, FirstNode{Name: "N1"}, 1), task.ErrInvalidArgument, "N1")
 		is(t, c.Placement.Found(bg, FirstNode{Name: "n1"}, MaxDataShards+1), task.ErrInvalidArgument, "between 1 and 64")
@@ -87,7 +87,7 @@ func TestFoundKeepsQueues(t *testing.T) {
 		tx.Close()
 		c := w.open(1)
 		if got, err := c.Queues.Queue(bg, "default", "old"); err != nil || !reflect.DeepEqual(got, q) || w.copyOf(1, "old").Version != 3 {
-			t.Errorf("%+v, %v; the shard has %+v", got, err, w.copyOf(1, "old"))
+			t.Errorf("the queue is %+v, %v, and the shard has %+v", got, err, w.copyOf(1, "old"))
 		}
 	})
 }
@@ -97,10 +97,10 @@ func TestJoin(t *testing.T) {
 		c := w.open(1)
 		j, err := c.Placement.Join(bg, joinOf("n2", 2))
 		if err != nil || j.Number != 2 || len(j.Map.Nodes) != 2 || j.Map.Settings.NextNode != 3 {
-			t.Fatalf("%+v, %v", j, err)
+			t.Fatalf("Join = %+v, %v, want node 2 and a map of two nodes", j, err)
 		}
 		if again := join(t, c, "n2", 2); again != 2 {
-			t.Errorf("a repeat gave %d", again)
+			t.Errorf("repeating the same Join returned node %d, want 2", again)
 		}
 		r := joinOf("n3", 2)
 		_, err = c.Placement.Join(bg, r)
@@ -122,7 +122,7 @@ func TestJoin(t *testing.T) {
 		_, err = c.Placement.Join(bg, r)
 		is(t, err, task.ErrWrongState, `"n3" works at feature levels 2 to 4, but the cluster is at 1`)
 		if n := join(t, c, "n3", 3); n != 3 {
-			t.Errorf("the third has number %d", n)
+			t.Errorf("the third node has number %d, want 3", n)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestJoinChecksItsRequest(t *testing.T) {
 	})
 }
 
-// A node that lost its disk joins under its old name: it gets a new number, and the old one is removed for good.
+// A node that lost its disk joins under its old name. It gets a new number, and the old one is removed permanently.
 func TestJoinWithoutItsDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -166,21 +166,21 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		id := ReplicaID(1, 2)
 		saw(c, 1, []uint64{1, id}, id)
 		_, err = c.Placement.Join(bg, joinOf("n2", 3))
-		is(t, err, task.ErrUnavailable, "shard 1", "lose its majority") // for now: its replicas will not be needed for ever
+		is(t, err, task.ErrUnavailable, "shard 1", "lose its majority") // until its replicas are no longer needed
 		saw(c, 1, []uint64{1})
 		r := joinOf("n2", 3)
 		r.PeerAddress, r.APIAddress = "10.0.0.2:7", "10.0.0.2:8" // the same machine
 		j, err := c.Placement.Join(bg, r)
 		if err != nil || j.Number != 3 {
-			t.Fatalf("%+v, %v", j, err)
+			t.Fatalf("Join of the replacement node = %+v, %v, want number 3", j, err)
 		}
 		if old := stateOf(t, c, 2); old.State != Removed || old.ReplacedBy != 3 {
-			t.Errorf("the old node is %+v", old)
+			t.Errorf("the replaced node is %+v, want it removed and replaced by 3", old)
 		}
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(id) || s.Preferred != 0 {
-			t.Errorf("shard 1 is %+v", s)
+			t.Errorf("shard 1 is %+v, want the old replica leaving and no preferred leader", s)
 		}
-		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // the old directory turns up
+		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // the old directory is used again
 		is(t, err, task.ErrWrongState, "joined again as number 3")
 		_, err = c.Copies.Changes(bg, 0, Report{Node: 2}, 0)
 		is(t, err, task.ErrWrongState, "joined again as number 3")
@@ -189,7 +189,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 	})
 }
 
-// A newly elected leader has not heard from any node: that must not be mistaken for silence.
+// A newly elected leader has not heard from any node. It must not mistake that for silence.
 func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -203,16 +203,16 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		pass(2 * sameLeader)
 		first.lead() // what it heard in its former term is outdated
 		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Heard || c.Placement.liveness.silent(2) != 0 {
-			t.Errorf("%+v, %v", o.Nodes, err)
+			t.Errorf("after another election the nodes are %+v, %v, want node 2 not yet heard from", o.Nodes, err)
 		}
 		pass(aliveFor)
 		join(t, c, "n2", 3)
-		// A dropped round ends a term, but what was heard in it is kept.
+		// A dropped round ends a term, but the times at which nodes were heard from are kept.
 		pass(time.Minute)
 		c.Dropped(true)
 		c.Elected()
 		if d := c.Placement.liveness.silent(3); d < time.Minute {
-			t.Errorf("silent for %v", d)
+			t.Errorf("node 3 counts as silent for %v, want at least a minute", d)
 		}
 	})
 }
@@ -223,11 +223,11 @@ func TestHello(t *testing.T) {
 		join(t, c, "n2", 2)
 		p := Presence{Number: 2, PeerAddress: "10.0.1.2:7", APIAddress: "10.0.1.2:8", Version: "v2", MinLevel: 1, MaxLevel: 3}
 		if n, err := c.Placement.Hello(bg, p); err != nil || n.PeerAddress != p.PeerAddress || n.Name != "n2" || stateOf(t, c, 2) != n {
-			t.Errorf("%+v, %v", n, err)
+			t.Errorf("Hello = %+v, %v, want node n2 with its new address", n, err)
 		}
 		at := w.State.Applied().Index
 		if _, err := c.Placement.Hello(bg, p); err != nil || w.State.Applied().Index != at {
-			t.Errorf("a repeat wrote, or %v", err)
+			t.Errorf("repeating the same Hello wrote to the store or failed: %v", err)
 		}
 		p.MinLevel = 2
 		_, err := c.Placement.Hello(bg, p)
@@ -241,7 +241,7 @@ func TestHello(t *testing.T) {
 		was := stateOf(t, c, 1)
 		n, err := c.Placement.Hello(bg, Presence{Number: 1, APIAddress: "nowhere", Version: "v3", MinLevel: 1, MaxLevel: 4})
 		if was.Version, was.MaxLevel = "v3", 4; err != nil || n != was || stateOf(t, c, 1) != was {
-			t.Errorf("without a peer address: %+v, %v, want %+v", n, err, was)
+			t.Errorf("Hello without a peer address = %+v, %v, want %+v", n, err, was)
 		}
 	})
 }
@@ -260,11 +260,11 @@ func TestDrainAndRemove(t *testing.T) {
 		must(t, c.Placement.Drain(bg, nobody, "n2"))
 		must(t, c.Placement.Drain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Draining {
-			t.Errorf("it is %s", n.State)
+			t.Errorf("after Drain the node is %s, want draining", n.State)
 		}
 		must(t, c.Placement.Undrain(bg, nobody, "n2"))
 		if n := stateOf(t, c, 2); n.State != Active {
-			t.Errorf("it is %s", n.State)
+			t.Errorf("after Undrain the node is %s, want active", n.State)
 		}
 		is(t, c.Placement.Remove(bg, nobody, "n1", false), task.ErrWrongState, "shards 0, 1", "drain it first")
 		saw(c, 0, []uint64{1})
@@ -275,12 +275,12 @@ func TestDrainAndRemove(t *testing.T) {
 		must(t, c.Placement.Remove(bg, nobody, "n2", false)) // a repeat
 		is(t, c.Placement.Drain(bg, nobody, "n2"), task.ErrNotFound)
 		if n := stateOf(t, c, 2); n.State != Removed {
-			t.Errorf("it is %s", n.State)
+			t.Errorf("after Remove the node is %s, want removed", n.State)
 		}
 	})
 }
 
-// By force a node is removed although it holds replicas, as long as every shard can do without them.
+// A forced removal succeeds although the node holds replicas, as long as every shard can do without them.
 func TestRemoveByForce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -296,9 +296,9 @@ func TestRemoveByForce(t *testing.T) {
 		saw(c, 1, voters, voters[0]) // n2 is dead
 		must(t, c.Placement.Remove(bg, nobody, "n5", true))
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(voters[3]) {
-			t.Errorf("shard 1 is %+v", s)
+			t.Errorf("shard 1 is %+v, want the replica on n5 leaving", s)
 		}
-		// n5 still answers, but no node talks to it any more: with n2 dead there is no majority without n4.
+		// n5 still answers, but no node talks to it any longer. With n2 dead there is no majority without n4.
 		is(t, c.Placement.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others of the 5 voters")
 		must(t, c.Placement.Remove(bg, nobody, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
@@ -323,11 +323,11 @@ func TestNodeLimits(t *testing.T) {
 		}
 		fill(2, maxRemovedNodes, Removed)
 		if n := join(t, c, "n2", 2); n != 2+maxRemovedNodes {
-			t.Errorf("number %d", n)
+			t.Errorf("the new node has number %d", n)
 		}
 		m := mapOf(t, c)
 		if _, there := m.Node(2); there || countRemoved(m.Nodes) != maxRemovedNodes-1 {
-			t.Errorf("%d removed nodes, the oldest still there: %v", countRemoved(m.Nodes), there)
+			t.Errorf("there are %d removed nodes, and the oldest still exists: %v", countRemoved(m.Nodes), there)
 		}
 		fill(m.Settings.NextNode, MaxNodes-2, Active)
 		_, err := c.Placement.Join(bg, joinOf("n3", 3))
@@ -344,13 +344,13 @@ func TestAddShards(t *testing.T) {
 		m := mapOf(t, c)
 		for id := uint32(3); id <= 4; id++ {
 			if s, _ := m.Shard(id); len(s.Replicas) != 1 || s.Replicas[0] != (Replica{ID: 2, Node: 2, Founder: true}) {
-				t.Errorf("shard %d is %+v", id, s)
+				t.Errorf("shard %d is %+v, want one founder on node 2", id, s)
 			}
 		}
 		at := w.State.Applied().Index
 		must(t, c.Placement.AddShards(bg, nobody, 4))
 		if m.Settings.DataShards != 4 || w.State.Applied().Index != at {
-			t.Errorf("%+v, or a repeat wrote", m.Settings)
+			t.Errorf("the settings are %+v, or a repeat wrote to the store", m.Settings)
 		}
 		is(t, c.Placement.AddShards(bg, nobody, 3), task.ErrWrongState, "can only grow")
 		is(t, c.Placement.AddShards(bg, nobody, 65), task.ErrInvalidArgument, "between 1 and 64")
@@ -376,16 +376,16 @@ func TestMoveAndTransfer(t *testing.T) {
 		must(t, c.Placement.Move(bg, nobody, 1, "n1", "n2")) // a repeat
 		want := Shard{ID: 1, Replicas: []Replica{{1, 1, true}, {ReplicaID(1, 2), 2, false}}, Leaving: []uint64{1}, NextIncarnation: 2}
 		if s, _ := mapOf(t, c).Shard(1); !reflect.DeepEqual(s, want) {
-			t.Errorf("shard 1 is %+v", s)
+			t.Errorf("shard 1 is %+v, want replicas on both nodes, with the first leaving", s)
 		}
 		is(t, c.Placement.Transfer(bg, nobody, 1, "n1"), task.ErrWrongState, "stays")
 		must(t, c.Placement.Transfer(bg, nobody, 1, "n2"))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 2 {
-			t.Errorf("shard 1 is %+v", s)
+			t.Errorf("shard 1 is %+v, want node 2 as preferred leader", s)
 		}
 		must(t, c.Placement.Transfer(bg, nobody, 1, ""))
 		if s, _ := mapOf(t, c).Shard(1); s.Preferred != 0 {
-			t.Errorf("shard 1 is %+v", s)
+			t.Errorf("shard 1 is %+v, want no preferred leader", s)
 		}
 		pass(aliveFor)
 		is(t, c.Placement.Move(bg, nobody, 0, "n1", "n2"), task.ErrWrongState, "not seen in the last")
@@ -398,26 +398,26 @@ func TestSettings(t *testing.T) {
 		is(t, c.Placement.SetReplication(bg, nobody, 2), task.ErrInvalidArgument, "1, 3, 5 or 7")
 		must(t, c.Placement.SetReplication(bg, nobody, 5))
 		if s := mapOf(t, c).Settings; s.Replication != 5 {
-			t.Errorf("%+v", s)
+			t.Errorf("the settings are %+v, want replication 5", s)
 		}
 		_, err := c.Placement.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
 		must(t, err)
 		if level, err := c.Placement.RaiseLevel(bg, nobody); err != nil || level != 2 {
-			t.Errorf("level %d, %v", level, err)
+			t.Errorf("RaiseLevel = %d, %v, want 2", level, err)
 		}
-		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // knows level 1 only
+		_, err = c.Placement.Join(bg, joinOf("n2", 2)) // supports level 1 only
 		is(t, err, task.ErrWrongState, "the cluster is at 2")
 		r := joinOf("n2", 2)
 		r.MaxLevel = 2
 		_, err = c.Placement.Join(bg, r)
 		must(t, err)
 		if level, err := c.Placement.RaiseLevel(bg, nobody); err != nil || level != 2 {
-			t.Errorf("again: level %d, %v", level, err)
+			t.Errorf("repeating RaiseLevel = %d, %v, want 2", level, err)
 		}
 	})
 }
 
-// A step that was planned for another row changes nothing.
+// A step that was planned for an older row changes nothing.
 func TestStaleStep(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -426,11 +426,11 @@ func TestStaleStep(t *testing.T) {
 		step := Step{Kind: AddReplica, Node: 2}
 		must(t, c.Placement.takeRowStep(bg, planned, step))
 		if err := c.Placement.takeRowStep(bg, planned, step); err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
-			t.Errorf("a step taken twice: %v", err)
+			t.Errorf("taking the same step twice: %v, want that the row changed meanwhile", err)
 		}
 		must(t, c.Placement.Drain(bg, nobody, "n2"))
 		if err := c.Placement.takeRowStep(bg, mapOf(t, c).Shards[0], step); err == nil {
-			t.Error("a node that drains got a replica")
+			t.Error("a draining node got a replica")
 		}
 	})
 }
@@ -441,7 +441,7 @@ func storePosition(index uint64) store.Position {
 	return store.Position{Index: index, Term: 1, Time: store.Time(index)}
 }
 
-// The map is decoded again when something in it has changed, and only then.
+// The map is decoded again only when something in it has changed.
 func TestMapIsDecodedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
@@ -452,13 +452,13 @@ func TestMapIsDecodedOnce(t *testing.T) {
 			fresh, err := system.View(bg, c.shard, readMap)
 			must(t, err)
 			if !reflect.DeepEqual(m, fresh) {
-				t.Errorf("the map is %+v, in the tables %+v", m, fresh)
+				t.Errorf("the map is %+v, but the tables have %+v", m, fresh)
 			}
 			return m
 		}
 		last := read()
 		if read() != last {
-			t.Error("decoded again, and nothing has changed")
+			t.Error("the map was decoded again although nothing had changed")
 		}
 		for _, c := range []struct {
 			what   string
@@ -473,7 +473,7 @@ func TestMapIsDecodedOnce(t *testing.T) {
 			must(t, c.change())
 			now := read()
 			if now == last {
-				t.Errorf("%s is not in the map", c.what)
+				t.Errorf("%s did not change the map", c.what)
 			}
 			last = now
 		}
@@ -515,7 +515,7 @@ func TestCallsOfNodesAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		if _, err := c.Placement.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
-			t.Error("a version that is too long is taken")
+			t.Error("Hello accepted a version that is too long")
 		}
 		_, err := MoveReplica.Call(bg, c, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
 		is(t, err, task.ErrNotFound, `"n7"`)

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
-// TestOwnView: a node that is left alone reports who is silent and what has no leader; what other nodes that answer lead is known, and a
-// node that believes to lead without most of a shard's replicas does not.
+// TestOwnView: an isolated node reports which nodes are silent and which shards have no leader. It knows what other nodes that answer lead, and a node
+// that considers itself leader without a majority of a shard's replicas is not one.
 func TestOwnView(t *testing.T) {
 	m := &Map{Settings: system.Settings{Replication: 3, DataShards: 2}}
 	for n := uint32(1); n <= 3; n++ {
@@ -63,7 +63,7 @@ func TestOwnView(t *testing.T) {
 			t.Errorf("%s: got %q, nodes lead %q, want %q and %q", c.name, got, leads, c.want, c.leads)
 		}
 		if s := o.Shards[1]; s.Leader != 0 && (s.Members[0].Lag != 200 || s.Members[2].Lag != 0 || s.Term != 7) {
-			t.Errorf("%s: %+v", c.name, s)
+			t.Errorf("%s: shard 1 has wrong lags or a wrong term: %+v", c.name, s)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestOwnShardNeedsMost(t *testing.T) {
 			}
 		}
 		if v := ownShard(&Map{}, s, reports); v.Known != (c.answer > c.replicas/2) || (v.Leader != 0) != v.Known {
-			t.Errorf("%d of %d answer: known %v, led by %d", c.answer, c.replicas, v.Known, v.Leader)
+			t.Errorf("%d of %d replicas answer: known %v, leader %d", c.answer, c.replicas, v.Known, v.Leader)
 		}
 	}
 }

@@ -29,15 +29,15 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full", silent for a minute if quiet, for ten if dead, and
-// with the number of replicas after the plus.
+// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full". A quiet node has been silent for a minute, a dead one for ten.
+// The number of replicas follows the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
 		m := Member{Node: Node{State: Active}}
 		word, state, _ := strings.Cut(word, ":")
 		if _, err := fmt.Sscanf(word, "%d+%d", &m.Number, &m.Replicas); err != nil {
 			if _, err := fmt.Sscan(word, &m.Number); err != nil {
-				t.Fatalf("node %q", word)
+				t.Fatalf("invalid node %q", word)
 			}
 		}
 		m.Name = fmt.Sprint("n", m.Number)
@@ -65,13 +65,13 @@ func replicaOf(t *testing.T, word string) uint64 {
 	var node, incarnation uint32
 	if _, err := fmt.Sscanf(word, "%d.%d", &node, &incarnation); err != nil {
 		if _, err := fmt.Sscan(word, &node); err != nil {
-			t.Fatalf("replica %q", word)
+			t.Fatalf("invalid replica %q", word)
 		}
 	}
 	return ReplicaID(incarnation, node)
 }
 
-// shardOf parses a row: "1 2 3-" is three replicas of which the last is leaving; "1!" is where it should lead.
+// shardOf parses a row: "1 2 3-" is three replicas of which the last is leaving. "1!" marks the preferred leader.
 func shardOf(t *testing.T, text string) Shard {
 	s := Shard{ID: 7, NextIncarnation: 9}
 	for _, word := range strings.Fields(text) {
@@ -88,8 +88,8 @@ func shardOf(t *testing.T, text string) Shard {
 	return s
 }
 
-// confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that is being sent a
-// snapshot, one that lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
+// confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that is receiving a snapshot, one that
+// lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
 func confOf(t *testing.T, text string) Status {
 	s := Status{Term: 3, Applied: 5000, Progress: map[uint64]Progress{}}
 	for _, word := range strings.Fields(text) {
@@ -121,7 +121,7 @@ func confOf(t *testing.T, text string) Status {
 	return s
 }
 
-// told renders a decision in words.
+// told describes a decision in words.
 func (v Decision) told() string {
 	switch {
 	case v.Step.Kind != NoStep:
@@ -262,7 +262,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// More replicas than any shard needs come and go: nodes die faster than replicas are made.
+// A shard never has more than maxReplicas replicas, even if nodes die faster than replicas are built.
 func TestReplicasAreBounded(t *testing.T) {
 	row, conf := "1", "1*"
 	for n := 2; n <= maxReplicas; n++ {
@@ -321,18 +321,18 @@ func TestWhyLeadershipMoves(t *testing.T) {
 	} {
 		s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
-			t.Errorf("%v: %s, because %q, want %q", c, v.told(), v.Step.Why, want)
+			t.Errorf("%v: got %s with the reason %q, want %q", c, v.told(), v.Step.Why, want)
 		}
 	}
 	s := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
 	other := s
 	other.ID = 8
 	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader || step.Why != "to balance leaders across nodes" {
-		t.Errorf("to share leaders: %v, because %q", step, step.Why)
+		t.Errorf("balancing leaders: %v with the reason %q", step, step.Why)
 	}
 }
 
-// If there are too many replicas, those of dead nodes leave first, then those of draining ones; among each, those that should not vote.
+// If there are too many replicas, those on dead nodes leave first, then those on draining ones. Among each, those that should not vote leave first.
 func TestWhoseReplicaGoesFirst(t *testing.T) {
 	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
@@ -341,7 +341,7 @@ func TestWhoseReplicaGoesFirst(t *testing.T) {
 		for _, voters := range [][]uint64{nil, voting} {
 			worth := p.removalRank(replicaOf(t, word), voters)
 			if worth <= last {
-				t.Errorf("the replica of node %s, which votes: %v, is worth %d, and one that goes first %d", word, voters != nil, worth, last)
+				t.Errorf("the replica on node %s, voting %v, has removal rank %d, want more than that of the previous one, %d", word, voters != nil, worth, last)
 			}
 			last = worth
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
-// TestProblems: problems are described with the names of nodes, one line for all shards with the same problem, and no replica is said to be
-// made while a node is merely away.
+// TestProblems: problems are described with the names of nodes, one line for all shards with the same problem. No replica is said to be under
+// construction while a node is merely unreachable.
 func TestProblems(t *testing.T) {
 	node := func(number uint32, name string, alive, heard bool, silent time.Duration) NodeOverview {
 		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Heard: heard, Silent: silent}
@@ -80,7 +80,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestStepsAreTold: steps are described with the names of nodes, without the numbers of replicas.
+// TestStepsAreTold: steps are described with the names of nodes, without the ids of replicas.
 func TestStepsAreTold(t *testing.T) {
 	m := &Map{Nodes: []Node{{Number: 1, Name: "berlin"}, {Number: 2, Name: "oslo"}, {Number: 3, Name: "rome"}}}
 	second := uint64(7)<<32 | 2

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// heard is what a copy has reported of quiet workers.
+// heard is what a copy has reported about quiet workers.
 type heard map[workers.Name]workers.Quiet
 
 func (h heard) listen(_ uint64, all bool, quiet []workers.Quiet, resumed []workers.Name) {
@@ -45,42 +45,42 @@ func TestQuietWorkers(t *testing.T) {
 		}
 		row := quiet(a, "deploy")
 		if row.By != "lena" || row.Until.Sub(row.At) != workers.QuietFor || row.Version == 0 {
-			t.Errorf("the row is %+v", row)
+			t.Errorf("QuietWorker = %+v, want a row by lena for workers.QuietFor", row)
 		}
 		quiet(b, "")
 		follow()
 		if told[a] != row || len(told) != 2 {
-			t.Errorf("the copy told of %+v", told)
+			t.Errorf("the copy reported %+v, want a and b", told)
 		}
 		pass(time.Hour)
 		if again := quiet(a, "deploy"); again.At != row.At || again.Until.Sub(row.Until).Round(time.Second) != time.Hour {
-			t.Errorf("the same word again gives %+v", again)
+			t.Errorf("repeating QuietWorker = %+v, want the same start and a later end", again)
 		}
 		was, err := c.Workers.ResumeWorker(bg, lena, b)
 		must(t, err)
 		none, err := c.Workers.ResumeWorker(bg, lena, workers.Name{Namespace: "default", ID: "c"})
 		must(t, err)
 		if !was || none {
-			t.Errorf("resumed: b %v, one that was not quiet %v", was, none)
+			t.Errorf("ResumeWorker reported that b was quiet: %v, and that one that was not quiet was: %v", was, none)
 		}
 		follow()
 		if len(told) != 1 || told[a].Until.Equal(row.Until) {
-			t.Errorf("after a resume the copy told of %+v", told)
+			t.Errorf("after a resume the copy reported %+v, want a with its later end", told)
 		}
 		if got, want := w.leader.noted(), []string{"lena worker.quiet a", "lena worker.quiet b", "lena worker.resume b"}; !slices.Equal(got, want) {
-			t.Errorf("noted %q, want %q", got, want)
+			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 		fresh := heard{}
 		other := NewCopy(nil)
 		other.OnQuiet(fresh.listen)
 		other.Apply(poll(t, c, 0, 0))
 		if len(fresh) != 1 || fresh[a] != told[a] {
-			t.Errorf("a copy that begins told of %+v", fresh)
+			t.Errorf("a new copy reported %+v, want only a", fresh)
 		}
 	})
 }
 
-// There is a bound, and expired rows make room.
+// The number of quiet workers is bounded, and expired rows are removed when needed.
 func TestQuietWorkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel, 1)
@@ -96,32 +96,32 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		must(t, err)
 		more := workers.Name{Namespace: "default", ID: "more"}
 		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
-			t.Error("one too many is quiet")
+			t.Error("QuietWorker succeeded beyond the limit")
 		}
 		if _, err := c.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "0"}, "", workers.QuietFor); err != nil {
-			t.Errorf("one that is quiet already: %v", err)
+			t.Errorf("QuietWorker of a worker that is already quiet: %v", err)
 		}
 		w.Sleep(workers.QuietFor - time.Second)
 		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
-			t.Error("one too many is quiet before the others' time is over")
+			t.Error("QuietWorker succeeded beyond the limit before other rows expired")
 		}
 		pass(time.Minute)
 		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err != nil {
-			t.Errorf("when the others' time is over: %v", err)
+			t.Errorf("QuietWorker after other rows expired: %v", err)
 		}
 		n, err := system.View(bg, c.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.QuietsKey), nil })
 		if err != nil || n != 1 {
-			t.Errorf("%d rows are counted, %v", n, err)
+			t.Errorf("%d rows are counted, %v, want 1", n, err)
 		}
 	})
 }
 
-// Nodes of an older level would not know of the rows.
+// Nodes of an older level would not know the rows.
 func TestQuietWorkersNeedALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(system.PolicyLevel-1, 1)
 		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "a"}, "", workers.QuietFor); err == nil {
-			t.Error("a worker is quiet in a cluster of an older level")
+			t.Error("QuietWorker succeeded below the feature level")
 		}
 	})
 }

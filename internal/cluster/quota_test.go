@@ -12,11 +12,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A namespace that was created may have a tenth of the cluster's queues and schedules by default, so that others find room. The default one
-// may have all.
+// A created namespace may have a tenth of the cluster's queues and schedules by default, so that there is room for others. The default namespace may
+// have all of them.
 func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 	if q := task.DefaultQuotas(); q.Queues != queues.DefaultMaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
-		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.DefaultMaxQueues, schedules.MaxSchedules)
+		t.Errorf("the default quotas are %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.DefaultMaxQueues, schedules.MaxSchedules)
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = queues.DefaultMaxQueues
@@ -35,7 +35,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		_, err := c.Queues.Place(bg, "greedy", "more")
 		is(t, err, task.ErrInvalidArgument, `"more" would exceed the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
 		if e, _ := task.AsError(err); e == nil || e.Reason != "max_queues" || e.Field != "queue" {
-			t.Errorf("refused by %+v", e)
+			t.Errorf("the refusal is %+v, want reason max_queues and field queue", e)
 		}
 		fill("modest", 0, 1)
 		fill("default", 0, 1001)
@@ -54,19 +54,19 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 	})
 }
 
-// Invalid quotas are refused, and below their level all are.
+// Invalid quotas are refused, and below the feature level all quotas are.
 func TestQuotasAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		bad := task.QuotaChange{task.QuotaQueues: -1}
 		if _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team", Quotas: bad}); err == nil {
-			t.Error("a namespace is made with fewer queues than none")
+			t.Error("Add accepted a negative quota of queues")
 		}
 		if _, err := c.Namespaces.SetQuotas(bg, boss, "default", bad); err == nil {
-			t.Error("the default namespace may have fewer queues than none")
+			t.Error("SetQuotas accepted a negative quota of queues")
 		}
 		if all, err := c.Namespaces.List(bg); err != nil || len(all) != 1 {
-			t.Errorf("then there are %+v, %v", all, err)
+			t.Errorf("after the refusals the namespaces are %+v, %v, want only the default one", all, err)
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {

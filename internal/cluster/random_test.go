@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// saga is a cluster to which things happen.
+// saga is a cluster with random events.
 type saga struct {
 	*fleet
 	w       *world
@@ -35,7 +35,7 @@ func (s *saga) elect() {
 	s.budget = 1 << 30
 }
 
-// tick lets half a second pass, and the loop make one pass. It reports whether anything was done.
+// tick lets half a second pass and the loop make one pass. It reports whether anything was done.
 func (s *saga) tick() bool {
 	pass(defaultPeriod)
 	c := s.replica.control
@@ -85,7 +85,7 @@ func (s *saga) numberOf(name string) uint32 {
 	return n.Number
 }
 
-// strike lets one random thing happen. An operator's call may well be refused.
+// strike makes one random event happen. An operator's call may well be refused.
 func (s *saga) strike() {
 	c, name, shard := s.replica.control, s.pick(), uint32(s.rnd.IntN(4))
 	before := s.lost()
@@ -97,7 +97,7 @@ func (s *saga) strike() {
 		}
 	case 3, 4:
 		what, s.up[s.numberOf(name)] = "down", false
-		before = nil // what a death takes away, no step did
+		before = nil // what a dead node takes away was not done by a step
 	case 5:
 		what, s.up[s.numberOf(name)] = "up", true
 	case 6: // its disk is lost
@@ -142,7 +142,7 @@ func (s *saga) lost() []uint32 {
 	return lost
 }
 
-// heal brings back all nodes that still belong to the cluster, and lets time pass until nothing is left to do.
+// heal starts all nodes that still belong to the cluster, and lets time pass until nothing is left to do.
 func (s *saga) heal() (looks int) {
 	const enough, still = 600, 12
 	s.flaky, s.load = 0, 500
@@ -151,7 +151,7 @@ func (s *saga) heal() (looks int) {
 	}
 	for idle := 0; idle < still; looks++ {
 		if looks == enough {
-			s.t.Errorf("after %d looks there is still something to do", looks)
+			s.t.Errorf("after %d passes there are still steps to take", looks)
 			return looks
 		}
 		if idle++; s.tick() || s.catchesUp() {
@@ -201,7 +201,7 @@ func (s *saga) check() {
 		for _, id := range g.Voters {
 			from, to := NodeOf(g.Leader), NodeOf(id)
 			if n, _ := m.Node(to); n.State == Active && leads[from]-leads[to] > 1 {
-				s.t.Errorf("node %d leads %d shards, and could give shard %d to node %d, which leads %d", from, leads[from], row.ID, to, leads[to])
+				s.t.Errorf("node %d leads %d shards, but could transfer shard %d to node %d, which leads %d", from, leads[from], row.ID, to, leads[to])
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 		nodes = append(nodes, uint64(r.Node))
 		n, _ := m.Node(r.Node)
 		if n.State == Removed {
-			s.t.Errorf("shard %d: a replica is left on node %d, which was removed", row.ID, r.Node)
+			s.t.Errorf("shard %d still has a replica on node %d, which was removed", row.ID, r.Node)
 		}
 		if n.State == Draining {
 			drains++
@@ -231,27 +231,26 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 	slices.Sort(nodes)
 	switch {
 	case len(row.Leaving) > 0 || !same(rows, members) || len(slices.Compact(nodes)) != len(rows):
-		s.t.Errorf("shard %d: row %+v, membership %v and learners %v", row.ID, row, ids(g.Voters), ids(g.Learners))
+		s.t.Errorf("shard %d: row %+v does not match voters %v and learners %v", row.ID, row, ids(g.Voters), ids(g.Learners))
 	case len(g.Voters) != voters || len(members) != want:
-		s.t.Errorf("shard %d: %d voters, want %d, of %d replicas, want %d", row.ID, len(g.Voters), voters, len(members), want)
+		s.t.Errorf("shard %d has %d voters, want %d, and %d replicas, want %d", row.ID, len(g.Voters), voters, len(members), want)
 	case drains > 0 && active >= m.Settings.Replication:
-		s.t.Errorf("shard %d: %d replicas on nodes that drain, and there are %d others for %d", row.ID, drains, active, m.Settings.Replication)
+		s.t.Errorf("shard %d has %d replicas on draining nodes, although there are %d other nodes for %d replicas", row.ID, drains, active, m.Settings.Replication)
 	}
 	leader, _ := m.Node(NodeOf(g.Leader))
 	for _, id := range g.Voters {
 		if n, _ := m.Node(NodeOf(id)); leader.State == Draining && n.State == Active {
-			s.t.Errorf("shard %d is led on node %d, which drains", row.ID, leader.Number)
+			s.t.Errorf("shard %d is led by node %d, which drains", row.ID, leader.Number)
 		}
 	}
 	if p, _ := m.Node(row.Preferred); p.State == Active && leader.Number != row.Preferred {
 		if r, ok := row.On(row.Preferred); ok && slices.Contains(g.Voters, r.ID) {
-			s.t.Errorf("shard %d is led by node %d and not %d", row.ID, leader.Number, row.Preferred)
+			s.t.Errorf("shard %d is led by node %d, want preferred node %d", row.ID, leader.Number, row.Preferred)
 		}
 	}
 }
 
-// Whatever happens to the nodes, and to the loop itself, the plan never takes away a majority, and in the end every shard has what it
-// should.
+// Whatever happens to the nodes and to the loop itself, the plan never takes away a majority, and in the end every shard has the right replicas.
 func TestSagas(t *testing.T) {
 	many, worst, steps := seeds(25), 0, 0
 	for seed := range many {
@@ -278,5 +277,5 @@ func TestSagas(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d sagas with %d steps, at rest after %d looks at most", many, steps, worst)
+	t.Logf("%d sagas with %d steps, finished after at most %d passes", many, steps, worst)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A schedule's name is registered with a shard, which it keeps, and a version that grows; forgetting an older version is a no-op.
+// A schedule's name is registered with a shard, which does not change, and a version that grows. Forgetting an older version is a no-op.
 func TestScheduleNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
@@ -15,11 +15,11 @@ func TestScheduleNames(t *testing.T) {
 		is(t, err, task.ErrNotFound, `"nightly"`)
 		first, err := c.Schedules.NameSchedule(bg, "default", "nightly", 2)
 		if must(t, err); first.Shard != 2 || first.Version == 0 {
-			t.Errorf("named %+v", first)
+			t.Errorf("NameSchedule = %+v, want shard 2 and a version", first)
 		}
 		second, err := c.Schedules.NameSchedule(bg, "default", "nightly", 1)
 		if must(t, err); second.Shard != 2 || second.Version <= first.Version {
-			t.Errorf("named again %+v, after %+v", second, first)
+			t.Errorf("naming it again = %+v, after %+v, want the same shard and a higher version", second, first)
 		}
 		count := func() int {
 			all, err := c.Namespaces.List(bg)
@@ -28,12 +28,12 @@ func TestScheduleNames(t *testing.T) {
 		}
 		must(t, c.Schedules.ForgetSchedule(bg, "default", "nightly", first.Version))
 		if home, err := c.Schedules.ScheduleHome(bg, "default", "nightly"); err != nil || home != second || count() != 1 {
-			t.Errorf("it lives in %+v, %v, and there are %d", home, err, count())
+			t.Errorf("after forgetting an older version the home is %+v, %v, with %d schedules counted", home, err, count())
 		}
 		for range 2 {
 			must(t, c.Schedules.ForgetSchedule(bg, "default", "nightly", second.Version))
 			if _, err := c.Schedules.ScheduleHome(bg, "default", "nightly"); err == nil || count() != 0 {
-				t.Errorf("forgotten: %v, and there are %d", err, count())
+				t.Errorf("after forgetting the current version: %v, with %d schedules counted", err, count())
 			}
 		}
 	})

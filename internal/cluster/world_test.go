@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// world is a system shard without Raft, replicas of it of which at most one leads, and data shards that only remember what they were told.
+// world is a system shard without Raft, with replicas of which at most one leads, and data shards that only record what they receive.
 type world struct {
 	*systemtest.World
 	most   int // maximum number of queues
@@ -42,7 +42,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
 }
 
-// seeds returns how many seeds a model tries: a third with -short. Many find a wrong decision; for races a few suffice.
+// seeds returns how many seeds a model tries: a third with -short. Many seeds find a wrong decision, but a few suffice for races.
 func seeds(many uint64) uint64 {
 	if testing.Short() {
 		return (many + 2) / 3
@@ -50,7 +50,7 @@ func seeds(many uint64) uint64 {
 	return many
 }
 
-// pass lets fake time pass, in the bubble that a test is in.
+// pass lets fake time pass in the test's bubble.
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
@@ -70,13 +70,13 @@ func (w *world) newReplicaOver(shards Shards) *systemReplica {
 	return s
 }
 
-// lead makes this replica the leader, instead of another one.
+// lead makes this replica the leader.
 func (s *systemReplica) lead() {
 	s.world.leader = s
 	s.Lead()
 }
 
-// open founds a cluster of feature level 1 with that many data shards, unless it exists, and returns the Control that leads it.
+// open creates a cluster of feature level 1 with the given number of data shards, unless it exists, and returns the leader's Control.
 func (w *world) open(shards int) *Control {
 	w.T.Helper()
 	return w.openAt(1, shards)
@@ -108,7 +108,7 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs m
 	return nil
 }
 
-// cut makes all calls to a shard fail; with nil they work again.
+// cut makes all calls to a shard fail. With nil they succeed again.
 func (w *world) cut(shard uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *world) CopyWatches(_ context.Context, shard uint32, watches map[string]
 	return nil
 }
 
-// space returns what a shard has of a namespace.
+// space returns a shard's usage and share of a namespace.
 func (w *world) space(shard uint32, ns string) *task.Space {
 	s := w.spaces[copyKey(shard, ns)]
 	if s == nil {

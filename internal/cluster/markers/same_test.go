@@ -2,7 +2,7 @@ package markers
 
 import "testing"
 
-// Two calls ask for the same marker if they describe it alike. Markers get ended, so the end may differ.
+// Two calls ask for the same marker if they describe it alike. Markers can be ended, so the end may differ.
 func TestTheSameMarker(t *testing.T) {
 	asked := Marker{Kind: Deploy, Title: "v1", Version: "1", URL: "https://ci", Queues: []string{"q"}, Types: []string{"t"}, At: 7}
 	for i, c := range []struct {
@@ -15,7 +15,7 @@ func TestTheSameMarker(t *testing.T) {
 	} {
 		again := asked
 		if c.change(&again); asked.same(&again) != c.want {
-			t.Errorf("call %d, %+v: the same as %+v is %v", i, again, asked, !c.want)
+			t.Errorf("call %d: same reports that %+v equals %+v: %v", i, again, asked, !c.want)
 		}
 	}
 }

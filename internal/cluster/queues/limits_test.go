@@ -15,7 +15,7 @@ func limited(c *task.QueueConfig) error {
 	return nil
 }
 
-// Limits are refused while a node that does not know them may lead, and change nothing.
+// Limits are refused while a node that does not support them may lead, and a refusal changes nothing.
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel-1, 1)
@@ -39,7 +39,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 	})
 }
 
-// Each shard of a queue in parts enforces its share of the queue's limits, and those of keys in full.
+// Each shard of a spread queue enforces its share of the queue's limits, and the limits of keys in full.
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 4)
@@ -51,10 +51,10 @@ func TestLimitsAreShared(t *testing.T) {
 			s := w.copyOf(p.Shard, "a").Settings
 			want := task.Rules{MaxRunning: 16, Rate: task.Rate{Limit: 10, Period: 4 * time.Second, Burst: 32}}
 			if s.Rules != want || s.PerKey.MaxRunning != 3 {
-				t.Errorf("shard %d keeps to %+v, of keys %+v", p.Shard, s.Rules, s.PerKey)
+				t.Errorf("shard %d enforces %+v, and %+v per key", p.Shard, s.Rules, s.PerKey)
 			}
 			if whole := s.Rules.Whole(p.Slots.Len()); whole != q.Config.Settings.Rules {
-				t.Errorf("the share of shard %d is that of %+v", p.Shard, whole)
+				t.Errorf("the share of shard %d adds up to %+v, want the queue's rules", p.Shard, whole)
 			}
 		}
 	})
@@ -65,7 +65,7 @@ func strictly(c *task.QueueConfig) error {
 	return nil
 }
 
-// The slots of a queue with a strict order of keys do not move, and while slots move there is no such order.
+// The slots of a queue with strict key order do not move, and strict key order is refused while slots move.
 func TestOrderedSlotsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
@@ -75,7 +75,7 @@ func TestOrderedSlotsStay(t *testing.T) {
 		is(t, err, task.ErrWrongState, `queue "a"`, "strict order of keys", "set key_order to none")
 		q, err := c.Queues.Queue(bg, "default", "a")
 		if must(t, err); q.Spread() || q.Config.Version != was.Config.Version {
-			t.Errorf("a refused move changed the queue: %+v", q)
+			t.Errorf("a refused Spread changed the queue: %+v", q)
 		}
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderNone; return nil })
 		must(t, err)

@@ -33,16 +33,16 @@ func TestQueuesAppearOnce(t *testing.T) {
 		callers.Wait()
 		for _, s := range shards {
 			if s == 0 || s != shards[0] {
-				t.Fatalf("placed in %v", shards)
+				t.Fatalf("concurrent callers placed the queue in shards %v, want one shard", shards)
 			}
 		}
 		if q, err := c.Queues.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
-			t.Errorf("the queue is %+v, %v", q, err)
+			t.Errorf("the queue is %+v, %v, want version 1 in the shard of the first call", q, err)
 		}
-		w.setShards(4) // adding a shard moves nothing
+		w.setShards(4) // adding a shard moves no queue
 		again := w.open(1)
 		if q, err := again.Queues.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
-			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
+			t.Errorf("after another election the queue is in shard %d: %v", q.Shard, err)
 		}
 	})
 }
@@ -52,52 +52,52 @@ func TestChangesReachTheShard(t *testing.T) {
 		c := w.open(1)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5))
 		if err != nil || q.Config.Version != 1 || w.copyOf(1, "a").Settings.MaxLength != 5 {
-			t.Fatalf("%+v, %v; the shard has %+v", q, err, w.copyOf(1, "a"))
+			t.Fatalf("PutQueue = %+v, %v, and the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(5)); err != nil || q.Config.Version != 1 {
-			t.Errorf("a change that changes nothing: %+v, %v", q, err)
+			t.Errorf("a PutQueue that changes nothing: %+v, %v, want version 1", q, err)
 		}
 		refused := errors.New("refused")
 		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
-			t.Errorf("a refused change: %v", err)
+			t.Errorf("PutQueue with a function that fails: %v, want its error", err)
 		}
-		// The copy fails: the caller is told, and a repeat completes it.
+		// The copy fails: the caller gets an error, and a repeat completes the change.
 		w.fail = task.ErrUnavailable
 		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("a lost copy: %v", err)
+			t.Errorf("PutQueue whose copy fails: %v, want ErrUnavailable", err)
 		}
 		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
-			t.Errorf("the repeat: %+v, %v", q, err)
+			t.Errorf("repeating the PutQueue: %+v, %v, want the copy updated", q, err)
 		}
 	})
 }
 
-// The leader dies between a change and its copy: the next one sends the copy, even if the shard can't be reached at first.
+// The leader dies between a change and its copy. The next leader sends the copy, even if the shard can't be reached at first.
 func TestElectionBringsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.fail = task.ErrUnavailable
 		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7)); err == nil {
-			t.Fatal("the copy was to fail")
+			t.Fatal("PutQueue succeeded although the copy failed")
 		}
 		w.cut(1, task.ErrUnavailable)
 		w.open(1)
 		pass(time.Minute)
 		w.mu.Lock()
 		if w.calls > 20 {
-			t.Errorf("%d tries in a minute", w.calls)
+			t.Errorf("the leader tried to copy %d times in a minute, want at most 20", w.calls)
 		}
 		w.mu.Unlock()
 		w.cut(1, nil)
 		pass(maxRepairPause)
 		synctest.Wait()
 		if got := w.copyOf(1, "a"); got.Settings.MaxLength != 7 {
-			t.Errorf("the shard has %+v", got)
+			t.Errorf("the shard has %+v, want a maximum length of 7", got)
 		}
 	})
 }
 
-// A deposed leader stops repairing copies.
+// A leader that was replaced stops repairing copies.
 func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -113,13 +113,12 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 		before := w.calls
 		pass(time.Minute)
 		if synctest.Wait(); w.calls != before {
-			t.Errorf("%d copies after it was deposed", w.calls-before)
+			t.Errorf("the leader sent %d copies after it had been replaced, want 0", w.calls-before)
 		}
 	})
 }
 
-// An old leader's copy arrives late: it replaces no newer one, and a queue that is created again begins with a version that no copy of its
-// former life has.
+// A late copy from an old leader replaces no newer one, and a queue that is created again begins with a version that no copy of the deleted queue has.
 func TestVersionsOutliveADeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -134,12 +133,12 @@ func TestVersionsOutliveADeletion(t *testing.T) {
 		must(t, c.Queues.copy(bg, late))
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(9))
 		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
-			t.Errorf("made again it is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
+			t.Errorf("created again, the queue is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))
 		}
 	})
 }
 
-// A queue that is used while it is being deleted stays, with its copy.
+// A queue that is used while it is being deleted remains, and so does its copy.
 func TestUseDuringDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -148,7 +147,7 @@ func TestUseDuringDeletion(t *testing.T) {
 		w.onDrop = func() { ensure(t, c, 1, "a") }
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
 		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
-			t.Errorf("the queue is %+v (%v), the shard has %+v", q, err, w.copyOf(1, "a"))
+			t.Errorf("the queue is %+v (%v), and the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 	})
 }
@@ -159,7 +158,7 @@ func ensure(t *testing.T, c *control, shard uint32, name string) {
 	must(t, err)
 }
 
-// The queue is used, and then another deletion begins and does not end: the first one must not mistake the second's mark for its own.
+// The queue is used, and then another deletion begins and does not finish. The first one must not mistake the second's mark for its own.
 func TestUseBetweenDeletions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -172,12 +171,12 @@ func TestUseBetweenDeletions(t *testing.T) {
 		}
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
 		if _, err := c.Queues.Queue(bg, "default", "a"); err != nil || w.copyOf(1, "a").Version != 2 {
-			t.Errorf("%v, and the shard has %+v", err, w.copyOf(1, "a"))
+			t.Errorf("Queue returned %v, and the shard has %+v, want version 2", err, w.copyOf(1, "a"))
 		}
 	})
 }
 
-// The leader dies while it deletes a queue: the next one completes or undoes the deletion.
+// The leader dies while it deletes a queue. The next one completes or undoes the deletion.
 func TestNextLeaderEndsADeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -187,23 +186,23 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 			w.cut(1, task.ErrUnavailable)
 			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 			if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || q.Name != "a" {
-				t.Errorf("a queue whose deletion is not done: %+v, %v", q, err)
+				t.Errorf("Queue during an unfinished deletion: %+v, %v, want the queue", q, err)
 			}
 			w.cut(1, nil)
 			w.full["a"] = full
 			c = w.open(1)
 			_, err = c.Queues.Queue(bg, "default", "a")
 			if full && err != nil || !full && !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("with tasks %v: %v", full, err)
+				t.Errorf("after another election, with tasks %v: %v", full, err)
 			}
-			if err := c.Queues.copyAll(bg); err != nil { // no mark is left
+			if err := c.Queues.copyAll(bg); err != nil { // no deletion mark is left
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// On a full disk no queue is created by use, but an existing one is found, and operators may configure queues.
+// On a full disk no queue is created by use, but existing queues are found, and operators may configure them.
 func TestFullDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -212,13 +211,13 @@ func TestFullDisk(t *testing.T) {
 		w.room = task.Unavailable(time.Second, "full")
 		before := w.State.Applied()
 		if _, err := c.Queues.Place(bg, "default", "new"); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("a new queue on a full disk: %v", err)
+			t.Errorf("a new queue on a full disk: %v, want ErrUnavailable", err)
 		}
 		if after := w.State.Applied(); after.Index != before.Index {
-			t.Error("the refusal wrote something")
+			t.Error("the refused call wrote to the store")
 		}
 		if _, err := c.Queues.Place(bg, "default", "mail"); err != nil {
-			t.Errorf("a known queue on a full disk: %v", err)
+			t.Errorf("an existing queue on a full disk: %v", err)
 		}
 		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "mail", setLength(7)); err != nil {
 			t.Errorf("new settings on a full disk: %v", err)
@@ -238,15 +237,15 @@ func TestDropAndLimit(t *testing.T) {
 		w.full["a"] = true
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "not empty")
 		if _, dropping, _, err := Get(w.State, "default", "a"); dropping || err != nil {
-			t.Errorf("a queue that could not be deleted is still marked (%v)", err)
+			t.Errorf("a queue that could not be deleted is still marked as being deleted (%v)", err)
 		}
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "b"))
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "b"), task.ErrNotFound)
 		if names := namesOf(t, c, ""); names != "[a c]" {
-			t.Errorf("queues %v", names)
+			t.Errorf("the queues are %v, want a and c", names)
 		}
 		if names := namesOf(t, c, "a"); names != "[c]" {
-			t.Errorf("behind a: %v", names)
+			t.Errorf("the queues after a are %v, want c", names)
 		}
 		_, err = c.Queues.Place(bg, "default", "d")
 		must(t, err)
@@ -254,7 +253,7 @@ func TestDropAndLimit(t *testing.T) {
 		c = w.open(1) // counts again
 		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
 		if names := namesOf(t, c, ""); names != "[a c d]" {
-			t.Errorf("another leader finds %v", names)
+			t.Errorf("another leader finds the queues %v", names)
 		}
 	})
 }
@@ -280,7 +279,7 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 		}
 		must(t, c.shard.Learn(bg))
 		if news := c.shard.News(at.Index); len(news.Queues) != 2 || !news.Queues[system.Name{Namespace: "default", Name: "b"}] || !news.Queues[system.Name{Namespace: "default", Name: "c"}] {
-			t.Errorf("news %+v", news)
+			t.Errorf("the change log has %+v, want queues b and c", news)
 		}
 	})
 }
@@ -312,11 +311,11 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
 			if queues, err := c.Queues.Queues(bg, ns, Query{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {
-				t.Errorf("of %q: %+v, %v", ns, queues, err)
+				t.Errorf("queues of namespace %q: %+v, %v, want its own queue", ns, queues, err)
 			}
 		}
 		if queues, err := c.Queues.Queues(bg, "a", Query{}); err != nil || len(queues) != 0 {
-			t.Errorf("none asked for: %+v, %v", queues, err)
+			t.Errorf("queues with a limit of 0: %+v, %v, want none", queues, err)
 		}
 	})
 }
@@ -331,12 +330,12 @@ func TestCopyParts(t *testing.T) {
 	parts, n := copyParts(queues), 0
 	for _, p := range parts {
 		if len(p.configs) > copyChunk {
-			t.Errorf("a part of %d", len(p.configs))
+			t.Errorf("a part has %d queues, want at most copyChunk", len(p.configs))
 		}
 		n += len(p.configs)
 	}
 	if n != len(queues) || len(parts) != 5 {
-		t.Errorf("%d queues in %d parts", n, len(parts))
+		t.Errorf("got %d queues in %d parts", n, len(parts))
 	}
 }
 
@@ -371,7 +370,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 	})
 }
 
-// A claim asks draining shards first, then the others, starting at any of them, each once.
+// A claim asks draining shards first, then the others, starting at any of them, each shard once.
 func TestClaimOrder(t *testing.T) {
 	parts := func(next ...task.SlotSet) (q Queue) {
 		for i, n := range next {
@@ -391,18 +390,18 @@ func TestClaimOrder(t *testing.T) {
 			seen[fmt.Sprint(c.queue.ClaimOrder())] = true
 		}
 		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
-			t.Errorf("%+v is asked in the orders %v, want %v", c.queue.Parts, got, c.want)
+			t.Errorf("%+v: claims ask the shards in the orders %v, want %v", c.queue.Parts, got, c.want)
 		}
 	}
 }
 
-// Readers of events at a node that no longer leads are told so, and do not wait there.
+// Readers of events at a node that no longer leads get an error and do not wait there.
 func TestEventsEndWithTheTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		w.newReplica().lead()
 		if _, err := c.Queues.events.Read(bg, events.Query{}); !errors.Is(err, events.ErrClosed) {
-			t.Errorf("events of a term that is over: %v", err)
+			t.Errorf("reading events of a term that is over: %v, want ErrClosed", err)
 		}
 	})
 }
@@ -415,7 +414,7 @@ func FuzzQueueRow(f *testing.F) {
 	})
 }
 
-// A queue's row that can't be read fails the repair, with its key.
+// A repair fails if a queue's row can't be read, with an error that has its key.
 func TestRepairNeedsEveryRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -424,7 +423,7 @@ func TestRepairNeedsEveryRow(t *testing.T) {
 		key := queueKey("default", "q")
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error { tx.Set(key, []byte{99}); return nil }))
 		if err := c.Queues.copyAll(bg); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
-			t.Errorf("with the row damaged: %v", err)
+			t.Errorf("copyAll with a damaged row: %v, want an error with the row's key", err)
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rows and copies from different moments are reconciled: what a shard holds can be reached, its version is a new one, and no slot is taken
-// by two shards.
+// Rows and copies from different moments are reconciled: the tasks in every shard can be reached, the version is a new one, and no slot is taken by two
+// shards.
 func TestReunited(t *testing.T) {
 	const low, high = task.SlotSet(1<<32 - 1), ^task.SlotSet(1<<32 - 1)
 	copyIn := func(shard uint32, version uint64, closed task.SlotSet) Queue {
@@ -40,21 +40,21 @@ func TestReunited(t *testing.T) {
 	} {
 		q, changed := reconciledQueue(c.row, c.held, c.level, 77)
 		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 {
-			t.Errorf("%s: %v, %+v", name, changed, q)
+			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
 		shards := q.Shards()
 		if slices.Sort(shards); changed && !slices.Equal(shards, c.shards) {
-			t.Errorf("%s: it lies in shards %v, want %v", name, shards, c.shards)
+			t.Errorf("%s: the queue is in shards %v, want %v", name, shards, c.shards)
 		}
 		var all task.SlotSet
 		for _, p := range q.Parts {
 			if all&p.Next != 0 || changed && p.Slots != 0 {
-				t.Errorf("%s: %+v", name, q.Parts)
+				t.Errorf("%s: parts overlap or have slots already: %+v", name, q.Parts)
 			}
 			all |= p.Next
 		}
 		if q.Spread() && (all != task.AllSlots || !q.moving()) {
-			t.Errorf("%s: slots %064b are taken, moving %v", name, all, q.moving())
+			t.Errorf("%s: the parts have the slots %064b, moving %v, want all slots, moving", name, all, q.moving())
 		}
 	}
 }

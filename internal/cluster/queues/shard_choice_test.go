@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A queue has shards of its own: no new queue is created there, none can be moved there, and another leader knows that too.
+// A queue has dedicated shards: no new queue is created there, none can be moved there, and another leader knows that too.
 func TestOwnShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
@@ -36,7 +36,7 @@ func TestOwnShards(t *testing.T) {
 		hot, err = spread(c, "hot", SpreadTarget{Parts: 2, Own: true})
 		must(t, err)
 		if hot.In(other.Shard) || !hot.Own || len(hot.Shards()) != 2 {
-			t.Fatalf("with shards of its own: %+v", hot)
+			t.Fatalf("after spreading it over dedicated shards, the queue is %+v", hot)
 		}
 
 		next := w.newReplica()
@@ -44,7 +44,7 @@ func TestOwnShards(t *testing.T) {
 		again := next.control
 		for i := range 200 {
 			if q := put(again, fmt.Sprint("new", i)); hot.In(q.Shard) {
-				t.Fatalf("%s lies in shard %d, which is another queue's own", q.Name, q.Shard)
+				t.Fatalf("queue %s is in shard %d, which is dedicated to another queue", q.Name, q.Shard)
 			}
 		}
 		_, err = spread(again, "other", SpreadTarget{Shards: hot.Shards()[:1]})
@@ -52,7 +52,7 @@ func TestOwnShards(t *testing.T) {
 		q, err := spread(again, "other", SpreadTarget{Parts: 2})
 		must(t, err)
 		if slices.ContainsFunc(q.Shards(), hot.In) {
-			t.Errorf("shared out over %v, of which are another queue's own", q.Shards())
+			t.Errorf("the queue was spread over shards %v, some of which are dedicated to another queue", q.Shards())
 		}
 		_, err = spread(again, "other", SpreadTarget{Parts: 3})
 		is(t, err, task.ErrWrongState, "2 of 4 data shards")
@@ -62,7 +62,7 @@ func TestOwnShards(t *testing.T) {
 		_, err = spread(again, "other", SpreadTarget{Parts: 4})
 		must(t, err)
 		if hot.Own {
-			t.Error("the shards are still the queue's own")
+			t.Error("the shards are still dedicated to the queue")
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestOwnShardsLeaveOne(t *testing.T) {
 			home[q.Shard] = true
 		}
 		if len(home) != 2 {
-			t.Errorf("queues lie in %v after the owner was deleted", home)
+			t.Errorf("after the owner was deleted, new queues are in shards %v, want both", home)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The slots of a queue are always divided completely and evenly, no more of them move than necessary, and a shard that had one is asked
-// about it until it has it again.
+// The slots of a queue are always divided completely and evenly, no more of them move than necessary, and a shard that had a slot is asked about it
+// until it has the slot again.
 func TestShareOut(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -26,13 +26,13 @@ func TestShareOut(t *testing.T) {
 			moves := q.spreadOver(shards, store.Time(rnd.Int64N(1e6)))
 			checkShares(t, before, q, shards)
 			if moves != q.moving() {
-				t.Fatalf("seed %d: says %v, but moving %v", seed, moves, q.moving())
+				t.Fatalf("seed %d: spreadOver reports %v, but moving is %v", seed, moves, q.moving())
 			}
 			for i := range q.Parts {
 				q.Parts[i].Slots = q.Parts[i].Next
 			}
 			if q.moving() || q.spreadOver(shards, 0) {
-				t.Fatalf("seed %d: the same shards again move something", seed)
+				t.Fatalf("seed %d: spreading over the same shards again moved slots", seed)
 			}
 		}
 	}
@@ -43,11 +43,11 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 	var all task.SlotSet
 	for _, p := range q.Parts {
 		if all&p.Next != 0 || p.Slots&^p.Next != 0 || p.Left&p.Next != 0 {
-			t.Fatalf("part %+v of %+v", p, q.Parts)
+			t.Fatalf("part %+v has wrong slots, in %+v", p, q.Parts)
 		}
 		all |= p.Next
 		if n := p.Next.Len(); slices.Contains(shards, p.Shard) && (n < task.SlotCount/len(shards) || n > task.SlotCount/len(shards)+1) || !slices.Contains(shards, p.Shard) && n > 0 {
-			t.Fatalf("%d slots in shard %d of %v", n, p.Shard, shards)
+			t.Fatalf("got %d slots in shard %d of shards %v, want an even share", n, p.Shard, shards)
 		}
 		had := task.SlotSet(0)
 		if old := before.part(p.Shard); old != nil {
@@ -56,23 +56,23 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 			had = task.AllSlots
 		}
 		if p.Slots != had&p.Next || p.Left&(had&^p.Next) != had&^p.Next {
-			t.Fatalf("shard %d had %064b and is to have %064b: %+v", p.Shard, had, p.Next, p)
+			t.Fatalf("shard %d had slots %064b and will have %064b, but its part is %+v", p.Shard, had, p.Next, p)
 		}
 		if had != 0 && before.Spread() && p.Next.Len() < had.Len() && (had&^p.Next).Len() != had.Len()-p.Next.Len() {
-			t.Fatalf("shard %d loses %d slots to have %d less", p.Shard, (had &^ p.Next).Len(), had.Len()-p.Next.Len())
+			t.Fatalf("shard %d loses %d slots to end up with %d fewer", p.Shard, (had &^ p.Next).Len(), had.Len()-p.Next.Len())
 		}
 	}
 	if all != task.AllSlots {
-		t.Fatalf("slots %064b belong to nobody", ^all)
+		t.Fatalf("slots %064b belong to no shard", ^all)
 	}
 	for slot := range task.SlotCount {
 		route := q.Route(slot, true)
 		if owner := q.part(route[len(route)-1]); !owner.Next.Has(slot) {
-			t.Fatalf("slot %d goes to %v", slot, route)
+			t.Fatalf("slot %d is routed to shards %v, which do not end with its owner", slot, route)
 		}
 		for _, p := range q.Parts {
 			if p.Left.Has(slot) && !slices.Contains(route, p.Shard) {
-				t.Fatalf("slot %d was in shard %d, and is asked for in %v", slot, p.Shard, route)
+				t.Fatalf("slot %d was in shard %d, which is missing from its route %v", slot, p.Shard, route)
 			}
 		}
 	}
@@ -99,37 +99,37 @@ func TestSpread(t *testing.T) {
 		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
 		must(t, err)
 		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
-			t.Fatalf("over three shards: %+v", q.Parts)
+			t.Fatalf("after spreading over three shards the parts are %+v", q.Parts)
 		}
 		for _, p := range q.Parts {
 			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Moved != 2 || copied.Settings.MaxLength != int64(1+100*p.Slots.Len()/64) {
-				t.Errorf("shard %d with slots %064b has %+v", p.Shard, p.Slots, copied)
+				t.Errorf("shard %d with slots %064b has the copy %+v", p.Shard, p.Slots, copied)
 			}
 		}
-		slot := 63 // the last ones move first
+		slot := 63 // the last slots move first
 		if route := q.Route(slot, false); len(route) != 2 || route[0] != home {
-			t.Errorf("a new request goes to %v, but shard %d had the slot", route, home)
+			t.Errorf("a new request is routed to %v, but shard %d had the slot", route, home)
 		}
 
 		pass(requestWindow + RetireEvery + movePause)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
-			t.Errorf("when no request can come again, tasks go to %v, those with keys to %v", plain, keyed)
+			t.Errorf("when no request can be repeated, tasks are routed to %v and those with keys to %v", plain, keyed)
 		}
 		pass(time.Hour)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if route := q.Route(slot, true); len(route) != 1 {
-			t.Errorf("when all keys have ended, tasks with keys go to %v", route)
+			t.Errorf("when all keys have ended, tasks with keys are routed to %v", route)
 		}
 		if len(c.Queues.unfinishedQueues(true)) > 0 {
-			t.Errorf("%v are still looked after", c.Queues.unfinishedQueues(true))
+			t.Errorf("queues %v are still unfinished", c.Queues.unfinishedQueues(true))
 		}
 	})
 }
 
-// A shard whose slots have left is asked about unique keys until all that are held there are released.
+// A shard that gave up slots is asked about unique keys until all that are held there are released.
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
@@ -148,22 +148,22 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, unique := q.Route(7, false), q.Route(7, true); len(plain) != 1 || !slices.Equal(unique, []uint32{home, to}) {
-			t.Errorf("while a unique key is held, plain tasks go to %v, unique ones to %v", plain, unique)
+			t.Errorf("while a unique key is held, plain tasks are routed to %v and unique ones to %v", plain, unique)
 		}
 		version := q.Config.Version
 		pass(time.Hour)
 		if q, _ = c.Queues.Queue(bg, "default", "a"); q.Config.Version != version {
-			t.Errorf("to wait for a unique key changed the queue %d times", q.Config.Version-version)
+			t.Errorf("waiting for a unique key changed the queue %d times", q.Config.Version-version)
 		}
 		hold(0)
 		pass(4 * RetireEvery)
 		if q, _ = c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Route(7, true), []uint32{to}) || q.unfinished() {
-			t.Errorf("when no unique key is held, the queue has %+v", q.Parts)
+			t.Errorf("when no unique key is held, the queue has the parts %+v", q.Parts)
 		}
 	})
 }
 
-// A shard is asked about a slot that has left it until its once keys have ended, which may live on meanwhile.
+// A shard is asked about a slot that it gave up until the slot's once keys have ended. Keys may be extended in the meantime.
 func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	for level, longer := range map[int]bool{spreadLevel: false, system.PolicyLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -194,13 +194,13 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 			}
 			pass(clockSlack + RetireEvery + movePause)
 			if route() != 1 {
-				t.Errorf("level %d: the old shard is asked when all have ended", level)
+				t.Errorf("level %d: the old shard is still asked after all once keys have ended", level)
 			}
 		})
 	}
 }
 
-// A queue leaves a shard when nothing of it is left there, and using it there in between keeps it.
+// A queue leaves a shard once nothing of it is left there, unless it is used there in between.
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)
@@ -212,7 +212,7 @@ func TestSpreadRetires(t *testing.T) {
 		must(t, err)
 		pass(time.Hour)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
-			t.Fatalf("with tasks in the shard that it leaves, the queue has %+v", q.Parts)
+			t.Fatalf("with tasks in the shard that it leaves, the queue has the parts %+v", q.Parts)
 		}
 		w.mu.Lock()
 		w.onDrop = func() { ensure(t, c, from, "a") }
@@ -220,15 +220,15 @@ func TestSpreadRetires(t *testing.T) {
 		w.setFull("a", false)
 		pass(RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
-			t.Fatalf("used while it left: %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
+			t.Fatalf("after use during its departure the queue has the parts %+v, and the shard has %+v, want both to remain", q.Parts, w.copyOf(from, "a"))
 		}
 		pass(3 * RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
-			t.Errorf("nothing is left, but the queue has %+v, and the shard %+v", q.Parts, w.copyOf(from, "a"))
+			t.Errorf("nothing is left in the shard, but the queue has the parts %+v, and the shard has %+v", q.Parts, w.copyOf(from, "a"))
 		}
 		q, err = c.Queues.EnsureQueue(bg, from, "default", "a")
 		if must(t, err); q.In(from) || w.copyOf(from, "a").Version != 0 {
-			t.Errorf("a shard that the queue has left gets it again: %+v", q.Parts)
+			t.Errorf("a shard that the queue has left got it again: %+v", q.Parts)
 		}
 	})
 }
@@ -243,8 +243,8 @@ func TestSpreadNeedsItsLevel(t *testing.T) {
 	})
 }
 
-// Leaders come and go, shards do not answer, others change the queue: no two shards ever take tasks of one slot (the world checks each
-// copy), and in the end each slot is taken by one.
+// Leaders change, shards do not answer, other callers change the queue. No two shards ever take tasks of one slot (the world checks each copy), and in
+// the end each slot is taken by one shard.
 func TestSpreadSaga(t *testing.T) {
 	for seed := range seeds(15) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -284,18 +284,18 @@ func checkSpread(t *testing.T, w *world, c *control, seed uint64) {
 	q, err := c.Queues.Queue(bg, "default", "a")
 	must(t, err)
 	if q.moving() || q.unfinished() {
-		t.Errorf("seed %d: an hour later there is still something to do: %+v", seed, q.Parts)
+		t.Errorf("seed %d: an hour later the slots are still moving: %+v", seed, q.Parts)
 	}
 	var taken task.SlotSet
 	for _, shard := range q.Shards() {
 		copied := w.copyOf(shard, "a")
 		if copied.Version == 0 || taken&^copied.Closed != 0 {
-			t.Errorf("seed %d: shard %d has %+v", seed, shard, copied)
+			t.Errorf("seed %d: shard %d has the copy %+v, which is missing or takes another shard's slots", seed, shard, copied)
 		}
 		taken |= ^copied.Closed
 	}
 	if taken != task.AllSlots {
-		t.Errorf("seed %d: nobody takes slots %064b: %+v", seed, ^taken, q.Parts)
+		t.Errorf("seed %d: no shard takes slots %064b: %+v", seed, ^taken, q.Parts)
 	}
 }
 

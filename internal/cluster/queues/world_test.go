@@ -22,13 +22,13 @@ var bg = context.Background()
 // nobody is an author whose calls leave no entry in the audit log.
 var nobody task.Author
 
-// onceSlots are some slots in a shard.
+// onceSlots is a set of slots in a shard.
 type onceSlots struct {
 	shard uint32
 	slots task.SlotSet
 }
 
-// world is a system shard, and data shards that only remember what they were told.
+// world is a system shard, with data shards that only record what they receive.
 type world struct {
 	*systemtest.World
 	most   int // maximum number of queues
@@ -42,9 +42,9 @@ type world struct {
 	onces  map[onceSlots]store.Time    // the ends of their once keys
 	fail   error                       // of the next copy
 	fails  map[uint32]error            // of all copies to a shard
-	calls  int                         // of CopyQueues
+	calls  int                         // number of calls of CopyQueues
 	room   error                       // what Room returns
-	onDrop func()                      // once the shard has dropped a queue
+	onDrop func()                      // called once a shard has dropped a queue
 }
 
 // systemReplica is a node's replica of the system shard.
@@ -85,7 +85,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
 }
 
-// seeds returns how many seeds a model tries: a third with -short. Many find a wrong decision; for races a few suffice.
+// seeds returns how many seeds a model tries: a third with -short. Many seeds find a wrong decision, but a few suffice for races.
 func seeds(many uint64) uint64 {
 	if testing.Short() {
 		return (many + 2) / 3
@@ -93,7 +93,7 @@ func seeds(many uint64) uint64 {
 	return many
 }
 
-// pass lets fake time pass, in the bubble that a test is in.
+// pass lets fake time pass in the test's bubble.
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
@@ -114,13 +114,13 @@ func (w *world) newReplica() *systemReplica {
 	return s
 }
 
-// lead makes this replica the leader, instead of another one.
+// lead makes this replica the leader.
 func (s *systemReplica) lead() {
 	s.world.leader = s
 	s.Lead()
 }
 
-// open founds a cluster of feature level 1 with that many data shards, unless it exists, and returns the control that leads it.
+// open creates a cluster of feature level 1 with the given number of data shards, unless it exists, and returns the leader's control.
 func (w *world) open(shards int) *control {
 	w.T.Helper()
 	return w.openAt(1, shards)
@@ -173,7 +173,7 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs ma
 	return nil
 }
 
-// mustBeApart fails the test if two shards take new tasks of one slot.
+// mustBeApart fails the test if two shards take new tasks of the same slot.
 func (w *world) mustBeApart(name string) {
 	var taken task.SlotSet
 	for key, c := range w.copies {
@@ -187,7 +187,7 @@ func (w *world) mustBeApart(name string) {
 	}
 }
 
-// cut makes all calls to a shard fail; with nil they work again.
+// cut makes all calls to a shard fail. With nil they succeed again.
 func (w *world) cut(shard uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Before anything is confirmed, no shard is told of room that another may come to use.
+// No shard is offered room that another may still use, before anything is confirmed.
 func TestNothingIsToldTwice(t *testing.T) {
 	none, all, half := task.Amounts{}, task.Amounts{Backlog: 50, Bytes: 500, Running: 3}, task.Amounts{Backlog: 25, Bytes: 250, Running: 1}
 	for name, c := range map[string]struct {
-		first task.Amounts // what the first shard may use at most
-		told  task.Amounts // what it was told, and did not confirm
+		first task.Amounts // the most that the first shard may use
+		told  task.Amounts // what it was offered, and did not confirm
 		wants task.Amounts // for it
-		left  task.Amounts // for the other, which has heard of nothing and is to have all
+		left  task.Amounts // for the other, which has received nothing and should get all
 	}{
 		"it heard of nothing":                   {task.Unlimited, none, none, all},
 		"what it was told may still come":       {task.Unlimited, all, none, none},
@@ -27,7 +27,7 @@ func TestNothingIsToldTwice(t *testing.T) {
 		row := divisionRow{[]divisionPart{{Shard: 1, Version: 4, Most: c.first, Told: c.told}, {Shard: 2, Most: task.Unlimited}}}
 		d := newDivision("team", task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
 		if got := d.safeShares([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
-			t.Errorf("%s: told are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
+			t.Errorf("%s: safe shares are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func parting(running int64, shards ...[2]int64) *division {
 	return d
 }
 
-// Running tasks are divided by what the shards can use: none that wants more gets less than another, and what none wants is divided evenly.
+// Running tasks are divided by what the shards can use: none that wants more gets less than another, and the rest is divided evenly.
 func TestSharesByDemand(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
@@ -58,12 +58,12 @@ func TestSharesByDemand(t *testing.T) {
 	} {
 		d := parting(c.budget, c.use...)
 		if got := fmt.Sprint(d.byDemand(places(len(c.use)), c.budget)); got != c.want {
-			t.Errorf("%d for shards that run and have ready %v: %s, want %s", c.budget, c.use, got, c.want)
+			t.Errorf("dividing %d among shards with running and ready tasks %v: %s, want %s", c.budget, c.use, got, c.want)
 		}
 	}
 }
 
-// places are the indexes of n shards.
+// places returns the indexes of n shards.
 func places(n int) (holders []int) {
 	for i := range n {
 		holders = append(holders, i)
@@ -71,7 +71,7 @@ func places(n int) (holders []int) {
 	return holders
 }
 
-// If more is used than there is, all get less in proportion, and the remainder goes to those that use more than their share, in turns.
+// If more is used than the quota, all shards get proportionally less, and the remainder goes in turns to those that use more than their share.
 func TestSharesByUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := map[string]bool{}
@@ -84,18 +84,18 @@ func TestSharesByUse(t *testing.T) {
 			time.Sleep(TurnTime)
 		}
 		if len(got) != 2 || !got["[0 1 2]"] || !got["[0 2 1]"] {
-			t.Errorf("3 for shards that use 0, 5 and 5: %v", got)
+			t.Errorf("dividing 3 among shards that use 0, 5 and 5: %v, want two divisions in turns", got)
 		}
 	})
 	if n := parting(0).holders(); n != 1 {
-		t.Errorf("without a shard that has a queue there are %d to share with", n)
+		t.Errorf("without a shard that has a queue there are %d holders, want 1", n)
 	}
 	if n := parting(0, [2]int64{}, [2]int64{}).holders(); n != 2 {
-		t.Errorf("of two shards %d have a queue", n)
+		t.Errorf("two shards with queues count as %d holders, want 2", n)
 	}
 }
 
-// Shares are recomputed for a shard that is out of room, or nearly so, and could get some, and for no other.
+// Shares are recomputed only for a shard that is out of room, or nearly so, and that could get some.
 func TestWhoIsPressed(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -118,7 +118,7 @@ func TestWhoIsPressed(t *testing.T) {
 			p.Most, p.known = p.space.Share.Amounts, c.know
 		}
 		if got := d.needsDivision(map[spaceName][3]uint64{}); got != c.want {
-			t.Errorf("%s: pressed %v", c.name, got)
+			t.Errorf("%s: needsDivision = %v", c.name, got)
 		}
 	}
 }

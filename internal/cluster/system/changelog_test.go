@@ -2,7 +2,7 @@ package system
 
 import "testing"
 
-// What a leader remembers of queues and of workers is bounded, and it knows what it has forgotten.
+// A leader's change log of queues and of workers is bounded, and it knows from which version on it is complete.
 func TestChangeLogIsBounded(t *testing.T) {
 	for _, kind := range []Kind{QueueChanged, WorkerChanged} {
 		var log changeLog
@@ -10,16 +10,16 @@ func TestChangeLogIsBounded(t *testing.T) {
 		for at := range uint64(3 * ChangeLogSize) {
 			log.add(at+1, Change{kind, Name{"default", "a"}})
 			if n := len(log.queues) + len(log.workers); n >= 2*ChangeLogSize {
-				t.Fatalf("%d changes of kind %d are remembered", n, kind)
+				t.Fatalf("the change log has %d changes of kind %d, want fewer than twice its size", n, kind)
 			}
 		}
 		if log.newest != 3*ChangeLogSize || log.base != 2*ChangeLogSize+1 {
-			t.Errorf("kind %d: all changes after %d are remembered, the newest is %d", kind, log.base, log.newest)
+			t.Errorf("kind %d: the log has all changes after %d, up to %d", kind, log.base, log.newest)
 		}
 	}
 }
 
-// What a leader remembers ends with its term.
+// A leader's memory ends with its term.
 func TestMemoryEndsWithTheTerm(t *testing.T) {
 	s := NewShard(nil)
 	var m Memory[int]
@@ -28,22 +28,22 @@ func TestMemoryEndsWithTheTerm(t *testing.T) {
 		return sum, led
 	}
 	if n, led := add(); led || n != 0 {
-		t.Errorf("before a term: %d, %t", n, led)
+		t.Errorf("before a term: got %d, leads %t", n, led)
 	}
 	for term := range 3 {
 		ctx := s.Elected()
 		add()
 		if n, led := add(); !led || n != 2 {
-			t.Errorf("term %d: %d, %t", term, n, led)
+			t.Errorf("term %d: got %d, leads %t", term, n, led)
 		}
 		if term == 1 {
-			continue // it is elected again, without having been dropped
+			continue // it is elected again without having been dropped
 		}
 		if !s.Dropped() || s.Dropped() || s.Leads() || ctx.Err() == nil {
-			t.Errorf("term %d has not ended", term)
+			t.Errorf("term %d did not end", term)
 		}
 		if n, led := add(); led || n != 0 {
-			t.Errorf("after term %d: %d, %t", term, n, led)
+			t.Errorf("after term %d: got %d, leads %t", term, n, led)
 		}
 	}
 }

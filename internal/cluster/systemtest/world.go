@@ -16,10 +16,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ErrNotLeader is what a replica returns that does not lead.
+// ErrNotLeader is the error of a replica that does not lead.
 var ErrNotLeader = errors.New("not the leader")
 
-// Leader is told of its replica's leadership, and of its rounds.
+// Leader is notified of its replica's leadership, and of its rounds.
 type Leader interface {
 	Elected()
 	Dropped(over bool)
@@ -59,13 +59,13 @@ func (w *World) Sleep(d time.Duration) {
 type Replica struct {
 	world  *World
 	Leader Leader
-	Poke   func() // as a node does when a round is committed; nil: nothing
+	Poke   func() // called when a round is committed, as in a node. May be nil
 }
 
 // NewReplica returns the replica of another node, which doesn't lead yet. Its Leader must be set before it does.
 func (w *World) NewReplica() *Replica { return &Replica{world: w} }
 
-// Lead makes this replica the leader, instead of another one.
+// Lead makes this replica the leader.
 func (r *Replica) Lead() {
 	r.world.Rounds.Lock()
 	defer r.world.Rounds.Unlock()
@@ -90,7 +90,7 @@ func (r *Replica) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	defer tx.Close()
 	if err := fn(tx); err != nil {
 		if !tx.Empty() {
-			w.T.Errorf("a call was refused with %q, but had written", err)
+			w.T.Errorf("a call returned the error %q, but wrote to the store", err)
 		}
 		return err
 	}
@@ -129,7 +129,7 @@ func IsRefusal(t *testing.T, err error, want *task.Error, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%q does not say %q", err, word)
+			t.Errorf("the error %q does not contain %q", err, word)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// Tokens are bounded per namespace and in total, with some reserved for those of all namespaces.
+// Tokens are bounded per namespace and in total, with some reserved for tokens of all namespaces.
 func TestMayHaveToken(t *testing.T) {
 	for _, c := range []struct {
 		ns            string
@@ -23,7 +23,7 @@ func TestMayHaveToken(t *testing.T) {
 		made := auth.Token{Rights: auth.Rights{Namespace: c.ns}, Name: "new"}
 		err := mayHaveToken(&made, map[string]int{c.ns: c.has, auth.AllNamespaces: c.any}, c.all)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("%+v: got %v", c, err)
 		}
 	}
 }

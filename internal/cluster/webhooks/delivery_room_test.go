@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// hookIn adds a webhook in a namespace, which is created if need be.
+// hookIn adds a webhook in a namespace, which is created if necessary.
 func hookIn(t *testing.T, c *control, ns, name string) {
 	t.Helper()
 	_, err := c.Namespaces.Add(bg, namespaces.Call{By: operator, Name: ns})
@@ -23,7 +23,7 @@ func hookIn(t *testing.T, c *control, ns, name string) {
 	must(t, err)
 }
 
-// What is pending for the webhooks of one namespace, whose receivers may never answer, leaves room for those of another.
+// Pending notices for the webhooks of one namespace, whose receivers may never answer, leave room for those of another.
 func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -52,7 +52,7 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 				last = "h10"
 			}
 			if v, err := c.Webhooks.Get(bg, ns, last); err != nil || v.Pending != want.Pending || v.Dropped != want.Dropped {
-				t.Errorf("%s/%s: %d wait and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err, want.Pending, want.Dropped)
+				t.Errorf("%s/%s: %d notices are pending and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err, want.Pending, want.Dropped)
 			}
 		}
 	})
@@ -75,7 +75,7 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 			for range maxTests / 2 {
 				running.Go(func() {
 					if _, err := p.Test(bg, operator, ns, "h"); err != nil {
-						t.Errorf("a test in %s: %v", ns, err)
+						t.Errorf("testing a webhook in namespace %s: %v", ns, err)
 					}
 				})
 			}

@@ -20,10 +20,10 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// inbox is the receivers of all webhooks, by address: what each has taken, and how it answers.
+// inbox stands for the receivers of all webhooks, by address: what each has accepted, and how it answers.
 type inbox struct {
 	mu     sync.Mutex
-	taken  map[string]map[string]int64 // by address and id: how many events it was about
+	taken  map[string]map[string]int64 // by address and id: the number of events in the notice
 	tries  map[string]int              // by address
 	times  map[string][]time.Time      // of the attempts for an id
 	answer func(url string) webhook.Outcome
@@ -66,7 +66,7 @@ func (in *inbox) send(ctx context.Context, l webhook.Request) (o webhook.Outcome
 
 const hangs = -1
 
-// count returns how many events an address was notified of, and in how many notices.
+// count returns the number of events that an address was notified of, and the number of notices.
 func (in *inbox) count(url string) (things int64, notices int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -76,7 +76,7 @@ func (in *inbox) count(url string) (things int64, notices int) {
 	return things, len(in.taken[url])
 }
 
-// triesOf returns how often something was sent to an address, timesOf when a notice was.
+// triesOf returns the number of attempts for an address, timesOf the times of those for a notice.
 func (in *inbox) triesOf(url string) int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -95,12 +95,12 @@ func (in *inbox) answers(fn func(url string) webhook.Outcome) {
 	in.answer = fn
 }
 
-// post has a replica send notices until the test ends, and check thresholds at the default period.
+// post makes a replica send notices until the test ends, and check thresholds at the default period.
 func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 	s.postSeldom(in, 0, depths)
 }
 
-// postSeldom is post with rare checks: what is due is sent when it is due, not because of a check.
+// postSeldom is post with rare checks: a notice is sent when it is due, not because of a check.
 func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
 	p := NewDispatcher(DispatcherConfig{Webhooks: s.control.Webhooks, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
@@ -152,7 +152,7 @@ func TestPost(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if a, b := in.count("https://" + url); a != things || b != notices {
-				t.Errorf("%s: %s was told of %d by %d notices, want %d by %d", what, url, a, b, things, notices)
+				t.Errorf("%s: %s was notified of %d events in %d notices, want %d in %d", what, url, a, b, things, notices)
 			}
 		}
 		standing := func(name string) View {
@@ -178,15 +178,15 @@ func TestPost(t *testing.T) {
 		}
 		v := standing("mail")
 		if v.Pending < 1 || v.Pending > 12 || v.Failures < 5 || v.RestUntil <= v.FailedAt || v.PendingSince == 0 || v.Secrets != nil {
-			t.Errorf("while it fails: %+v", v)
+			t.Errorf("while its receiver fails, the webhook is %+v", v)
 		}
 		in.answers(nil)
 		pass(maxHookBackoff)
 		if a, b := in.count("https://mail"); a != 23 || b > 14 {
-			t.Errorf("when it is back it was told of %d by %d notices", a, b)
+			t.Errorf("after its receiver recovered, it was notified of %d events in %d notices, want 23 in at most 14", a, b)
 		}
 		if v := standing("mail"); v.Pending != 0 || v.Failures != 0 || v.Dropped != 0 || v.RestUntil != 0 || v.LastError != "no" {
-			t.Errorf("when it is back: %+v", v)
+			t.Errorf("after its receiver recovered, the webhook is %+v", v)
 		}
 
 		in.answers(func(string) webhook.Outcome {
@@ -199,11 +199,11 @@ func TestPost(t *testing.T) {
 		c.Webhooks.takes(t, deaths("sms", 1, 100))
 		pass(19 * time.Minute)
 		if in.triesOf("https://all") != tries {
-			t.Error("it is tried although its receiver wants to be left alone")
+			t.Error("the webhook was tried within the Retry-After time of its receiver")
 		}
 		pass(2 * time.Minute)
 		if n, _ := in.count("https://all"); n != 27 {
-			t.Errorf("a receiver that was busy was told of %d", n)
+			t.Errorf("a receiver that was busy was notified of %d events, want 27", n)
 		}
 
 		in.answers(func(string) webhook.Outcome { return webhook.Outcome{Status: 500, Error: "no"} })
@@ -213,28 +213,28 @@ func TestPost(t *testing.T) {
 		in.answers(nil)
 		pass(2 * time.Hour)
 		if after, _ := in.count("https://mail"); after != before {
-			t.Errorf("after a day it is told of %d", after-before)
+			t.Errorf("after a day the receiver was still notified of %d events", after-before)
 		}
 		if v := standing("mail"); v.Pending != 0 || v.Dropped != 1 || v.DroppedAt == 0 {
-			t.Errorf("after a day: %+v", v)
+			t.Errorf("after a day the webhook is %+v, want its notice dropped", v)
 		}
 		last, err := c.Webhooks.Deliveries(t.Context(), "default", "mail")
 		if err != nil || len(last) > maxRecent || last[0].Outcome != Dropped || last[0].Attempts < 15 || last[0].Attempts > maxAttempts {
-			t.Errorf("after a day: %+v, %v", last[:1], err)
+			t.Errorf("the last delivery after a day is %+v, %v, want it dropped", last[:1], err)
 		}
 		times := in.timesOf(last[0].ID)
 		for i := 1; i < len(times); i++ {
 			if gap := times[i].Sub(times[i-1]); gap < 3*time.Second || gap > maxBackoff+maxHookBackoff {
-				t.Errorf("attempt %d came after %v", i, gap)
+				t.Errorf("attempt %d came %v after the one before", i, gap)
 			}
 		}
 		if span := times[len(times)-1].Sub(times[0]); span < 18*time.Hour || span > maxNoticeAge {
-			t.Errorf("it was tried for %v", span)
+			t.Errorf("the attempts span %v, want 18h to the maximum age", span)
 		}
 	})
 }
 
-// The webhooks of one receiver that is down are not all tried at the same time, however long it is down.
+// The webhooks of one receiver that is down are not all retried at the same time, however long it is down.
 func TestRetriesAreSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
@@ -250,7 +250,7 @@ func TestRetriesAreSpread(t *testing.T) {
 		for _, name := range names {
 			last, err := c.Webhooks.Deliveries(t.Context(), "default", name)
 			if err != nil || len(last) != 1 {
-				t.Fatalf("%+v, %v", last, err)
+				t.Fatalf("deliveries: %+v, %v, want one", last, err)
 			}
 			all[name] = in.timesOf(last[0].ID)
 		}
@@ -263,7 +263,7 @@ func TestRetriesAreSpread(t *testing.T) {
 				}
 			}
 			if len(pauses) < 3 {
-				t.Errorf("attempt %d of 4 webhooks came after %v", i+2, pauses)
+				t.Errorf("attempt %d of the 4 webhooks came after pauses %v, want at least 3 different ones", i+2, pauses)
 			}
 		}
 		rest := func(n int, chance float64) time.Duration {
@@ -285,7 +285,7 @@ func TestWebhookRules(t *testing.T) {
 		old := w.openAt(1, 1)
 		if _, err := old.Webhooks.Add(t.Context(), Call{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
 			!strings.Contains(err.Error(), "raise-level") {
-			t.Errorf("below the level: %v", err)
+			t.Errorf("adding a webhook below the feature level: %v, want ErrWrongState", err)
 		}
 	})
 	inBubble(t, func(t *testing.T, w *world) {
@@ -312,25 +312,25 @@ func TestWebhookRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := add(Webhook{Name: "a"}, "s"); err != nil {
-			t.Errorf("asked for again with the same secret: %v", err)
+			t.Errorf("repeating the Add with the same secret: %v", err)
 		}
 		if err := add(Webhook{Name: "a"}, "other"); !errors.Is(err, task.ErrConflict) {
-			t.Errorf("another of the name: %v", err)
+			t.Errorf("adding another webhook with the same name: %v, want ErrConflict", err)
 		}
 		zero := int64(0)
 		five := int64(5)
 		set := hookCall("a")
 		set.Change = Change{DepthOver: &five}
 		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
-			t.Errorf("a threshold nobody is to be told of: %v", err)
+			t.Errorf("setting a threshold without events for it: %v, want an error about depth_over", err)
 		}
 		set.Change.Events = []task.NotificationKind{task.NotifyQueueOver}
 		if v, err := c.Webhooks.Set(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
-			t.Errorf("a threshold: %+v, %v", v, err)
+			t.Errorf("setting a threshold and its event: %+v, %v", v, err)
 		}
 		set.Change = Change{DepthOver: &zero}
 		if _, err := c.Webhooks.Set(t.Context(), set); err == nil || !strings.Contains(err.Error(), "need a threshold") {
-			t.Errorf("no threshold any more: %v", err)
+			t.Errorf("removing the threshold of a subscribed event: %v, want an error", err)
 		}
 		for i := range MaxWebhooks - 1 {
 			if err := add(Webhook{Name: fmt.Sprint("h", i)}, "s"); err != nil {
@@ -338,10 +338,10 @@ func TestWebhookRules(t *testing.T) {
 			}
 		}
 		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the limit of 100 webhooks per namespace") {
-			t.Errorf("one too many: %v", err)
+			t.Errorf("adding more webhooks than the limit: %v", err)
 		}
 		if err := c.Webhooks.Remove(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("removing none: %v", err)
+			t.Errorf("removing a webhook that does not exist: %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -358,10 +358,10 @@ func TestPostIsBounded(t *testing.T) {
 			}
 			c.Webhooks.takes(t, some...)
 		}
-		c.Webhooks.takes(t, deaths("q1", 1, 2)) // is merged into the pending one
+		c.Webhooks.takes(t, deaths("q1", 1, 2)) // is merged into the pending notice
 		v, err := c.Webhooks.Get(t.Context(), "default", "a")
 		if err != nil || v.Pending != maxPending || v.Dropped != 200 || c.Webhooks.dropped.Load() != 200 {
-			t.Errorf("%+v, %v; this node counts %d", v, err, c.Webhooks.dropped.Load())
+			t.Errorf("the webhook is %+v, %v, and this node counts %d dropped notices, want 200", v, err, c.Webhooks.dropped.Load())
 		}
 		if err := c.Webhooks.Remove(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
@@ -371,12 +371,12 @@ func TestPostIsBounded(t *testing.T) {
 			w.State.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
 		if n := system.GetNumber(w.State, system.PendingsKey); left != 0 || n != 0 {
-			t.Errorf("removed, %d rows are left, and %d notices wait", left, n)
+			t.Errorf("after Remove %d rows are left, and %d notices are counted", left, n)
 		}
 	})
 }
 
-// Shards learn what webhooks subscribe to when it changes, and again from each new leader; one that can't be reached learns of it later.
+// Shards learn what webhooks subscribe to when it changes, and again from each new leader. A shard that can't be reached learns of it later.
 func TestShardsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
@@ -385,7 +385,7 @@ func TestShardsAreTold(t *testing.T) {
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
 		behind, err := c.Webhooks.TellShards(t.Context())
 		if err != nil || fmt.Sprint(behind) != "[2]" {
-			t.Errorf("unconfirmed: %v, %v", behind, err)
+			t.Errorf("TellShards = %v, %v, want shard 2 unconfirmed", behind, err)
 		}
 		wants := func(shard uint32) bool {
 			w.mu.Lock()
@@ -394,27 +394,27 @@ func TestShardsAreTold(t *testing.T) {
 			return watch.Wants(task.NotifyDead, "mail") && !watch.Wants(task.NotifyDead, "sms") && !watch.Wants(task.NotifyQueueOver, "mail")
 		}
 		if !wants(1) || wants(2) {
-			t.Errorf("shard 1 knows %t, shard 2 %t", wants(1), wants(2))
+			t.Errorf("shard 1 knows the subscription: %t, shard 2: %t, want only shard 1", wants(1), wants(2))
 		}
 		w.mu.Lock()
 		w.fails = map[uint32]error{}
 		w.mu.Unlock()
 		pass(2 * checkEvery)
 		if !wants(2) {
-			t.Error("shard 2 never hears of it")
+			t.Error("shard 2 did not receive the subscription after it was reachable again")
 		}
 		if err := c.Webhooks.Remove(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * checkEvery)
 		if wants(1) || wants(2) {
-			t.Error("the shards still believe that it is there")
+			t.Error("the shards still have the subscription of a removed webhook")
 		}
 	})
 }
 
-// Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was notified of everything that happened, and of
-// nothing twice except under the same id.
+// Leaders change, receivers fail and hang, webhooks pause. In the end each webhook was notified of everything that happened, and of nothing twice except
+// under the same id.
 func TestPostUnderChange(t *testing.T) {
 	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -476,25 +476,25 @@ func TestPostUnderChange(t *testing.T) {
 			if _, err := w.leader.control.Webhooks.Resume(t.Context(), hookCall("b")); err != nil {
 				t.Fatal(err)
 			}
-			pass(2 * time.Hour) // one that failed often, while others did not, has a long rest
+			pass(2 * time.Hour) // one that failed often while others did not has a long backoff
 			for _, name := range []string{"a", "b", "c"} {
 				if n, _ := in.count("https://" + name); n != want {
-					t.Errorf("seed %d: %s was told of %d, and there were %d", seed, name, n, want)
+					t.Errorf("seed %d: %s was notified of %d events, want %d", seed, name, n, want)
 				}
 				v, err := w.leader.control.Webhooks.Get(t.Context(), "default", name)
 				if err != nil || v.Pending != 0 || v.Dropped != 0 {
-					t.Errorf("seed %d: %s: %+v, %v", seed, name, v, err)
+					t.Errorf("seed %d: webhook %s is %+v, %v, want nothing pending or dropped", seed, name, v, err)
 				}
 			}
 			if n := system.GetNumber(w.State, system.PendingsKey); n != 0 {
-				t.Errorf("seed %d: %d notices are counted, and none waits", seed, n)
+				t.Errorf("seed %d: %d notices are counted, want none", seed, n)
 			}
 		})
 	}
 }
 
-// A webhook is notified when a queue crosses a threshold, and not again before the queue was under it; no queue is taken to be under while
-// a shard is silent.
+// A webhook is notified when a queue crosses a threshold, and not again until the queue was under it. No queue counts as under it while a shard is
+// silent.
 func TestCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
@@ -518,7 +518,7 @@ func TestCrossings(t *testing.T) {
 			t.Helper()
 			notices += more
 			if _, n := in.count("https://a"); n != notices {
-				t.Errorf("%s: %d notices, want %d", what, n, notices)
+				t.Errorf("%s: got %d notices, want %d", what, n, notices)
 			}
 		}
 		at(false, Depth{Queue: "q", Ready: 10})
@@ -550,7 +550,7 @@ func TestCrossings(t *testing.T) {
 	})
 }
 
-// Of a queue that oscillates about a threshold each kind is sent at most once a minute, and the last notice matches the state.
+// For a queue that oscillates about a threshold, each kind of notice is sent at most once a minute, and the last one matches the state.
 func TestCrossingsAreSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
@@ -582,12 +582,12 @@ func TestCrossingsAreSeldom(t *testing.T) {
 		}
 		for kind, times := range told {
 			if len(times) < 5 || len(times) > 11 {
-				t.Errorf("%s came %d times in 10 minutes", kind, len(times))
+				t.Errorf("%s was sent %d times in 10 minutes, want 5 to 11", kind, len(times))
 			}
 			slices.SortFunc(times, time.Time.Compare)
 			for i := 1; i < len(times); i++ {
 				if gap := times[i].Sub(times[i-1]); gap < time.Minute {
-					t.Errorf("%s came %v after it had come", kind, gap)
+					t.Errorf("%s was sent again after %v, want at least a minute", kind, gap)
 				}
 			}
 		}
@@ -598,11 +598,11 @@ func TestCrossingsAreSeldom(t *testing.T) {
 			}
 			last, err := c.Webhooks.Deliveries(t.Context(), "default", "a")
 			if want := map[int64]task.NotificationKind{20: task.NotifyQueueOver, 0: task.NotifyQueueUnder}[stands]; err != nil || last[0].Kind != want {
-				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
+				t.Errorf("with %d ready tasks the last notice was %s, want %s", stands, last[0].Kind, want)
 			}
 		}
 		if rows := rowsOf(w.State, hookPrefix(system.OverTable, "default", "a")); rows != 0 {
-			t.Errorf("%d rows are left of a queue that is under", rows)
+			t.Errorf("%d rows are left for a queue that is under its threshold", rows)
 		}
 	})
 }
@@ -616,19 +616,19 @@ func rowsOf(r store.Reader, prefix []byte) (n int) {
 	return n
 }
 
-// Notices are found in the order in which they are due, whatever their ids.
+// Notices are ordered by the time at which they are due, whatever their ids.
 func TestPendingKeys(t *testing.T) {
 	h := &Webhook{Namespace: "default", Name: "a"}
 	a, b := newNoticeID(5, h, deaths("q", 1, 1), 1), newNoticeID(6, h, deaths("q", 1, 1), 1)
 	if a.created() != 5 || a == b || !strings.HasPrefix(a.String(), "msg_") {
-		t.Errorf("ids %s and %s", a, b)
+		t.Errorf("ids are %s and %s, want two with the prefix msg_", a, b)
 	}
 	keys := []string{string(pendingKey("default", "a", 9, a)), string(pendingKey("default", "a", 10, b)), string(pendingKey("default", "a", 300, a)), string(pendingKey("default", "ab", 1, a))}
 	if !slices.IsSorted(keys) {
-		t.Errorf("keys %x", keys)
+		t.Errorf("keys are not sorted: %x", keys)
 	}
 	if due, id := dueOf([]byte(keys[2])); due != store.Time(300) || id != a {
-		t.Errorf("%d %s", due, id)
+		t.Errorf("dueOf = %d and %s, want 300 and the first id", due, id)
 	}
 }
 
@@ -656,29 +656,29 @@ func TestWebhooksAreChanged(t *testing.T) {
 		set := hookCall("a")
 		set.Change.Queues = []string{"mail"}
 		if v := change(c.Webhooks.Set, set); fmt.Sprint(v.Queues) != "[mail]" {
-			t.Errorf("one pattern: %v", v.Queues)
+			t.Errorf("after setting one pattern the queues are %v", v.Queues)
 		}
 		pause := hookCall("a")
 		pause.By.Reason = "too loud"
 		at := store.TimeOf(time.Now())
 		if v := change(c.Webhooks.Pause, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name || v.PausedAt < at {
-			t.Errorf("paused: %+v", v)
+			t.Errorf("after Pause the webhook is %+v", v)
 		}
 		c.Webhooks.takes(t, deaths("mail", 1, 1))
 		if a, err := c.Webhooks.nextAttempt(t.Context(), "default", "a"); a != nil || err != nil {
-			t.Errorf("while it is paused: %+v, %v", a, err)
+			t.Errorf("nextAttempt of a paused webhook = %+v, %v, want none", a, err)
 		}
 		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 || c.Webhooks.dropped.Load() != 0 {
-			t.Errorf("what waits is not lost: %+v, %v", v, err)
+			t.Errorf("a notice for a paused webhook was lost: %+v, %v", v, err)
 		}
 		pass(time.Minute)
 		looked()
 		if v := change(c.Webhooks.Resume, hookCall("a")); v.Paused || v.PausedAt != 0 || !looked() {
-			t.Errorf("resumed: %+v", v)
+			t.Errorf("after Resume the webhook is %+v, or the dispatcher was not woken", v)
 		}
-		c.Webhooks.takes(t, deaths("mail", 1, 2)) // is merged into the pending one
+		c.Webhooks.takes(t, deaths("mail", 1, 2)) // is merged into the pending notice
 		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 {
-			t.Errorf("after a pause %d notices wait, %v", v.Pending, err)
+			t.Errorf("after a pause %d notices are pending, %v, want 1", v.Pending, err)
 		}
 		var secrets []string
 		for i := range maxHookSecrets + 1 {
@@ -694,9 +694,9 @@ func TestWebhooksAreChanged(t *testing.T) {
 			secrets = h.secrets(store.TimeOf(time.Now()))
 		}
 		if fmt.Sprint(secrets) != "[s3 s2 s1]" {
-			t.Errorf("it is signed with %v, want the last three secrets", secrets)
+			t.Errorf("requests are signed with the secrets %v, want the last three", secrets)
 		}
-		// One that is removed while it is tested leaves nothing behind.
+		// A webhook that is removed while it is tested leaves nothing behind.
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: func(ctx context.Context, l webhook.Request) webhook.Outcome {
 			must(t, c.Webhooks.Remove(ctx, hookCall("a")))
 			return in.send(ctx, l)
@@ -705,12 +705,12 @@ func TestWebhooksAreChanged(t *testing.T) {
 			t.Error(err)
 		}
 		if _, left := w.State.Get(recentKey("default", "a")); left {
-			t.Error("a webhook that was removed while it was tested has left what it was told of")
+			t.Error("a webhook that was removed during its test left recent deliveries behind")
 		}
 	})
 }
 
-// Checking thresholds that nothing has crossed wakes nobody, and a crossing that is too soon to be reported is not lost.
+// Checking thresholds that nothing has crossed does not wake the dispatcher, and a crossing that is too early to be reported is not lost.
 func TestCrossingsThatAreNotTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
@@ -719,18 +719,18 @@ func TestCrossingsThatAreNotTold(t *testing.T) {
 			<-c.Webhooks.dispatch
 		}
 		if must(t, c.Webhooks.cross(5)); len(c.Webhooks.dispatch) != 0 {
-			t.Error("nothing was crossed, and somebody is to send something")
+			t.Error("the dispatcher was woken although nothing was crossed")
 		}
 		for _, ready := range []int64{100, 0, 100, 0} {
 			must(t, c.Webhooks.cross(ready))
 		}
 		if v, err := c.Webhooks.Get(bg, "default", "h"); err != nil || v.Pending != 2 || c.Webhooks.dropped.Load() != 0 {
-			t.Errorf("over and under and over and under at once: %d notices wait, %d were dropped, %v", v.Pending, c.Webhooks.dropped.Load(), err)
+			t.Errorf("after crossing the threshold four times, %d notices are pending and %d were dropped, %v, want 2 pending", v.Pending, c.Webhooks.dropped.Load(), err)
 		}
 	})
 }
 
-// The depths of queues are not asked for while there is no webhook, and are from the first one on.
+// The depths of queues are not requested while there is no webhook, and are from the first one on.
 func TestNoWebhooksAskNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
@@ -743,13 +743,13 @@ func TestNoWebhooksAskNothing(t *testing.T) {
 		w.Rounds.Lock()
 		n := w.Updates - before
 		w.Rounds.Unlock()
-		if n > 10 { // one in ten minutes for what may be due
-			t.Errorf("%d rounds in an idle hour", n)
+		if n > 10 { // one in ten minutes for notices that may be due
+			t.Errorf("%d rounds were run in an idle hour, want at most 10", n)
 		}
 		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver}})
 		pass(checkEvery + 2*time.Second)
 		if _, n := in.count("https://a"); n != 1 {
-			t.Errorf("%d notices of a queue over its threshold, want 1", n)
+			t.Errorf("got %d notices of a queue over its threshold, want 1", n)
 		}
 	})
 }

@@ -54,10 +54,10 @@ func TestRowsThatCantBeRead(t *testing.T) {
 				before := w.State.Applied().Index
 				err := calls[name](of)
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
-					t.Errorf("%s, with the row %q damaged: %v", name, key, err)
+					t.Errorf("%s with row %q damaged: %v, want an error with the row's key", name, key, err)
 				}
 				if w.State.Applied().Index != before {
-					t.Errorf("%s, with the row %q damaged, has written", name, key)
+					t.Errorf("%s with row %q damaged wrote to the system shard", name, key)
 				}
 			})
 		}

@@ -18,7 +18,7 @@ import (
 
 var bg = context.Background()
 
-// world is a system shard, and data shards that only remember the watches that they were sent.
+// world is a system shard, with data shards that only record the watches that they receive.
 type world struct {
 	*systemtest.World
 	leader *systemReplica
@@ -66,7 +66,7 @@ func seeds(many uint64) uint64 {
 	return many
 }
 
-// pass lets fake time pass, in the bubble that a test is in.
+// pass lets fake time pass in the test's bubble.
 func pass(d time.Duration) { time.Sleep(d) }
 
 // newReplica returns the replica of another node, which doesn't lead yet.
@@ -78,13 +78,13 @@ func (w *world) newReplica() *systemReplica {
 	return s
 }
 
-// lead makes this replica the leader, instead of another one.
+// lead makes this replica the leader.
 func (s *systemReplica) lead() {
 	s.world.leader = s
 	s.Lead()
 }
 
-// openAt founds a cluster of a feature level with that many data shards, and returns the control that leads it.
+// openAt creates a cluster of a feature level with the given number of data shards, and returns the leader's control.
 func (w *world) openAt(level, shards int) *control {
 	w.T.Helper()
 	s := w.newReplica()
