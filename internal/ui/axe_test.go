@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// axeCore returns the accessibility checker, which make tools fetches; "": not installed.
+// axeCore returns the accessibility checker, which make tools fetches. It is empty if not installed.
 func axeCore(t *testing.T) string {
 	t.Helper()
 	found, err := filepath.Glob("../../.cache/axe-*/node_modules/axe-core/axe.min.js")
@@ -19,7 +19,7 @@ func axeCore(t *testing.T) string {
 	return string(source)
 }
 
-// axeFindings returns what axe-core finds wrong with the page, of any impact and by any rule that is not experimental.
+// axeFindings returns the problems that axe-core finds on the page, of any impact and by any rule that is not experimental.
 const axeFindings = `axe.run(document, {resultTypes: ["violations"], preload: false}).then((r) => r.violations.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
 
 // accessible runs axe-core on the page in its current state.

@@ -29,7 +29,7 @@ func (w *world) walkAChart(t *testing.T, b *browser) {
 			break
 		}
 		if try == 9 {
-			t.Fatal("a minute ended in each of ten tries")
+			t.Fatal("a minute ended during each of ten tries")
 		}
 	}
 	over(b, ".flag .hit")
@@ -39,7 +39,7 @@ func (w *world) walkAChart(t *testing.T, b *browser) {
 	b.visit(w.url + "/ops/queues")
 }
 
-// walkSteps moves over the steps of a chart with three tasks in the last one, and returns what is wrong.
+// walkSteps moves over the steps of a chart with three tasks in the last one, and returns what it found wrong.
 func walkSteps(b *browser) (wrong []string) {
 	no := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	told := func() string {

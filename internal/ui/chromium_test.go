@@ -22,7 +22,7 @@ type browser struct {
 	t       testing.TB
 	session string
 	out     *os.File
-	silent  bool // it failed to answer once
+	silent  bool // it once failed to answer
 
 	mu       sync.Mutex
 	last     int
@@ -47,11 +47,11 @@ var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-q
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
 	"--font-render-hinting=none", "--remote-debugging-pipe"}
 
-// onlyLooks skips a test of the look of pages in short mode, which is for finding data races: these tests add none.
+// onlyLooks skips a test of the look of pages in short mode, which is for finding data races: these tests can't find any.
 func onlyLooks(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it is about how pages look, which make test looks at")
+		t.Skip("short mode: this test checks how pages look")
 	}
 }
 
@@ -66,9 +66,9 @@ func startBrowser(t testing.TB) *browser {
 		}
 	}
 	if path == "" {
-		t.Skip("skipped: no Chromium on this machine, so nobody has looked at the pages (make tools installs Debian's)")
+		t.Skip("Chromium is not installed, so pages are not tested (make tools installs Debian's)")
 	}
-	// On a busy machine Chromium may take very long to start, or never does: then try another.
+	// On a busy machine Chromium may take very long to start, or never start: then try another.
 	for try := 1; ; try++ {
 		b, end := launch(t, path)
 		var version struct{ Product string }
@@ -80,7 +80,7 @@ func startBrowser(t testing.TB) *browser {
 		}
 		end()
 		if try == launches {
-			t.Fatalf("no Chromium came up, the last after %s: %v", browserTime, err)
+			t.Fatalf("Chromium did not start, the last attempt within %s: %v", browserTime, err)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func startBrowser(t testing.TB) *browser {
 // launches is the maximum number of attempts.
 const launches = 3
 
-// launch starts a Chromium. end ends it.
+// launch starts a Chromium, and end stops it.
 func launch(t testing.TB, path string) (b *browser, end func()) {
 	t.Helper()
 	fromUs, out, err := os.Pipe()
@@ -144,7 +144,7 @@ func (b *browser) listen(in *os.File) {
 	}
 }
 
-// note records what a page did. mu is held.
+// note records what a page did. The caller holds mu.
 func (b *browser) note(a answer) {
 	var p struct {
 		Request          struct{ URL string }
@@ -179,7 +179,7 @@ func (b *browser) note(a answer) {
 	}
 }
 
-// browserTime limits any operation of the browser. It measures nothing: it ends what hangs.
+// browserTime limits any operation of the browser. It measures nothing, but ends operations that hang.
 const browserTime = time.Minute
 
 func (b *browser) try(method string, params map[string]any, result any) error {
@@ -270,7 +270,7 @@ func (b *browser) inject(js string) (undo func()) {
 	}
 }
 
-// loading does something that leads to another page, and waits until that is loaded.
+// loading does something that leads to another page, and waits until that page is loaded.
 func (b *browser) loading(do func()) {
 	b.t.Helper()
 	for len(b.loaded) > 0 {
@@ -281,7 +281,7 @@ func (b *browser) loading(do func()) {
 	case <-b.loaded:
 	case <-time.After(browserTime):
 		b.shoot("no-page")
-		b.t.Fatalf("no page came; at %s", b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
+		b.t.Fatalf("no page was loaded, at %s", b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
 	}
 }
 
@@ -323,11 +323,11 @@ func (b *browser) until(js string) {
 	}
 	if got != "yes" {
 		b.shoot("until")
-		b.t.Fatalf("%s did not come true; at %s", js, b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
+		b.t.Fatalf("%s did not become true, at %s", js, b.eval("location.href + ' ' + document.body.innerText.slice(0, 800)"))
 	}
 }
 
-// click clicks on the element that matches a selector, as a person would: nothing may cover it. If it is in a menu, click opens the menu first.
+// click clicks on the element that matches a selector, as a user would: nothing may cover it. If it is in a menu, click opens the menu first.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	found := fmt.Sprintf("document.querySelector(%q)", selector)
@@ -359,7 +359,7 @@ func (b *browser) fill(name, value string) {
 	got := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector('dialog[open] [name=%[1]q], #live [name=%[1]q]'); if (!e) return "no"; if (e.type === "checkbox") { for (const c of e.form.elements[%[1]q].length ? e.form.elements[%[1]q] : [e]) c.checked = %[2]s.split(",").includes(c.value); return "yes"; } e.value = %[2]s;
 		e.dispatchEvent(new Event("input", {bubbles: true})); return "yes"; })()`, name, jsString(value)))
 	if got != "yes" {
-		b.t.Fatalf("there is no field %q at %s", name, b.eval("location.href"))
+		b.t.Fatalf("no field %q in the form at %s", name, b.eval("location.href"))
 	}
 }
 
@@ -385,7 +385,7 @@ func (b *browser) key(key string) {
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
 }
 
-// shots is the directory for screenshots: PAWL_SHOTS; "": none are taken.
+// shots is the directory for screenshots, PAWL_SHOTS. If it is empty, none are taken.
 func shots() string { return os.Getenv("PAWL_SHOTS") }
 
 // shoot takes a screenshot of the visible part of the page.

@@ -31,7 +31,7 @@ func TestPagesAreCompressed(t *testing.T) {
 	} {
 		resp, body := w.get(t, "/tasks", c.headers...)
 		if got := resp.Header.Get("Content-Encoding") == "gzip"; got != c.zipped || !strings.Contains(resp.Header.Get("Vary"), "Accept-Encoding") {
-			t.Errorf("%s request: compressed %t, want %t; Vary %q", c.name, got, c.zipped, resp.Header.Get("Vary"))
+			t.Errorf("%s request: compressed %t, want %t, with Vary %q", c.name, got, c.zipped, resp.Header.Get("Vary"))
 		}
 		if !c.zipped {
 			continue
@@ -41,7 +41,7 @@ func TestPagesAreCompressed(t *testing.T) {
 		plain, err := io.ReadAll(z)
 		must(t, err)
 		if !bytes.Contains(plain, []byte("data-row")) || len(body) > len(plain)/4 {
-			t.Errorf("%s request: %d bytes compressed to %d", c.name, len(plain), len(body))
+			t.Errorf("%s request: %d bytes were compressed to %d, want a page at most a quarter as large", c.name, len(plain), len(body))
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 	for _, more := range [][]string{nil, {"HX-Request", "true"}} {
 		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Accept-Encoding", "gzip"}, more...)...)
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Encoding") != "" || !strings.Contains(body, "pawl_") {
-			t.Errorf("a new token: status %d, %q", resp.StatusCode, resp.Header.Get("Content-Encoding"))
+			t.Errorf("creating a token: status %d, Content-Encoding %q, want an uncompressed page with the token", resp.StatusCode, resp.Header.Get("Content-Encoding"))
 		}
 		form = strings.Replace(form, "robot", "robot-2", 1)
 	}
@@ -71,16 +71,16 @@ func TestARefreshOfNothingIsShort(t *testing.T) {
 	first, body := ask("")
 	tag := first.Header.Get("ETag")
 	if tag == "" || !strings.Contains(body, "<time") {
-		t.Fatalf("a refresh has the tag %q", tag)
+		t.Fatalf("a refresh has the ETag %q, want one", tag)
 	}
 	if resp, body := ask(tag); resp.StatusCode != http.StatusNotModified || body != "" {
-		t.Errorf("with nothing new: status %d, %d bytes", resp.StatusCode, len(body))
+		t.Errorf("without changes: status %d, %d bytes, want 304 and no body", resp.StatusCode, len(body))
 	}
 	enqueue()
 	if resp, _ := ask(tag); resp.StatusCode != 200 || resp.Header.Get("ETag") == tag {
-		t.Errorf("with something new: status %d, tag %q", resp.StatusCode, resp.Header.Get("ETag"))
+		t.Errorf("after a change: status %d, ETag %q, want 200 and a new one", resp.StatusCode, resp.Header.Get("ETag"))
 	}
 	if resp, body := w.get(t, "/tasks", "If-None-Match", tag); resp.StatusCode != 200 || resp.Header.Get("ETag") != "" || !strings.Contains(body, "<!doctype") {
-		t.Errorf("a whole page has the tag %q", resp.Header.Get("ETag"))
+		t.Errorf("a whole page has the ETag %q, want none", resp.Header.Get("ETag"))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// fill adds to seed what a busy cluster has on a bad day: ten queues, 50,000 tasks in all states, an open breaker, running chains and groups,
-// workers with streams, and a lost worker. It takes about half a minute: a worker counts as lost some 20 s after its lease ends.
+// fill adds to seed the state of a busy cluster on a bad day: ten queues, 50,000 tasks in all states, an open breaker, running chains and groups,
+// workers with streams, and a lost worker. It takes about half a minute, since a worker counts as lost some 20 s after its lease ends.
 func (w *world) fill(t testing.TB) {
 	t.Helper()
 	w.lose(t)
@@ -90,7 +90,7 @@ func (w *world) finish(t testing.TB, queue string, n int, outcome func(c *pawl.C
 	}
 }
 
-// mend does what operators would: it cancels and discards some tasks, and starts an operation that replays dead letters slowly.
+// mend does what an operator would: it cancels and discards some tasks, and starts an operation that replays dead letters slowly.
 func (w *world) mend(t testing.TB) {
 	t.Helper()
 	operator := admin.New(w.client).WithActor("bob")
@@ -147,5 +147,5 @@ func (w *world) awaitLost(t testing.TB) {
 			return
 		}
 	}
-	t.Error("no worker counts as lost")
+	t.Error("no worker is reported as lost")
 }

@@ -27,7 +27,7 @@ func (b *browser) refused(js string) {
 	b.until(`document.querySelector("form.form .refused") !== null && (` + js + `)`)
 }
 
-// TestSettingsOfTwo: whoever saves settings that another has changed meanwhile sees those changes, and overwrites nothing unseen.
+// TestSettingsOfTwo: a user who saves settings that another user has changed meanwhile sees those changes, and overwrites nothing unseen.
 func TestSettingsOfTwo(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -67,12 +67,12 @@ func TestSettingsOfTwo(t *testing.T) {
 		}
 	}
 	if s := settings(); s.MaxRunning != 7 || s.MaxAttempts != 6 {
-		t.Errorf("before it was seen, %+v was saved", s)
+		t.Errorf("the refused form saved the settings %+v", s)
 	}
 	b.shoot("form-meanwhile")
 	b.loading(func() { b.click(sendForm) })
 	if s := settings(); s.MaxRunning != 7 || s.MaxAttempts != 9 || s.Lease != 2*time.Minute {
-		t.Errorf("saved are max_running %d, max_attempts %d, lease %s; want 7, 9 and 2m", s.MaxRunning, s.MaxAttempts, s.Lease)
+		t.Errorf("the saved settings are max_running %d, max_attempts %d, lease %s, want 7, 9 and 2m", s.MaxRunning, s.MaxAttempts, s.Lease)
 	}
 }
 
@@ -90,13 +90,13 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	b.refused(`document.querySelector("#meanwhile-payload ~ .theirs").textContent.includes("200")`)
 	b.shoot("form-meanwhile-task")
 	if got := b.eval(`document.querySelector("[name=priority]").value + document.querySelector("[name=payload]").value`); got != `high{"cents":150}` {
-		t.Errorf("the form has %s, want their priority and my payload", got)
+		t.Errorf("the form has %s, want the other user's priority and the own payload", got)
 	}
 	b.loading(func() { b.click(sendForm) })
 	task, err := w.client.Task(t.Context(), id)
 	must(t, err)
 	if string(task.Payload) != `{"cents":150}` || task.Priority != pawltype.High {
-		t.Errorf("the task has %s and %s", task.Payload, task.Priority)
+		t.Errorf("the task has payload %s and priority %s", task.Payload, task.Priority)
 	}
 
 	s := admin.ScheduleSpec{Name: "s", Cron: "0 3 * * *", Task: pawl.RawTask{Type: "a"}}
@@ -110,21 +110,21 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	form.Set("owner", "me")
 	resp, body := w.post(t, "/schedules/s/edit", form)
 	if resp.StatusCode != 422 || !strings.Contains(body, "it was: 0 3 * * *") || !strings.Contains(body, `value="30 4 * * *"`) {
-		t.Fatalf("status %d, and the form does not say what others did: %s", resp.StatusCode, body)
+		t.Fatalf("status %d, or the form does not show the other user's changes: %s", resp.StatusCode, body)
 	}
 	w.postAsFilled(t, "/schedules/s/edit", body)
 	is, err := operator.Schedules().Get(t.Context(), "s")
 	must(t, err)
 	if is.Cron != "30 4 * * *" || is.Owner != "me" {
-		t.Errorf("the schedule has %q and owner %q", is.Cron, is.Owner)
+		t.Errorf("the schedule has cron %q and owner %q", is.Cron, is.Owner)
 	}
 	form.Del("version")
 	if resp, body := w.post(t, "/schedules/s/edit", form); resp.StatusCode != 422 || !strings.Contains(body, "open it again") {
-		t.Errorf("a form without its version: status %d", resp.StatusCode)
+		t.Errorf("a form without its version: status %d, want 422", resp.StatusCode)
 	}
 }
 
-// TestQuotasAndWebhooksOfTwo: for things without an ETag, only the fields that were touched are submitted.
+// TestQuotasAndWebhooksOfTwo: for resources without an ETag, only the edited fields are submitted.
 func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
@@ -146,12 +146,12 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 		form["events"] = []string{"task.dead", "queue.over"}
 		resp, body := w.post(t, path, form)
 		if resp.StatusCode != 422 || !strings.Contains(body, "Someone else changed this in the meantime") {
-			t.Errorf("%s: status %d, and nothing is said of what others did", path, resp.StatusCode)
+			t.Errorf("%s: status %d, or the page does not mention the other user's changes", path, resp.StatusCode)
 		}
 		again := filled(body)
 		again["events"] = form["events"]
 		if resp, body := w.post(t, path, again); resp.StatusCode != 303 {
-			t.Errorf("%s, seen: status %d %s", path, resp.StatusCode, body)
+			t.Errorf("%s, submitted again: status %d %s", path, resp.StatusCode, body)
 		}
 	}
 	n, err := operator.Namespaces().Get(t.Context(), "default")
@@ -159,11 +159,11 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	h, err := operator.Webhooks().Get(t.Context(), "oncall")
 	must(t, err)
 	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 || len(h.Events) != 2 {
-		t.Errorf("the quotas are %+v, the webhook has %s, %d and %v", n.Quotas, h.URL, h.DepthOver, h.Events)
+		t.Errorf("the quotas are %+v, the webhook has URL %s, threshold %d and events %v", n.Quotas, h.URL, h.DepthOver, h.Events)
 	}
 }
 
-// TestARefusedFormIsNotOfANewVersion: a refusal for another reason does not give the form the version of other people's changes.
+// TestARefusedFormIsNotOfANewVersion: a refusal for another reason does not give the form the version of another user's changes.
 func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -176,14 +176,14 @@ func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	must(t, err)
 	b.refused(`document.activeElement.name === "lease"`)
 	if got := b.eval(`document.querySelector("[name=max_running]").value`); got != "7" {
-		t.Errorf("max_running, which was not touched here, is %s, want theirs, 7", got)
+		t.Errorf("max_running, which was not edited here, is %s, want the other user's 7", got)
 	}
 	if got := b.eval(`document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.getAttribute("aria-describedby")`); got != "true wrong-lease hint-lease" {
-		t.Errorf("for screen readers the field that is wrong is %q", got)
+		t.Errorf("the ARIA attributes of the invalid field are %q", got)
 	}
 }
 
-// TestDangerWantsMoreThanEnter: Enter in a field does not end tasks, and ending every task requires their count.
+// TestDangerWantsMoreThanEnter: Enter in a field does not submit a form that ends tasks, and ending every task requires their count.
 func TestDangerWantsMoreThanEnter(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -192,7 +192,7 @@ func TestDangerWantsMoreThanEnter(t *testing.T) {
 	b.click(`.of-all a[href*="action=discard"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null && document.activeElement.matches("dialog h1")`)
 	if got := b.eval(`document.querySelector("dialog [name=canary]")`); got != "<nil>" {
-		t.Error("a discard has a canary")
+		t.Error("the form for a discard has a canary field")
 	}
 	b.eval(`{ window.sent = 0; document.addEventListener("submit", () => window.sent++, true); }`)
 	for _, name := range []string{"rate", "reason", "confirm"} {
@@ -200,11 +200,11 @@ func TestDangerWantsMoreThanEnter(t *testing.T) {
 		b.key("Enter")
 	}
 	if got := b.eval(`window.sent`); got != "0" {
-		t.Errorf("Enter in fields has sent the form %s times", got)
+		t.Errorf("Enter in the fields submitted the form %s times", got)
 	}
 	b.refused(`document.activeElement.name === "confirm" && document.querySelector("#wrong-confirm") !== null`)
 	if n := operations(t, w); n != 0 {
-		t.Errorf("%d operations were started", n)
+		t.Errorf("%d operations were started without a confirmation", n)
 	}
 	b.fill("confirm", "3")
 	b.loading(func() { b.click(sendForm) })
@@ -231,7 +231,7 @@ func operations(t *testing.T, w *world) int {
 	return len(page.Items)
 }
 
-// TestFocusComesBack: closing a dialog returns the focus to where it was opened.
+// TestFocusComesBack: closing a dialog returns the focus to the element that opened it.
 func TestFocusComesBack(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -259,7 +259,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 		}, func() {
 			b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
 		}},
-		"no answer": {func() { // the request hangs forever, and the form's patience is cut short
+		"no answer": {func() { // the request hangs forever, and the form's timeout is short
 			b.call("Fetch.enable", map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pause"}}}, nil)
 			b.eval(`document.querySelector("dialog form").setAttribute("hx-request", '{"timeout":1}')`)
 		}, func() { b.call("Fetch.disable", nil, nil) }},
@@ -269,7 +269,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 			b.click(`main a[data-form][href*="/pause"]`)
 			b.until(`document.querySelector("dialog[open] form") !== null`)
 			if got := b.eval(`JSON.parse(document.querySelector("dialog form").getAttribute("hx-request")).timeout > 60000`); got != "true" {
-				t.Error("the form waits no longer than an action may take")
+				t.Error("the form's timeout is no longer than a minute")
 			}
 			b.fill("reason", "it burns")
 			lose.from()
@@ -282,7 +282,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 	b.until(`document.querySelector("dialog[open] .refused") !== null`)
 }
 
-// punctual records the deadlines set for reading from a connection.
+// punctual records the read deadlines set for a connection.
 type punctual struct {
 	*httptest.ResponseRecorder
 	limits []time.Time
@@ -305,12 +305,12 @@ func TestFormsLeaveNoLimitBehind(t *testing.T) {
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		w := &punctual{ResponseRecorder: httptest.NewRecorder()}
 		if u.ServeHTTP(w, r); len(w.limits) != 1 || !w.limits[0].IsZero() {
-			t.Errorf("%s: status %d, limits %v; want one that is none", path, w.Code, w.limits)
+			t.Errorf("%s: status %d, read deadlines %v, want one that is zero", path, w.Code, w.limits)
 		}
 	}
 }
 
-// TestRefusedFormsOfAServerAway: refused forms keep their input although they can't be rebuilt.
+// TestRefusedFormsOfAServerAway: refused forms keep their input although the server, which is unreachable, can't rebuild them.
 func TestRefusedFormsOfAServerAway(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
 	defer func() { must(t, u.Close()) }()
@@ -330,16 +330,16 @@ func TestRefusedFormsOfAServerAway(t *testing.T) {
 	page := post()
 	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`, `type="hidden" name="seen"`, "The change may have been made", `action="/queues/mail/purge"`, "Cancel</a>"} {
 		if !strings.Contains(page.Body.String(), want) {
-			t.Errorf("status %d, and without %s: %s", page.Code, want, page.Body)
+			t.Errorf("status %d, and the page lacks %s: %s", page.Code, want, page.Body)
 		}
 	}
 	part := post("HX-Request", "true")
 	if got := part.Header().Get("HX-Retarget"); got != "find .refusal" || !strings.HasPrefix(part.Body.String(), `<div class="refused"`) || part.Code != http.StatusServiceUnavailable {
-		t.Errorf("a script gets, for %q, status %d: %s", got, part.Code, part.Body)
+		t.Errorf("a script got, for target %q, status %d: %s", got, part.Code, part.Body)
 	}
 }
 
-// TestAllThatIsWrongIsSaidAtOnce: all errors of a form are shown together, as far as they can be known.
+// TestAllThatIsWrongIsSaidAtOnce: all errors of a form that can be detected are shown together.
 func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	w := startWorld(t, "")
 	for _, c := range []struct {
@@ -354,16 +354,16 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 		_, body := w.post(t, c.path, c.form)
 		for _, name := range c.wrong {
 			if !strings.Contains(body, `id="wrong-`+name+`"`) {
-				t.Errorf("%s: nothing is said of %s", c.path, name)
+				t.Errorf("%s: no error is shown for field %s", c.path, name)
 			}
 		}
 		if n := strings.Count(body, `aria-invalid="true"`); n != len(c.wrong) {
-			t.Errorf("%s: %d fields are marked as wrong, want %d", c.path, n, len(c.wrong))
+			t.Errorf("%s: %d fields are marked as invalid, want %d", c.path, n, len(c.wrong))
 		}
 	}
 }
 
-// TestOnlyWhatCanBeDoneIsOffered: no button leads to a refusal for the states in the filter.
+// TestOnlyWhatCanBeDoneIsOffered: for the states in the filter, no button leads to a refusal.
 func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -384,16 +384,16 @@ func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 			}
 		}
 		if got, gotTicked := strings.Join(all, " "), strings.Join(ticked, " "); got != want || gotTicked != want {
-			t.Errorf("%q offers %q, and %q for what is ticked; want %q", filter, got, gotTicked, want)
+			t.Errorf("%q offers the actions %q for all and %q for selected tasks, want %q", filter, got, gotTicked, want)
 		}
 		for _, action := range all {
 			if resp, body := w.get(t, "/operations/new?action="+action+"&q="+url.QueryEscape(filter)); resp.StatusCode != 200 || strings.Contains(body, `class="refused"`) {
-				t.Errorf("%s of %q is offered, and refused", action, filter)
+				t.Errorf("%s for %q is offered, but refused", action, filter)
 			}
 		}
 	}
 	_, body := w.get(t, "/tasks/"+w.newest(t, admin.Filter{Queue: "large"})+"/edit")
 	if !strings.Contains(body, "the editor takes at most 64.0 KiB") || strings.Contains(body, `name="payload"`) {
-		t.Error("the form of a task with a large payload does not say why it has no field for it")
+		t.Error("the form of a task with a large payload does not say why it has no payload field")
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// tab is the stream of an open page.
+// tab is the event stream of an open page.
 type tab struct {
 	t      *testing.T
 	status int
 	header http.Header
-	events chan string // kinds of events; closed at the end
+	events chan string // kinds of events. Closed at the end
 	cut    context.CancelFunc
 }
 
@@ -61,14 +61,14 @@ func (s *tab) expect(want string) {
 	select {
 	case got := <-s.events:
 		if got != want {
-			s.t.Errorf("the stream says %q, want %q", got, want)
+			s.t.Errorf("the stream sent %q, want %q", got, want)
 		}
 	case <-time.After(browserTime):
-		s.t.Fatalf("the stream does not say %q", want)
+		s.t.Fatalf("the stream did not send %q", want)
 	}
 }
 
-// until repeats an action until the stream reports a change: nothing tells when a stream has begun.
+// until repeats an action until the stream reports a change, since nothing indicates when a stream has begun.
 func (s *tab) until(do func()) {
 	s.t.Helper()
 	for end := time.After(browserTime); ; {
@@ -76,11 +76,11 @@ func (s *tab) until(do func()) {
 		select {
 		case got := <-s.events:
 			if got != "changed" {
-				s.t.Errorf("the stream says %q", got)
+				s.t.Errorf("the stream sent %q, want changed", got)
 			}
 			return
 		case <-end:
-			s.t.Fatal("the stream says nothing")
+			s.t.Fatal("the stream sent no event")
 		default:
 		}
 	}
@@ -90,11 +90,11 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 	w := startWorld(t, "/ops")
 	mail := w.follow(t, "/ops/live?queue=mail&kind=task.enqueued", "Sec-Fetch-Site", "same-origin")
 	if got := mail.header.Get("Content-Type") + mail.header.Get("Cache-Control"); got != "text/event-streamno-store" {
-		t.Errorf("the stream is %q", got)
+		t.Errorf("the stream's Content-Type and Cache-Control are %q", got)
 	}
 	all := w.follow(t, "/live?", "Accept-Encoding", "gzip")
 	if got := all.header.Get("Content-Encoding"); got != "" {
-		t.Errorf("the stream is kept back by %s", got)
+		t.Errorf("the stream is delayed by Content-Encoding %s", got)
 	}
 	task := w.follow(t, "/live?task=0199f3c2-0000-7001-8000-000000000000")
 	mail.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) }) })
@@ -105,13 +105,13 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 	for _, quiet := range []*tab{task} {
 		quiet.cut()
 		if kind, more := <-quiet.events; more {
-			t.Errorf("a stream of something else says %q", kind)
+			t.Errorf("a stream of an unrelated task sent %q", kind)
 		}
 	}
-	wrong := w.follow(t, "/live?kind=nonsense") // it ends to say so: the page then asks, and shows what is wrong
+	wrong := w.follow(t, "/live?kind=nonsense") // it ends with an event, so that the page reloads and shows the error
 	wrong.expect("gone")
 	if s := w.follow(t, "/live?", "Sec-Fetch-Site", "cross-site"); s.status != http.StatusForbidden {
-		t.Errorf("a page of another site follows: status %d", s.status)
+		t.Errorf("a stream for a page of another site: status %d, want 403", s.status)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 	must(t, err)
 	s.expect("gone")
 	if kind, more := <-s.events; more {
-		t.Errorf("behind the end the stream says %q", kind)
+		t.Errorf("after the event gone, the stream sent %q", kind)
 	}
 }
 
@@ -143,11 +143,11 @@ func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
 		told++
 	}
 	if told > 1 {
-		t.Errorf("who may see one queue was told %d times of another", told)
+		t.Errorf("the stream of a token for one queue got %d events, some of another queue, want at most 1", told)
 	}
 }
 
-// TestStreamsAreBounded: no namespace gets all streams, however its callers ask, and those without one are told so.
+// TestStreamsAreBounded: no namespace gets all streams, however its callers ask, and callers that get none receive an event that says so.
 func TestStreamsAreBounded(t *testing.T) {
 	w := startGuarded(t)
 	in := func(name string) []string {
@@ -175,11 +175,11 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	w.listen(t, "/in/team-c/live?", c...).expect("full")
 	first.cut()
-	for end := time.Now().Add(browserTime); ; { // nothing tells when a slot is free
+	for end := time.Now().Add(browserTime); ; { // nothing indicates when a slot is free
 		if got := <-w.listen(t, "/in/team-c/live?", c...).events; got == "hello" {
 			break
 		} else if got != "full" || time.Now().After(end) {
-			t.Fatalf("behind the end of another, a stream says %q", got)
+			t.Fatalf("after another stream ended, a new one sent %q, want hello", got)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestStreamsAreBounded(t *testing.T) {
 const hurry = `(() => { const now = Date.now, start = now(), wait = setTimeout, every = setInterval; Date.now = () => start + 20 * (now() - start);
 	window.setTimeout = (f, ms) => wait(f, ms / 20); window.setInterval = (f, ms) => every(f, ms / 20); })()`
 
-// TestPagesFollow: pages learn of changes by their stream, and by the clock if streams are cut.
+// TestPagesFollow: pages learn of changes by their stream, and by polling if streams are cut.
 func TestPagesFollow(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
@@ -204,24 +204,24 @@ func TestPagesFollow(t *testing.T) {
 	b.until(ready("1"))
 	one()
 	b.until(ready("2"))
-	// With a form open it waits.
+	// With a form open, the page does not refresh.
 	b.click(`a[data-form][href*="/pause"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	one()
 	b.key("Escape")
 	b.until(ready("3"))
 	b.check(w.url)
-	// A refresh without changes is short and leaves the page alone; one with changes is not and does not.
+	// A refresh without changes is short and leaves the page alone. One with changes does neither.
 	refresh := `new Promise((done) => { document.body.addEventListener("htmx:afterRequest", (e) => done(e.detail.xhr.status + " " + document.querySelectorAll("#live .empty").length), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`
 	b.visit(w.url + "/ops/schedules")
 	b.eval(refresh)
 	if got := b.eval(refresh); got != "304 1" {
-		t.Errorf("a refresh of nothing has status and empty states %s", got)
+		t.Errorf("a refresh without changes has the status and number of empty states %s, want 304 1", got)
 	}
 	_, err := admin.New(w.client).Schedules().Create(t.Context(), admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "a"}})
 	must(t, err)
 	if got := b.eval(refresh); got != "200 0" {
-		t.Errorf("a refresh of something has status and empty states %s", got)
+		t.Errorf("a refresh with changes has the status and number of empty states %s, want 200 0", got)
 	}
 	b.check(w.url)
 	undo()
@@ -234,7 +234,7 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
-	// If there are too many streams, the server says so, and how often to refresh.
+	// If there are too many streams, the server says so, and how often to poll.
 	undo = b.inject(hurry + `; window.EventSource = class { addEventListener(kind, f) { if (kind === "full") setTimeout(() => f({data: "30"}), 10); } close() {} }`)
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(says("Every 30 s") + ` && document.querySelector("#live-switch").title.includes("Too many pages")`)
@@ -243,7 +243,7 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
-	// A page reports that there is no answer, and that there is one again.
+	// A page reports that the server does not answer, and that it answers again.
 	undo = b.inject(hurry)
 	b.visit(w.url + "/ops/queues/mail")
 	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
@@ -255,6 +255,6 @@ func TestPagesFollow(t *testing.T) {
 	b.until(ready("6"))
 	undo()
 	if _, trouble := b.noted(); len(trouble) > 0 && !strings.Contains(strings.Join(trouble, " "), "ERR_INTERNET_DISCONNECTED") {
-		t.Errorf("the page complained: %q", trouble)
+		t.Errorf("the page logged errors: %q", trouble)
 	}
 }

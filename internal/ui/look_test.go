@@ -42,7 +42,7 @@ func TestRowsHaveIds(t *testing.T) {
 		}
 	}
 	if found < 10 {
-		t.Errorf("%d rows in all templates", found)
+		t.Errorf("found %d rows in all templates, want at least 10", found)
 	}
 }
 
@@ -53,21 +53,21 @@ var (
 	rowButton = regexp.MustCompile(`(?s)<a [^>]*class="button[^>]*>([^<]*?)</a>`)
 )
 
-// TestTablesHaveNames: a screen reader can say what a table is about, what each column contains, and what a button in a row is for.
+// TestTablesHaveNames: a screen reader can announce what a table is about, what each column contains, and what a button in a row is for.
 func TestTablesHaveNames(t *testing.T) {
 	for file, text := range templates(t) {
 		for _, tag := range tableTag.FindAllString(text, -1) {
 			if !strings.Contains(tag, "aria-label") {
-				t.Errorf("%s: a table has no name", file)
+				t.Errorf("%s: a table has no aria-label", file)
 			}
 		}
 		for _, head := range emptyHead.FindAllString(text, -1) {
-			t.Errorf("%s: %s is empty", file, head)
+			t.Errorf("%s: the column head %s is empty", file, head)
 		}
 		for _, cell := range actsCell.FindAllString(text, -1) {
 			for _, m := range rowButton.FindAllStringSubmatch(cell, -1) {
 				if !strings.Contains(m[1], `{{template "of"`) {
-					t.Errorf("%s: the button %q does not say of what", file, m[1])
+					t.Errorf("%s: the button %q does not name its subject", file, m[1])
 				}
 			}
 		}

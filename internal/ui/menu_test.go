@@ -35,17 +35,17 @@ func TestMenuCounts(t *testing.T) {
 		{some.Secret, `data-count="/dead" title="dead letters" hidden>0</b>`, ""},
 	} {
 		if _, body := w.getAs(t, c.token, "/queues"); !strings.Contains(body, c.dead) {
-			t.Errorf("the menu has no %s", c.dead)
+			t.Errorf("the menu lacks %s", c.dead)
 		}
 		resp, _ := w.getAs(t, c.token, "/queues", "HX-Request", "true")
 		if got := resp.Header.Get("Pawl-Menu"); c.header == "" && strings.Contains(got, "/dead") || !strings.Contains(got, c.header) {
-			t.Errorf("a refresh has the counts %q, want %q in it", got, c.header)
+			t.Errorf("a refresh has the counts %q, want them to contain %q", got, c.header)
 		}
 	}
 }
 
-// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core finds nothing wrong with them or
-// with a form on top of the page.
+// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core finds nothing wrong with them or with
+// a form on top of the page.
 func TestMenusOnAPhone(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -56,7 +56,7 @@ func TestMenusOnAPhone(t *testing.T) {
 		b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": !scripts}, nil)
 		b.visit(w.url + "/queues/mail")
 		if got := b.seen(`.menu a, .pop-list a, .actions a[href*="/pause"]`); got != "" {
-			t.Errorf("scripts %t: before anything is opened one sees %q", scripts, got)
+			t.Errorf("scripts %t: before anything is opened, these are visible: %q", scripts, got)
 		}
 		b.click(".pop summary")
 		if got := b.eval(`[...document.querySelectorAll(".pop-list a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Pause…,Settings…,Tasks,Dead letters,Purge…,Delete…" {
@@ -74,7 +74,7 @@ func TestMenusOnAPhone(t *testing.T) {
 		}
 		b.click(".menu-switch")
 		if got := b.eval(`String([...document.querySelectorAll(".menu a")].filter((a) => a.checkVisibility()).length > 10)`); got != "true" {
-			t.Errorf("scripts %t: the menu does not open", scripts)
+			t.Errorf("scripts %t: the menu did not open", scripts)
 		}
 		if scripts {
 			b.accessible(axe, "the menu")
@@ -82,7 +82,7 @@ func TestMenusOnAPhone(t *testing.T) {
 		b.shoot("phone-menu")
 		b.loading(func() { b.click(`.menu a[href="/tasks"]`) })
 		if got := b.eval("location.pathname"); got != "/tasks" {
-			t.Errorf("scripts %t: the menu leads to %s", scripts, got)
+			t.Errorf("scripts %t: the menu's link leads to %s, want /tasks", scripts, got)
 		}
 	}
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)

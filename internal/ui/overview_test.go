@@ -27,11 +27,11 @@ func TestPagesOfTheRunbook(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile("`(/[^` ]*)`").FindAllStringSubmatch(line, -1) {
 			if looked++; !there[word.ReplaceAllString(m[1], "X")] {
-				t.Errorf("the runbook leads to %s, which is no page: %s", m[1], line)
+				t.Errorf("the runbook links to %s, which is not a page: %s", m[1], line)
 			}
 		}
 	}
 	if looked < 17 {
-		t.Errorf("the runbook leads to %d pages", looked)
+		t.Errorf("the runbook links to %d pages, want at least 17", looked)
 	}
 }

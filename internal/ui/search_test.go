@@ -24,22 +24,22 @@ func TestSearchAndWorkflows(t *testing.T) {
 		_, list := w.get(t, "/tasks?q="+url.QueryEscape(`payload.customer.id:42 payload.customer.na\.me:"Ann B"`))
 		_, at, ok := strings.Cut(list, `href="/tasks/`)
 		if !ok || strings.Count(list, "<tr data-row") != 1 {
-			t.Fatal("a search for fields of a payload does not find its task alone")
+			t.Fatal("a search for two payload fields did not find exactly their task")
 		}
 		id, _, _ := strings.Cut(at, `"`)
 		_, body := w.get(t, "/tasks/"+id)
 		for _, want := range []string{`aria-label="Workflow, from left to right"`, `<text class="flow-name" x="40" y="22" aria-hidden="true">fetch</text>`, `<text class="flow-detail" x="40" y="39" aria-hidden="true">waiting · cpu</text>`, `<text class="flow-name" x="40" y="22" aria-hidden="true">log[U+202E]gnp</text>`,
 			`<li>then: resize <span class="state s-waiting">waiting</span>`} {
 			if !strings.Contains(body, want) {
-				t.Errorf("the page of a task with followers has no %q", want)
+				t.Errorf("the page of a task with follow-up tasks lacks %q", want)
 			}
 		}
 		_, drawing, _ := strings.Cut(body, `<svg class="flow"`)
 		if drawing, _, _ = strings.Cut(drawing, "</svg></div>"); strings.Contains(drawing, "<i ") {
-			t.Error("there is HTML in a drawing")
+			t.Error("the drawing contains HTML")
 		}
 		if _, body = w.get(t, "/tasks?q="+url.QueryEscape("payload..x:1")); !strings.Contains(body, "has an empty key") {
-			t.Error("a path that can't be is not refused")
+			t.Error("a filter with an invalid path was not refused")
 		}
 	})
 }
@@ -83,26 +83,26 @@ func keepsViews(t *testing.T, w *world) {
 	resp, _ := save("", "Failed mail", filter)
 	cookie := cookieOf(resp)
 	if resp.StatusCode != 303 || resp.Header.Get("Location") != "/tasks?q="+url.QueryEscape(filter) || cookie == "" {
-		t.Fatalf("saved: status %d, to %q, cookie %q", resp.StatusCode, resp.Header.Get("Location"), cookie)
+		t.Fatalf("saving a view: status %d, redirect to %q, cookie %q", resp.StatusCode, resp.Header.Get("Location"), cookie)
 	}
 	_, body := w.get(t, "/tasks?q="+url.QueryEscape(filter), "Cookie", cookie)
 	if !strings.Contains(body, `aria-current="page"><span>Failed mail</span>`) || !strings.Contains(body, "/views/remove?name=Failed&#43;mail") || strings.Contains(body, "/views/save") {
-		t.Error("a page that shows a view does not say so, or does not lead to its removal")
+		t.Error("the page of a saved view does not mark it as current, or has no link to remove it")
 	}
 	if _, body = w.get(t, "/tasks?q=queue:mail", "Cookie", cookie); !strings.Contains(body, `"><span>Failed mail</span>`) || !strings.Contains(body, "/views/save?q=queue%3Amail") {
-		t.Error("another list has no views, or can't be saved")
+		t.Error("another list does not show the views, or has no link to save one")
 	}
 	if _, body = w.get(t, "/search/complete?q=", "Cookie", cookie, "HX-Request", "true"); !strings.Contains(body, `"note":"Failed mail"`) {
-		t.Error("an empty search does not offer the view")
+		t.Error("an empty search does not suggest the saved view")
 	}
 	resp, _ = save(cookie, "Failed mail", "queue:other")
 	views, _ := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(cookieOf(resp), "pawl-views="))
 	if string(views) != `[{"n":"Failed mail","f":"queue:other"}]` {
-		t.Errorf("saved again, the views are %s", views)
+		t.Errorf("after saving the view again, the views are %s", views)
 	}
 	for _, bad := range []struct{ name, filter, says string }{{"", "queue:a", "is required"}, {strings.Repeat("x", 41), "queue:a", "at most 40"}, {"a\u202eb", "queue:a", "invisible characters"}, {"a", "", "filter the tasks first"}, {"a", "color:red", "is not a field"}, {"a", strings.Repeat("x", 1025), "at most 1024"}} {
 		if resp, body := save("", bad.name, bad.filter); resp.StatusCode != 422 || !strings.Contains(body, bad.says) {
-			t.Errorf("%.20q with %.20q: status %d, want %q", bad.name, bad.filter, resp.StatusCode, bad.says)
+			t.Errorf("saving the view %.20q with the filter %.20q: status %d, want 422 and %q", bad.name, bad.filter, resp.StatusCode, bad.says)
 		}
 	}
 	full := cookie
@@ -115,16 +115,16 @@ func keepsViews(t *testing.T, w *world) {
 		full = cookieOf(resp)
 	}
 	if full != "" {
-		t.Error("there is no end to views")
+		t.Error("the number of saved views is not limited")
 	}
 	for _, broken := range []string{"pawl-views=x!", "pawl-views=" + base64.RawURLEncoding.EncodeToString([]byte(`[{"n":"","f":"a"},{"n":"b"}]`)), "pawl-views=" + base64.RawURLEncoding.EncodeToString([]byte(`{`))} {
 		if resp, body := w.get(t, "/tasks", "Cookie", broken); resp.StatusCode != 200 || strings.Contains(body, "Saved views") {
-			t.Errorf("with the cookie %s: status %d, or views", broken, resp.StatusCode)
+			t.Errorf("the cookie %s: status %d, or the page shows views", broken, resp.StatusCode)
 		}
 	}
 	gone := url.Values{"name": {"Failed mail"}}
 	resp, _ = w.send(t, "POST", "/views/remove", gone.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
 	if got := cookieOf(resp); resp.StatusCode != 303 || got != "pawl-views=" {
-		t.Errorf("removed: status %d, cookie %q", resp.StatusCode, got)
+		t.Errorf("removing the view: status %d, cookie %q", resp.StatusCode, got)
 	}
 }

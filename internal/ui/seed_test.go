@@ -21,7 +21,7 @@ import (
 type world struct {
 	url    string // "http://127.0.0.1:1234"
 	client *pawl.Client
-	token  string // with all rights; "": none is required
+	token  string // with all rights. Empty if none is required
 }
 
 // startWorld starts an in-memory node that ends with the test.
@@ -41,7 +41,7 @@ func startNode(t testing.TB, cfg node.Config, token string) *world {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	cfg.InMemory, cfg.Listener, cfg.Version, cfg.Fatal = true, l, version.Version, func(err error) { t.Errorf("node: %v", err) }
+	cfg.InMemory, cfg.Listener, cfg.Version, cfg.Fatal = true, l, version.Version, func(err error) { t.Errorf("node failed: %v", err) }
 	n, err := node.Start(t.Context(), cfg)
 	must(t, err)
 	client, err := pawl.Dial(l.Addr().String(), pawl.DialOptions{Token: token})
@@ -50,7 +50,7 @@ func startNode(t testing.TB, cfg node.Config, token string) *world {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := errors.Join(client.Close(), n.Stop(ctx)); err != nil {
-			t.Errorf("stop: %v", err)
+			t.Errorf("stopping the node: %v", err)
 		}
 	})
 	return &world{url: "http://" + l.Addr().String(), client: client, token: token}
@@ -74,7 +74,7 @@ func job(typ, payload string, opts ...pawl.Option) pawl.Item {
 	return pawl.Item{Args: pawl.RawTask{Type: typ, Payload: []byte(payload)}, Options: opts}
 }
 
-// seed creates what a shop has in the middle of its day: several queues, thousands of tasks in all states, failing types, schedules, groups and
+// seed creates the state of a shop in the middle of its day: several queues, thousands of tasks in all states, failing types, schedules, groups and
 // operations.
 func (w *world) seed(t testing.TB) {
 	t.Helper()
@@ -114,7 +114,7 @@ func (w *world) seed(t testing.TB) {
 	w.rest(t, operator)
 }
 
-// work runs everything ready in mail and billing, with handlers that fail now and then.
+// work runs everything ready in mail and billing, with handlers that sometimes fail.
 func (w *world) work(t testing.TB) {
 	t.Helper()
 	for {
@@ -132,7 +132,7 @@ func (w *world) work(t testing.TB) {
 	}
 }
 
-// outcome is the outcome of a task's handler, by its type.
+// outcome returns the outcome of a task's handler, by its type.
 func outcome(c *pawl.Claim) error {
 	last := c.ID[len(c.ID)-1]
 	switch {
@@ -150,7 +150,7 @@ func outcome(c *pawl.Claim) error {
 	return nil
 }
 
-// claimSome makes a worker hold a few long tasks, with progress.
+// claimSome makes a worker hold a few long tasks with progress.
 func (w *world) claimSome(t testing.TB) {
 	t.Helper()
 	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})

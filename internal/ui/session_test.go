@@ -34,24 +34,24 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 		"/tasks/0199f3c2-0000-7001-8000-000000000000/payload": "/login?next=%2Ftasks%2F0199f3c2-0000-7001-8000-000000000000%2Fpayload"} {
 		for _, cookie := range [][]string{nil, as("nonsense"), as("pawl_" + strings.Repeat("x", 49))} {
 			if resp, _ := w.get(t, path, cookie...); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != want {
-				t.Errorf("%s as %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
+				t.Errorf("%s with cookie %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
 			}
 		}
 	}
 	resp, _ := w.get(t, "/queues", "HX-Request", "true", "HX-Current-URL", w.url+"/queues?cursor=x")
 	if got := resp.Header.Get("HX-Redirect"); got != "/login?next=%2Fqueues%3Fcursor%3Dx" {
-		t.Errorf("a page that lives on is sent to %q", got)
+		t.Errorf("the refresh of an open page is redirected to %q", got)
 	}
 	resp, _ = w.post(t, "/enqueue", url.Values{"type": {"a"}})
 	if said := resp.Header.Get("Set-Cookie"); resp.Header.Get("Location") != "/login?next=%2Fenqueue" || !strings.Contains(said, "Nothing+was+changed") {
-		t.Errorf("a form of a stranger: status %d to %q, said %q", resp.StatusCode, resp.Header.Get("Location"), said)
+		t.Errorf("a form without a session: status %d to %q, with the message %q", resp.StatusCode, resp.Header.Get("Location"), said)
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
-		t.Errorf("the login has status %d, or a menu", resp.StatusCode)
+		t.Errorf("the login page has status %d, or shows the menu", resp.StatusCode)
 	}
 }
 
-// announce starts to submit a form of some size, and returns the response that comes before the rest is sent.
+// announce starts to submit a form of some size, and returns the response that arrives before the rest is sent.
 func (w *world) announce(t *testing.T, path string, size int, headers ...string) *http.Response {
 	t.Helper()
 	host := strings.TrimPrefix(w.url, "http://")
@@ -67,12 +67,12 @@ func (w *world) announce(t *testing.T, path string, size int, headers ...string)
 	must(t, c.SetReadDeadline(time.Now().Add(browserTime)))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		t.Fatalf("%s of %d bytes is waited for: %v", path, size, err)
+		t.Fatalf("the server waits for %s of %d bytes: %v", path, size, err)
 	}
 	return resp
 }
 
-// TestFormsOfStrangersAreNotWaitedFor: an unknown visitor's form is not read, and a login is short.
+// TestFormsOfStrangersAreNotWaitedFor: the form of an unauthenticated visitor is not read, and a login form is limited to a small size.
 func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 	w := startGuarded(t)
 	for _, c := range []struct {
@@ -91,15 +91,15 @@ func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 	} {
 		resp := w.announce(t, c.path, c.size, as(c.as)...)
 		if resp.StatusCode != c.status || !resp.Close {
-			t.Errorf("%s of %d bytes as %.6q: status %d, to be closed %v; want %d", c.path, c.size, c.as, resp.StatusCode, resp.Close, c.status)
+			t.Errorf("%s of %d bytes with token %.6q: status %d, close %v, want %d and close", c.path, c.size, c.as, resp.StatusCode, resp.Close, c.status)
 		}
 	}
 	if resp, _ := w.post(t, "/login", url.Values{"token": {w.token}, "more": {strings.Repeat("x", 3<<10)}}); resp.StatusCode != 303 {
-		t.Errorf("a login that is not much too long: status %d", resp.StatusCode)
+		t.Errorf("a login form that is slightly longer than usual: status %d, want 303", resp.StatusCode)
 	}
 }
 
-// Every page of a server that requires no tokens says so, and no page of one that does.
+// Every page of a server that requires no tokens says so, and no page of one that requires them does.
 func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
 	const open = "no access control"
 	w, guarded := startWorld(t, ""), startGuarded(t)
@@ -109,7 +109,7 @@ func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
 			t.Errorf("%s does not say that there is %s", path, open)
 		}
 		if _, body := guarded.get(t, path, as(token)...); strings.Contains(body, open) {
-			t.Errorf("%s: with tokens it says that there is %s", path, open)
+			t.Errorf("%s of a server with tokens says that there is %s", path, open)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestLogin(t *testing.T) {
 	for _, token := range []string{"", "nonsense", "pawl_" + strings.Repeat("a", 49), "two words", strings.Repeat("x", 300)} {
 		resp, body := w.post(t, "/login", url.Values{"token": {token}})
 		if resp.StatusCode != 422 || len(resp.Cookies()) != 0 || !strings.Contains(body, `class="wrong-says"`) || len(token) > 10 && strings.Contains(body, token) {
-			t.Errorf("login with %q: status %d, cookies %v, or it is repeated", token, resp.StatusCode, resp.Cookies())
+			t.Errorf("login with the invalid token %q: status %d, cookies %v, or the token is on the page", token, resp.StatusCode, resp.Cookies())
 		}
 	}
 	resp, _ := w.post(t, "/login?next="+url.QueryEscape("/tasks?q=x"), url.Values{"token": {w.token}})
@@ -130,22 +130,22 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the cookie is %q, want %q", got, want)
 	}
 	if _, body := w.get(t, "/login?kept=yes"); !strings.Contains(body, "did not keep the session") {
-		t.Error("nobody says that the browser did not keep the cookie")
+		t.Error("the page does not say that the browser did not keep the cookie")
 	}
 	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/", `/\evil.example`: "/", "": "/"} {
 		if resp, _ := w.get(t, "/login?kept=yes&next="+url.QueryEscape(next), as(w.token)...); resp.Header.Get("Location") != want {
-			t.Errorf("after the login %q leads to %q, want %q", next, resp.Header.Get("Location"), want)
+			t.Errorf("after the login, next %q redirects to %q, want %q", next, resp.Header.Get("Location"), want)
 		}
 	}
 	if resp, body := w.get(t, "/", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Log out") || strings.Contains(body, w.token) {
-		t.Errorf("in a session: status %d, or no way out, or the token in the page", resp.StatusCode)
+		t.Errorf("a page in a session: status %d, or no logout, or the page has the token", resp.StatusCode)
 	}
 	resp, _ = w.send(t, "POST", "/logout", "", append(as(w.token), "Sec-Fetch-Site", "same-origin")...)
 	if got := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(got, "__Host-pawl=; Path=/; Max-Age=0") {
-		t.Errorf("logging out sets %q", got)
+		t.Errorf("logging out sets the cookie %q", got)
 	}
 	if resp, _ := w.send(t, "POST", "/logout", "", append(as(w.token), "Sec-Fetch-Site", "cross-site")...); resp.StatusCode != 403 {
-		t.Errorf("another site may log people out: status %d", resp.StatusCode)
+		t.Errorf("a logout from another site: status %d, want 403", resp.StatusCode)
 	}
 }
 
@@ -164,17 +164,17 @@ func TestRolesDecideWhatIsOffered(t *testing.T) {
 		token := w.tokenFor(t, name, c.roles...)
 		_, body := w.get(t, "/queues/mail", as(token)...)
 		if !strings.Contains(body, `data-can="`+c.can+`"`) || !strings.Contains(body, ">"+name+"<") {
-			t.Errorf("%s: the page does not say that it may %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+300])
+			t.Errorf("%s: the page does not have the rights %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+300])
 		}
 		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
 		if resp.StatusCode != c.status || c.status == 403 && !strings.Contains(body, "permission denied") {
-			t.Errorf("%s: pause has status %d, want %d", name, resp.StatusCode, c.status)
+			t.Errorf("%s: pausing has status %d, want %d", name, resp.StatusCode, c.status)
 		}
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
 		if e.Actor != "operator" || e.Face != "ui" {
-			t.Errorf("the audit has %q by %q", e.Actor, e.Face)
+			t.Errorf("the audit log has an entry by %q over %q", e.Actor, e.Face)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func TestRevokedTokensSeeNothingMore(t *testing.T) {
 	w := startGuarded(t)
 	token := w.tokenFor(t, "guest", admin.RoleObserve)
 	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 200 {
-		t.Fatalf("status %d", resp.StatusCode)
+		t.Fatalf("a valid token: status %d, want 200", resp.StatusCode)
 	}
 	_, err := admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "guest"})
 	must(t, err)
@@ -192,7 +192,7 @@ func TestRevokedTokensSeeNothingMore(t *testing.T) {
 	}
 }
 
-// TestSessionInABrowser: browsers keep the session, and pages don't offer what a visitor may not do.
+// TestSessionInABrowser: browsers keep the session, and pages don't offer actions that a visitor may not use.
 func TestSessionInABrowser(t *testing.T) {
 	b := startBrowser(t)
 	w := startGuarded(t)
@@ -210,19 +210,19 @@ func TestSessionInABrowser(t *testing.T) {
 	b.until(`location.pathname === "/queues/mail"`)
 	b.click(".title .pop summary")
 	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Tasks,Dead letters" {
-		t.Errorf("a watcher is offered %q", got)
+		t.Errorf("an observer is offered %q", got)
 	}
 	if got := b.eval(`document.cookie.includes("__Host-pawl")`); got != "false" {
-		t.Error("scripts see the session")
+		t.Error("scripts can read the session cookie")
 	}
 	b.shoot("watcher")
 	_, err = admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "watcher"})
 	must(t, err)
-	b.until(`location.pathname === "/login"`) // the page that was still open is told
+	b.until(`location.pathname === "/login"`) // a page that is still open gets redirected
 	b.check(w.url)
 }
 
-// TestWhoMayLittleIsLedThere: nobody starts at a page that refuses them, or has a menu of such pages.
+// TestWhoMayLittleIsLedThere: no visitor starts at a page that refuses them, or has such pages in the menu.
 func TestWhoMayLittleIsLedThere(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -237,14 +237,14 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
 	} {
 		if resp, _ := w.get(t, "/", as(c.token)...); resp.Header.Get("Location") != c.begins {
-			t.Errorf("the first page is %q, want %q", resp.Header.Get("Location"), c.begins)
+			t.Errorf("the start page redirects to %q, want %q", resp.Header.Get("Location"), c.begins)
 		}
 		_, body := w.get(t, "/settings", as(c.token)...)
 		var menu []string
 		for _, m := range regexp.MustCompile(`<a href="([^"]*)" data-key=`).FindAllStringSubmatch(body, -1) {
 			menu = append(menu, m[1])
 			if resp, _ := w.get(t, m[1], as(c.token)...); resp.StatusCode != 200 {
-				t.Errorf("%s is in the menu and has status %d", m[1], resp.StatusCode)
+				t.Errorf("%s is in the menu, but has status %d", m[1], resp.StatusCode)
 			}
 		}
 		if got := strings.Join(menu, " "); got != c.menu {
@@ -253,14 +253,14 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 	}
 	producer := w.tokenFor(t, "another", admin.RoleProduce)
 	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You can open <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
-		t.Errorf("a page that is refused: status %d", resp.StatusCode)
+		t.Errorf("a page without permission: status %d, or it does not link to a permitted one", resp.StatusCode)
 	}
 	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue matches") {
-		t.Error("a search that finds nothing does not say so")
+		t.Error("a search without results does not say so")
 	}
 }
 
-// TestCommandsNameThisServer: the commands for newcomers work here, whatever the server's address.
+// TestCommandsNameThisServer: the commands for newcomers work on this server, whatever its address.
 func TestCommandsNameThisServer(t *testing.T) {
 	host := func(w *world) string { return strings.TrimPrefix(w.url, "http://") }
 	open, guarded := startWorld(t, "/ops"), startGuarded(t)
@@ -271,13 +271,13 @@ func TestCommandsNameThisServer(t *testing.T) {
 		_, body := open.get(t, "/ops"+path)
 		for _, want := range []string{"pawl enqueue mail.welcome", "--queue mail --server " + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
-				t.Errorf("%s of an open server has no %s", path, want)
+				t.Errorf("%s of an open server lacks the command %s", path, want)
 			}
 		}
 		_, body = guarded.get(t, "/in/team-a"+path, append(cookie, "X-Forwarded-Proto", "https")...)
 		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server https://" + host(guarded) + " --namespace team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
-				t.Errorf("%s of a guarded server has no %s", path, want)
+				t.Errorf("%s of a guarded server lacks the command %s", path, want)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func TestTimesAreLocal(t *testing.T) {
 		b.call("Emulation.setTimezoneOverride", map[string]any{"timezoneId": zone}, nil)
 		b.visit(w.url + "/ops/queues/mail")
 	}
-	// reads makes the page's script format a time, some hours from noon of today in the browser.
+	// reads makes the page's script format a time that is some hours away from noon of today in the browser.
 	reads := func(attrs string, hours float64) string {
 		b.eval(fmt.Sprintf(`{ const noon = new Date(); noon.setHours(12, 0, 0, 0); const at = new Date(noon.getTime() + %v * 3600e3).toISOString();
 			document.body.insertAdjacentHTML("beforeend", '<time id="probe" %s datetime="' + at + '" title="' + at + '">before</time>'); }`, hours, attrs))
@@ -28,7 +28,7 @@ func TestTimesAreLocal(t *testing.T) {
 	expect := func(what, got, want string) {
 		t.Helper()
 		if !regexp.MustCompile(want).MatchString(got) {
-			t.Errorf("%s reads %q, want %s", what, got, want)
+			t.Errorf("%s is shown as %q, want %s", what, got, want)
 		}
 	}
 	in("Asia/Kolkata") // UTC+5:30, all year
@@ -44,7 +44,7 @@ func TestTimesAreLocal(t *testing.T) {
 	expect("a step of a chart", b.eval(`document.querySelector("svg title[data-at]").textContent`), both)
 	b.eval(`document.body.insertAdjacentHTML("beforeend", '<time id="probe" datetime="2026-01-01T00:00:00Z" title="UTC"></time>')`)
 	if got := b.eval(`new Promise((done) => setTimeout(() => done(String(document.getElementById("probe").title.split(" · ").length)), 3100))`); got != "2" {
-		t.Errorf("after three ticks a time stands %s times, want twice", got)
+		t.Errorf("after three ticks, the title has the time %s times, want twice", got)
 	}
 	b.eval(`document.body.dispatchEvent(new CustomEvent("pawl:refresh"))`)
 	b.until(`[...document.querySelectorAll("#live time[title], svg title[data-at]")].every((t) => (t.title || t.textContent).split(" · ").length === 2)`)

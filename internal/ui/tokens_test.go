@@ -26,34 +26,34 @@ func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
 	status, body := w.sendAs(t, w.token, "/new-token", url.Values{"name": {"shop"}, "roles": {"observe", "produce"}, "queues": {"mail*, reports"}, "expires_in": {"30d"}, "reason": {"a new shop"}})
 	m := shownSecret.FindStringSubmatch(body)
 	if status != 200 || m == nil {
-		t.Fatalf("status %d, and no secret: %s", status, body)
+		t.Fatalf("creating a token: status %d, or no secret: %s", status, body)
 	}
 	first := m[1]
 	info, err := admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "shop"})
 	must(t, err)
 	if left := time.Until(info.ExpiresAt); len(info.Roles) != 2 || strings.Join(info.Queues, " ") != "mail* reports" || left < 29*24*time.Hour || left > 30*24*time.Hour {
-		t.Errorf("the token is %+v", info)
+		t.Errorf("the token is %+v, want two roles, two queues and 30 days", info)
 	}
 	if resp, body := w.get(t, "/tokens", as(w.token)...); resp.Header.Get("Cache-Control") != "no-store" || strings.Contains(body, first) || !strings.Contains(body, ">shop<") {
-		t.Error("the list has the secret, or not the token, or browsers keep it")
+		t.Error("the list shows the secret, lacks the token, or may be cached")
 	}
 	if see(first) != 200 {
-		t.Error("the new token is not good")
+		t.Error("the new token was not accepted")
 	}
 	_, body = w.sendAs(t, w.token, "/tokens/shop/rotate", url.Values{"overlap": {"0s"}})
 	if m = shownSecret.FindStringSubmatch(body); m == nil || m[1] == first || see(m[1]) != 200 || see(first) != 303 {
-		t.Errorf("after the rotation the old secret is good, or the new one is not: %s", body)
+		t.Errorf("after the rotation the old secret is still valid, or the new one is not: %s", body)
 	}
 	if status, _ = w.sendAs(t, w.token, "/tokens/shop/revoke", url.Values{"reason": {"it closed"}}); status != 303 || see(m[1]) != 303 {
-		t.Errorf("revoke has status %d, or the token is still good", status)
+		t.Errorf("revoking has status %d, or the token is still valid", status)
 	}
 
 	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "all_namespaces": {"yes"}, "expires_in": {"never"}})
 	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil || !info.ExpiresAt.IsZero() {
-		t.Errorf("a token of all namespaces: %+v, %v: %s", info, err, body)
+		t.Errorf("the token for all namespaces is %+v, %v: %s", info, err, body)
 	}
 	if resp, body := w.get(t, "/tokens/all/revoke?all=yes", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Revoke all") {
-		t.Errorf("the form for it: status %d", resp.StatusCode)
+		t.Errorf("the form to revoke a token of all namespaces: status %d", resp.StatusCode)
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "token.*"}) {
 		must(t, err)
@@ -61,7 +61,7 @@ func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the audit does not know who made the token")
+	t.Error("the audit log has no entry for the created token")
 }
 
 func TestTokensAreForAdmins(t *testing.T) {
@@ -70,28 +70,28 @@ func TestTokensAreForAdmins(t *testing.T) {
 		token := w.tokenFor(t, string(role), role)
 		for _, path := range []string{"/tokens", "/namespaces/x/remove", "/tokens/observe/rotate"} {
 			if status, _ := w.sendAs(t, token, path, url.Values{"confirm": {"x"}}); status < 400 {
-				t.Errorf("%s: %s has status %d", role, path, status)
+				t.Errorf("%s: POST %s has status %d, want an error", role, path, status)
 			}
 		}
 		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}}); status != 403 || shownSecret.MatchString(body) {
-			t.Errorf("%s may make tokens: status %d", role, status)
+			t.Errorf("a token with role %s could create a token: status %d", role, status)
 		}
 		if resp, _ := w.get(t, "/tokens", as(token)...); resp.StatusCode != 403 {
-			t.Errorf("%s sees the tokens: status %d", role, resp.StatusCode)
+			t.Errorf("a token with role %s can list tokens: status %d", role, resp.StatusCode)
 		}
 	}
 	// An admin of one namespace can't create a token with more rights.
 	operator := w.tokenFor(t, "admin", admin.RoleAdmin)
 	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
-		t.Errorf("an admin of a namespace makes one for all: status %d", status)
+		t.Errorf("an admin of one namespace could create a token for all: status %d", status)
 	}
 	if _, body := w.get(t, "/new-token", as(operator)...); strings.Contains(body, "all_namespaces") {
-		t.Error("an admin of a namespace is asked whether the token is for all")
+		t.Error("the form of an admin of one namespace offers tokens for all")
 	}
 	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles", "name=x&roles=observe&queues=a%20b": "queues", "name=x&roles=observe&expires_in=soon": "expires_in"} {
 		values, _ := url.ParseQuery(form)
 		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 || !regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+`"`).MatchString(body) {
-			t.Errorf("%s: status %d, and nothing stands beside %s", form, status, field)
+			t.Errorf("%s: status %d, or no error is shown at field %s", form, status, field)
 		}
 	}
 }
@@ -109,28 +109,28 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 	for path, sees := range map[string]bool{"/queues": true, "/in/shop/queues": false} {
 		_, body := w.get(t, path, as(w.token)...)
 		if got := strings.Contains(body, ">own<"); got != sees {
-			t.Errorf("%s shows the queue of default: %v, want %v", path, got, sees)
+			t.Errorf("%s shows the default namespace's queue: %v, want %v", path, got, sees)
 		}
 	}
 	_, body := w.get(t, "/in/shop/queues", as(w.token)...)
 	for _, want := range []string{`href="/in/shop/queues/mail"`, `href="/in/shop/tasks"`, `data-root="/"`, `hx-get="/in/shop/queues"`, `data-watch="/in/shop/live?`, `src="/static/`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("a page of another namespace has no %s", want)
+			t.Errorf("a page of another namespace lacks %s", want)
 		}
 	}
 	if status, _ := w.sendAs(t, w.token, "/in/shop/queues/mail/purge", url.Values{"confirm": {"mail"}, "count": {"1"}, "reason": {"test"}}); status != 303 {
-		t.Fatalf("status %d", status)
+		t.Fatalf("purging a queue of another namespace: status %d", status)
 	}
 	for name, c := range map[string]*pawl.Client{"default": w.client, "shop": shop} {
 		q, err := admin.New(c).Queues().Get(t.Context(), "mail")
 		must(t, err)
 		if want := map[string]int64{"default": 1}[name]; q.Depth.Ready != want {
-			t.Errorf("after a purge in shop %d tasks wait in %s, want %d", q.Depth.Ready, name, want)
+			t.Errorf("after a purge in shop %d tasks are ready in %s, want %d", q.Depth.Ready, name, want)
 		}
 	}
 }
 
-// TestNamespacesOfOthers: a visitor who may not enter a namespace, or enters one that no longer exists, is told so and finds the way to their own.
+// TestNamespacesOfOthers: a visitor who may not enter a namespace, or enters one that no longer exists, gets an error with a link to their own.
 func TestNamespacesOfOthers(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
@@ -139,18 +139,18 @@ func TestNamespacesOfOthers(t *testing.T) {
 	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
 		"/in/shop//queues": {w.token, "/in/shop/queues"}} {
 		if resp, _ := w.get(t, from, as(c[0])...); resp.StatusCode/100 != 3 || resp.Header.Get("Location") != c[1] {
-			t.Errorf("%s has status %d and leads to %q, want %q", from, resp.StatusCode, resp.Header.Get("Location"), c[1])
+			t.Errorf("%s has status %d and redirects to %q, want %q", from, resp.StatusCode, resp.Header.Get("Location"), c[1])
 		}
 	}
 	for path, token := range map[string]string{"/in/default/queues": token.Secret, "/in/gone/queues": w.token} {
 		resp, body := w.get(t, path, as(token)...)
 		if resp.StatusCode < 400 || !strings.Contains(body, `href="/queues"`) || strings.Contains(body, "/in/gone") || strings.Contains(body, "hx-get=") {
-			t.Errorf("%s: status %d, or it leads nowhere", path, resp.StatusCode)
+			t.Errorf("%s: status %d, or the page has no link to the own namespace", path, resp.StatusCode)
 		}
 	}
 	for _, path := range []string{"/in/", "/in/A%2Fb/queues", "/in/" + strings.Repeat("a", 64) + "/queues"} {
 		if resp, _ := w.get(t, path, as(w.token)...); resp.StatusCode != 404 {
-			t.Errorf("%.30s: status %d", path, resp.StatusCode)
+			t.Errorf("%.30s: status %d, want 404", path, resp.StatusCode)
 		}
 	}
 }
@@ -169,34 +169,34 @@ func (w *world) inShop(t *testing.T) *pawl.Client {
 func TestNamespacesAreChosen(t *testing.T) {
 	w := startGuarded(t)
 	if _, body := w.get(t, "/", as(w.token)...); strings.Contains(body, "/namespaces/choose") {
-		t.Error("with one namespace there is something to choose")
+		t.Error("with one namespace the page offers a choice of namespaces")
 	}
 	if status, _ := w.sendAs(t, w.token, "/new-namespace", url.Values{"name": {"shop"}}); status != 303 {
-		t.Fatalf("status %d", status)
+		t.Fatalf("creating a namespace: status %d", status)
 	}
 	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
 	must(t, err)
 	if _, body := w.get(t, "/", as(w.token)...); !strings.Contains(body, "/namespaces/choose") {
-		t.Error("nothing leads to the other namespace")
+		t.Error("the page has no link to choose another namespace")
 	}
 	if _, body := w.get(t, "/namespaces/choose", as(w.token)...); !strings.Contains(body, `<option value="shop">`) {
-		t.Error("an admin can't choose a namespace")
+		t.Error("an admin can't choose the other namespace")
 	}
 	watcher := w.tokenFor(t, "watcher", admin.RoleObserve)
 	if _, body := w.get(t, "/namespaces/choose", as(watcher)...); strings.Contains(body, `<option value="shop">`) {
-		t.Error("a watcher of one namespace hears of another")
+		t.Error("an observer of one namespace can see another")
 	}
 	if status, _ := w.sendAs(t, watcher, "/namespaces/choose", url.Values{"namespace": {"shop"}}); status != 403 {
-		t.Errorf("a watcher of one namespace goes to another: status %d", status)
+		t.Errorf("an observer of one namespace could choose another: status %d", status)
 	}
 	if resp, _ := w.send(t, "POST", "/namespaces/choose", "namespace=shop", append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...); resp.Header.Get("Location") != "/in/shop/" {
-		t.Errorf("who chooses a namespace is led to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
+		t.Errorf("choosing a namespace redirects to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
 	if status, body := w.sendAs(t, w.token, "/in/shop/namespaces/shop/remove", url.Values{"confirm": {"Shop"}}); status != 422 || !strings.Contains(body, "does not match the name of the namespace") {
-		t.Errorf("removing with another name has status %d", status)
+		t.Errorf("removing a namespace with a wrong confirmation has status %d, want 422", status)
 	}
 	form := append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
 	if resp, _ := w.send(t, "POST", "/in/shop/namespaces/shop/remove", "confirm=shop", form...); resp.StatusCode != 303 || resp.Header.Get("Location") != "/namespaces" {
-		t.Errorf("who removes the namespace that they are in is led to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
+		t.Errorf("removing the current namespace redirects to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
 }

@@ -47,12 +47,12 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 	data, err := io.ReadAll(resp.Body)
 	must(t, err)
 	if strings.Contains(string(data), unsafeMark) {
-		t.Errorf("%s has %s in it: a template does not know where an address goes on", path, unsafeMark)
+		t.Errorf("%s contains %s: a template uses a value in a context in which it can't be escaped", path, unsafeMark)
 	}
 	return resp, string(data)
 }
 
-// unsafeMark is what html/template writes for a value that it can't escape in its context.
+// unsafeMark is what html/template emits for a value that it can't escape in its context.
 const unsafeMark = "ZgotmplZ"
 
 // everyPage lists the paths without names in them.
@@ -64,7 +64,7 @@ func TestEmptyPagesSayWhatToType(t *testing.T) {
 	for path, want := range map[string]string{"/": "pawl enqueue", "/queues": "pawl enqueue", "/tasks": "curl -d", "/dead": "pawl dlq", "/schedules": "pawl schedule add",
 		"/operations": "pawl ", "/groups": "pawl group"} {
 		if resp, body := w.get(t, path); resp.StatusCode != 200 || !strings.Contains(body, want) {
-			t.Errorf("%s: status %d, want 200 and %q in it", path, resp.StatusCode, want)
+			t.Errorf("%s: status %d, want 200 and a page with %q", path, resp.StatusCode, want)
 		}
 	}
 }
@@ -81,16 +81,16 @@ func TestEveryPageHasItsHeaders(t *testing.T) {
 		policy := resp.Header.Get("Content-Security-Policy")
 		for _, want := range []string{"default-src 'self'", "script-src 'self'", "style-src 'self'", "object-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
 			if !strings.Contains(policy, want) {
-				t.Errorf("%s: the policy %q has no %s", path, policy, want)
+				t.Errorf("%s: the policy %q lacks %s", path, policy, want)
 			}
 		}
 		if strings.Contains(policy, "unsafe") {
-			t.Errorf("%s: the policy %q allows what is unsafe", path, policy)
+			t.Errorf("%s: the policy %q allows unsafe sources", path, policy)
 		}
 	}
 }
 
-// inline finds what the policy forbids, and what would load from another origin.
+// inline finds what the policy forbids, and resources of other origins.
 var inline = regexp.MustCompile(`(?i)<style|<script(?:>|\s[^>]*>[^<])|\sstyle=|\son[a-z]+=|javascript:|(?:src|href|action)="(?:https?:)?//`)
 
 func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
@@ -100,11 +100,11 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	for _, path := range append(everyPage, "/types/mail.welcome?window=24h", "/types/mail.digest?queue=mail", "/types/none", "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
 		resp, body := w.get(t, path)
 		if resp.StatusCode != 200 || len(body) > 100<<10 {
-			t.Errorf("%s: status %d, %d bytes; want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
+			t.Errorf("%s: status %d, %d bytes, want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
 		}
 		body = strings.ReplaceAll(body, `<a rel="noreferrer" href="https://`, "") // links of markers, which users provide
 		if found := inline.FindString(body); found != "" {
-			t.Errorf("%s has %q in it", path, found)
+			t.Errorf("%s contains %q", path, found)
 		}
 	}
 	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "release of the day", Version: "v9", Types: []string{"mail.*"}})
@@ -116,15 +116,15 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 		_, body := w.get(t, path)
 		for _, text := range want {
 			if !strings.Contains(body, text) {
-				t.Errorf("%s does not say %q", path, text)
+				t.Errorf("%s lacks %q", path, text)
 			}
 		}
 	}
 	if _, body := w.get(t, "/types/card.charge"); strings.Contains(body, "release of the day") {
-		t.Error("a type is compared around a deploy that is not about it")
+		t.Error("the page of a type shows a deploy that is not about it")
 	}
 	if _, body := w.get(t, "/workers"); !strings.Contains(body, ">and 6 more</a>") {
-		t.Error("a worker that runs 9 tasks does not lead to those that its row does not name")
+		t.Error("a worker that runs 9 tasks has no link to those that its row does not show")
 	}
 }
 
@@ -158,14 +158,14 @@ func TestLongListsFitTheBudget(t *testing.T) {
 	for path, want := range map[string]int{"/namespaces": 40, "/namespaces?like=t-5": 11, "/namespaces?like=t*-5": 1, "/namespaces?like=default": 1, "/namespaces?like=none": 0, "/namespaces?like=a+b": 0,
 		"/tokens": 50, "/tokens?like=t-5": 11, "/tokens?like=*-59": 1, "/tokens?like=none": 0, "/tokens?like=a+b": 0} {
 		if got := rows(path); got != want {
-			t.Errorf("%s lists %d, want %d", path, got, want)
+			t.Errorf("%s lists %d rows, want %d", path, got, want)
 		}
 	}
 	if _, body := w.get(t, "/tokens?like=a+b"); !strings.Contains(body, "is not a pattern of token names") {
-		t.Error("a search that can't be made does not say why")
+		t.Error("an invalid search pattern is not explained")
 	}
 	if _, body := w.get(t, "/namespaces/choose"); strings.Contains(body, "<select") || strings.Count(body, "<option>") != 61 {
-		t.Error("one of 61 namespaces is chosen from a list")
+		t.Error("the form to choose one of 61 namespaces has a select element, or lacks suggestions")
 	}
 }
 
@@ -205,7 +205,7 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 	}
 }
 
-// TestDeadLettersOfManyQueues: the page covers all queues, links to those with the most, and costs as much as with few.
+// TestDeadLettersOfManyQueues: the page covers all queues, links to those with the most dead letters, and is no larger than with few.
 func TestDeadLettersOfManyQueues(t *testing.T) {
 	w := startWorld(t, "")
 	const queues = 300
@@ -229,15 +229,15 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	}
 	resp, body := w.get(t, "/dead")
 	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
-		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
+		t.Errorf("status %d, %d chips, %d bytes, want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
 	}
 	for _, want := range []string{`<span class="muted">305</span>`, "and 300 queues in all", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the page of all queues has no %s", want)
+			t.Errorf("the page of all queues lacks %s", want)
 		}
 	}
 	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `<span class="muted">5 in <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
-		t.Error("the page of one queue does not list its own")
+		t.Error("the page of one queue does not list exactly its dead letters")
 	}
 	names := func(path string) (found []string) {
 		_, body := w.get(t, path)
@@ -252,13 +252,13 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 		}
 	}
 	if got := names("/queues?having=dead&order=most"); got[0] != "billing" {
-		t.Errorf("the first of those with most dead letters is %s", got[0])
+		t.Errorf("the queue with the most dead letters is listed as %s, want billing", got[0])
 	}
 	if resp, body := w.get(t, "/queues?like=a%20b"); resp.StatusCode != 200 || !strings.Contains(body, "<strong>Invalid filter</strong>") {
-		t.Errorf("a pattern that is none: status %d", resp.StatusCode)
+		t.Errorf("an invalid pattern: status %d, or no error", resp.StatusCode)
 	}
 	if resp, _ := w.get(t, "/dead?queue=nothing"); resp.StatusCode != 404 {
-		t.Errorf("the page of a queue that is not there has status %d", resp.StatusCode)
+		t.Errorf("the dead letters of a queue that does not exist: status %d, want 404", resp.StatusCode)
 	}
 }
 
@@ -295,7 +295,7 @@ func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
 				t.Errorf("%s: status %d, Cache-Control %q", path, resp.StatusCode, cache)
 			}
 			if strings.HasSuffix(path, ".js") && resp.Header.Get("Content-Encoding") != "gzip" {
-				t.Errorf("%s came uncompressed", path)
+				t.Errorf("%s is not compressed", path)
 			}
 			total += len(data)
 			if strings.HasSuffix(path, ".css") {
@@ -306,7 +306,7 @@ func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
 	}
 	load(body, "")
 	if len(seen) < 6 || total > 200<<10 {
-		t.Errorf("%d assets of %d bytes, want at least 6 and at most 200 KiB", len(seen), total)
+		t.Errorf("got %d assets of %d bytes, want at least 6 and at most 200 KiB", len(seen), total)
 	}
 	t.Logf("%d assets, %d bytes", len(seen), total)
 }
@@ -340,7 +340,7 @@ func TestOnlyOurOwnPagesChangeSomething(t *testing.T) {
 		t.Errorf("a form of 5 MiB: status %d, want 413", resp.StatusCode)
 	}
 	if resp, _ := w.send(t, "DELETE", "/queues/mail", "", "Sec-Fetch-Site", "same-origin"); resp.StatusCode < 400 {
-		t.Errorf("DELETE: status %d", resp.StatusCode)
+		t.Errorf("a DELETE request: status %d, want an error", resp.StatusCode)
 	}
 }
 
@@ -348,24 +348,24 @@ func TestPrefixWhetherStrippedOrNot(t *testing.T) {
 	w := startWorld(t, "/tools/pawl")
 	for _, path := range []string{"/tools/pawl/queues", "/queues", "/tools/pawl/api/v1/queues", "/api/v1/queues", "/tools/pawl/healthz"} {
 		if resp, _ := w.get(t, path); resp.StatusCode != 200 {
-			t.Errorf("%s: status %d", path, resp.StatusCode)
+			t.Errorf("%s: status %d, want 200", path, resp.StatusCode)
 		}
 	}
 	if resp, _ := w.get(t, "/tools/pawl"); resp.Header.Get("Location") != "/tools/pawl/" {
-		t.Errorf("/tools/pawl leads to %q", resp.Header.Get("Location"))
+		t.Errorf("/tools/pawl redirects to %q", resp.Header.Get("Location"))
 	}
 	address := regexp.MustCompile(`(?:href|action|src|hx-get|hx-post)="([^"]*)"`)
 	for _, path := range everyPage {
 		_, body := w.get(t, path)
 		for _, m := range address.FindAllStringSubmatch(body, -1) {
 			if strings.HasPrefix(m[1], "/") && !strings.HasPrefix(m[1], "/tools/pawl/") {
-				t.Errorf("%s leads to %q, past the prefix", path, m[1])
+				t.Errorf("%s links to %q, outside the prefix", path, m[1])
 			}
 		}
 	}
 	resp, _ := w.post(t, "/tools/pawl/enqueue", url.Values{"type": {"a"}})
 	if at := resp.Header.Get("Location"); !strings.HasPrefix(at, "/tools/pawl/tasks/") {
-		t.Errorf("enqueue leads to %q", at)
+		t.Errorf("enqueueing redirects to %q", at)
 	}
 }
 
@@ -379,10 +379,10 @@ func TestTickedTasksAreChecked(t *testing.T) {
 		}
 	}
 	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 selected task") || strings.Contains(body, "evil") {
-		t.Errorf("one task that is ticked twice: status %d", resp.StatusCode)
+		t.Errorf("one task that is selected twice: status %d", resp.StatusCode)
 	}
 	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 || !strings.Contains(body, "not found") {
-		t.Errorf("a task that is not there: status %d", resp.StatusCode)
+		t.Errorf("a task that does not exist: status %d, want 404", resp.StatusCode)
 	}
 }
 
@@ -417,17 +417,17 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) + `">.*?<p class="wrong-says" id="[^"]*" role="alert">([^<]*)<`)
 		m := beside.FindStringSubmatch(body)
 		if resp.StatusCode != 422 || m == nil || !strings.Contains(m[1], c.says) {
-			t.Errorf("%s %v: status %d, beside %s stands %q, want %q in it", c.path, c.form, resp.StatusCode, c.field, m, c.says)
+			t.Errorf("%s %v: status %d, the message at field %s is %q, want it to contain %q", c.path, c.form, resp.StatusCode, c.field, m, c.says)
 		}
 		for name, values := range c.form {
 			if values[0] != "" && !strings.Contains(body, htmlEscaper.Replace(values[0])) {
-				t.Errorf("%s: what was filled into %s, %q, is gone", c.path, name, values[0])
+				t.Errorf("%s: the input for %s, %q, was lost", c.path, name, values[0])
 			}
 		}
 	}
 }
 
-// TestARefusedOperationKeepsItsCount: after mistyping a rate, the button still shows the count.
+// TestARefusedOperationKeepsItsCount: after an invalid rate, the button still shows the count.
 func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
@@ -438,7 +438,7 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	for _, want := range []string{"<dt>Matching now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "Newest matching tasks", `<strong>Not saved</strong> <span>check “Max rate”, “Canary” below</span>`,
 		`<p class="wrong-says" id="wrong-rate" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" id="wrong-canary" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the form has no %s", want)
+			t.Errorf("the form lacks %s", want)
 		}
 	}
 	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode != 303 {
@@ -461,28 +461,28 @@ func TestOperationsLeadOn(t *testing.T) {
 	}
 	aim := regexp.MustCompile(`Selected tasks</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
 	if aim == nil || !strings.HasPrefix(html.UnescapeString(aim[1]), "/tasks?q=queue%3amail") {
-		t.Errorf("what it is for is at %q", aim)
+		t.Errorf("the link to the selected tasks is %q", aim)
 	}
 	for _, want := range []string{`cancelled <span class="count">3</span>`, `succeeded <span class="count">0</span>`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the page does not say %s", want)
+			t.Errorf("the page lacks %s", want)
 		}
 	}
 	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
-		t.Errorf("what was cancelled is at %q: status %d, %d tasks", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
+		t.Errorf("the link to cancelled tasks is %q: status %d, %d tasks, want 3", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
 	}
 	if resp, list := w.get(t, links["succeeded"]); resp.StatusCode != 200 || !strings.Contains(list, "No task matches") {
-		t.Errorf("what succeeded is at %q: status %d", links["succeeded"], resp.StatusCode)
+		t.Errorf("the link to succeeded tasks is %q: status %d", links["succeeded"], resp.StatusCode)
 	}
 	if _, form := w.get(t, links["Replay the tasks that it ended…"]); !strings.Contains(form, "Replay 3 tasks</button>") {
-		t.Errorf("what can be replayed is at %q: %.300s", links["Replay the tasks that it ended…"], form)
+		t.Errorf("the link to replay the cancelled tasks is %q: %.300s", links["Replay the tasks that it ended…"], form)
 	}
 	if links["The same once more…"] != "" {
-		t.Error("what is done can be done once more")
+		t.Error("a completed operation without remaining tasks can be repeated")
 	}
 }
 
-// TestAllAttemptsCanBeSeen: a page shows ten, and links to the others.
+// TestAllAttemptsCanBeSeen: a page shows ten attempts, and links to the others.
 func TestAllAttemptsCanBeSeen(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item {
@@ -502,18 +502,18 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		shown := attempt.FindAllStringSubmatch(body, -1)
 		var links []string
 		for _, m := range leads.FindAllStringSubmatch(body, -1) {
-			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last link leads to older ones, or from the oldest back
+			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last link leads to older attempts, or back from the oldest
 		}
 		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
-			t.Errorf("attempts %s to %s, and %q; want %s to %s, and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
+			t.Errorf("the page has attempts %s to %s and the links %q, want %s to %s and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
 		}
 		if !strings.Contains(body, `<details class="card more-facts"><summary><h2>64 headers</h2>`) || strings.Index(body, "<h2>Payload</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
-			t.Error("headers are not folded, or the payload stands below the timeline")
+			t.Error("the headers are not folded, or the payload is below the timeline")
 		}
 	}
 	for _, bad := range []string{"0", "-1", "many", "1e3"} {
 		if resp, _ := w.get(t, "/tasks/"+w.newest(t, admin.Filter{Queue: "mail"})+"?attempts="+bad); resp.StatusCode != 422 {
-			t.Errorf("attempts=%s: status %d", bad, resp.StatusCode)
+			t.Errorf("attempts=%s: status %d, want 422", bad, resp.StatusCode)
 		}
 	}
 }
@@ -526,26 +526,26 @@ func manyHeaders(n int) (all []pawl.Option) {
 	return all
 }
 
-// TestEverythingOfATask: the form can set everything that a producer can, and keeps those options of a schedule that it doesn't have.
+// TestEverythingOfATask: the form can set everything that a producer can, and preserves the options of a schedule that it doesn't have.
 func TestEverythingOfATask(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
 	resp, body := w.post(t, "/enqueue", form)
 	if resp.StatusCode != 303 {
-		t.Fatalf("status %d: %s", resp.StatusCode, body)
+		t.Fatalf("enqueueing with the form: status %d: %s", resp.StatusCode, body)
 	}
 	task, err := w.client.Task(t.Context(), strings.TrimPrefix(resp.Header.Get("Location"), "/tasks/"))
 	must(t, err)
 	if task.Headers["tenant"] != "7" || task.Headers["locale"] != "de" || task.Unique == nil || task.Unique.Key != "user-7" {
-		t.Errorf("the task has headers %v and the unique key %+v", task.Headers, task.Unique)
+		t.Errorf("the task has the headers %v and the unique key %+v", task.Headers, task.Unique)
 	}
 	form.Set("unique.on_conflict", "reject")
 	form.Set("headers", "tenant 7")
 	if resp, body := w.post(t, "/enqueue", form); resp.StatusCode != 422 || !strings.Contains(body, "is not a name, a colon and a value") || !strings.Contains(body, `<details class="fold" open>`) {
-		t.Errorf("a header without a colon: status %d, or it is folded away", resp.StatusCode)
+		t.Errorf("a header without a colon: status %d, or its section is folded", resp.StatusCode)
 	}
 	if _, body := w.get(t, "/enqueue"); !strings.Contains(body, `<details class="fold"><summary>More`) {
-		t.Error("what few tasks have is not folded away")
+		t.Error("rarely used options are not folded")
 	}
 	keep := 36 * time.Hour
 	before := admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep),
@@ -560,7 +560,7 @@ func TestEverythingOfATask(t *testing.T) {
 	must(t, err)
 	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry, *was.Task.Retention, *was.Task.Unique) ||
 		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
-		t.Errorf("saved as it was, the task is %+v, want %+v", is.Task, was.Task)
+		t.Errorf("saving the schedule unchanged made its task %+v, want %+v", is.Task, was.Task)
 	}
 }
 
@@ -570,11 +570,11 @@ var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)
 func (w *world) postAsFilled(t testing.TB, path, body string) {
 	t.Helper()
 	if resp, body := w.post(t, path, filled(body)); resp.StatusCode != 303 {
-		t.Fatalf("%s sent back as it came: status %d %s", path, resp.StatusCode, body)
+		t.Fatalf("submitting %s unchanged: status %d %s", path, resp.StatusCode, body)
 	}
 }
 
-// filled returns what a browser submits for an untouched form.
+// filled returns the values that a browser submits for an untouched form.
 func filled(body string) url.Values {
 	form := url.Values{}
 	_, body, _ = strings.Cut(body, `<form class="form`)
@@ -598,7 +598,7 @@ func TestFiltersThatFindNothingSayWhy(t *testing.T) {
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "the states are scheduled, ready"} {
 		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
-			t.Errorf("%q does not say %q", q, want)
+			t.Errorf("the page of filter %q lacks %q", q, want)
 		}
 	}
 }
@@ -612,16 +612,16 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 	r := url.Values{"reason": {"the provider is down"}}.Encode()
 	resp, body := w.send(t, "POST", "/queues/mail/pause", r, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=bob%20the%20operator")
 	if resp.StatusCode != 303 {
-		t.Fatalf("pause: status %d %s", resp.StatusCode, body)
+		t.Fatalf("pausing: status %d %s", resp.StatusCode, body)
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
 		if e.Actor != "bob the operator" || e.Face != "ui" || e.Address != "127.0.0.1" || e.Reason != "the provider is down" {
-			t.Errorf("the audit has %q by %q from %q because %q", e.Face, e.Actor, e.Address, e.Reason)
+			t.Errorf("the audit log has an entry over %q by %q from %q with the reason %q", e.Face, e.Actor, e.Address, e.Reason)
 		}
 		return
 	}
-	t.Error("the audit has nothing")
+	t.Error("the audit log has no entry for the pause")
 }
 
 // TestAuditOpens: an entry with many changes shows the first ones, and all of them when it is opened.
@@ -633,7 +633,7 @@ func TestAuditOpens(t *testing.T) {
 	_, body := w.get(t, "/audit?kind=queue")
 	link := regexp.MustCompile(`<a class="sub" href="([^"]*)#([^"]*)">and (\d+) more</a>`).FindStringSubmatch(body)
 	if link == nil {
-		t.Fatal("there is no more")
+		t.Fatal("the entry has no link to more changes")
 	}
 	shown := func(body string) int {
 		_, row, _ := strings.Cut(body, `<tr id="`+link[2]+`">`)
@@ -641,17 +641,17 @@ func TestAuditOpens(t *testing.T) {
 		return strings.Count(row, "<code>")
 	}
 	if n := shown(body); n != 5 {
-		t.Errorf("%d values are shown, want 5", n)
+		t.Errorf("the entry shows %d values, want 5", n)
 	}
 	more, err := strconv.Atoi(link[3])
 	must(t, err)
 	_, body = w.get(t, html.UnescapeString(link[1]))
 	if n := shown(body); n != 5+more {
-		t.Errorf("%d values are shown, want %d", n, 5+more)
+		t.Errorf("the opened entry shows %d values, want %d", n, 5+more)
 	}
 	less := regexp.MustCompile(`<a class="sub" href="([^"]*)#[^"]*">less</a>`).FindStringSubmatch(body)
 	if less == nil || html.UnescapeString(less[1]) != "/audit?kind=queue" {
-		t.Errorf("less is at %q", less)
+		t.Errorf("the link to show less is %q", less)
 	}
 }
 
@@ -662,7 +662,7 @@ func TestAuditTimes(t *testing.T) {
 	must(t, err)
 	_, body := w.get(t, "/audit")
 	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {
-		t.Errorf("the audit says %s", regexp.MustCompile(`<code>expires_at.{80}`).FindString(body))
+		t.Errorf("the audit log shows %s", regexp.MustCompile(`<code>expires_at.{80}`).FindString(body))
 	}
 }
 
@@ -671,7 +671,7 @@ func TestAlarmsNameTheirSubjects(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="View: no worker, mail">View</a>`) {
-		t.Errorf("the overview says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
+		t.Errorf("the overview shows %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }
 
@@ -679,6 +679,6 @@ func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
 	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing needs attention.") {
-		t.Errorf("the overview of one node that is well says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
+		t.Errorf("the overview of one healthy node shows %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }

@@ -15,41 +15,41 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// nasty is put wherever the API accepts a text. If a page treated it as anything but text, nasties would find it.
+// nasty is sent wherever the API accepts a text. If a page treated it as anything but text, nasties would find out.
 const nasty = `"'><img src=x onerror="window.xssed=1"><script>window.xssed=1</script>{{.}}</textarea></title>`
 
 // nasties finds what nasty would have done to a page.
 const nasties = `String(window.xssed) + document.querySelectorAll('img, script:not([src]), [onerror]').length`
 
-// check checks what the page did since the last call.
+// check checks the page's activity since the last call.
 func (b *browser) check(origin string) {
 	b.t.Helper()
 	requests, trouble := b.noted()
 	for _, r := range requests {
 		if !strings.HasPrefix(r, origin+"/") && !strings.HasPrefix(r, "data:") && r != "about:blank" {
-			b.t.Errorf("a page asked %q, which is not of this origin", r)
+			b.t.Errorf("a page made a request to %q, which is another origin", r)
 		}
 	}
 	for _, what := range trouble {
-		b.t.Errorf("a page complained: %s", what)
+		b.t.Errorf("a page logged an error: %s", what)
 	}
 	if b.eval(`String(document.documentElement.outerHTML.includes("`+unsafeMark+`"))`) == "true" {
-		b.t.Errorf("at %s there is %s", b.eval("location.href"), unsafeMark)
+		b.t.Errorf("the page %s contains %s", b.eval("location.href"), unsafeMark)
 	}
 	if got := b.eval(nasties); got != "undefined0" {
-		b.t.Errorf("at %s a text was taken for more than text: %s", b.eval("location.href"), got)
+		b.t.Errorf("the page %s did not treat a text as plain text: %s", b.eval("location.href"), got)
 	}
 }
 
-// step is something that a person does on a page.
+// step is something that a user does on a page.
 type step struct {
 	name   string // also that of the screenshot
-	at     string // path; "": where the previous step ended
+	at     string // path. Empty: where the previous step ended
 	click  string // what opens the form
 	fill   []string
 	submit bool   // the form then leads to another page
 	once   bool   // the form then shows a secret
-	says   string // what the page says in the end
+	says   string // what the page shows in the end
 }
 
 // do performs a step.
@@ -85,7 +85,7 @@ func (b *browser) do(w *world, s step) {
 	b.check(w.url)
 }
 
-// TestEveryAction performs every action as people would, in a real browser.
+// TestEveryAction performs every action as a user would, in a real browser.
 func TestEveryAction(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -173,7 +173,7 @@ func TestEveryAction(t *testing.T) {
 	kept, err := admin.New(w.client).Schedules().Get(t.Context(), "digest-hourly")
 	must(t, err)
 	if kept.Task.Headers["tenant"] != "all" {
-		t.Errorf("the edit of a schedule lost a header of its task: %v", kept.Task.Headers)
+		t.Errorf("editing a schedule lost a header of its task: %v", kept.Task.Headers)
 	}
 	names := map[string]int{}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{}) {
@@ -183,7 +183,7 @@ func TestEveryAction(t *testing.T) {
 		}
 	}
 	if names["carol"] < 25 || len(names) != 1 {
-		t.Errorf("the audit knows of the pages' visitors %v, want carol for all", names)
+		t.Errorf("the audit log has the actors %v over the UI, want only carol", names)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestFormsAndKeys(t *testing.T) {
 	w.enqueue(t, 3, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/ops/queues")
 
-	// Relative times advance by themselves, in the same words as pages are rendered with.
+	// Relative times advance by themselves, with the same wording as in rendered pages.
 	for _, left := range []struct {
 		seconds int
 		want    string
@@ -211,7 +211,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("dialog .buttons button[type=submit]")
 	b.until(`document.querySelector("dialog[open] .wrong-says") !== null`)
 	if got := b.eval(`document.querySelector("dialog [name=queue]").value`); got != "no good" {
-		t.Errorf("after the refusal the field holds %q", got)
+		t.Errorf("after the refusal the field has the value %q", got)
 	}
 	b.shoot("form-refused")
 	b.key("Escape")
@@ -254,7 +254,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`document.querySelector(".preview .wrong-says")?.textContent.includes("61")`)
 	b.visit(w.url + "/ops/queues")
 
-	// The page follows what happens until it is paused; what is open stays open.
+	// The page follows changes until it is paused. Forms that are open stay open.
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(`document.querySelector(".figure b").parentElement.parentElement.children[1].querySelector("b").textContent === "3"`)
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -264,12 +264,12 @@ func TestFormsAndKeys(t *testing.T) {
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.eval(`new Promise((done) => { const look = async () => (await (await fetch(location.href)).text()).includes("<b>5</b>") ? done() : look(); look(); })`)
 	if got := b.eval(`document.querySelectorAll(".figure b")[1].textContent`); got != "4" {
-		t.Errorf("a paused page says %q", got)
+		t.Errorf("a paused page shows %q", got)
 	}
 	b.click("#live-switch")
 	b.until(`document.querySelectorAll(".figure b")[1].textContent === "5"`)
 
-	// Space is the browser's; l pauses.
+	// Space scrolls as usual, and l pauses.
 	b.size(1440, 400, false)
 	b.eval(`document.activeElement.blur()`)
 	b.key(" ")
@@ -292,7 +292,7 @@ func TestFormsAndKeys(t *testing.T) {
 		b.key(key)
 	}
 	if got := b.eval(`location.pathname + document.activeElement.id + String(document.getElementById("help").open) + document.querySelector("#live-switch span").textContent + (document.documentElement.dataset.theme ?? "")`); got != "/ops/queuesfalseLive" {
-		t.Errorf("keys that are switched off did something: %s", got)
+		t.Errorf("shortcuts that are turned off had an effect: %s", got)
 	}
 	b.click("#help-switch")
 	b.until(`document.getElementById("help").innerText.includes("shortcuts are off")`)
@@ -337,7 +337,7 @@ func (b *browser) completes() {
 	b.until(`document.getElementById("search-list").hidden && document.activeElement.id === "search"`)
 }
 
-// TestAgesGoByTheServersClock: the browser's clock may be hours wrong, and may be set while a page is open.
+// TestAgesGoByTheServersClock: the browser's clock may be hours off, and may be changed while a page is open.
 func TestAgesGoByTheServersClock(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -349,19 +349,19 @@ func TestAgesGoByTheServersClock(t *testing.T) {
 	const right, wrong = `/^in (4[5-9]|50) min$/`, `/^in 1[0-5] min$/` // some minutes may pass on a busy machine
 	b.until(right + `.test(` + due + `)`)
 	b.eval(`window.wrong = 5 * 60 * 1000`)
-	b.until(wrong + `.test(` + due + `)`) // the page has not been told yet
+	b.until(wrong + `.test(` + due + `)`) // the page has not refreshed yet
 	b.click("#live-switch")
-	b.until(right + `.test(` + due + `)`) // as the response says
+	b.until(right + `.test(` + due + `)`) // corrected by the response
 	b.click("#live-switch")
 	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
 	b.until(due + ` !== ""`)
 	if got := b.eval(due); !regexp.MustCompile(`^in (4[5-9]|50) min$`).MatchString(got) {
-		t.Errorf("after an answer the page counts on with %q", got)
+		t.Errorf("after a response the page shows %q", got)
 	}
 	b.check(w.url)
 }
 
-// TestNoNameReadsAsAnother: a change of direction within a name is visible and has no effect; copying the name yields all of it.
+// TestNoNameReadsAsAnother: a change of direction within a name is visible and has no effect. Copying the name yields all of it.
 func TestNoNameReadsAsAnother(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -374,14 +374,14 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 		if got := b.eval(name + `.textContent`); got != "refund\u202eegrahc." {
 			t.Errorf("%s: the name is %q", path, got)
 		}
-		// People read what is displayed: e is to the left of g, after the mark.
+		// Users read what is displayed: e is to the left of g, after the mark.
 		order := b.eval(`(() => { const last = [...` + name + `.childNodes].at(-1), x = (at) => { const r = document.createRange(); r.setStart(last, at); r.setEnd(last, at + 1); return r.getBoundingClientRect().left; };
 			return last.textContent.trim() + (x(0) < x(1) && x(1) < x(2)); })()`)
 		if order != "egrahc.true" {
-			t.Errorf("%s: the letters stand in another order: %s", path, order)
+			t.Errorf("%s: the letters are displayed in another order: %s", path, order)
 		}
 		if got := b.eval(`getComputedStyle(document.querySelector(".turn"), "::before").content`); got != `"U+202E"` {
-			t.Errorf("%s: the mark reads %s", path, got)
+			t.Errorf("%s: the mark is displayed as %s", path, got)
 		}
 		b.shoot("turned")
 	}
@@ -409,7 +409,7 @@ func TestLabelsAlign(t *testing.T) {
 				return bad.slice(0, 3).join("; ");
 			})()`)
 			if got != "" {
-				t.Errorf("%s at %d: not in line: %s", path, width, got)
+				t.Errorf("%s at a width of %d: labels or inputs are not aligned: %s", path, width, got)
 			}
 		}
 	}
@@ -438,7 +438,7 @@ func TestTickedRows(t *testing.T) {
 	b.until(`document.querySelector(".ticked-count").textContent === "1"`)
 	b.shoot("ticked")
 	if got := b.eval(`String([...document.querySelectorAll(".bulk.of-all")].some((e) => e.checkVisibility()))`); got != "false" {
-		t.Error("with ticked rows the operations over all that match are offered")
+		t.Error("with selected rows the page offers operations on all matching tasks")
 	}
 	b.click(`.of-ticked button[value="run_now"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
@@ -447,7 +447,7 @@ func TestTickedRows(t *testing.T) {
 	got, err := w.client.Task(t.Context(), id)
 	must(t, err)
 	if got.State != pawltype.StateReady {
-		t.Errorf("the ticked task is %s", got.State)
+		t.Errorf("the selected task is %s, want ready", got.State)
 	}
 	_, err = w.client.Cancel(t.Context(), id, "")
 	must(t, err)
@@ -465,7 +465,7 @@ func TestTickedRows(t *testing.T) {
 	b.check(w.url)
 }
 
-// everywhere puts nasty into every field that a caller can set, as far as the API accepts it.
+// everywhere sets every field that a caller can set to nasty, as far as the API accepts it.
 func (w *world) everywhere(t testing.TB) (task, group string) {
 	t.Helper()
 	ctx := t.Context()
@@ -564,7 +564,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 // shifts sums up layout shifts as browsers measure them.
 const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
 
-// TestNothingJumps watches for layout shifts while pages load and refresh: growing numbers, changing texts.
+// TestNothingJumps checks for layout shifts while pages load and refresh with growing numbers and changing texts.
 func TestNothingJumps(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
@@ -587,7 +587,7 @@ func TestNothingJumps(t *testing.T) {
 		}
 		b.eval(`shiftsOf.takeRecords().forEach((e) => { window.shifted += e.value; })`)
 		if got := b.eval(`window.shifted < 0.02`); got != "true" {
-			t.Errorf("%s: what can be seen jumped by %s", path, b.eval("window.shifted"))
+			t.Errorf("%s: the layout shift is %s, want less than 0.02", path, b.eval("window.shifted"))
 		}
 	}
 }
@@ -612,11 +612,11 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most", "type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
-// TestLook takes screenshots of every page for people to look at: on a desktop and on a phone, light and dark, in full and with the data of a busy
-// cluster. PAWL_PAGES is a regular expression that selects some of them.
+// TestLook takes screenshots of every page for visual review: on a desktop and on a phone, light and dark, in full and with the data of a busy cluster.
+// PAWL_PAGES is a regular expression that selects some of them.
 func TestLook(t *testing.T) {
 	if shots() == "" {
-		t.Skip("PAWL_SHOTS names no directory for pictures")
+		t.Skip("PAWL_SHOTS is not set to a directory for screenshots")
 	}
 	only, err := regexp.Compile(os.Getenv("PAWL_PAGES"))
 	must(t, err)
@@ -649,7 +649,7 @@ func TestLook(t *testing.T) {
 	b.check(w.url)
 }
 
-// moreLooks adds pages that only fill has, and those that look different with a menu open.
+// moreLooks adds pages that only fill creates, and those that look different with a menu open.
 func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 	t.Helper()
 	for name, f := range map[string]admin.Filter{
@@ -695,11 +695,11 @@ func TestKeysActOnTheirRow(t *testing.T) {
 	}
 	b.until(focused + ` === "` + ids[2] + `"`)
 	one()
-	one() // they come first: the selected one is now two rows below
+	one() // they come first: the selected row is now two rows below
 	rows(7)
 	b.key("x")
 	if got := b.eval(ticked); got != ids[2] {
-		t.Errorf("after a refresh x ticks %s, the focus was on %s", got, ids[2])
+		t.Errorf("after a refresh, x selected %s, but the focus was on %s", got, ids[2])
 	}
 	b.key("x")
 	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
@@ -713,12 +713,12 @@ func TestKeysActOnTheirRow(t *testing.T) {
 	one()
 	rows(9)
 	if got := b.eval(`document.activeElement.textContent + " " + ` + focused); got != "a "+ids[1] {
-		t.Errorf("after a refresh the focus is on %q, want the task of %s", got, ids[1])
+		t.Errorf("after a refresh the focus is on %q, want the task of row %s", got, ids[1])
 	}
 	b.eval(`document.activeElement.blur()`)
 	b.loading(func() { b.key("Enter") })
 	if got := b.eval("location.pathname"); got != "/ops/tasks/"+ids[1][2:] {
-		t.Errorf("Enter opens %s, the row was %s", got, ids[1])
+		t.Errorf("Enter opened %s, but the row was %s", got, ids[1])
 	}
 
 	for _, key := range []string{"x", "j", "k", "Enter"} {
@@ -734,9 +734,9 @@ func TestKeysActOnTheirRow(t *testing.T) {
 		b.key(key)
 		says("no longer here")
 		if got := b.eval(ticked + ` + ` + focused + ` + location.pathname`); got != "/ops/tasks" {
-			t.Errorf("when its row had gone, %s did %q", key, got)
+			t.Errorf("after its row was gone, the key %s caused %q", key, got)
 		}
-		b.key("j") // on with the row that took its place
+		b.key("j") // continue with the row that took its place
 		b.until(focused + ` === document.querySelectorAll("tbody tr")[1].id`)
 	}
 	b.check(w.url)

@@ -14,8 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// TestWebhooksSayWhy: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be
-// made.
+// TestWebhooksSayWhy: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be made.
 func TestWebhooksSayWhy(t *testing.T) {
 	b := startBrowser(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -47,7 +46,7 @@ func TestWebhooksSayWhy(t *testing.T) {
 	b.visit(w.url + "/webhooks")
 	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
 	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error: no,the receiver answered 410 Gone: no" {
-		t.Errorf("the list says why: %q", got)
+		t.Errorf("the list shows the reasons %q", got)
 	}
 	if bad := b.eval(cutOff); bad != "" {
 		t.Error(bad)
@@ -57,21 +56,21 @@ func TestWebhooksSayWhy(t *testing.T) {
 		b.visit(w.url + "/webhooks/" + name)
 		got := b.eval(`[document.querySelector("#live .state").textContent, document.querySelector("tbody .state").textContent, document.querySelector(".figures").textContent.includes("next attempt")].join(", ")`)
 		if got != want {
-			t.Errorf("%s: the page says %q, want %q", name, got, want)
+			t.Errorf("%s: the page shows %q, want %q", name, got, want)
 		}
 		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent))`); bad != "" {
-			t.Errorf("%s: it is not seen whole that %s", name, bad)
+			t.Errorf("%s: the page cuts off the text %s", name, bad)
 		}
 		b.shoot("webhook-" + name)
 	}
 	b.visit(w.url + "/")
 	b.until(`document.body.textContent.includes("webhook gone has been disabled for ")`)
 	if got := b.eval(`document.querySelector('.alarm a[href="/webhooks/gone"]').ariaLabel`); got != "View: webhook, gone" {
-		t.Errorf("the overview's link is %q", got)
+		t.Errorf("the link on the overview is labeled %q", got)
 	}
 	b.check(w.url)
 	h, err := operator.Webhooks().Get(t.Context(), "gone")
 	if err != nil || h.State != admin.WebhookDisabled || !h.NextAttemptAt.IsZero() {
-		t.Errorf("%+v, %v", h, err)
+		t.Errorf("the webhook is %+v, %v, want it disabled without a next attempt", h, err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // widths are those of windows: desktops, laptops, half a screen, tablets, phones.
 var widths = []int{1440, 1280, 1100, 1024, 820, 600, 390}
 
-// cutOff names what is outside the visible part of its table: buttons by a pixel, most of a link, column names; and whatever makes the page wider
-// than its window; and main actions if there are several.
+// cutOff names what is outside the visible part of its table: buttons by a pixel, most of a link, column names. It also names whatever makes the page
+// wider than its window, and main actions if there are several.
 const cutOff = `(() => {
 	const bad = [];
 	if (document.documentElement.scrollWidth > innerWidth) bad.push("the page is " + document.documentElement.scrollWidth + " wide");
@@ -65,7 +65,7 @@ func TestNothingIsCutOff(t *testing.T) {
 			b.size(width, 900, false)
 			b.until(fmt.Sprintf("innerWidth === %d", width))
 			if bad := b.eval(cutOff); bad != "" {
-				t.Errorf("%.60s at %d: %s", path, width, bad)
+				t.Errorf("%.60s at a width of %d: %s", path, width, bad)
 			}
 			b.shoot(fmt.Sprintf("w%d-%s", width, name))
 			if narrowest := width == widths[len(widths)-1]; narrowest || width == widths[0] {
@@ -77,7 +77,7 @@ func TestNothingIsCutOff(t *testing.T) {
 	b.check(w.url)
 	if axe == "" {
 		t.Run("axe", func(t *testing.T) {
-			t.Skip("skipped: axe-core is not in .cache, so it has not judged the pages (make tools fetches it)")
+			t.Skip("axe-core is not in .cache, so the pages are not checked (make tools fetches it)")
 		})
 	}
 }
@@ -104,7 +104,7 @@ func (w *world) longNames(t testing.TB) {
 	must(t, err)
 }
 
-// longestName is of maximum length and has no place to break.
+// longestName is of maximum length and can't be broken into lines.
 var longestName = strings.Repeat("q", 256)
 
 // longestNames adds objects with names of maximum length, many attempts and many headers.
@@ -132,21 +132,21 @@ func TestWithoutScripts(t *testing.T) {
 	w.enqueue(t, 2, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	b.visit(w.url + "/tasks")
 	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .stood"); got != "live-switch,theme-switch,help-switch,INPUT" {
-		t.Errorf("with scripts one sees %q", got)
+		t.Errorf("with scripts these controls are visible: %q", got)
 	}
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
 	b.visit(w.url + "/tasks")
 	if got := b.seen("#live-switch, #theme-switch, #help-switch, [data-all], .copy, kbd"); got != "" {
-		t.Errorf("without scripts one sees %q, which do nothing", got)
+		t.Errorf("without scripts these controls are visible, but do nothing: %q", got)
 	}
 	if got := b.seen(".stood a, td.tick input"); got != "A,INPUT,INPUT" {
-		t.Errorf("without scripts one sees %q, want the way to look again, and ticks", got)
+		t.Errorf("without scripts these controls are visible: %q, want the reload link and checkboxes", got)
 	}
 	b.shoot("without-scripts")
 	b.loading(func() { b.click(".stood a") })
 	b.loading(func() { b.click("tbody a.name") })
 	if got := b.eval("location.pathname"); !strings.HasPrefix(got, "/tasks/") {
-		t.Errorf("the row leads to %s", got)
+		t.Errorf("the link in a row leads to %s", got)
 	}
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)
 	b.check(w.url)
@@ -164,10 +164,10 @@ func TestOnPaper(t *testing.T) {
 		b.until(`document.getElementById("stood").textContent > "` + was + `" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
 		b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
 		if got := b.seen("button, .button, .menu a, .top, input, .tell, th.w-act1, th.w-act2, th.w-act3"); got != "" {
-			t.Errorf("%s: on paper there is %q", path, got)
+			t.Errorf("%s: the printed page has %q", path, got)
 		}
 		if got := b.seen("h1, .stood"); got != "H1,hint stood" && got != "hint stood,H1" {
-			t.Errorf("%s: on paper there is %q, want the title and the time", path, got)
+			t.Errorf("%s: the printed page has %q, want the title and the time", path, got)
 		}
 		b.shoot("paper" + strings.ReplaceAll(path, "/", "-"))
 		b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)

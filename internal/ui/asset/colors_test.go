@@ -63,7 +63,7 @@ func TestColorsCanBeRead(t *testing.T) {
 		for i, theme := range []string{"light", "dark"} {
 			front, back := tokens[p.front][i], tokens[p.back][i]
 			if front == "" || back == "" {
-				t.Fatalf("no such token: %s or %s", p.front, p.back)
+				t.Fatalf("the stylesheet lacks the color token %s or %s", p.front, p.back)
 			}
 			if got := contrast(t, front, back); got < p.least {
 				t.Errorf("%s: %s on %s has a contrast of %s, want %g", theme, p.front, p.back, fmt.Sprintf("%.2f", got), p.least)

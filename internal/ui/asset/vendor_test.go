@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// vendored are the checksums of third-party files, as published.
+// vendored has the checksums of third-party files, as published.
 var vendored = map[string]string{
 	"htmx-2.0.11.min.js":         "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
 	"idiomorph-ext-0.8.0.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
@@ -23,7 +23,7 @@ func TestVendoredFilesAreAsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(entries) != len(vendored) {
-		t.Errorf("%d files in static/vendor, %d have a sum here", len(entries), len(vendored))
+		t.Errorf("static/vendor has %d files, but %d have a checksum here", len(entries), len(vendored))
 	}
 	for _, e := range entries {
 		data, err := os.ReadFile("static/vendor/" + e.Name())
@@ -32,7 +32,7 @@ func TestVendoredFilesAreAsPublished(t *testing.T) {
 		}
 		sum := sha256.Sum256(data)
 		if got := hex.EncodeToString(sum[:]); got != vendored[e.Name()] {
-			t.Errorf("%s has the sum %s, want %s", e.Name(), got, vendored[e.Name()])
+			t.Errorf("%s has the checksum %s, want %s", e.Name(), got, vendored[e.Name()])
 		}
 	}
 }

@@ -28,16 +28,16 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 		c.s.Step, c.want.Width = time.Minute, 5
 		c.want.Label += " in " + format.Duration(5*time.Minute)
 		if got := *NewSpark(&c.s); got != c.want {
-			t.Errorf("%s is drawn as %+v, want %+v", c.name, got, c.want)
+			t.Errorf("NewSpark of %s = %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	long := make([]int64, 60)
 	long[58], long[59] = 3, 4
 	if s := NewSpark(&admin.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
-		t.Errorf("60 steps are drawn as %+v", s)
+		t.Errorf("NewSpark of 60 steps = %+v", s)
 	}
 	if NewSpark(nil) != nil || NewSpark(&admin.QueueSeries{}) != nil {
-		t.Error("nothing is drawn")
+		t.Error("NewSpark returned a chart for no data")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestTrendsSayTheirLastHour(t *testing.T) {
 		{[]int64{1, 1000000, 0}, Trend{Label: "0 in the last hour, 1,000,001 in 3 hours", Width: 3, Area: "M0 20v-1h1v-19h1v20h1V20z"}},
 	} {
 		if got := NewTrend(c.hours); got != c.want {
-			t.Errorf("%v is drawn as %+v, want %+v", c.hours, got, c.want)
+			t.Errorf("NewTrend(%v) = %+v, want %+v", c.hours, got, c.want)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestTrendsSayTheirLastHour(t *testing.T) {
 func TestChartsSayWhatABarCounts(t *testing.T) {
 	for step, want := range map[time.Duration]string{time.Second: "per second", 10 * time.Second: "per 10 s", time.Minute: "per minute", 30 * time.Minute: "per 30 min", time.Hour: "per hour", 0: ""} {
 		if got := stepWords(step); got != want {
-			t.Errorf("a step of %v is %q, want %q", step, got, want)
+			t.Errorf("stepWords(%v) = %q, want %q", step, got, want)
 		}
 	}
 }
@@ -67,10 +67,10 @@ func TestChartsSayWhatABarCounts(t *testing.T) {
 func TestChartScales(t *testing.T) {
 	for n, want := range map[int64]int64{0: 1, 1: 1, 3: 3, 7: 8, 9: 10, 11: 12, 49: 50, 61: 80, 501: 600} {
 		if got := niceTop(n); got != want {
-			t.Errorf("the top of %d is %d, want %d", n, got, want)
+			t.Errorf("niceTop(%d) = %d, want %d", n, got, want)
 		}
 	}
-	many := make([]int64, 60) // the highest three of which may be truncated
+	many := make([]int64, 60) // the highest three may be truncated
 	for i := range many {
 		many[i] = 90 + int64(i%10)
 	}
@@ -106,20 +106,20 @@ func TestCharts(t *testing.T) {
 		t.Errorf("the first step is %+v", first)
 	}
 	if last := c.Steps[2]; c.Steps[1].Running || !last.Running || last.X != "66.667%" || last.Title != "1 Jan 00:02:00 UTC, so far\nenqueued: 0\nsucceeded: 20\ndead: 0" || !slices.Equal(last.Values, []int64{0, 20, 0}) {
-		t.Errorf("the step that runs is %+v", last)
+		t.Errorf("the running step is %+v", last)
 	}
 	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" || len(c.Legend) != 3 {
-		t.Errorf("got %+v", c)
+		t.Errorf("the chart is %+v", c)
 	}
 	if want := []Text{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5], want) {
-		t.Errorf("the scale of the pair is %+v, want %+v", c.Scale[:5], want)
+		t.Errorf("the scale of both panels is %+v, want %+v", c.Scale[:5], want)
 	}
 	if empty := New("none", newYear, time.Minute); !empty.Empty || len(empty.Steps) != 0 || empty.Label != "none" {
-		t.Errorf("nothing is drawn as %+v", empty)
+		t.Errorf("a chart without panels is %+v, want it empty", empty)
 	}
 }
 
-// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labeled with its value; of adjacent ones the highest is labeled.
+// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labeled with its value. Of adjacent ones only the highest is labeled.
 func TestChartsCutSpikes(t *testing.T) {
 	n := make([]int64, 60)
 	for i := range n {
@@ -139,7 +139,7 @@ func TestChartsCutSpikes(t *testing.T) {
 			t.Errorf("hangs %v: the spike is %+v", hangs, p)
 		}
 		if want := []Cut{{"6.667%", "start", "5,000", y, 5000, 3}, {"95%", "end", "700", y, 700, 57}}; !slices.Equal(c.Cuts, want) {
-			t.Errorf("hangs %v: what is written is %+v, want %+v", hangs, c.Cuts, want)
+			t.Errorf("hangs %v: the labels are %+v, want %+v", hangs, c.Cuts, want)
 		}
 	}
 }
@@ -152,13 +152,13 @@ func TestChartsMergeSteps(t *testing.T) {
 	}
 	c := New("", newYear.Add(-20*time.Second), 10*time.Second, Panel{Height: 100, Of: []Series{{"a", "a", ones}}})
 	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running || c.Legend[0].N != 358 {
-		t.Errorf("an hour by 10 s is %d steps from %v, the first of %d, the last of %d, %d in all", len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
+		t.Errorf("an hour of 10 s steps became %d steps from %v, with %d in the first, %d in the last and %d in total", len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
 	}
 	if c := New("", newYear, 10*time.Second, Panel{Of: []Series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
-		t.Errorf("5 minutes are %d steps %s", len(c.Steps), c.Unit())
+		t.Errorf("5 minutes became %d steps %s, want 30 per 10 s", len(c.Steps), c.Unit())
 	}
 	if c := New("", newYear, 5*time.Minute, Panel{Of: []Series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" || len(c.Ticks) != 5 || c.Ticks[0] != (Tick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
-		t.Errorf("a day is %d steps %s, with the ticks %+v", len(c.Steps), c.Unit(), c.Ticks)
+		t.Errorf("a day became %d steps %s, with the ticks %+v", len(c.Steps), c.Unit(), c.Ticks)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestChartsShowMarkers(t *testing.T) {
 	}
 	for i, want := range map[int]string{0: "incident: down", 1: "deploy: web 2\nincident: down", 2: "", 9: "incident: slow"} {
 		if _, got, _ := strings.Cut(c.Steps[i].Title, "a: 0\n"); got != want {
-			t.Errorf("step %d tells of %q, want %q", i, got, want)
+			t.Errorf("step %d mentions %q, want %q", i, got, want)
 		}
 	}
 }

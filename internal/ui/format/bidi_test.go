@@ -2,7 +2,7 @@ package format
 
 import "testing"
 
-// TestBidiControlsAreVisible: characters that change the direction of a text are visible, and are kept in what is sent back.
+// TestBidiControlsAreVisible: characters that change the direction of a text are visible, and are kept in values that are sent back.
 func TestBidiControlsAreVisible(t *testing.T) {
 	for _, c := range []struct{ page, want string }{
 		{"<td>refund.charge</td>", "<td>refund.charge</td>"},
@@ -13,7 +13,7 @@ func TestBidiControlsAreVisible(t *testing.T) {
 		{"<p>\u202e", "<p><i class=\"turn\" data-c=\"U+202E\">\u202e</i>"},
 	} {
 		if got := string(ShowBidiControls([]byte(c.page))); got != c.want {
-			t.Errorf("%q becomes\n%q, want\n%q", c.page, got, c.want)
+			t.Errorf("ShowBidiControls(%q) =\n%q, want\n%q", c.page, got, c.want)
 		}
 	}
 }

@@ -17,14 +17,14 @@ func TestEscapesAreRead(t *testing.T) {
 	} {
 		got, read := decodeEscapes([]byte(c.text))
 		if string(got) != c.want || read != c.read {
-			t.Errorf("%s reads %s, %t; want %s, %t", c.text, got, read, c.want, c.read)
+			t.Errorf("decodeEscapes(%s) = %s, %t, want %s, %t", c.text, got, read, c.want, c.read)
 		}
 	}
 	d := DocumentOf([]byte(`{"name":"J\u00fcrgen"}`), "")
 	if d.Text != "{\n  \"name\": \"Jürgen\"\n}" || d.Raw != `{"name":"J\u00fcrgen"}` {
-		t.Errorf("the document is %q, and came as %q", d.Text, d.Raw)
+		t.Errorf("the document has the text %q and the raw form %q", d.Text, d.Raw)
 	}
 	if d = DocumentOf([]byte(`{"name":"Jürgen"}`), ""); d.Raw != "" {
-		t.Errorf("a document without escapes is shown twice: %q", d.Raw)
+		t.Errorf("a document without escapes has a raw form too: %q", d.Raw)
 	}
 }

@@ -22,7 +22,7 @@ func TestVisitorsComeAndGo(t *testing.T) {
 					return
 				}
 				if client == nil {
-					t.Error("no client, and no error")
+					t.Error("Client returned neither a client nor an error")
 				}
 				leave()
 			}
@@ -30,7 +30,7 @@ func TestVisitorsComeAndGo(t *testing.T) {
 	}
 	all.Wait()
 	if n := len(v.known); n > maxVisitors+8 {
-		t.Errorf("%d clients are kept, at most %d and those in use", n, maxVisitors)
+		t.Errorf("%d clients are kept, want at most %d and those in use", n, maxVisitors)
 	}
 	held, leave, err := v.Client(Visitor{host: "held"})
 	if err != nil {
@@ -44,7 +44,7 @@ func TestVisitorsComeAndGo(t *testing.T) {
 		leave()
 	}
 	if again, leaveAgain, err := v.Client(Visitor{host: "held"}); err != nil || again != held {
-		t.Errorf("a visitor that is here lost the client: %v", err)
+		t.Errorf("Client returned another client while the first was in use: %v", err)
 	} else {
 		leaveAgain()
 	}
@@ -53,6 +53,6 @@ func TestVisitorsComeAndGo(t *testing.T) {
 		t.Error(err)
 	}
 	if _, _, err := v.Client(Visitor{host: "late"}); err == nil {
-		t.Error("a closed door lets people in")
+		t.Error("Client succeeded after Close")
 	}
 }

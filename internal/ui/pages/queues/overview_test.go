@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/web"
 )
 
-// TestLinksOfAlarms: a page has several, and each link says where it leads.
+// TestLinksOfAlarms: a page can have several alarms, and each link says where it leads.
 func TestLinksOfAlarms(t *testing.T) {
 	req := &web.Request{}
 	for _, c := range []struct {
@@ -25,12 +25,12 @@ func TestLinksOfAlarms(t *testing.T) {
 		{admin.Attention{Kind: "certificate"}, "View: certificate", ""},
 	} {
 		if got := alarmOf(req, c.a); got.Link != c.link || got.URL != c.url {
-			t.Errorf("%+v: link %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
+			t.Errorf("%+v: the link is %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
 		}
 	}
 }
 
-// TestFindFailing: what is not counted separately has no name to search for.
+// TestFindFailing: types and queues that are not counted separately have no name to search for.
 func TestFindFailing(t *testing.T) {
 	req := &web.Request{}
 	for _, c := range []struct{ queue, typ, states, want string }{
@@ -38,18 +38,18 @@ func TestFindFailing(t *testing.T) {
 		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
 	} {
 		if got := failingURL(req, admin.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
-			t.Errorf("type %q of queue %q, states %q: %q, want %q", c.typ, c.queue, c.states, got, c.want)
+			t.Errorf("the link of type %q in queue %q with states %q is %q, want %q", c.typ, c.queue, c.states, got, c.want)
 		}
 	}
 }
 
-// TestWorst: the Look link does not lead to an empty page once the failures are fixed.
+// TestWorst: the link does not lead to an empty page once the failures are fixed.
 func TestWorst(t *testing.T) {
 	req, f := &web.Request{}, admin.FailingType{Queue: "mail", Type: "welcome"}
 	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
 		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
 		if got := worstURL(req, f, of); got != want {
-			t.Errorf("with %+v: %q, want %q", of, got, want)
+			t.Errorf("worstURL with %+v = %q, want %q", of, got, want)
 		}
 	}
 }

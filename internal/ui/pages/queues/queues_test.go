@@ -23,7 +23,7 @@ func TestWhenAQueueIsEmpty(t *testing.T) {
 		q := &admin.Queue{Rates: c.rates}
 		q.Depth.Ready = c.ready
 		if got := drainText(q); got != c.want {
-			t.Errorf("%d ready, %+v: %q, want %q", c.ready, c.rates, got, c.want)
+			t.Errorf("drainText with %d ready tasks and rates %+v = %q, want %q", c.ready, c.rates, got, c.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestChangesSinceADeploy(t *testing.T) {
 	}{
 		{period(10, 0.01, time.Second, 900), period(12, 0.031, 2*time.Second, 900), "+20 %|+20 %|+2.1 points worse|+100 % worse|+100 % worse"},
 		{period(10, 0.5, 2*time.Second, 90), period(10, 0.25, time.Second, 90), "the same|the same|−25 points better|−50 % better|−50 % better"},
-		{period(10, 0.5, time.Second, 9), period(10, 0.25, time.Second, 9), "the same|the same|−25 points|the same|the same"}, // with 9 each, that may be chance
+		{period(10, 0.5, time.Second, 9), period(10, 0.25, time.Second, 9), "the same|the same|−25 points|the same|the same"}, // with 9 runs each, that may be chance
 		{period(10, 0, time.Second, 9), period(10, 0, 1100*time.Millisecond, 9), "the same|the same|the same|+10 %|+10 %"},
 		{period(0, 0, 0, 0), period(1, 0.1, time.Second, 9), "new|new|–|–|–"},
 		{period(1, 0.1, time.Second, 9), period(0, 0, 0, 0), "−100 %|−100 %|–|–|–"},
@@ -30,11 +30,11 @@ func TestChangesSinceADeploy(t *testing.T) {
 			got = append(got, strings.TrimSpace(fmt.Sprint(r.Change, " ", r.Class)))
 		}
 		if text := strings.Join(got, "|"); text != c.want {
-			t.Errorf("from %+v to %+v: got %s, want %s", c.before, c.after, text, c.want)
+			t.Errorf("comparing %+v to %+v: got %s, want %s", c.before, c.after, text, c.want)
 		}
 	}
 	if deployOf(nil, nil) != nil || deployOf(&admin.Marker{}, nil).Rows != nil {
-		t.Error("without a deploy, or too early, there is nothing to compare")
+		t.Error("deployOf compares something without a deploy, or too early")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestTypesWithoutSomeNodes(t *testing.T) {
 		{typesView{Rows: []typeRow{one}}, false},
 	} {
 		if text, _ := rendered(t, "types", &c.view); strings.Contains(text, want) != c.want || !c.want && strings.Contains(text, "Figures of nodes") {
-			t.Errorf("%d types, nodes missing: %q: the page says %q", len(c.view.Rows), c.view.Missing, text)
+			t.Errorf("the page of %d types with missing nodes %q has the text %q", len(c.view.Rows), c.view.Missing, text)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestNodesThatAreAway: a node from which a new leader has not heard is waited for, for a while.
+// TestNodesThatAreAway: a node from which a new leader has not heard is shown as not heard from yet for a while, before it counts as silent.
 func TestNodesThatAreAway(t *testing.T) {
 	for _, c := range []struct {
 		node               admin.Node
@@ -20,7 +20,7 @@ func TestNodesThatAreAway(t *testing.T) {
 		{admin.Node{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
 	} {
 		if row := nodeRowOf(c.node); row.State != c.state || row.Word != c.word || row.SilentFor != c.since {
-			t.Errorf("%+v is %s, %q %q; want %s, %q %q", c.node, row.State, row.Word, row.SilentFor, c.state, c.word, c.since)
+			t.Errorf("%+v is shown as %s, %q %q, want %s, %q %q", c.node, row.State, row.Word, row.SilentFor, c.state, c.word, c.since)
 		}
 	}
 }
@@ -30,21 +30,21 @@ func TestShardsAreNoSounderThanKnown(t *testing.T) {
 	nodes := []nodeRow{nodeRowOf(admin.Node{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(admin.Node{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
 	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)
 	if row.Unheard != "n2" || row.Replicas[0].State != "behind" || row.Replicas[1].State != "silent" {
-		t.Errorf("unheard %q, replicas %+v", row.Unheard, row.Replicas)
+		t.Errorf("the shard has the unheard node %q and replicas %+v", row.Unheard, row.Replicas)
 	}
 	nodes[1].Alive = true
 	if row = shardRowOf(row.ShardStatus, nodes); row.Unheard != "" || row.Replicas[1].State != "alive" {
-		t.Errorf("with both alive: unheard %q, replicas %+v", row.Unheard, row.Replicas)
+		t.Errorf("with both nodes alive, the shard has the unheard node %q and replicas %+v", row.Unheard, row.Replicas)
 	}
 }
 
 func TestDisksAreShortAsTheOverviewSays(t *testing.T) {
 	for free, want := range map[int64]bool{0: true, 9: true, 10: false, 96: false} {
 		if row := nodeRowOf(admin.Node{DiskFree: free, DiskTotal: 100}); row.DiskShort() != want {
-			t.Errorf("%d of 100 free: short %t", free, row.DiskShort())
+			t.Errorf("with %d of 100 free, DiskShort = %t", free, row.DiskShort())
 		}
 	}
 	if nodeRowOf(admin.Node{}).DiskShort() {
-		t.Error("a disk of which nothing is known is short")
+		t.Error("a disk of unknown size is shown as short")
 	}
 }

@@ -27,7 +27,7 @@ func TestLastWord(t *testing.T) {
 		before, word := lastWord(text)
 		field, value, _ := cutField(word)
 		if before+word != text || (want != [3]string{word, field, value}) {
-			t.Errorf("%q ends with %q: field %q, value %q; want %q", text, word, field, value, want)
+			t.Errorf("%q ends with %q, field %q, value %q, want %q", text, word, field, value, want)
 		}
 	}
 	for typed, want := range map[string]string{"de": "state:dead", "dead,po": "state:dead,poisoned", "dead,dea": "", "x": "", "S": "state:scheduled state:succeeded"} {
@@ -36,18 +36,18 @@ func TestLastWord(t *testing.T) {
 			got = append(got, s.Text)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("state:%s becomes %q, want %q", typed, got, want)
+			t.Errorf("state:%s is completed to %q, want %q", typed, got, want)
 		}
 	}
 	if got := matching([]string{"mail.out", "email", "Mail", "", "mail.out", "x"}, "mA"); !slices.Equal(got, []string{"mail.out", "Mail", "email"}) {
-		t.Errorf("names that match are %q", got)
+		t.Errorf("matching returned %q", got)
 	}
 }
 
 func TestLeavesOf(t *testing.T) {
 	got := fmt.Sprint(leavesOf([]byte(`{"b":{"c.d":1e2,"":0},"a":[{"x":true},{"x":false}],"n":null,"s":"t u","o":{},"l":[]}`)))
 	if want := `[{a.0.x true} {b.c\.d 1e2} {n null} {s t u}]`; got != want {
-		t.Errorf("the values are %s, want %s", got, want)
+		t.Errorf("leavesOf returned %s, want %s", got, want)
 	}
 	deep := strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50)
 	wide := `{"a":1` + strings.Repeat(`,"b":1`, 1) + "}"
@@ -56,12 +56,12 @@ func TestLeavesOf(t *testing.T) {
 	}
 	for payload, want := range map[string]int{"": 0, "{": 0, "42": 0, "[1]": 1, deep: 0, wide: maxPathsOfTask, `{"a":"` + strings.Repeat("x", maxPathPayload) + `"}`: 0} {
 		if got := len(leavesOf([]byte(payload))); got != want {
-			t.Errorf("%.40s has %d values, want %d", payload, got, want)
+			t.Errorf("leavesOf(%.40s) returned %d values, want %d", payload, got, want)
 		}
 	}
 }
 
-// FuzzEscapeKey: the suggestion for a key is parsed as that key's path.
+// FuzzEscapeKey: the suggestion for a key is parsed as the path of that key.
 func FuzzEscapeKey(f *testing.F) {
 	for _, key := range []string{`a.b:c"d e\`, "\u00a0a\u3000", "\n\t", "."} {
 		f.Add(key)
@@ -76,7 +76,7 @@ func FuzzEscapeKey(f *testing.F) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		if len(read.Payload) != 1 || read.Payload[0].Path != escapeKey(key) || read.String() != text {
-			t.Errorf("%q is read as %+v", text, read)
+			t.Errorf("%q is parsed as %+v", text, read)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestDialogsCount(t *testing.T) {
 		countMatches(f, &admin.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, admin.OperationSpec{Action: admin.ActionCancel, Max: c.most}, word)
 		fact, button, text := f.Facts[0].Value, f.Button, f.Text
 		if fact != c.fact || button != c.button || !strings.HasPrefix(text, c.text) || c.text == "" && text != "" {
-			t.Errorf("%d of %d, at least: %t: the form says %q, %q, %q", c.matched, c.most, c.least, fact, button, text)
+			t.Errorf("%d matching tasks of at most %d, lower bound %t: the form has %q, %q, %q", c.matched, c.most, c.least, fact, button, text)
 		}
 	}
 }

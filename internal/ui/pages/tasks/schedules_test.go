@@ -21,14 +21,14 @@ func TestRunsSayWhenClocksChange(t *testing.T) {
 		t.Errorf("got %+v, want %+v", runs, want)
 	}
 	if runs := runsOf(&admin.Schedule{}); runs != nil {
-		t.Errorf("a paused one has %v", runs)
+		t.Errorf("a paused schedule has the runs %v", runs)
 	}
 	for _, zone := range []string{"", "UTC", "Etc/UTC"} {
 		if runs := runsOf(&admin.Schedule{TimeZone: zone, PlannedAt: day(24, 1)}); runs[0].UTC != "" {
-			t.Errorf("a run of zone %q is shown twice: %+v", zone, runs)
+			t.Errorf("a run in zone %q is shown in UTC twice: %+v", zone, runs)
 		}
 	}
 	if runs := runsOf(&admin.Schedule{TimeZone: "Europe/London", PlannedAt: day(28, 1)}); runs[0].UTC == "" {
-		t.Error("a run in London is shown by its own clocks only")
+		t.Error("a run in London is shown in local time only")
 	}
 }

@@ -31,42 +31,42 @@ func TestFlowOfGroup(t *testing.T) {
 	checkFlow(t, f)
 	alone := flowOfGroup(&pawltype.Group{ID: "g", State: pawltype.GroupComplete, Counts: pawltype.GroupCounts{Members: 2, Succeeded: 2}}, members[:0])
 	if len(alone.Nodes) != 2 || alone.Nodes[1].Detail() != "2 succeeded" {
-		t.Errorf("a later page of members draws %+v", alone.Nodes)
+		t.Errorf("a later page of members has the nodes %+v, want two", alone.Nodes)
 	}
 	checkFlow(t, alone)
 }
 
-// checkFlow checks that nodes are inside the drawing and don't overlap, and that edges lead to the right.
+// checkFlow checks that nodes are inside the drawing and don't overlap, and that edges point to the right.
 func checkFlow(t *testing.T, f *flow) {
 	t.Helper()
 	at := map[string]bool{}
 	for _, n := range f.Nodes {
 		if n.X < 0 || n.Y < 0 || n.X+flowNodeWidth > f.Width || n.Y+flowNodeHeight > f.Height {
-			t.Errorf("%s at %d, %d lies outside of %d by %d", n.Name, n.X, n.Y, f.Width, f.Height)
+			t.Errorf("%s at %d, %d is outside the drawing of %d by %d", n.Name, n.X, n.Y, f.Width, f.Height)
 		}
 		place := fmt.Sprint(n.X, n.Y)
 		if at[place] {
-			t.Errorf("two nodes lie at %s", place)
+			t.Errorf("two nodes are at %s", place)
 		}
 		at[place] = true
 		if n.Shape() == "" || len([]rune(n.Title())) > flowName || len([]rune(n.Detail())) > flowDetail {
-			t.Errorf("%+v has no sign, or more text than room", n)
+			t.Errorf("%+v has no shape, or more text than fits", n)
 		}
 	}
 	for _, e := range f.Edges {
 		if e.from.X+flowNodeWidth >= e.to.X {
-			t.Errorf("an edge leads from %s back to %s", e.from.Name, e.to.Name)
+			t.Errorf("an edge points from %s back to %s", e.from.Name, e.to.Name)
 		}
 	}
 }
 
-// TestEveryStateHasASign: states can be told apart without colors.
+// TestEveryStateHasASign: states have different shapes, so that they can be told apart without colors.
 func TestEveryStateHasASign(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range allStates {
 		shape, ok := flowShapes[string(s)]
 		if other := seen[shape]; !ok || other != "" {
-			t.Errorf("%s has no sign of its own: %q", s, other)
+			t.Errorf("state %s has no shape of its own, but that of %q", s, other)
 		}
 		seen[shape] = string(s)
 	}
