@@ -39,7 +39,7 @@ func TestWhoActs(t *testing.T) {
 		calls := s.taken()
 		if x.refused != "" {
 			if !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), x.refused) || len(calls) > 0 {
-				t.Errorf("%s: %v after %d calls, want %s", what, err, len(calls), x.refused)
+				t.Errorf("%s: %v after %d calls, want %s and no call", what, err, len(calls), x.refused)
 			}
 			continue
 		}
@@ -47,7 +47,7 @@ func TestWhoActs(t *testing.T) {
 			return text == "" && sent == nil || text != "" && slices.Equal(sent, []string{text})
 		}
 		if err != nil || !said(x.actor, calls[0].actor) || !said(x.reason, calls[0].reason) {
-			t.Errorf("%s: %v, sent %q and %q", what, err, calls[0].actor, calls[0].reason)
+			t.Errorf("%s: %v, sent the actor %q and the reason %q", what, err, calls[0].actor, calls[0].reason)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestNoRandomIDs(t *testing.T) {
 		"trigger": func(string) error { _, err := operator.Schedules().Trigger(t.Context(), "s"); return err },
 	} {
 		if err := call(""); err == nil || !strings.Contains(err.Error(), "request id: no entropy") || len(s.taken()) > 0 {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s without random numbers: %v, want an error and no call", what, err)
 		}
 		if err := call("r"); (err == nil) != (len(s.taken()) == 1) {
 			t.Errorf("%s with an id: %v", what, err)
@@ -89,7 +89,7 @@ func TestNoRandomIDs(t *testing.T) {
 func TestOperationWait(t *testing.T) {
 	const ms, long, look = time.Millisecond, 30 * time.Second, time.Second
 	type round struct {
-		took, least, most time.Duration // by the call, and bounds of the pause after it
+		took, least, most time.Duration // the duration of the call, and bounds of the pause after it
 	}
 	for what, x := range map[string]struct {
 		looks  bool // progress is given
@@ -121,11 +121,11 @@ func TestOperationWait(t *testing.T) {
 			o, err := operator.Operations().Wait(t.Context(), "o", progress)
 			calls := s.taken()
 			if err != nil || o.State != admin.OperationDone || len(calls) != len(x.rounds)+1 || x.looks && told != len(calls) {
-				t.Fatalf("%s: %+v, %v after %d calls, told of %d, want %d", what, o, err, len(calls), told, len(x.rounds)+1)
+				t.Fatalf("%s: %+v, %v after %d calls, progress reported %d times, want %d calls", what, o, err, len(calls), told, len(x.rounds)+1)
 			}
 			for i, c := range calls {
 				if wait := c.req.(*pawlv1.GetOperationRequest).GetWait().AsDuration(); wait != x.waits {
-					t.Errorf("%s: call %d waits for %s, want %s", what, i, wait, x.waits)
+					t.Errorf("%s: call %d has a wait of %s, want %s", what, i, wait, x.waits)
 				}
 				if i == 0 {
 					continue
@@ -143,7 +143,7 @@ func TestOperationWait(t *testing.T) {
 		s.client.Close()
 	}
 	if _, err := operator.Operations().Wait(t.Context(), "o", nil); !errors.Is(err, pawltype.ErrClosed) || !strings.HasPrefix(err.Error(), `operation "o": `) {
-		t.Errorf("the client is closed: %v", err)
+		t.Errorf("Wait with a closed client: %v, want ErrClosed with the operation's id", err)
 	}
 }
 
@@ -155,11 +155,11 @@ func TestStatsOfUnevenSeries(t *testing.T) {
 	}
 	got, err := operator.Queues().Stats(t.Context(), "mail", 0)
 	if want := "[{1 4 0 0 0 6 0 0 0 0} {2 5 0 0 0 7 0 0 0 0} {3 0 0 0 0 8 0 0 0 0}]"; err != nil || fmt.Sprint(got.Series) != want {
-		t.Errorf("got %v, %v, want %s", got.Series, err, want)
+		t.Errorf("Stats returned %v, %v, want %s", got.Series, err, want)
 	}
 }
 
-// The methods of responses that derive something from their fields.
+// The methods of responses that derive a value from their fields.
 func TestWhatAnswersSay(t *testing.T) {
 	at := time.Unix(1, 0)
 	for what, x := range map[string]struct{ got, want any }{

@@ -51,17 +51,17 @@ func TestBackup(t *testing.T) {
 	var told []admin.BackupProgress
 	info, err := operator.WithActor("lena").Cluster().Backup(t.Context(), &got, func(p admin.BackupProgress) { told = append(told, p) })
 	if err != nil || got.String() != backupText || *info != (admin.BackupSummary{Bytes: 17, SHA256: sumOf(backupText)}) {
-		t.Errorf("got %q, %+v, %v", got.String(), info, err)
+		t.Errorf("Backup wrote %q and returned %+v, %v", got.String(), info, err)
 	}
 	if want := []admin.BackupProgress{{Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 17}, {ShardsDone: 2, Shards: 2, Bytes: 17},
 		{ShardsDone: 2, Shards: 2, Bytes: 17}}; !slices.Equal(told, want) {
 		t.Errorf("the progress is %+v, want %+v", told, want)
 	}
 	if calls := s.taken(); len(calls) != 1 || calls[0].method != "ClusterService/Backup" || fmt.Sprint(calls[0].actor) != "[lena]" {
-		t.Errorf("the server was asked for %+v", calls)
+		t.Errorf("the server got the calls %+v, want one Backup by lena", calls)
 	}
 	if _, err := operator.Cluster().Backup(t.Context(), io.Discard, nil); err != nil {
-		t.Errorf("nobody looks at the progress: %v", err)
+		t.Errorf("a backup without a progress function: %v", err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestBackupFails(t *testing.T) {
 	}
 	s, operator := start(t)
 	if _, err := operator.WithActor("Łena").Cluster().Backup(t.Context(), io.Discard, nil); !errors.Is(err, pawltype.ErrInvalidArgument) || len(s.taken()) > 0 {
-		t.Errorf("a backup of nobody: %v", err)
+		t.Errorf("a backup by an invalid actor: %v, want ErrInvalidArgument", err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestBackupCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := operator.Cluster().Backup(ctx, io.Discard, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("a cancelled backup returned %v, want DeadlineExceeded", err)
 		}
 	})
 }

@@ -54,7 +54,7 @@ var special = map[string][][]any{
 	"Queues.PutIfVersion": {{"mail", int64(7), admin.QueueSettings{KeyOrder: "loose"}}},
 	"Queues.Spread":       {{"mail", admin.SpreadOptions{Shards: []int{-1, 0, 1, math.MaxInt}}}},
 	"Schedules.Preview": {
-		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Options: []pawl.Option{pawl.In(time.Second), pawl.IdempotencyKey("k"), pawl.RequestID("r")}}}, // for the server to refuse
+		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Options: []pawl.Option{pawl.In(time.Second), pawl.IdempotencyKey("k"), pawl.RequestID("r")}}}, // refused by the server
 		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}}},
 		{admin.ScheduleSpec{Task: pawl.RawTask{}}},
 		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Missed: "later"}},
@@ -66,15 +66,15 @@ var special = map[string][][]any{
 	"Types.ListPage": {{admin.TypeFilter{Order: "least"}}},
 }
 
-// TestCalls makes every call of the package: with all arguments filled in, with zero arguments, and with those of special. It records what
-// is sent and what the call returns, and compares that with the group's file in testdata:
+// TestCalls makes every call of the package: with all arguments filled in, with zero arguments, and with those of special. It records the
+// request and the result of the call, and compares them with the group's file in testdata:
 //
-//	>       is a request
-//	<       what the call returns for an answer in which each field says something
-//	hollow  for one in which each part is there and says nothing
-//	empty   for one in which no part is
-//	unread  are fields of the answer that change nothing of what the call returns
-//	error   is what it returns if the server is away, and how often that was asked, or for what is refused before
+//	>       the request
+//	<       the result of the call for a response in which each field is filled in
+//	hollow  the result for a response in which each part exists, but is empty
+//	empty   the result for an empty response
+//	unread  fields of the response that do not affect the result
+//	error   the error if the server is unavailable, and how often it was called, or the error of a call that is refused before it is sent
 func TestCalls(t *testing.T) {
 	var files []string
 	_, operator := start(t)
@@ -96,16 +96,16 @@ func TestCalls(t *testing.T) {
 	}
 	slices.Sort(files)
 	if there, err := filepath.Glob("testdata/*"); err != nil || !slices.Equal(there, files) {
-		t.Errorf("testdata has %v, %v, want %v", there, err, files)
+		t.Errorf("testdata has the files %v, %v, want %v", there, err, files)
 	}
 }
 
-// differ reports the first line that differs, and the call it belongs to.
+// differ reports the first line that differs, and the call to which it belongs.
 func differ(t *testing.T, file, got, want string) {
 	gots, wants, about := strings.Split(got, "\n"), strings.Split(want, "\n"), ""
 	for i := range min(len(gots), len(wants)) {
 		if gots[i] != wants[i] {
-			t.Errorf("%s:%d: %s\n got %s\nwant %s\n(go test -update writes the file anew)", file, i+1, about, gots[i], wants[i])
+			t.Errorf("%s:%d: %s\n got %s\nwant %s\n(go test -update rewrites the file)", file, i+1, about, gots[i], wants[i])
 			return
 		}
 		if !strings.HasPrefix(gots[i], " ") {
@@ -117,7 +117,7 @@ func differ(t *testing.T, file, got, want string) {
 	}
 }
 
-// groups returns the groups of calls by name. Calls that are in no group are under Client.
+// groups returns the groups of calls by name. Calls that belong to no group are under Client.
 func groups(operator admin.Client) map[string]reflect.Value {
 	all := reflect.ValueOf(operator)
 	found := map[string]reflect.Value{"Client": all}
@@ -182,7 +182,8 @@ func (w *teller) line(what, text string) {
 
 var newID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// asks records what is sent for the arguments, and what the call returns while the server is away. It reports whether anything was sent.
+// asks records the request that is sent for the arguments, and the result of the call while the server is unavailable. It reports whether a request was
+// sent.
 func (w *teller) asks(args []reflect.Value) bool {
 	var texts []string
 	for _, arg := range args {
@@ -200,12 +201,12 @@ func (w *teller) asks(args []reflect.Value) bool {
 		return false
 	}
 	if err != nil {
-		w.t.Errorf("%s: %v", w.name, err)
+		w.t.Errorf("%s returned %v", w.name, err)
 	}
 	for _, c := range sent {
 		w.line(">", c.method+newID.ReplaceAllString(w.print.text(reflect.ValueOf(c.req), w.name), "a UUID"))
 		if !slices.Equal(c.actor, []string{"lena"}) || !slices.Equal(c.reason, []string{"größer"}) {
-			w.t.Errorf("%s calls %s with the actor %q and the reason %q", w.name, c.method, c.actor, c.reason)
+			w.t.Errorf("%s calls %s with the actor %q and the reason %q, want lena and größer", w.name, c.method, c.actor, c.reason)
 		}
 	}
 	w.server.err = status.Error(codes.Unavailable, "away")
@@ -213,19 +214,19 @@ func (w *teller) asks(args []reflect.Value) bool {
 	sent = w.server.taken()
 	for _, c := range sent {
 		if !proto.Equal(c.req.(proto.Message), sent[0].req.(proto.Message)) {
-			w.t.Errorf("%s repeats %v as %v", w.name, sent[0].req, c.req)
+			w.t.Errorf("%s retries the request %v as %v", w.name, sent[0].req, c.req)
 		}
 	}
 	for _, v := range got {
 		if !v.IsZero() {
-			w.t.Errorf("%s returns %s beside %v", w.name, printer(nil).text(v, ""), err)
+			w.t.Errorf("%s returned the result %s together with the error %v", w.name, printer(nil).text(v, ""), err)
 		}
 	}
 	w.line("error", fmt.Sprintf("%v; asked %s", err, [...]string{1: "once", 2: "twice"}[len(sent)]))
 	return true
 }
 
-// answers records what the call returns for various responses.
+// answers records the results of the call for various responses.
 func (w *teller) answers() {
 	if w.call.Type().NumOut() == 1 && w.call.Type().Out(0) == reflect.TypeFor[error]() {
 		return // nothing
@@ -235,7 +236,7 @@ func (w *teller) answers() {
 		w.server.answer = answer
 		result, err := w.result()
 		if err != nil {
-			w.t.Errorf("%s: %v", w.name, err)
+			w.t.Errorf("%s returned %v", w.name, err)
 		}
 		for _, v := range result {
 			values = append(values, v.Interface())

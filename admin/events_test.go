@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// told returns a frame with an event of each kind. The cursor of an event is its kind; that of the frame is given.
+// told returns a frame with an event of each kind. The cursor of an event is its kind, and that of the frame is given.
 func told(cursor string, kinds ...string) *pawlv1.WatchEventsResponse {
 	frame := &pawlv1.WatchEventsResponse{Cursor: cursor}
 	for _, k := range kinds {
@@ -58,18 +58,18 @@ func TestEvent(t *testing.T) {
   Cursor: "Cursor"
 }`
 		if err != nil || got != want {
-			t.Errorf("got %s, %v, want %s", got, err, want)
+			t.Errorf("the event is %s, %v, want %s", got, err, want)
 		}
 		break
 	}
 	asked := s.taken()[0]
 	got := fmt.Sprint(asked.method, printer(nil).text(reflect.ValueOf(asked.req), ""), asked.actor, asked.reason)
 	if want := `EventService/WatchEvents{Queue: "Queue", Type: "Type", TaskId: "TaskID", Kinds: ["Kinds", "Kinds 2"], Cursor: "After", Digest: 6s}[lena] [why]`; got != want {
-		t.Errorf("the server is asked for %s, want %s", got, want)
+		t.Errorf("the request is %s, want %s", got, want)
 	}
 }
 
-// A stream that breaks is reopened after the last frame, until a permanent error or the end of the caller's context.
+// A stream that breaks is reopened after the last frame, until a permanent error or until the caller's context ends.
 func TestEventsGoOn(t *testing.T) {
 	away, no := status.Error(codes.Unavailable, "away"), status.Error(codes.PermissionDenied, "no")
 	for name, x := range map[string]struct {
@@ -114,7 +114,7 @@ func TestEventsGoOn(t *testing.T) {
 				asked = append(asked, cmp.Or(c.req.(*pawlv1.WatchEventsRequest).GetCursor(), "-"))
 			}
 			if strings.Join(came, " ") != x.came || strings.Join(asked, " ") != x.asked || !errors.Is(end, x.end) || end != nil && end.Error() != x.says {
-				t.Errorf("%s: %s came, asked for what is behind %s, %v; want %s, %s, %v", name, came, asked, end, x.came, x.asked, x.says)
+				t.Errorf("%s: events %s with the request cursors %s, error %v, want %s, %s, %v", name, came, asked, end, x.came, x.asked, x.says)
 			}
 		})
 	}
@@ -125,20 +125,19 @@ func TestEventsOfNobody(t *testing.T) {
 	s, operator := start(t)
 	for _, err := range operator.WithActor("Łena").Events(t.Context(), admin.EventFilter{}) {
 		if !errors.Is(err, pawltype.ErrInvalidArgument) {
-			t.Errorf("events for a name that is none: %v", err)
+			t.Errorf("events for an invalid actor: %v, want ErrInvalidArgument", err)
 		}
 	}
 	s.frames = [][]any{{told("c", "1"), status.Error(codes.Unavailable, "away")}}
 	for _, err := range operator.Events(t.Context(), admin.EventFilter{}) {
 		if err != nil && !errors.Is(err, pawltype.ErrClosed) {
-			t.Errorf("the client is closed: %v", err)
+			t.Errorf("events of a closed client: %v, want ErrClosed", err)
 		}
 		s.client.Close()
 	}
 }
 
-// Pauses between streams grow while streams break, are short again after a stream that lasted, and follow the server's request up to a
-// limit.
+// Pauses between streams grow while streams break, are short again after a stream that lasted, and follow the server's request up to a limit.
 func TestEventsPause(t *testing.T) {
 	asks := func(d time.Duration) error {
 		st, err := status.New(codes.Unavailable, "").WithDetails(&pawlv1.Error{Code: "unavailable", RetryAfter: durationpb.New(d)})

@@ -46,11 +46,11 @@ func TestFilterLanguage(t *testing.T) {
 	} {
 		f, err := admin.ParseFilter(c.text, now)
 		if got := f.String(); err != nil || got != c.want {
-			t.Errorf("%q reads as %q, %v; want %q", c.text, got, err, c.want)
+			t.Errorf("%q is parsed as %q, %v, want %q", c.text, got, err, c.want)
 		}
 		again, err := admin.ParseFilter(f.String(), now)
 		if err != nil || again.String() != c.want {
-			t.Errorf("%q, written and read again, is %q, %v", c.text, again.String(), err)
+			t.Errorf("%q, formatted and parsed again, is %q, %v", c.text, again.String(), err)
 		}
 	}
 	for text, says := range map[string]string{
@@ -58,11 +58,11 @@ func TestFilterLanguage(t *testing.T) {
 		"queue:a queue:b": "twice", "payload.a:1 args.a:2": "twice", "payload.:1": "not a field", "payload.a:": "no value", "queues.a:1": "payload.PATH", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 4097): "4097 bytes, at most 4096", "q:\xff": "UTF-8",
 	} {
 		if _, err := admin.ParseFilter(text, now); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%.40q: %v, want %q in it", text, err, says)
+			t.Errorf("%.40q: %v, want an error with %q", text, err, says)
 		}
 	}
 	terms, err := admin.ParseFilterTerms("queue:mail after:2h state:dead")
 	if got := terms.With("state", "").With("queue", "a b").String(); err != nil || got != `created_after:2h queue:"a b"` {
-		t.Errorf("terms, changed: %s, %v", got, err)
+		t.Errorf("the changed terms are %s, %v", got, err)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// server stands in for the connection: it records what is sent and answers immediately.
+// server stands in for the connection: it records requests and answers immediately.
 type server struct {
 	client *pawl.Client
-	answer func(reply any) // fills in a response; nil: leaves it empty
+	answer func(reply any) // fills in a response. If nil, it stays empty
 	err    error           // returned instead of a response
 	frames [][]any         // for each stream that is opened: messages, errors, and durations of silence
 
