@@ -20,7 +20,7 @@ type sum struct{}
 
 func (sum) TaskType() string { return "sum" }
 
-// A group of parts, each of which adds another, is summed up when all have ended; the follow-up task of the sum runs an hour later.
+// A group of parts, each of which adds another, is summed up when all have ended. The follow-up task of the sum runs an hour later.
 func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -64,7 +64,7 @@ func TestGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := <-told; n != 66 || time.Since(began) < time.Hour {
-			t.Errorf("told %d after %s", n, time.Since(began))
+			t.Errorf("the follow-up task got the sum %d after %s, want 66 after an hour", n, time.Since(began))
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -73,7 +73,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// One bad task doesn't fail the others that are added with it.
+// One invalid task doesn't affect the others that are added with it.
 func TestBadMemberAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -84,14 +84,14 @@ func TestBadMemberAlone(t *testing.T) {
 		bad := pawl.Item{Args: part{2}, Options: []pawl.Option{pawl.Priority("urgent")}}
 		got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{{Args: part{1}}, bad, {Args: part{3}}})
 		if err != nil || len(got) != 3 || got[0].Err != nil || !errors.Is(got[1].Err, pawltype.ErrInvalidArgument) || got[2].Err != nil {
-			t.Fatalf("good, bad, good: %+v, %v", got, err)
+			t.Fatalf("adding a valid, an invalid and a valid task: %+v, %v", got, err)
 		}
 		if got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{bad}); err != nil || len(got) != 1 || got[0].Err == nil {
-			t.Errorf("one that is bad: %+v, %v", got, err)
+			t.Errorf("adding only an invalid task: %+v, %v", got, err)
 		}
 		for i, want := range map[int]string{0: `{"N":1}`, 2: `{"N":3}`} {
 			if info, err := client.Task(t.Context(), got[i].Ref.ID); err != nil || string(info.Payload) != want || info.GroupID != g.ID {
-				t.Errorf("item %d: %+v, %v", i, info, err)
+				t.Errorf("item %d is %+v, %v", i, info, err)
 			}
 		}
 	})

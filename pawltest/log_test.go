@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
-// logbook keeps the lines of a log, as JSON.
+// logbook collects the lines of a log in JSON.
 type logbook struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -33,14 +33,14 @@ func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// lines returns the lines with a message.
+// lines returns the lines that have a message.
 func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range strings.Split(strings.TrimSpace(l.buf.String()), "\n") {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("log line %q is not JSON: %v", line, err)
 		}
 		if fields["msg"] == msg || msg == "" {
 			out = append(out, fields)
@@ -49,8 +49,8 @@ func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 	return out
 }
 
-// Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its handler put into it.
-// Only the text of an error appears, in the lines that are meant to report it.
+// Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its handler put into it. Only the text
+// of an error appears, in the lines that report it.
 func TestLogsTellNoSecrets(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 		bad := []pawl.RawTask{{Type: "t", Payload: []byte(`{"canary-payload`)}, {Type: "t", Payload: []byte(`"` + strings.Repeat("canary-payload", 100_000) + `"`)}}
 		for _, args := range bad {
 			if _, err := c.Enqueue(ctx, args); err == nil {
-				t.Error("a task was taken that is none")
+				t.Error("an invalid task was accepted")
 			}
 		}
 		time.Sleep(time.Minute)
@@ -111,14 +111,14 @@ func TestLogsTellNoSecrets(t *testing.T) {
 					line = strings.ReplaceAll(line, "canary-error", "")
 				}
 				if strings.Contains(line, "canary") {
-					t.Errorf("%s logged %s", from, line)
+					t.Errorf("%s logged a secret: %s", from, line)
 				}
 			}
 		}
 		for name, book := range map[string]*logbook{"task dead-lettered": server, "dead letter archived": server, "task cancelled": server, "task dead": client, "task failed": client, "task discarded": client} {
 			lines := book.lines(t, name)
 			if len(lines) == 0 {
-				t.Errorf("no line says %q", name)
+				t.Errorf("no log line has the message %q", name)
 			}
 			for _, l := range lines {
 				for _, attr := range []string{"task_id", "queue", "type", "attempt", "trace_id", "span_id"} {
@@ -126,11 +126,11 @@ func TestLogsTellNoSecrets(t *testing.T) {
 						continue
 					}
 					if l[attr] == nil {
-						t.Errorf("a line lacks %s: %v", attr, l)
+						t.Errorf("a log line lacks %s: %v", attr, l)
 					}
 				}
 				if l["trace_id"] != "0af7651916cd43dd8448eb211c80319c" {
-					t.Errorf("a line has another trace: %v", l)
+					t.Errorf("a log line has another trace: %v", l)
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 		}
 		for _, name := range []string{"die", "retry", "panic", "large", "vanish"} {
 			if count[name] != 1 {
-				t.Errorf("%d lines tell that %s is dead, want 1", count[name], name)
+				t.Errorf("%d log lines report that %s is dead, want 1", count[name], name)
 			}
 		}
 	})

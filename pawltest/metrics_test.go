@@ -29,10 +29,10 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := client.Enqueue(t.Context(), task, pawl.Priority("urgent")); err == nil { // refused before it is sent
-			t.Fatal("a priority was taken that is none")
+			t.Fatal("an invalid priority was accepted")
 		}
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "t", Payload: []byte("{")}); err == nil {
-			t.Fatal("a payload was taken that is no JSON")
+			t.Fatal("a payload that is not JSON was accepted")
 		}
 		if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "bad"}}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}}); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ messaging.process.duration process default: 1, 2s`
 	})
 }
 
-// measured returns a line for each series: its metric, verb and queue, and how often it was recorded; for runs also how long they took.
+// measured returns a line for each series: its metric, verb and queue, and how often it was recorded. For runs it adds how long they took.
 func measured(t *testing.T, reader *metric.ManualReader) string {
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
@@ -86,7 +86,7 @@ func measured(t *testing.T, reader *metric.ManualReader) string {
 			line += " error=" + failed.AsString()
 		}
 		if system, _ := of.Value("messaging.system"); system.AsString() != "pawl" {
-			t.Errorf("%s is of system %q", line, system.AsString())
+			t.Errorf("%s has the messaging.system %q, want pawl", line, system.AsString())
 		}
 		lines[line+": "+value] = true
 	}
@@ -106,7 +106,7 @@ func measured(t *testing.T, reader *metric.ManualReader) string {
 					add(m.Name, p.Attributes, value)
 				}
 			default:
-				t.Errorf("%s is a %T", m.Name, data)
+				t.Errorf("metric %s has the type %T", m.Name, data)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// works has a worker run tasks in a bubble until fn ends.
+// works runs tasks with a worker in a bubble until fn returns.
 func works(t *testing.T, handle func(ctx context.Context, task *pawl.Task[resize]) error, fn func(t *testing.T, client *pawl.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -41,13 +41,13 @@ func enqueue(t *testing.T, client *pawl.Client, args resize, opts ...pawl.Option
 	return ref
 }
 
-// Ten tasks want one effect that takes longer than any of them waits: one runs it, and all get its result without using an attempt.
+// Ten tasks request one effect that takes longer than any of them waits. One runs it, and all get its result without using an attempt.
 func TestOnceAmongTasks(t *testing.T) {
 	var effects atomic.Int64
 	var heldOff atomic.Int64
 	works(t, func(ctx context.Context, task *pawl.Task[resize]) error {
 		got, err := pawl.Once(ctx, task, "order-7", func(ctx context.Context) (charge, error) {
-			time.Sleep(45 * time.Second) // beyond the lease, which the worker extends
+			time.Sleep(45 * time.Second) // longer than the lease, which the worker extends
 			return charge{"ch_7", int(effects.Add(1))}, nil
 		})
 		if errors.Is(err, pawltype.ErrOnceHeld) {
@@ -69,16 +69,16 @@ func TestOnceAmongTasks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := info.DecodeResult(&got); err != nil || got != (charge{"ch_7", 1}) {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("the result is %+v, %v, want that of the first effect", got, err)
 			}
 		}
 	})
 	if effects.Load() != 1 || heldOff.Load() < 9 {
-		t.Errorf("%d effects, want 1; %d times put off, want 9 at least", effects.Load(), heldOff.Load())
+		t.Errorf("got %d effects, want 1, and tasks waited %d times, want at least 9", effects.Load(), heldOff.Load())
 	}
 }
 
-// A failed effect is not recorded, and frees the key immediately, also for the same run.
+// A failed effect is not recorded, and releases the key immediately, also for the same run.
 func TestOnceThatFails(t *testing.T) {
 	runs, busy := 0, errors.New("busy")
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -90,13 +90,13 @@ func TestOnceThatFails(t *testing.T) {
 				return nil
 			})
 			if (runs == 1) != errors.Is(err, busy) {
-				t.Errorf("run %d: %v", runs, err)
+				t.Errorf("run %d: Once returned %v", runs, err)
 			}
 		}
 		return nil
 	})
 	if runs != 2 {
-		t.Errorf("%d runs, want 2", runs)
+		t.Errorf("the effect ran %d times, want 2", runs)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestOnceAmongGoroutines(t *testing.T) {
 		many(t.Context(), by, by)
 	})
 	if once.Load() != 2 || steps.Load() != 2 {
-		t.Errorf("without a broker too: %d effects and %d steps", once.Load(), steps.Load())
+		t.Errorf("after running without a broker too: %d effects and %d steps, want 2 of each", once.Load(), steps.Load())
 	}
 }
 
@@ -140,7 +140,7 @@ func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
 		slow := func(n *atomic.Int64) func(ctx context.Context) (int64, error) {
 			return func(ctx context.Context) (int64, error) {
 				<-ctx.Done()
-				return n.Add(1), nil // it ignores that, and has its effect
+				return n.Add(1), nil // it ignores the timeout, and has its effect
 			}
 		}
 		if task.Args.Width == 1 {
@@ -161,7 +161,7 @@ func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
 	}
 }
 
-// A holder that disappears frees the key with its lease; its later calls are refused.
+// If a holder disappears, its key is released when its lease expires. The holder's later calls are refused.
 func TestOnceAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -169,7 +169,7 @@ func TestOnceAfterACrash(t *testing.T) {
 		take := func() *pawl.Claim {
 			got, err := claimed.Claim(ctx, claims.Request{Queues: pawl.Strict{"default"}, Worker: "w1"})
 			if err != nil || len(got) != 1 {
-				t.Fatalf("%d claims: %v", len(got), err)
+				t.Fatalf("got %d claims, %v, want 1", len(got), err)
 			}
 			return got[0]
 		}
@@ -185,11 +185,11 @@ func TestOnceAfterACrash(t *testing.T) {
 		}
 		dead, other := take(), take()
 		if s := state(dead); s != pawltype.OnceRun {
-			t.Errorf("the first: %s", s)
+			t.Errorf("the first holder's state is %s, want run", s)
 		}
 		a, err := claimed.BeginOnce(ctx, other, "a")
 		if err != nil || a.State != pawltype.OnceHeld || a.Holder != (pawltype.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) || a.RetryAfter != time.Second {
-			t.Errorf("the second: %+v, %v", a, err)
+			t.Errorf("the second claim's BeginOnce = %+v, %v, want it held by the first", a, err)
 		}
 		for range 3 {
 			time.Sleep(20 * time.Second)
@@ -198,18 +198,18 @@ func TestOnceAfterACrash(t *testing.T) {
 			}
 		}
 		if s := state(other); s != pawltype.OnceRun {
-			t.Errorf("when the lease of the first has ended: %s", s)
+			t.Errorf("after the first holder's lease has expired, the second has the state %s, want run", s)
 		}
 		_, err = claimed.FinishOnce(ctx, dead, "a", nil, 0)
 		if !errors.Is(err, pawltype.ErrStaleClaim) {
-			t.Errorf("the first finishes: %v", err)
+			t.Errorf("FinishOnce of the expired holder: %v, want ErrStaleClaim", err)
 		}
 		until, err := claimed.FinishOnce(ctx, other, "a", []byte("7"), time.Hour)
 		if err != nil || time.Until(until) < 59*time.Minute {
-			t.Errorf("the second finishes: %v, %v", until, err)
+			t.Errorf("FinishOnce of the second holder = %v, %v, want it kept for an hour", until, err)
 		}
 		if s, err := claimed.AbandonOnce(ctx, other, "a"); s != pawltype.OnceDone || err != nil {
-			t.Errorf("what is done stays done: %s, %v", s, err)
+			t.Errorf("AbandonOnce of a finished effect = %s, %v, want done", s, err)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func New(t testing.TB, opts ...Option) *Broker {
 		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: version.Version, Logger: own.log, Tracers: own.tracers,
 		Fatal: func(err error) { t.Errorf("pawltest: broker: %v", err) },
 	}
-	// Inside a bubble, the clocks of package time are fake; those of the system never are.
+	// Inside a bubble, the clocks of package time are fake, but those of the system never are.
 	cfg.Time.Wall = time.Now
 	cfg.Time.Elapsed = func() time.Duration { return time.Since(start) }
 	n, err := node.Start(t.Context(), cfg)

@@ -100,7 +100,7 @@ func TestFakeTime(t *testing.T) {
 	})
 }
 
-// TestRunInABubble checks that the short form works in a bubble, too.
+// TestRunInABubble checks that Run also works in a bubble.
 func TestRunInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context, _ *pawl.Task[resize]) error {
@@ -133,7 +133,7 @@ func TestFakeTimeOfASchedule(t *testing.T) {
 		}
 		for _, want := range []string{"nightly 2000-01-01T01:30:00Z 01:30:00", "nightly 2000-01-01T02:30:00Z 02:30:00"} {
 			if got := <-ticks; got != want {
-				t.Errorf("ran as %s, want %s", got, want)
+				t.Errorf("the task ran as %s, want %s", got, want)
 			}
 		}
 		stop()

@@ -17,7 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The span, the metric and the worker's log report the same outcome of a run; only failures are errors there.
+// The span, the metric and the worker's log report the same outcome of a run. Only failures are reported as errors.
 func TestOutcomesOfRuns(t *testing.T) {
 	untilEnd := func(ctx context.Context, _ *pawl.Claim) error { <-ctx.Done(); return context.Cause(ctx) }
 	var byHand *pawl.Client
@@ -63,7 +63,7 @@ func TestOutcomesOfRuns(t *testing.T) {
 					}
 					w.work(20*time.Second, map[string]pawl.Handler{"t": c.handle})
 					if got := w.outcome() + w.logged(log); got != c.want {
-						t.Errorf("it has the outcome\n%s\nwant\n%s", got, c.want)
+						t.Errorf("the outcome is\n%s\nwant\n%s", got, c.want)
 					}
 					failed := strings.Contains(c.want, "error=")
 					if got := measured(t, reader); strings.Contains(got, "messaging.process.duration process default error=") != failed {
@@ -81,7 +81,7 @@ func cancel(w *traced, ref *pawl.Ref) {
 	}
 }
 
-// outcome returns what the span of a run says about it.
+// outcome returns the outcome of a run according to its span.
 func (w *traced) outcome() string {
 	said := w.attrs("process default")
 	out := said["pawl.task.outcome"]
@@ -90,7 +90,7 @@ func (w *traced) outcome() string {
 			continue
 		}
 		if failed := s.Status().Code == codes.Error; failed != (said["error.type"] != "") {
-			w.Errorf("its status is %v, its error.type %q", s.Status(), said["error.type"])
+			w.Errorf("the span has the status %v, but the error.type %q", s.Status(), said["error.type"])
 		} else if failed {
 			out += " error=" + said["error.type"]
 		}
@@ -114,7 +114,7 @@ func (w *traced) logged(log *logbook) (out string) {
 			continue
 		}
 		if l["span_id"] != run {
-			w.Errorf("the line %v has another span than its run, %s", l, run)
+			w.Errorf("the log line %v has another span than its run, %s", l, run)
 		}
 		out += fmt.Sprintf("; %s %s", l["level"], l["msg"])
 		if l["error"] != nil {

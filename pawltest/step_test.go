@@ -38,8 +38,8 @@ type charge struct {
 	Cents int    `json:"cents"`
 }
 
-// A handler that fails, panics, is snoozed or ends as a dead letter after a step resumes after the step, with its result, and its
-// checkpoint is still there.
+// A handler that fails, panics, is snoozed or ends as a dead letter after a step resumes after the step, with its result, and its checkpoint is still
+// there.
 func TestStepsRunOnce(t *testing.T) {
 	charges, mails := 0, 0
 	ends := []func() error{
@@ -54,14 +54,14 @@ func TestStepsRunOnce(t *testing.T) {
 		run++
 		var page int
 		if found, err := task.LastCheckpoint(&page); err != nil || found != (run > 1) || found && page != run-1 {
-			t.Errorf("run %d: checkpoint %d, %t, %v", run, page, found, err)
+			t.Errorf("run %d: LastCheckpoint = %d, %t, %v", run, page, found, err)
 		}
 		got, err := pawl.Step(ctx, task, "charge", func(context.Context) (charge, error) {
 			charges++
 			return charge{"ch_1", 1999}, nil
 		})
 		if err != nil || got != (charge{"ch_1", 1999}) {
-			t.Errorf("run %d: charge %+v, %v", run, got, err)
+			t.Errorf("run %d: the step charge returned %+v, %v", run, got, err)
 		}
 		if err := task.Checkpoint(ctx, run); err != nil {
 			return err
@@ -69,7 +69,7 @@ func TestStepsRunOnce(t *testing.T) {
 		mail := func(context.Context) (int, error) { mails++; return mails, nil }
 		for range 2 { // the same name is the same step
 			if n, err := pawl.Step(ctx, task, "mail", mail); n != 1 || err != nil {
-				t.Errorf("run %d: mail %d, %v", run, n, err)
+				t.Errorf("run %d: the step mail returned %d, %v, want 1", run, n, err)
 			}
 		}
 		return ends[run-1]()
@@ -80,10 +80,10 @@ func TestStepsRunOnce(t *testing.T) {
 			Checkpoint int                        `json:"checkpoint"`
 		}
 		if n < 4 && (json.Unmarshal(r.Checkpoint, &kept) != nil || kept.Checkpoint != n+1 || string(kept.Steps["mail"]) != "1") {
-			t.Errorf("after run %d others read %s", n+1, r.Checkpoint)
+			t.Errorf("after run %d the stored checkpoint is %s", n+1, r.Checkpoint)
 		}
 		if n == 4 && (r.State != pawltype.StateSucceeded || len(r.AttemptLog) != 5) {
-			t.Errorf("state %s after %d attempts: %v", r.State, len(r.AttemptLog), r.Err)
+			t.Errorf("the task is %s after %d attempts: %v, want succeeded after 5", r.State, len(r.AttemptLog), r.Err)
 		}
 	}, handle, handle, handle, handle, handle)
 	if run != 5 || charges != 1 || mails != 1 {
@@ -102,7 +102,7 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 			return "ch_1", nil
 		})
 		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawltype.OutcomeDiscarded || !strings.Contains(err.Error(), `step "charge"`)) {
-			t.Errorf("got %v", err)
+			t.Errorf("Step returned %v, want the error of fn with the step's name", err)
 		}
 		if runs == 1 {
 			return busy
@@ -111,15 +111,15 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 	}
 	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
 		if want := []pawltype.State{pawltype.StateRetrying, pawltype.StateSucceeded}[n]; r.State != want || r.Checkpoint != nil {
-			t.Errorf("run %d: state %s, checkpoint %s: %v", n+1, r.State, r.Checkpoint, r.Err)
+			t.Errorf("run %d: the task is %s with checkpoint %s: %v", n+1, r.State, r.Checkpoint, r.Err)
 		}
 	}, handle, handle)
 	if runs != 2 {
-		t.Errorf("%d runs, want 2", runs)
+		t.Errorf("fn ran %d times, want 2", runs)
 	}
 }
 
-// A result that another version of the program recorded is an error that names the step; an additional field in R is fine.
+// A result of another type that an older version of the program recorded is an error that names the step. An additional field in R is fine.
 func TestAStepOfAnotherVersion(t *testing.T) {
 	failed := errors.New("failed")
 	first := func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -130,14 +130,14 @@ func TestAStepOfAnotherVersion(t *testing.T) {
 		never := func(context.Context) (string, error) { t.Error("fn ran again"); return "", nil }
 		_, err := pawl.Step(ctx, task, "charge", never)
 		if err == nil || !strings.Contains(err.Error(), `step "charge" of task`) || !strings.Contains(err.Error(), "doesn't fit string") {
-			t.Errorf("as a string: %v", err)
+			t.Errorf("reading the result as a string: %v, want an error that names the step", err)
 		}
 		_, err = pawl.Step(ctx, task, "charge", func(context.Context) (struct{ ID string }, error) {
 			t.Error("fn ran again")
 			return struct{ ID string }{}, nil
 		})
 		if err == nil || !strings.Contains(err.Error(), `"cents"`) || strings.Contains(err.Error(), "1999") {
-			t.Errorf("with a field less: %v", err)
+			t.Errorf("reading the result into a type without a field: %v, want an error that names the field", err)
 		}
 		more, err := pawl.Step(ctx, task, "charge", func(context.Context) (struct {
 			charge
@@ -146,18 +146,18 @@ func TestAStepOfAnotherVersion(t *testing.T) {
 			panic("fn ran again")
 		})
 		if err != nil || more.Cents != 1999 {
-			t.Errorf("with a field more: %+v, %v", more, err)
+			t.Errorf("reading the result into a type with another field: %+v, %v", more, err)
 		}
 		return nil
 	}
 	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
 		if n == 1 && r.State != pawltype.StateSucceeded {
-			t.Errorf("state %s: %v", r.State, r.Err)
+			t.Errorf("the task is %s, want succeeded: %v", r.State, r.Err)
 		}
 	}, first, refused)
 }
 
-// A step that can't be recorded is not retried: fn has run.
+// A step that can't be recorded is not retried, since fn has run.
 func TestAStepThatCanNotBeRecorded(t *testing.T) {
 	large := func(n int) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) { return strings.Repeat("x", n), nil }
@@ -190,11 +190,11 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			attempts(t, func(t *testing.T, _ int, r *pawltest.Result) {
 				if r.State != pawltype.StateDead || r.Err == nil {
-					t.Fatalf("state %s: %v", r.State, r.Err)
+					t.Fatalf("the task is %s, want dead: %v", r.State, r.Err)
 				}
 				for _, words := range c.want {
 					if !strings.Contains(r.Err.Error(), words) {
-						t.Errorf("%q does not say %q", r.Err, words)
+						t.Errorf("the error %q does not contain %q", r.Err, words)
 					}
 				}
 			}, c.run)
@@ -202,23 +202,23 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 	}
 }
 
-// Names have a limit, and if the checkpoint leaves no room for a step, the error comes before fn runs.
+// Names have a limit, and if the checkpoint leaves no room for a step, the error is returned before fn runs.
 func TestAStepThatIsRefused(t *testing.T) {
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		never := func(context.Context) (int, error) { t.Error("fn ran"); return 0, nil }
 		for _, name := range []string{"", strings.Repeat("n", 257), "\xff"} {
 			if _, err := pawl.Step(ctx, task, name, never); !errors.Is(err, pawltype.ErrInvalidArgument) {
-				t.Errorf("name %q: %v", name, err)
+				t.Errorf("name %q: %v, want ErrInvalidArgument", name, err)
 			}
 		}
 		for _, ttl := range []time.Duration{-time.Hour, time.Millisecond, 366 * 24 * time.Hour} {
 			err := task.OnceFor(ctx, ttl, "k", func(context.Context) error { t.Error("fn ran"); return nil })
 			if !errors.Is(err, pawltype.ErrInvalidArgument) {
-				t.Errorf("ttl %s: %v", ttl, err)
+				t.Errorf("ttl %s: %v, want ErrInvalidArgument", ttl, err)
 			}
 		}
 		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err, pawltype.ErrInvalidArgument) {
-			t.Errorf("a long key: %v", err)
+			t.Errorf("a key of 257 bytes: %v, want ErrInvalidArgument", err)
 		}
 		return nil
 	})

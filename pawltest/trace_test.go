@@ -24,7 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traced is a broker, a client and a program that all record their spans.
+// traced is a broker, a client and a program, all of which record their spans.
 type traced struct {
 	*testing.T
 	spans  *tracetest.SpanRecorder
@@ -81,7 +81,7 @@ func (w *traced) is(want string) {
 	}
 }
 
-// shown maps the attributes that a tree shows to their names there. The others are the same for all spans, or ids.
+// shown maps the attributes that a tree shows to their names in it. The others are the same for all spans, or ids.
 var shown = map[attribute.Key]string{
 	"messaging.batch.message_count": "count", "messaging.message.body.size": "bytes", "messaging.client.id": "worker", "error.type": "error",
 	"pawl.task.type": "type", "pawl.task.attempt": "attempt", "pawl.task.outcome": "outcome",
@@ -146,7 +146,7 @@ func (w *traced) attrs(name string) map[attribute.Key]string {
 			return out
 		}
 	}
-	w.Fatalf("there is no span %q", name)
+	w.Fatalf("no span %q was recorded", name)
 	return nil
 }
 
@@ -213,7 +213,7 @@ internal request took=1s
 	})
 }
 
-// Each task of a batch has its own span, to which the batch links; so do the members of a group.
+// Each task of a batch has its own span, to which the batch links. The same is true for the members of a group.
 func TestTraceOfABatch(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		items := []pawl.Item{{Args: task}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}, {Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}}
@@ -264,7 +264,7 @@ internal request
 	})
 }
 
-// What a handler enqueues, and the task's follow-up tasks, belong to the trace of the task.
+// The tasks that a handler enqueues, and the task's follow-up tasks, belong to the trace of the task.
 func TestTraceOfAChain(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		if _, err := w.client.Enqueue(w.Context(), task, pawl.Then(pawl.RawTask{Type: "then"})); err != nil {
@@ -286,7 +286,7 @@ func TestTraceOfAChain(t *testing.T) {
 			}
 		}
 		if len(traces) != 1 || !processed["then"] || !processed["inner"] || !processed["t"] {
-			w.Errorf("%d traces, want 1:\n%s", len(traces), w.tree())
+			w.Errorf("got %d traces, want 1 with all three tasks:\n%s", len(traces), w.tree())
 		}
 	})
 }
@@ -310,11 +310,11 @@ producer send default bytes=7 type=t
 	}, true)
 }
 
-// A trace that the producer sets is kept, even if it is invalid; a task without one gets one from a broker that traces, and a tick
-// never has that of another.
+// A trace that the producer sets is kept, even if it is invalid. A task without one gets one from a broker that traces, and the task of a tick never has
+// the trace of another.
 func TestTracesThatTasksBring(t *testing.T) {
 	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
-	inTrace(t, func(w *traced) { // the maximum number and size of headers: there is no room for a trace
+	inTrace(t, func(w *traced) { // the maximum number and size of headers, with no room for a trace
 		var many []pawl.Option
 		for i := range 64 {
 			many = append(many, pawl.Header(fmt.Sprint(i), ""))
@@ -325,7 +325,7 @@ func TestTracesThatTasksBring(t *testing.T) {
 				w.Fatal(err)
 			}
 			if info, err := w.client.Task(w.Context(), ref.ID); err != nil || info.Headers["traceparent"] != "" || len(info.Headers) != len(opts) {
-				w.Errorf("headers %v, %v", info.Headers, err)
+				w.Errorf("the task has the headers %v, %v, want only its own", info.Headers, err)
 			}
 		}
 	})
@@ -344,17 +344,17 @@ func TestTracesThatTasksBring(t *testing.T) {
 			return info.Headers
 		}
 		if got := headers(pawl.Header("traceparent", good), pawl.Header("tracestate", "a=b")); got["traceparent"] != good || got["tracestate"] != "a=b" {
-			w.Errorf("headers %v, want %q", got, good)
+			w.Errorf("the task has the headers %v, want the trace %q", got, good)
 		}
 		if got := headers(pawl.Header("traceparent", bad)); len(got) != 1 || got["traceparent"] != bad {
-			w.Errorf("headers %v, want %q", got, bad)
+			w.Errorf("the task has the headers %v, want only the trace %q", got, bad)
 		}
 		if got := headers(); len(got) != 1 || !strings.HasPrefix(got["traceparent"], "00-") {
-			w.Errorf("headers %v, want the trace that the broker began", got)
+			w.Errorf("the task has the headers %v, want the trace that the broker started", got)
 		}
 		synctest.Wait()
 		if n := len(w.spans.Ended()); n != 3 {
-			w.Errorf("%d spans, want an enqueue for each task:\n%s", n, w.tree())
+			w.Errorf("got %d spans, want one enqueue for each of 3 tasks:\n%s", n, w.tree())
 		}
 		w.spans.Reset()
 		if _, err := w.client.Enqueue(w.Context(), task, pawl.Header("traceparent", good)); err != nil {
@@ -378,12 +378,12 @@ producer send default bytes=7 links=1 type=t
 			return nil
 		}})
 		if len(ids) != 2 || ids[0] == ids[1] || !ids[0].IsValid() || ids[0] == root.SpanContext().TraceID() {
-			w.Errorf("the ticks ran in the traces %v, want two that are new", ids)
+			w.Errorf("the ticks ran in the traces %v, want two new ones", ids)
 		}
 	})
 }
 
-// A tick is a trace of its own, with all that happens to its task: no call caused it, so the broker starts the trace.
+// A tick is a trace of its own, with everything that happens to its task. No call caused it, so the broker starts the trace.
 func TestTraceOfATick(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{
@@ -410,17 +410,17 @@ producer create default bytes=7 type=t
   server fail default attempt=2 type=t
 `)
 		if len(seen) != 2 || seen[0].TraceID() != seen[1].TraceID() {
-			w.Errorf("the attempts ran in %v, want one trace", seen)
+			w.Errorf("the attempts ran in the traces %v, want one trace", seen)
 		}
 		dead := w.log.lines(w.T, "task dead-lettered")
 		if len(dead) != 1 || dead[0]["trace_id"] != seen[0].TraceID().String() {
 			w.Errorf("the log has %v, want one dead letter of trace %s", dead, seen[0].TraceID())
 		}
 		if got := w.attrs("create default"); got["messaging.message.id"] != dead[0]["task_id"] || got["pawl.schedule"] != "nightly" || got["messaging.operation.type"] != "create" {
-			w.Errorf("the tick's span has %v", got)
+			w.Errorf("the tick's span has the attributes %v", got)
 		}
 	})
-	inTrace(t, func(w *traced) { // a tick that creates no task has no span; one that is triggered has
+	inTrace(t, func(w *traced) { // a tick that creates no task has no span, but a triggered one has
 		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task, Overlap: admin.OverlapSkip}
 		if _, err := admin.New(w.client).Schedules().Put(w.Context(), sched); err != nil {
 			w.Fatal(err)
@@ -431,14 +431,14 @@ producer create default bytes=7 type=t
 		}
 		time.Sleep(5 * time.Minute)
 		if _, err := admin.New(w.client).Schedules().Trigger(w.Context(), "nightly"); err == nil {
-			w.Error("a trigger overlaps")
+			w.Error("a trigger succeeded although the previous task had not ended")
 		}
 		w.is("producer create default bytes=7 type=t")
 		if got := w.attrs("create default")["messaging.message.id"]; got != ref.ID {
 			w.Errorf("the span is about task %q, want %q", got, ref.ID)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // the sampler is asked as for any trace that starts here
+	synctest.Test(t, func(t *testing.T) { // the sampler is asked, as for any trace that starts here
 		inSample(t, sdktrace.ParentBased(sdktrace.NeverSample()), func(w *traced) {
 			if _, err := admin.New(w.client).Schedules().Put(w.Context(), admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
 				w.Fatal(err)
@@ -449,7 +449,7 @@ producer create default bytes=7 type=t
 				return nil
 			}})
 			if len(ids) != 1 || !strings.HasSuffix(ids[0], "-00") {
-				w.Errorf("the ticks carry %q, want one that is not sampled", ids)
+				w.Errorf("the ticks have the traces %q, want one that is not sampled", ids)
 			}
 			w.is("")
 		}, pawl.Telemetry{})
