@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
-// BenchmarkRelay drains existing rows, with a broker in memory.
+// BenchmarkRelay delivers existing rows to a broker in memory.
 func BenchmarkRelay(b *testing.B) {
 	for _, d := range []outbox.Dialect{outbox.SQLite, outbox.Postgres, outbox.MySQL} {
 		b.Run(string(d), func(b *testing.B) {

@@ -37,7 +37,7 @@ func newBooks(t testing.TB, d outbox.Dialect, db *sql.DB) *outbox.Outbox {
 	return box
 }
 
-// An effect happens once, in whatever run: if it was rolled back it did not happen, later runs get its result, and earlier ones are refused.
+// An effect happens once, in whatever run. If it was rolled back it did not happen, later runs get its result, and earlier ones are refused.
 func TestEffect(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -63,7 +63,7 @@ func TestEffect(t *testing.T) {
 			}
 			must(t, step.end(tx))
 			if n := count(t, db, "SELECT count(*) FROM books"); n != step.wantBooked {
-				t.Errorf("%s: it was had %d times, want %d", step.what, n, step.wantBooked)
+				t.Errorf("%s: the effect happened %d times, want %d", step.what, n, step.wantBooked)
 			}
 		}
 		inTx(t, db, func(tx *sql.Tx) { // other tasks and other effects
@@ -78,7 +78,7 @@ func TestEffect(t *testing.T) {
 			}
 		})
 		if n := count(t, db, "SELECT count(*) FROM books"); n != 2 {
-			t.Errorf("two tasks had the effect %d times", n)
+			t.Errorf("the effect happened %d times for two tasks, want 2", n)
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestEffectsAtOnce(t *testing.T) {
 							_ = tx.Rollback()
 							break
 						}
-						_ = tx.Rollback() // a deadlock, say: the task would be retried
+						_ = tx.Rollback() // such as a deadlock: the task would be retried
 						if tries == 100 {
 							t.Errorf("task %d, fence %d: %v", i, fence, err)
 							return
@@ -115,7 +115,7 @@ func TestEffectsAtOnce(t *testing.T) {
 		}
 		both.Wait()
 		if n, single := count(t, db, "SELECT count(*) FROM books"), count(t, db, "SELECT count(DISTINCT id) FROM books"); n != tasks || single != tasks {
-			t.Errorf("%d effects of %d tasks, want %d of %d", n, single, tasks, tasks)
+			t.Errorf("got %d effects of %d tasks, want %d of %d", n, single, tasks, tasks)
 		}
 	})
 }
@@ -150,15 +150,15 @@ func TestEffectFails(t *testing.T) {
 		bad := errors.New("bad")
 		inTx(t, db, func(tx *sql.Tx) {
 			if err := box.Effect(t.Context(), tx, claimOf("a", 1), "book", func(context.Context) error { return bad }); !errors.Is(err, bad) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("a failing effect returned %v, want its error", err)
 			}
 			large := func(context.Context) (string, error) { return strings.Repeat("x", 64<<10), nil }
 			if _, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 1), "book", large); !errors.Is(err, pawl.ErrInvalidArgument) {
-				t.Errorf("a result of over 64 KiB: %v", err)
+				t.Errorf("a result of more than 64 KiB: %v, want ErrInvalidArgument", err)
 			}
 			for _, name := range []string{"", strings.Repeat("x", 257), "\xff", "a\x00"} {
 				if err := box.Effect(t.Context(), tx, claimOf("a", 1), name, nil); !errors.Is(err, pawl.ErrInvalidArgument) {
-					t.Errorf("name %q: %v", name, err)
+					t.Errorf("name %q: %v, want ErrInvalidArgument", name, err)
 				}
 			}
 		})
@@ -170,10 +170,10 @@ func TestEffectFails(t *testing.T) {
 			type after struct{ Receipt string }
 			_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "charge", func(context.Context) (before, error) { return before{}, nil })
 			must(t, err)
-			for _, name := range []string{"book", "charge"} { // a string, and a field that is lost
+			for _, name := range []string{"book", "charge"} { // a string, and a field that the new type lacks
 				_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 4), name, func(context.Context) (after, error) { return after{}, nil })
 				if err == nil || !strings.Contains(err.Error(), "doesn't fit") {
-					t.Errorf("a result of another type: %v", err)
+					t.Errorf("decoding a result into another type: %v, want an error", err)
 				}
 			}
 		})
@@ -197,16 +197,16 @@ func TestEffectWithPgx(t *testing.T) {
 			return 7, err
 		})
 		if got != 7 || err != nil {
-			t.Errorf("the result is %d, %v", got, err)
+			t.Errorf("the result is %d, %v, want 7", got, err)
 		}
 		must(t, tx.Commit(t.Context()))
 	}
 	if n := count(t, db, "SELECT count(*) FROM books"); n != 1 {
-		t.Errorf("it was had %d times", n)
+		t.Errorf("the effect happened %d times, want once", n)
 	}
 }
 
-// Rows of effects are deleted when their retention has passed, and no others.
+// Only rows of effects whose retention has passed are deleted.
 func TestEffectsExpire(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -214,7 +214,7 @@ func TestEffectsExpire(t *testing.T) {
 		must(t, err)
 		for _, bad := range []time.Duration{time.Second, 100 * 365 * 24 * time.Hour} {
 			if _, err := box.WithEffectRetention(bad); !errors.Is(err, pawl.ErrInvalidArgument) {
-				t.Errorf("a retention of %s: %v", bad, err)
+				t.Errorf("a retention of %s: %v, want ErrInvalidArgument", bad, err)
 			}
 		}
 		inTx(t, db, func(tx *sql.Tx) {
@@ -226,7 +226,7 @@ func TestEffectsExpire(t *testing.T) {
 		})
 		n, err := box.DeleteExpired(t.Context())
 		if n != 0 || err != nil {
-			t.Errorf("%d rows have expired at once, %v", n, err)
+			t.Errorf("DeleteExpired deleted %d rows immediately, %v, want 0", n, err)
 		}
 		switch d { // two minutes pass
 		case outbox.Postgres:
@@ -239,12 +239,12 @@ func TestEffectsExpire(t *testing.T) {
 		startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{})
 		eventually(t, "the rows are deleted", func() bool { return count(t, db, "SELECT count(*) FROM pawl_effect") == 1 })
 		if name := count(t, db, "SELECT count(*) FROM pawl_effect WHERE name = 'book'"); name != 1 {
-			t.Error("the row that is left is another one")
+			t.Error("the remaining row is not that of the effect with the long retention")
 		}
 	})
 }
 
-// A handler's effect and next task share a transaction: it dies after the commit, runs again, and there is one of each.
+// A handler's effect and next task share a transaction. The handler fails after the commit and runs again, and there is one of each.
 func TestEffectAndNextTask(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)

@@ -24,7 +24,7 @@ type receipt struct {
 
 func (receipt) TaskType() string { return "receipt" }
 
-// A task exists once its transaction commits, like the application's row, and never did if it is rolled back.
+// A task exists once its transaction commits, like the application's row, and never exists if it is rolled back.
 func TestEnqueueInTransaction(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -64,29 +64,29 @@ func TestEnqueueMany(t *testing.T) {
 			ids, err := box.EnqueueMany(t.Context(), counting, items)
 			must(t, err)
 			if counting.statements != 3 {
-				t.Errorf("9 MB take %d statements, want 3", counting.statements)
+				t.Errorf("9 MB took %d statements, want 3", counting.statements)
 			}
 			if len(ids) != len(items) {
-				t.Errorf("%d tasks have %d ids", len(items), len(ids))
+				t.Errorf("enqueuing %d tasks returned %d ids", len(items), len(ids))
 			}
 		})
 		if n := count(t, db, "SELECT count(DISTINCT id) FROM pawl_outbox"); n != len(items) {
 			t.Errorf("there are %d rows, want %d", n, len(items))
 		}
-		// With one bad item, or one too many, none is written, and the transaction can continue.
+		// With one invalid item, or one too many, none is written, and the transaction can continue.
 		inTx(t, db, func(tx *sql.Tx) {
 			bad := append(items[:2:2], pawl.Item{Args: receipt{}, Options: []pawl.Option{pawl.Priority("urgent")}})
 			if _, err := box.EnqueueMany(t.Context(), tx, bad); !errors.Is(err, pawl.ErrInvalidArgument) || !strings.Contains(err.Error(), "item 2") {
-				t.Errorf("a bad task: %v", err)
+				t.Errorf("enqueuing an invalid task: %v, want an error about item 2", err)
 			}
 			if _, err := box.EnqueueMany(t.Context(), tx, append(items, items[0])); !errors.Is(err, pawl.ErrInvalidArgument) {
-				t.Errorf("1,001 tasks: %v", err)
+				t.Errorf("enqueuing 1,001 tasks: %v, want ErrInvalidArgument", err)
 			}
 			_, err := box.EnqueueMany(t.Context(), tx, nil)
 			must(t, err)
 		})
 		if n := count(t, db, "SELECT count(*) FROM pawl_outbox"); n != len(items) {
-			t.Errorf("refused tasks left %d rows", n-len(items))
+			t.Errorf("the refused calls left %d rows", n-len(items))
 		}
 	})
 }
@@ -101,7 +101,7 @@ func (c *countingTx) ExecContext(ctx context.Context, query string, args ...any)
 	return c.Tx.ExecContext(ctx, query, args...)
 }
 
-// The trace of the transaction is passed along to the task.
+// The trace context of the transaction is passed on to the task.
 func TestEnqueueKeepsTheTrace(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -113,11 +113,11 @@ func TestEnqueueKeepsTheTrace(t *testing.T) {
 	var task string
 	must(t, db.QueryRowContext(t.Context(), "SELECT task FROM pawl_outbox").Scan(&task))
 	if want := `"headers":{"traceparent":"00-01000000000000000000000000000000-0200000000000000-01"}`; !strings.Contains(task, want) {
-		t.Errorf("the row is %s, want %s in it", task, want)
+		t.Errorf("the row is %s, want it to contain %s", task, want)
 	}
 }
 
-// What is refused before it is written leaves the transaction intact: in PostgreSQL, a statement that fails aborts it.
+// A task that is refused before it is written leaves the transaction intact. In PostgreSQL, a statement that fails aborts it.
 func TestEnqueueRefuses(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -151,7 +151,7 @@ func TestOpenChecksTheSchema(t *testing.T) {
 		wants := func(text string) {
 			t.Helper()
 			if _, err := outbox.Open(t.Context(), db, d); !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), text) {
-				t.Errorf("the error is %v, want one with %q", err, text)
+				t.Errorf("Open returned %v, want an error with %q", err, text)
 			}
 		}
 		wants("run what \"pawl outbox schema --dialect " + string(d) + "\" prints")
@@ -171,16 +171,16 @@ func TestOpenChecksTheSchema(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	for _, d := range []outbox.Dialect{outbox.SQLite, outbox.Postgres, outbox.MySQL} {
 		if s, err := outbox.Upgrade(d, outbox.SchemaVersion); s != "" || err != nil {
-			t.Errorf("%s: from the newest version: %q, %v", d, s, err)
+			t.Errorf("%s: upgrading from the current version: %q, %v", d, s, err)
 		}
 		for _, from := range []int{-1, outbox.SchemaVersion + 1} {
 			if _, err := outbox.Upgrade(d, from); err == nil {
-				t.Errorf("%s: from version %d there is no error", d, from)
+				t.Errorf("%s: upgrading from version %d returned no error", d, from)
 			}
 		}
 	}
 	if _, err := outbox.Schema("oracle"); err == nil {
-		t.Error("there are tables for oracle")
+		t.Error("Schema returned tables for an unknown dialect")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestEnqueueReadOnly(t *testing.T) {
 	must(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if _, err := box.Enqueue(t.Context(), tx, receipt{}); err == nil || !strings.Contains(err.Error(), "pawl_outbox") || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("enqueuing in a read-only transaction: %v", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestEnqueueWithPgx(t *testing.T) {
 	}
 }
 
-// A row that a program writes in SQL needs no id in PostgreSQL: it gets a UUIDv7.
+// A row that a program inserts in SQL needs no id in PostgreSQL, since it gets a UUIDv7.
 func TestDefaultIDIsVersion7(t *testing.T) {
 	db := openDB(t, outbox.Postgres)
 	newBox(t, outbox.Postgres, db)
@@ -230,6 +230,6 @@ func TestDefaultIDIsVersion7(t *testing.T) {
 	id := uuid.MustParse(text)
 	seconds, nanos := id.Time().UnixTime()
 	if at := time.Unix(seconds, nanos).UnixMilli(); id.Version() != 7 || id.Variant() != uuid.RFC4122 || at < before || at > before+120_000 {
-		t.Errorf("the id %s is of version %d, %s, and %d", id, id.Version(), id.Variant(), at)
+		t.Errorf("the default id %s has version %d, variant %s and time %d, want a current UUIDv7", id, id.Version(), id.Variant(), at)
 	}
 }

@@ -30,7 +30,7 @@ func openDB(t testing.TB, d outbox.Dialect) *sql.DB {
 		driver, dsn = "mysql", testdb.MariaDB(t)+"?multiStatements=true"
 	default:
 		if driver = "sqlite"; !slices.Contains(sql.Drivers(), driver) {
-			t.Skip("SQLite is not linked with the race detector")
+			t.Skip("SQLite is not linked into builds with the race detector")
 		}
 		dsn = fmt.Sprintf("file:%s/db?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_txlock=immediate", t.TempDir())
 	}

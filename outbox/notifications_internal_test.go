@@ -31,7 +31,7 @@ func TestPace(t *testing.T) {
 			p.found(at(pass[0]), at(pass[1]))
 		}
 		if got := p.wantsNotifications(c.on, at(c.now)); got != c.want {
-			t.Errorf("%s: wanted: %t", c.name, got)
+			t.Errorf("%s: wantsNotifications = %t", c.name, got)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %s: not %s", patience, what)
+			t.Fatalf("after %s, this was still not true: %s", patience, what)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func startRelay(t testing.TB, box *outbox.Outbox, to outbox.Producer, cfg outbox
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the relay ended with %v", err)
+			t.Errorf("the relay ended with the error %v", err)
 		}
 	})
 	t.Cleanup(stop)
@@ -87,7 +87,7 @@ func orders(t testing.TB, client *pawl.Client, queue string) (out []string) {
 	}
 }
 
-// Each committed row becomes one task, with its options; those rolled back don't. Rows of a key are enqueued in the order of their
+// Each committed row becomes one task with its options, and rows that are rolled back don't. Rows of a key are enqueued in the order of their
 // transactions, however many relays there are.
 func TestRelay(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
@@ -134,7 +134,7 @@ func TestRelay(t *testing.T) {
 // broken is a client that handles some calls differently.
 type broken struct {
 	outbox.Producer
-	before func(items []pawl.Item) []pawl.Enqueued // not nil: the result
+	before func(items []pawl.Item) []pawl.Enqueued // the result, unless it is nil
 	after  func(items []pawl.Item)
 }
 
@@ -173,12 +173,12 @@ func TestRelayDiesBeforeDeletion(t *testing.T) {
 		must(t, err)
 		must(t, dying.Run(ctx))
 		if n := rowsLeft(t, db); n != 20 {
-			t.Fatalf("%d rows are left, want all 20: this tests nothing", n)
+			t.Fatalf("%d rows are left, want all 20, or the test proves nothing", n)
 		}
 		next, _ := startRelay(t, box, client, outbox.RelayConfig{})
 		eventually(t, "all rows are enqueued, and counted", func() bool { return rowsLeft(t, db) == 0 && next.Stats().Enqueued+next.Stats().Repeated == 20 })
 		if s := next.Stats(); s.Enqueued != 0 || s.Repeated != 20 {
-			t.Errorf("the second relay enqueued %d rows and repeated %d, want 0 and 20", s.Enqueued, s.Repeated)
+			t.Errorf("the second relay enqueued %d new tasks and repeated %d, want 0 and 20", s.Enqueued, s.Repeated)
 		}
 		q, err := admin.New(client).Queues().Get(t.Context(), "default")
 		must(t, err)
@@ -188,7 +188,7 @@ func TestRelayDiesBeforeDeletion(t *testing.T) {
 	})
 }
 
-// A relay that has lost its lease without noticing deletes nothing: its rows are another's.
+// A relay that has lost its lease without noticing deletes nothing: its rows now belong to another relay.
 func TestStaleRelayDeletesNothing(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -207,12 +207,12 @@ func TestStaleRelayDeletesNothing(t *testing.T) {
 		must(t, err)
 		must(t, stale.Run(ctx))
 		if n, dead := rowsLeft(t, db), count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); n != 2 || dead != 0 {
-			t.Errorf("%d rows are left and %d dead, want 2 and 0", n, dead)
+			t.Errorf("%d rows are left and %d are dead, want 2 and 0", n, dead)
 		}
 	})
 }
 
-// A relay that stops hands over immediately; one that dies, when its lease expires; and one that lives keeps the lease beyond its length.
+// A relay that stops hands over immediately, and one that dies when its lease expires. A relay that runs keeps the lease beyond its length.
 func TestRelayTakesOver(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		t.Parallel()
@@ -220,7 +220,7 @@ func TestRelayTakesOver(t *testing.T) {
 		client := pawltest.New(t).Client(t)
 		const gone = "UPDATE pawl_outbox_relay SET holder = 'gone', expires_at = "
 		began := time.Now() // before the statement, which may take long
-		switch d {          // a relay died two seconds before the lease's end
+		switch d {          // a relay died two seconds before its lease ends
 		case outbox.Postgres:
 			exec(t, db, gone+"clock_timestamp() + interval '2 seconds'")
 		case outbox.MySQL:
@@ -256,7 +256,7 @@ func TestRelayTakesOver(t *testing.T) {
 	})
 }
 
-// A request that is refused as a whole, because an operator allows fewer tasks in one, says nothing about its rows.
+// If a request is refused as a whole, because an operator allows fewer tasks in one, its rows are not refused.
 func TestRelayWithASmallerLimit(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -277,11 +277,11 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 	}}, outbox.RelayConfig{})
 	eventually(t, "all rows are settled, and one is counted as dead", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 1 })
 	if got := orders(t, client, "default"); !slices.Equal(got, want) {
-		t.Errorf("the tasks are %v, want all but the bad one in order", got)
+		t.Errorf("the tasks are %v, want all but the invalid one in order", got)
 	}
 }
 
-// Rows that Pawl refuses for good are kept with the error, and don't hold up the others.
+// Rows that Pawl refuses permanently are kept with the error, and don't delay the others.
 func TestRelayKeepsRefusedRows(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -295,7 +295,7 @@ func TestRelayKeepsRefusedRows(t *testing.T) {
 		r, _ := startRelay(t, box, client, outbox.RelayConfig{})
 		eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 4 })
 		if got := orders(t, client, "mail"); !slices.Equal(got, []string{"ok"}) {
-			t.Errorf("the tasks are %v", got)
+			t.Errorf("the tasks are %v, want only the valid one", got)
 		}
 		rows, err := db.QueryContext(t.Context(), "SELECT error FROM pawl_outbox_dead ORDER BY seq")
 		must(t, err)
@@ -303,11 +303,11 @@ func TestRelayKeepsRefusedRows(t *testing.T) {
 		for _, want := range []string{"retries", "queue", "timeout", "payload_too_large"} {
 			var text string
 			if !rows.Next() {
-				t.Fatalf("no dead row says %q", want)
+				t.Fatalf("no dead row is left for the error %q", want)
 			}
 			must(t, rows.Scan(&text))
 			if !strings.Contains(text, want) {
-				t.Errorf("a dead row says %q, want %q in it", text, want)
+				t.Errorf("a dead row has the error %q, want it to contain %q", text, want)
 			}
 		}
 		if n := count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); n != 4 {
@@ -316,7 +316,7 @@ func TestRelayKeepsRefusedRows(t *testing.T) {
 	})
 }
 
-// A full queue holds up its own rows, in their order, and no others.
+// A full queue delays its own rows, in their order, and no others.
 func TestRelayAndAFullQueue(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -334,7 +334,7 @@ func TestRelayAndAFullQueue(t *testing.T) {
 	startRelay(t, box, client, outbox.RelayConfig{Batch: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	eventually(t, "the row behind them is enqueued", func() bool { return rowsLeft(t, db) == 15 })
 	if text := log.String(); strings.Count(text, "rows of a queue are delayed") != 1 || !strings.Contains(text, "queue=narrow") || strings.Contains(text, "no row can be enqueued") {
-		t.Errorf("the log is\n%s\nwant one line about queue narrow", text)
+		t.Errorf("the log has\n%s\nwant one line about queue narrow", text)
 	}
 	if got := orders(t, client, "wide"); !slices.Equal(got, []string{"free"}) {
 		t.Errorf("the tasks of the other queue are %v", got)
@@ -349,7 +349,7 @@ func TestRelayAndAFullQueue(t *testing.T) {
 	}
 }
 
-// While Pawl is unavailable, rows wait, and are enqueued in order when it is back, including those whose answers were lost.
+// While Pawl is unavailable, rows wait. When it is back they are enqueued in order, including those whose responses were lost.
 func TestRelayWhilePawlIsAway(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -366,7 +366,7 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 		if away.Load() {
 			return all(items, context.DeadlineExceeded)
 		}
-		if n%2 == 0 { // the task exists, but the answer got lost
+		if n%2 == 0 { // the task exists, but the response was lost
 			_, err := client.EnqueueBatch(t.Context(), items)
 			return all(items, errors.Join(context.DeadlineExceeded, err))
 		}
@@ -379,7 +379,7 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 	}
 	eventually(t, "Pawl was asked in vain", func() bool { return calls.Load() > 1 })
 	if n := rowsLeft(t, db); n != 30 || r.Stats().Dead != 0 {
-		t.Errorf("%d rows are left, and %d dead, want 30 and none", n, r.Stats().Dead)
+		t.Errorf("%d rows are left and %d are dead, want 30 and 0", n, r.Stats().Dead)
 	}
 	away.Store(false)
 	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
@@ -389,7 +389,7 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 	for line, want := range map[string]int{"no row can be enqueued": 1, "rows can be enqueued again": 1, "rows of a queue are delayed": 0} {
 		eventually(t, "logged: "+line, func() bool { return strings.Count(log.String(), line) >= want })
 		if n := strings.Count(log.String(), line); n != want {
-			t.Errorf("the log says %d times %q, want %d:\n%s", n, line, want, log.String())
+			t.Errorf("the log has %d lines with %q, want %d:\n%s", n, line, want, log.String())
 		}
 	}
 }
@@ -412,7 +412,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// Nothing is sent after a request without an answer.
+// Nothing is sent after a request without a response.
 func TestRelayKeepsTheOrderOfRequests(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -438,14 +438,14 @@ func TestRelayKeepsTheOrderOfRequests(t *testing.T) {
 	}}, outbox.RelayConfig{})
 	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	if fulls.Load() < 2 {
-		t.Fatalf("%d requests were full, want 2: this tests nothing", fulls.Load())
+		t.Fatalf("only %d requests were full, want 2, or the test proves nothing", fulls.Load())
 	}
 	if got := orders(t, client, "default"); !slices.Equal(got, want) {
 		t.Errorf("the tasks are %v, want them in order", got)
 	}
 }
 
-// PostgreSQL notifies the relay of committed rows, whoever wrote them; if a notification is lost, the relay finds the row by polling.
+// PostgreSQL notifies the relay of committed rows, whoever wrote them. If a notification is lost, the relay finds the row by polling.
 func TestRelayListens(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -467,7 +467,7 @@ func TestRelayListens(t *testing.T) {
 		exec(t, db, `INSERT INTO pawl_outbox (task) VALUES ('{"type":"by hand","payload":{}}')`)
 		eventually(t, "the rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	}
-	// The connection breaks: what is written until the relay listens again is found.
+	// The connection breaks. The relay finds rows that were written before it listens again.
 	exec(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
 	enqueue(t, box, db, receipt{"6"})
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
@@ -479,7 +479,7 @@ func TestRelayListens(t *testing.T) {
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
 }
 
-// Frequent rows send no notifications, and are relayed all the same; when they cease, the next one sends one again.
+// Frequent rows send no notifications, and are relayed all the same. When they stop, the next row sends a notification again.
 func TestNotificationsPause(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -529,7 +529,7 @@ func TestNotificationsPause(t *testing.T) {
 	eventually(t, "notifications are off", func() bool { return !on() })
 }
 
-// The trigger follows the row of the relay, also for a role that may only insert.
+// The trigger obeys the setting in the relay's row, also for a role that may only insert.
 func TestNotificationsOfARoleThatInserts(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -561,12 +561,12 @@ func TestNotificationsOfARoleThatInserts(t *testing.T) {
 			got = append(got, n.Payload)
 		}
 		if sent := len(got) == 2; sent != notify {
-			t.Errorf("insert %d: notifications %q, and they are on: %t", i, got, notify)
+			t.Errorf("insert %d: got the notifications %q, with notify %t", i, got, notify)
 		}
 	}
 }
 
-// Wake is for databases that don't notify.
+// Wake is for databases that don't send notifications.
 func TestRelayWake(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -621,7 +621,7 @@ func TestTimeInTheTableCounts(t *testing.T) {
 		startRelay(t, box, client, outbox.RelayConfig{})
 		eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 		if got := orders(t, client, "default"); !slices.Equal(got, []string{"late"}) {
-			t.Errorf("the tasks that are due are %v, want the one of which two hours have passed", got)
+			t.Errorf("the tasks that are due are %v, want only the one whose delay has passed", got)
 		}
 		eventually(t, "one task is left of those that expire", func() bool {
 			q, err := admin.New(client).Queues().Get(t.Context(), "expires")
@@ -629,7 +629,7 @@ func TestTimeInTheTableCounts(t *testing.T) {
 			return q.Depth.Ready == 1
 		})
 		if got := orders(t, client, "expires"); !slices.Equal(got, []string{"lives"}) {
-			t.Errorf("the tasks that have not expired are %v", got)
+			t.Errorf("the tasks that have not expired are %v, want only the one with the later expiry", got)
 		}
 	})
 }
@@ -650,7 +650,7 @@ func TestRelayOfLargeRows(t *testing.T) {
 	reads, err := outbox.Reads(t.Context(), box, client, 3)
 	must(t, err)
 	if !slices.Equal(reads, []int{10, 10, 10}) {
-		t.Errorf("reads hold %v rows of 900 KiB, want 10: 8 MiB", reads)
+		t.Errorf("reads have %v rows of 900 KiB, want 10 in each (8 MiB)", reads)
 	}
 	var most atomic.Int64
 	r, _ := startRelay(t, box, &broken{Producer: client, after: func(items []pawl.Item) {
@@ -658,7 +658,7 @@ func TestRelayOfLargeRows(t *testing.T) {
 	}}, outbox.RelayConfig{})
 	eventually(t, "all rows are enqueued", func() bool { return r.Stats().Enqueued == n })
 	if most.Load() != 3 {
-		t.Errorf("a request had %d tasks of 900 KiB, want 3", most.Load())
+		t.Errorf("the largest request had %d tasks of 900 KiB, want 3", most.Load())
 	}
 }
 

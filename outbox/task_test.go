@@ -27,7 +27,7 @@ func everyOption() []pawl.Option {
 	}
 }
 
-// What is written can be read back, in every field of the API.
+// appendTask and readTask preserve every field of the API.
 func TestTaskKeepsEverything(t *testing.T) {
 	args := pawl.RawTask{Type: "a", Payload: []byte("{ \"a\" :1e400,\n\"a\":\"\\u0041\\ud800<\"}")}
 	want, err := spec.Of(args, everyOption())
@@ -38,7 +38,7 @@ func TestTaskKeepsEverything(t *testing.T) {
 	fields := want.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if f := fields.Get(i); !want.ProtoReflect().Has(f) && !missing[f.Name()] {
-			t.Errorf("everyOption does not set %s: a field that is new must be in taskJSON", f.Name())
+			t.Errorf("everyOption does not set %s, and a new field must be in taskJSON", f.Name())
 		}
 	}
 	text, err := appendTask(nil, want, "")
@@ -76,16 +76,16 @@ func TestReadTaskRefuses(t *testing.T) {
 		_, err := readTask([]byte(c.text))
 		refusal, ok := errors.AsType[*pawltype.Error](err)
 		if !ok || refusal.Code != pawltype.ErrInvalidArgument || refusal.Field != c.field || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want one of field %q with %q", c.text, err, c.field, c.want)
+			t.Errorf("%s: %v, want an error of field %q with %q", c.text, err, c.field, c.want)
 		}
 	}
 }
 
-// The durations and times that are accepted in REST are accepted here.
+// readTask accepts the durations and times that REST accepts.
 func TestReadTaskByHand(t *testing.T) {
 	got, err := readTask([]byte(` {"payload":{"to":"a"},"delay":"1h30m","run_at":"2026-01-31T12:00:00+01:00","type":"mail"} `))
 	if err != nil || got.Type != "mail" || string(got.Payload) != `{"to":"a"}` || got.Delay.AsDuration() != 90*time.Minute ||
 		!got.RunAt.AsTime().Equal(time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC)) {
-		t.Errorf("it is read as %v, %v", got, err)
+		t.Errorf("readTask = %v, %v", got, err)
 	}
 }
