@@ -34,36 +34,36 @@ func TestCert(t *testing.T) {
 	dir := t.TempDir()
 	ca, out := filepath.Join(dir, "ca"), filepath.Join(dir, "nodes")
 	if text, status := cert(t, "ca", "--out", ca); status != cli.ExitDone || !strings.Contains(text, "ca.crt") {
-		t.Fatalf("cert ca: %d, %s", status, text)
+		t.Fatalf("pawl cert ca: status %d, %s", status, text)
 	}
 	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host", "::1"); status != cli.ExitDone {
-		t.Fatalf("cert node: %d, %s", status, text)
+		t.Fatalf("pawl cert node: status %d, %s", status, text)
 	}
 	if _, err := tls.LoadX509KeyPair(filepath.Join(out, "n1.crt"), filepath.Join(out, "n1.key")); err != nil {
 		t.Error(err)
 	}
 	for _, key := range []string{filepath.Join(ca, "ca.key"), filepath.Join(out, "n1.key")} {
 		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v, want mode 0600", key, info.Mode(), err)
+			t.Errorf("%s has mode %v, %v, want 0600", key, info.Mode(), err)
 		}
 	}
 	text, status := cert(t, "show", filepath.Join(out, "n1.crt"))
 	for _, w := range []string{"node n1", "pawl://node/n1", "n1.example.com, 10.0.0.1, ::1", "(in 825d)", "pawl cluster authority"} {
 		if status != cli.ExitDone || !strings.Contains(text, w) {
-			t.Errorf("show: %d, want %q in\n%s", status, w, text)
+			t.Errorf("pawl cert show: status %d, want %q in\n%s", status, w, text)
 		}
 	}
 	if text, status := cert(t, "server", "s1", "--ca", ca, "--out", out, "--host", "pawl.example.com,10.0.0.1"); status != cli.ExitDone {
-		t.Fatalf("cert server: %d, %s", status, text)
+		t.Fatalf("pawl cert server: status %d, %s", status, text)
 	}
 	text, status = cert(t, "show", filepath.Join(out, "s1.crt"))
 	for _, w := range []string{"whose    server", "pawl.example.com, 10.0.0.1", "(in 825d)"} {
 		if status != cli.ExitDone || !strings.Contains(text, w) {
-			t.Errorf("show: %d, want %q in\n%s", status, w, text)
+			t.Errorf("pawl cert show: status %d, want %q in\n%s", status, w, text)
 		}
 	}
 	if text, _ := cert(t, "show", filepath.Join(ca, "ca.crt"), "-o", "json"); !strings.Contains(text, `"authority": true`) {
-		t.Errorf("show -o json of the authority:\n%s", text)
+		t.Errorf("pawl cert show -o json of the authority:\n%s", text)
 	}
 }
 
@@ -77,10 +77,10 @@ func TestCertKeeps(t *testing.T) {
 		}
 		text, status := cert(t, "ca", "--out", dir)
 		if status != cli.ExitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" already exists") {
-			t.Errorf("with %s: %d, %s", there, status, text)
+			t.Errorf("pawl cert ca with an existing %s: status %d, %s", there, status, text)
 		}
 		if files, _ := os.ReadDir(dir); len(files) != 1 {
-			t.Errorf("with %s: %d files afterwards, want 1", there, len(files))
+			t.Errorf("with an existing %s there are %d files afterwards, want 1", there, len(files))
 		}
 		if b, _ := os.ReadFile(path); string(b) != "mine" {
 			t.Errorf("%s was overwritten", there)
@@ -125,10 +125,10 @@ func TestCertRefusals(t *testing.T) {
 		{"nonsense", cli.ExitUsage, `unknown command "nonsense" for "pawl cert"`},
 	} {
 		if text, status := cert(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(text, c.want) {
-			t.Errorf("cert %s: %d, %q, want %d with %q", c.args, status, text, c.status, c.want)
+			t.Errorf("pawl cert %s: status %d, %q, want %d with %q", c.args, status, text, c.status, c.want)
 		}
 	}
 	if _, err := os.Stat("x"); err == nil {
-		t.Error("a refused command left a directory")
+		t.Error("a refused command created a directory")
 	}
 }

@@ -28,7 +28,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// fakeCluster is a fake server of the cluster's calls: it returns prepared answers and records requests.
+// fakeCluster is a fake server for calls of the cluster. It returns prepared responses and records requests.
 type fakeCluster struct {
 	pawlv1.UnimplementedClusterServiceServer
 
@@ -166,7 +166,7 @@ func (o *fakeCluster) command(t *testing.T, line ...string) (stdout, stderr stri
 	return out.String(), errs.String(), exit, strings.Join(o.asked, "; ")
 }
 
-// Every command makes the right call, reports it, and asks before it does anything irreversible.
+// Every command makes the right call, reports it, and asks for confirmation before it does anything irreversible.
 func TestClusterCommands(t *testing.T) {
 	for _, c := range []struct {
 		line  string
@@ -194,7 +194,7 @@ func TestClusterCommands(t *testing.T) {
 		{"cluster audit-retention 365d -o yaml", "audit retention 8760h0m0s", 0, "audit_retention: 8760h"},
 		{"cluster audit-retention 30d", "", 1, "audit entries older than 30d will be removed; so far they are kept for 90d: not confirmed"},
 		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "audit entries are kept for 30d"},
-		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // no question: the server refuses it
+		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // no confirmation, since the server refuses it
 		{"cluster audit-retention soon", "", 2, `PERIOD "soon"`},
 		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and can't be lowered again: not confirmed"},
 		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
@@ -210,17 +210,17 @@ func TestClusterCommands(t *testing.T) {
 		o := newFakeCluster()
 		stdout, stderr, exit, asked := o.command(t, strings.Fields(c.line)...)
 		if exit != c.exit || asked != c.asked || !strings.Contains(stdout+stderr, c.says) {
-			t.Errorf("pawl %s: status %d, asked for %q, want %d, %q\n%s%s", c.line, exit, asked, c.exit, c.asked, stdout, stderr)
+			t.Errorf("pawl %s: status %d, server calls %q, want %d, %q\n%s%s", c.line, exit, asked, c.exit, c.asked, stdout, stderr)
 		}
 	}
 }
 
-// A cluster whose nodes have no address for other nodes can't grow, and the command says what to do.
+// If no node has an address for other nodes, the cluster can't grow, and the command says what to do.
 func TestClusterAddWithoutPeers(t *testing.T) {
 	o := newFakeCluster()
 	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Heard: true}}
 	if _, stderr, exit, _ := o.command(t, "cluster", "add"); exit != 1 || !strings.Contains(stderr, "--peer-listen") {
-		t.Errorf("status %d: %s", exit, stderr)
+		t.Errorf("pawl cluster add: status %d, %s", exit, stderr)
 	}
 }
 
@@ -241,20 +241,20 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 	}
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	if !strings.HasPrefix(squeeze(out), squeeze(want)) {
-		t.Errorf("got\n%s\nwant it to begin with\n%s", out, want)
+		t.Errorf("pawl cluster status printed\n%s\nwant it to begin with\n%s", out, want)
 	}
 	for _, says := range []string{
 		"n1 (should be n2)", "n2(learns, gets a snapshot)", "n3(not known)", "node n1 should lead",
 		"problems:\n  node n3 was last seen 3m0s ago\n  shard 2: no leader answers\n",
 	} {
 		if !strings.Contains(out, says) {
-			t.Errorf("status lacks %q:\n%s", says, out)
+			t.Errorf("the status lacks %q:\n%s", says, out)
 		}
 	}
 	out, _, _, _ = newFakeCluster().command(t, "cluster", "status", "-o", "json")
 	for _, says := range []string{`"data_shards": 2`, `"silent_seconds": 0.2`, `"disk_free_bytes": 13421772800`, `"under_replicated": true`, `"preferred": "n2"`, `"lag": 12`} {
 		if !strings.Contains(out, says) {
-			t.Errorf("status -o json lacks %q:\n%s", says, out)
+			t.Errorf("the status as JSON lacks %q:\n%s", says, out)
 		}
 	}
 }
@@ -264,11 +264,11 @@ func TestClusterWithoutProblems(t *testing.T) {
 	o.cluster.Nodes, o.cluster.Shards, o.cluster.Problems = o.cluster.Nodes[:2], o.cluster.Shards[1:2], nil
 	o.cluster.Shards[0].Problem = ""
 	if out, _, _, _ := o.command(t, "cluster", "status"); !strings.HasSuffix(out, "\nno problems\n") {
-		t.Errorf("got %s", out)
+		t.Errorf("the status of a healthy cluster is %s, want no problems", out)
 	}
 }
 
-// Replicas that are damaged, or were not checked in full, are named and change the exit status.
+// Replicas that are damaged, or that were not checked completely, are named and change the exit status.
 func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(map[uint32]*pawlv1.VerifyShardResponse)
@@ -289,11 +289,11 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		c.change(o.verified)
 		stdout, stderr, exit, asked := o.command(t, "verify")
 		if exit != cli.ExitRefused || asked != "verify 0; verify 1; verify 2" {
-			t.Errorf("%s: status %d, asked for %s", name, exit, asked)
+			t.Errorf("%s: status %d, server calls %s", name, exit, asked)
 		}
 		for _, says := range c.says {
 			if !strings.Contains(stdout+stderr, says) {
-				t.Errorf("%s: lacks %q:\n%s%s", name, says, stdout, stderr)
+				t.Errorf("%s: the output lacks %q:\n%s%s", name, says, stdout, stderr)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func TestVerifyWaitsNotForEver(t *testing.T) {
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
 	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 did not answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
-		t.Errorf("status %d:\n%s%s", exit, stdout, stderr)
+		t.Errorf("pawl verify of a hanging shard: status %d:\n%s%s", exit, stdout, stderr)
 	}
 }
 
@@ -327,7 +327,7 @@ func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err
 	return time.Since(start), errs.String(), err
 }
 
-// --wait returns when the node holds nothing, says once what blocks each remainder, and tolerates that the system shard's leader moves.
+// --wait returns when the node holds nothing, reports once what blocks each remainder, and tolerates that the system shard's leader moves.
 func TestWaitUntilDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newFakeCluster()
@@ -345,10 +345,10 @@ func TestWaitUntilDrained(t *testing.T) {
 		}
 		took, said, err := waiting(t, o)
 		if err != nil || took < time.Minute || took > time.Minute+5*time.Second {
-			t.Errorf("took %v, %v", took, err)
+			t.Errorf("waiting took %v, %v, want about a minute", took, err)
 		}
 		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" { // for all that it holds, and again for the remainder
-			t.Errorf("said %q", said)
+			t.Errorf("the command reported %q", said)
 		}
 	})
 }
@@ -358,12 +358,12 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 		o := newFakeCluster()
 		o.each = func() error { return grpcstatus.Error(codes.Unavailable, "no leader") }
 		if took, _, err := waiting(t, o); err == nil || took < drainAnswerTimeout || took > drainAnswerTimeout+10*time.Second {
-			t.Errorf("took %v, %v", took, err)
+			t.Errorf("waiting without a server took %v, %v, want an error after drainAnswerTimeout", took, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		if took, _, err := waiting(t, newFakeCluster()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) || took != 2*time.Minute {
-			t.Errorf("took %v, %v", took, err)
+			t.Errorf("waiting until the deadline took %v, %v, want an error with the remaining shards", took, err)
 		}
 	})
 }
@@ -372,6 +372,6 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 func TestShardProblems(t *testing.T) {
 	got := shardProblems([]admin.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
 	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("shardProblems = %q, want %q", got, want)
 	}
 }

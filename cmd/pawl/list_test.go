@@ -18,7 +18,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// serveLists answers each call with one empty item, and whatever fill adds to the page, until the test ends.
+// serveLists answers each call with one empty item, and with whatever fill adds to the page, until the test ends.
 func serveLists(t *testing.T, fill func(page protoreflect.Message)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,7 +76,7 @@ func listsOf(cmd *cobra.Command) (lines []string) {
 func TestListsTellOfMore(t *testing.T) {
 	lists := listsOf(newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}))
 	if len(lists) < 16 {
-		t.Errorf("there are only %d lists: %q", len(lists), lists)
+		t.Errorf("found only %d lists, want at least 16: %q", len(lists), lists)
 	}
 	var cursor string
 	server := serveLists(t, func(page protoreflect.Message) {
@@ -92,7 +92,7 @@ func TestListsTellOfMore(t *testing.T) {
 			var out, said bytes.Buffer
 			exit := run(append(strings.Fields(list), "--limit", "1", "-o", c.format, "--server", server), strings.NewReader(""), &out, &said)
 			if exit != cli.ExitDone || said.String() != c.want {
-				t.Errorf("pawl %s -o %s, next cursor %q: status %d, said %q, want %q", list, c.format, c.cursor, exit, said.String(), c.want)
+				t.Errorf("pawl %s -o %s, next cursor %q: status %d, stderr %q, want %q", list, c.format, c.cursor, exit, said.String(), c.want)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestListsNameMissingNodes(t *testing.T) {
 		var out, said bytes.Buffer
 		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)
 		if exit != cli.ExitDone || said.String() != want {
-			t.Errorf("pawl %s: status %d, said %q, want %q", list, exit, said.String(), want)
+			t.Errorf("pawl %s: status %d, stderr %q, want %q", list, exit, said.String(), want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // pageCommand finds the commands that the UI shows to newcomers.
 var pageCommand = regexp.MustCompile(`"Text" "(pawl (?:[^"\\]|\\.)*)"|<code>(pawl [^<]*)</code>`)
 
-// TestPagesTellCommandsThatExist: every command that the UI shows is one that this program accepts.
+// TestPagesTellCommandsThatExist: this program accepts every command that the UI shows.
 func TestPagesTellCommandsThatExist(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"web/templates/*.html", "web/templates/parts/*.html", "pages/*/templates/*.html", "pages/*/templates/parts/*.html"} {
@@ -42,7 +42,7 @@ func TestPagesTellCommandsThatExist(t *testing.T) {
 				err = cmd.ValidateArgs(cmd.Flags().Args())
 			}
 			if help := cmd.Flags().Lookup("help"); err != nil && (help == nil || !help.Changed) || cmd.HasSubCommands() && !cmd.Runnable() {
-				t.Errorf("%s: %q can't be typed: %v", filepath.Base(file), line, err)
+				t.Errorf("%s: the command %q is invalid: %v", filepath.Base(file), line, err)
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func TestPagesTellCommandsThatExist(t *testing.T) {
 	}
 }
 
-// wordsOf splits a line as a shell would, as far as quotes are concerned.
+// wordsOf splits a line like a shell, as far as quotes are concerned.
 func wordsOf(line string) (words []string) {
 	for _, part := range regexp.MustCompile(`'[^']*'|[^\s']+`).FindAllString(line, -1) {
 		words = append(words, strings.Trim(part, "'"))

@@ -22,15 +22,15 @@ func TestSparklines(t *testing.T) {
 		{"few wrong", admin.QueueSeries{Out: []int64{0, 0, 1000}, Succeeded: []int64{0, 0, 999}, Failed: []int64{0, 1, 0}, Poisoned: []int64{0, 0, 1}}, "▁▁█", "▁▂▂"},
 	} {
 		if succeeded, wrong := sparklines(&c.s); succeeded != c.succeeded || wrong != c.wrong {
-			t.Errorf("%s: %s and %s, want %s and %s", c.name, succeeded, wrong, c.succeeded, c.wrong)
+			t.Errorf("%s: the sparklines are %s and %s, want %s and %s", c.name, succeeded, wrong, c.succeeded, c.wrong)
 		}
 	}
 	long := make([]int64, 60)
 	long[58], long[59] = 3, 4
 	if succeeded, _ := sparklines(&admin.QueueSeries{Succeeded: long}); succeeded != strings.Repeat("▁", 29)+"█" {
-		t.Errorf("60 steps are drawn as %s", succeeded)
+		t.Errorf("the sparkline of 60 steps is %s", succeeded)
 	}
 	if succeeded, wrong := sparklines(nil); succeeded != "" || wrong != "" {
-		t.Error("nothing is drawn")
+		t.Error("sparklines without data are not empty")
 	}
 }

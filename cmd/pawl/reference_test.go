@@ -42,7 +42,7 @@ func TestReference(t *testing.T) {
 			continue
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s is not what the commands say (%v): make generate", path, err)
+			t.Errorf("%s differs from the commands (%v): run make generate", path, err)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 		}
 	}
 	if checked < 200 {
-		t.Errorf("only %d commands were found", checked)
+		t.Errorf("found only %d commands in the docs, want at least 200", checked)
 	}
 }
 

@@ -21,12 +21,12 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 
 // TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
 //
-//	serve [FLAG...]     starts a server; PAWL_SERVER is its address, DATA its directory
+//	serve [FLAG...]     starts a server. PAWL_SERVER is its address, DATA its directory
 //	drain               ends it with SIGTERM, crash with SIGKILL ("stop" is testscript's, and ends the script)
 //	status N CMD...     runs CMD and expects exit status N
 //	collector           starts to receive the spans that servers and commands export
 //	spans               prints the received spans, one per line: service, kind, name
-//	receiver            starts to receive webhook deliveries at $HOOK, into the file notices; it answers a path /STATUS with that status
+//	receiver            starts to receive webhook deliveries at $HOOK, into the file notices. It answers a path /STATUS with that status
 //	fetch PATH FILE [HOST]  downloads a path from the server to a file, with the token of PAWL_TOKEN_FILE and optionally another Host;
 //	                    with ! before it, expects a refusal
 //	sqlite DB FILE      runs the statements in a file on an SQLite database
@@ -116,7 +116,7 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	_, rest, ok := strings.Cut(line, " ready on ")
 	if !ok {
-		ts.Fatalf("server said %q, and logged: %s", line, ts.ReadFile("server.log"))
+		ts.Fatalf("the server printed %q and logged: %s", line, ts.ReadFile("server.log"))
 	}
 	addr, _, _ := strings.Cut(rest, " ")
 	ts.Setenv("PAWL_SERVER", addr)
@@ -127,7 +127,7 @@ func (s *serverProcess) end(ts *testscript.TestScript, with syscall.Signal) {
 	err := s.cmd.Wait()
 	s.cmd = nil
 	if with == syscall.SIGTERM && err != nil {
-		ts.Fatalf("server ended with %v: %s", err, ts.ReadFile("server.log"))
+		ts.Fatalf("the server ended with %v: %s", err, ts.ReadFile("server.log"))
 	}
 }
 
@@ -162,7 +162,7 @@ func fetch(ts *testscript.TestScript, refused bool, args []string) {
 	body, err := io.ReadAll(resp.Body)
 	ts.Check(err)
 	if refused != (resp.StatusCode != http.StatusOK) {
-		ts.Fatalf("%s: %s", resp.Status, body)
+		ts.Fatalf("the response has status %s: %s", resp.Status, body)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
 }

@@ -34,15 +34,15 @@ func TestLongSearchesTell(t *testing.T) {
 			})
 			got, next, err := cli.Collect(cli.ListFlags{Limit: 100}, read)
 			if len(got) != 5 || next != "" || err != nil {
-				t.Errorf("collected %d tasks, then %q (%v), want 5 and the end", len(got), next, err)
+				t.Errorf("collected %d tasks with the next cursor %q (%v), want 5 and none", len(got), next, err)
 			}
 			lines := strings.FieldsFunc(notes.String(), func(r rune) bool { return r == '\n' })
 			if len(lines) != len(c.want) {
-				t.Fatalf("pages of %s: it told %q, want %q", c.page, lines, c.want)
+				t.Fatalf("with pages that take %s, the search reported %q, want %q", c.page, lines, c.want)
 			}
 			for i, line := range lines {
 				if !strings.HasPrefix(line, c.want[i]) || !strings.Contains(line, "back to ") || !strings.Contains(line, "60m ago") {
-					t.Errorf("it told %q, want %q and how far back", line, c.want[i])
+					t.Errorf("the search reported %q, want %q and how far back", line, c.want[i])
 				}
 			}
 		})

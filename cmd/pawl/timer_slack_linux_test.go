@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// All threads of a server have the slack, including Go's monitor thread, which starts before any of our code. The process keeps its id.
+// All threads of a server have the timer slack, including Go's monitor thread, which starts before any of our code. The process keeps its id.
 func TestServerTimerSlack(t *testing.T) {
 	exe, err := exec.LookPath("pawl")
 	if err != nil {
@@ -32,11 +32,11 @@ func TestServerTimerSlack(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "ready") {
-		t.Fatalf("the server said %q, %v", line, err)
+		t.Fatalf("the server printed %q, %v, want that it is ready", line, err)
 	}
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", cmd.Process.Pid))
 	if err != nil || len(tasks) < 3 {
-		t.Fatalf("threads %q, %v", tasks, err)
+		t.Fatalf("the server's threads are %q, %v", tasks, err)
 	}
 	for _, task := range tasks {
 		slack, err := os.ReadFile("/proc/" + filepath.Base(task) + "/timerslack_ns")
@@ -47,11 +47,11 @@ func TestServerTimerSlack(t *testing.T) {
 			continue // the thread has exited
 		}
 		if got := strings.TrimSpace(string(slack)); got != "1000000" {
-			t.Errorf("thread %s has a slack of %s ns", filepath.Base(task), got)
+			t.Errorf("thread %s has a timer slack of %s ns, want 1000000", filepath.Base(task), got)
 		}
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid))
 	if err != nil || !strings.Contains(string(environ), "PAWL_TIMER_SLACK_SET") {
-		t.Errorf("the server did not mark that it has restarted itself: %v", err)
+		t.Errorf("the server did not mark that it had restarted itself: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func startCollector(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 }
 
-// ServeHTTP receives an export by OTLP over HTTP.
+// ServeHTTP receives an export in OTLP over HTTP.
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var export collectorv1.ExportTraceServiceRequest
 	body, err := io.ReadAll(r.Body)

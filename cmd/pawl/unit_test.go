@@ -20,7 +20,7 @@ func TestHelp(t *testing.T) {
 		cmd := todo[0]
 		todo = append(todo[1:], cmd.Commands()...)
 		if cmd.Short == "" || len(cmd.Commands()) == 0 && cmd.Example == "" {
-			t.Errorf("%s: short %q, example %q", cmd.CommandPath(), cmd.Short, cmd.Example)
+			t.Errorf("%s: the short description is %q and the example is %q", cmd.CommandPath(), cmd.Short, cmd.Example)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func TestExamplesCanBeCopied(t *testing.T) {
 		cmd := todo[0]
 		todo = append(todo[1:], cmd.Commands()...)
 		if strings.Contains(cmd.Example, `\\`) {
-			t.Errorf("%s: two backslashes in the example\n%s", cmd.CommandPath(), cmd.Example)
+			t.Errorf("%s: the example has two backslashes\n%s", cmd.CommandPath(), cmd.Example)
 		}
 	}
 }
@@ -56,23 +56,23 @@ func TestIdleFlags(t *testing.T) {
 			}
 			status, said := does(strings.Fields(name + " " + argument[name] + " " + given)...)
 			if status != cli.ExitUsage || !strings.Contains(said, " takes no --"+flag) {
-				t.Errorf("pawl %s %s: status %d, %q", name, given, status, said)
+				t.Errorf("pawl %s %s: status %d, %q, want a usage error", name, given, status, said)
 			}
 			if help == "" || strings.Contains(help, "--"+flag+" ") {
-				t.Errorf("pawl %s --help: it tells of --%s, or of no flags:\n%s", name, flag, help)
+				t.Errorf("pawl %s --help mentions --%s, or shows no flags:\n%s", name, flag, help)
 			}
 		}
 	}
 }
 
-// TestListsWatch: every list can be watched, except for events, which already follow.
+// TestListsWatch: every list can be watched, except for events, which are followed anyway.
 func TestListsWatch(t *testing.T) {
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	todo, lists := slices.Clone(root.Commands()), 0
 	for len(todo) > 0 {
 		cmd := todo[0]
 		todo = append(todo[1:], cmd.Commands()...)
-		if cmd.CommandPath() == "pawl context ls" { // a file of the user's, which nobody else changes
+		if cmd.CommandPath() == "pawl context ls" { // a local file of the user
 			continue
 		}
 		if cmd.Name() == "events" || cmd.Name() != "ls" && cmd.Flags().Lookup("limit") == nil && !strings.HasPrefix(cmd.Short, "List ") || cmd.HasSubCommands() {

@@ -11,11 +11,11 @@ import (
 func TestCPUPerTask(t *testing.T) {
 	s := spent{took: time.Second, server: 30 * time.Millisecond, client: 20 * time.Millisecond}
 	if got := s.perTask(1000); got == nil || *got != (cpuResult{Server: 30, Client: 20}) {
-		t.Errorf("1000 tasks cost %+v each", got)
+		t.Errorf("the CPU time per task, of 1000 tasks, is %+v", got)
 	}
 	for _, none := range []*cpuResult{s.perTask(0), spent{server: time.Second}.perTask(1)} {
 		if none != nil {
-			t.Errorf("what is not known is %+v", none)
+			t.Errorf("an unknown CPU time per task is %+v, want nil", none)
 		}
 	}
 	if runtime.GOOS != "linux" {
@@ -27,9 +27,9 @@ func TestCPUPerTask(t *testing.T) {
 	}
 	used := time.Duration(before.Utime.Nano() + before.Stime.Nano())
 	if got := cpuTime(os.Getpid()); got < used-2*clockTick || got > used+time.Second {
-		t.Errorf("this process has used %v, and %v as the system says", got, used)
+		t.Errorf("cpuTime of this process = %v, want about %v as reported by the system", got, used)
 	}
 	if got := cpuTime(0); got != 0 {
-		t.Errorf("no process has used %v", got)
+		t.Errorf("cpuTime of no process = %v, want 0", got)
 	}
 }

@@ -10,7 +10,7 @@ func TestHistogram(t *testing.T) {
 		i := bucketOf(d)
 		end := bucketEnd(i)
 		if end < d || float64(end-d) > float64(d)/subBuckets {
-			t.Errorf("bucket of %d ends at %d, want at most 1/%d above", d, end, subBuckets)
+			t.Errorf("the bucket of %d ends at %d, want at most 1/%d above", d, end, subBuckets)
 		}
 		if i > 0 && bucketEnd(i-1) >= d {
 			t.Errorf("%d is in bucket %d, but the one below ends at %d", d, i, bucketEnd(i-1))

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestTrouble: a screen describes a server that doesn't answer in a few words.
+// TestTrouble: a server that doesn't answer is described in a few words.
 func TestTrouble(t *testing.T) {
 	a := &App{Server: "n1:7295"}
 	for _, c := range []struct {
@@ -23,12 +23,12 @@ func TestTrouble(t *testing.T) {
 		{&pawltype.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
 	} {
 		if got := a.Describe(c.err); got != c.want {
-			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+			t.Errorf("Describe(%v) = %q, want %q", c.err, got, c.want)
 		}
 	}
 }
 
-// TestPlain: what was attempted is named once, and the code only if the message doesn't say as much.
+// TestPlain: the attempted action is named once, and the error code only if the message doesn't imply it.
 func TestPlain(t *testing.T) {
 	refusal := func(code pawltype.ErrorCode, message string) error {
 		return &pawltype.Error{Code: code, Message: message}
@@ -48,7 +48,7 @@ func TestPlain(t *testing.T) {
 		{errors.New("pawl: something"), "something"},
 	} {
 		if got := Plain(c.err); got != c.want {
-			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+			t.Errorf("Plain(%v) = %q, want %q", c.err, got, c.want)
 		}
 	}
 }

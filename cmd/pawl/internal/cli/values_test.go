@@ -11,7 +11,7 @@ func TestSizes(t *testing.T) {
 	}
 	for _, bad := range []string{"", "MiB", "-1", "1e3", "99999999TiB", "5MB"} {
 		if err := new(SizeValue).Set(bad); err == nil {
-			t.Errorf("size %q was taken", bad)
+			t.Errorf("the invalid size %q was accepted", bad)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 
 var errNobody = &pawltype.Error{Code: "unavailable", Message: `connection error: desc = "transport: Error while dialing: dial tcp"`}
 
-// TestWatch: it shows the list, waits two seconds, shows it again, and an interrupt is not an error. Output to a pipe is complete.
+// TestWatch: the list is shown again every two seconds, and an interrupt is not an error. Output to a pipe is complete.
 func TestWatch(t *testing.T) {
 	var shown []time.Duration
 	var out, notes bytes.Buffer
@@ -43,10 +43,10 @@ func TestWatch(t *testing.T) {
 		return strings.Repeat("row\n", 100), nil
 	})
 	if want := []time.Duration{0, 2 * time.Second, 4 * time.Second}; !slices.Equal(shown, want) || err != nil {
-		t.Errorf("shown at %v, %v; want %v", shown, err, want)
+		t.Errorf("the list was shown at %v, %v, want %v", shown, err, want)
 	}
 	if want := strings.Repeat("row\n", 300); out.String() != want || notes.Len() > 0 {
-		t.Errorf("%d bytes on the pipe, want %d; beside it %q", out.Len(), len(want), notes.String())
+		t.Errorf("%d bytes were written to the pipe, want %d, and to stderr %q", out.Len(), len(want), notes.String())
 	}
 }
 
@@ -55,7 +55,7 @@ func screens(out *bytes.Buffer) []string {
 	return strings.Split(out.String(), "\x1b[H\x1b[2J")[1:]
 }
 
-// TestWatchOutlivesTheServer: the last screen stays, marked as stale, until the server is back.
+// TestWatchOutlivesTheServer: the last screen remains, marked as stale, until the server is back.
 func TestWatchOutlivesTheServer(t *testing.T) {
 	looks := func(at time.Duration) (string, error) {
 		if at >= 4*time.Second && at < 10*time.Second {
@@ -88,11 +88,11 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "pawl: no answer: no server at n1:7295: retrying every 2s\n"; pipe.String() != "seen at 0s\nseen at 2s\nseen at 10s\n" || notes.String() != want {
-		t.Errorf("on the pipe %q, beside it %q, want that once: %q", pipe.String(), notes.String(), want)
+		t.Errorf("the pipe got %q and stderr %q, want it once: %q", pipe.String(), notes.String(), want)
 	}
 }
 
-// TestWatchOfASilentServer: while a refresh hangs, the screen says how long there has been no answer.
+// TestWatchOfASilentServer: while a refresh hangs, the screen shows how long there has been no answer.
 func TestWatchOfASilentServer(t *testing.T) {
 	var out bytes.Buffer
 	err := watched(t, &watcher{out: &out, size: func() (int, int) { return 80, 24 }}, 9*time.Second, func(at time.Duration) (string, error) {
@@ -103,11 +103,11 @@ func TestWatchOfASilentServer(t *testing.T) {
 	})
 	all := screens(&out)
 	if last := all[len(all)-1]; err != nil || !strings.Contains(last, "every 2s, no answer for 8s\n\nrow") {
-		t.Errorf("%v; the last screen was %q", err, last)
+		t.Errorf("%v, and the last screen was %q", err, last)
 	}
 }
 
-// TestWatchEndsByRefusal: an error that a refresh can't fix ends it, and so does any error before the first answer, without clearing the screen.
+// TestWatchEndsByRefusal: an error that a refresh can't fix ends the watch, and so does any error before the first answer, without clearing the screen.
 func TestWatchEndsByRefusal(t *testing.T) {
 	var out bytes.Buffer
 	size := func() (int, int) { return 80, 24 }
@@ -119,12 +119,12 @@ func TestWatchEndsByRefusal(t *testing.T) {
 		return "row\n", nil
 	})
 	if !errors.Is(err, pawltype.ErrPermissionDenied) || len(screens(&out)) != 1 {
-		t.Errorf("refused: %v after %d screens", err, len(screens(&out)))
+		t.Errorf("a refused watch ended with %v after %d screens, want 1 screen", err, len(screens(&out)))
 	}
 	out.Reset()
 	err = watched(t, &watcher{out: &out, size: size}, time.Minute, func(time.Duration) (string, error) { return "", errNobody })
 	if !errors.Is(err, pawltype.ErrUnavailable) || out.Len() > 0 {
-		t.Errorf("without any answer: %v, drew %q", err, out.String())
+		t.Errorf("a watch without any answer ended with %v and drew %q, want nothing drawn", err, out.String())
 	}
 }
 
@@ -146,7 +146,7 @@ func TestWatchFits(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {10, 2}, {60, 3}, {60, 4}, {60, 15}, {200, 103}, {200, 104}, {200, 200}} {
 		got := w.picture(now, size[0], size[1])
 		if len(got) > size[1] || !strings.HasPrefix("09:05:07, every 2s", strings.TrimSuffix(got[0], "…")) {
-			t.Errorf("on %v: %d lines, the first %q", size, len(got), got[0])
+			t.Errorf("on %v: %d lines, the first one %q", size, len(got), got[0])
 		}
 		for _, line := range got {
 			if n := displaywidth.String(line); n > size[0] {
@@ -155,7 +155,7 @@ func TestWatchFits(t *testing.T) {
 		}
 	}
 	if got := w.picture(now, 200, 104); len(got) != 104 || got[103] != "there are more: use --limit" || !strings.Contains(got[102], "task099") {
-		t.Errorf("a screen that holds it all shows %d lines, and last %q", len(got), got[len(got)-2:])
+		t.Errorf("a screen with room for everything shows %d lines, the last ones %q", len(got), got[len(got)-2:])
 	}
 	if got := w.picture(now, 0, 0); len(got) != 104 {
 		t.Errorf("on a screen of unknown size: %d lines, want all 104", len(got))

@@ -20,17 +20,17 @@ func TestSettingsKeepNumbers(t *testing.T) {
 	got, err := readSettings(path)
 	want := map[string]string{"a-b": "12345678901234567890123", "b": "1000000.5", "c": "1000000", "d": "true", "e": "4GiB", "f": "16", "g": "007"}
 	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+		t.Errorf("readSettings = %v, %v, want %v", got, err, want)
 	}
 	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value", "a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal"} {
 		write(text)
 		if _, err := readSettings(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("%q: %v, want an error with %q", text, err, want)
 		}
 	}
 }
 
-// A number keeps its value to the last digit.
+// The value of a number is kept to the last digit.
 func TestYAMLToJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 12345678901234567890123": `{"a":12345678901234567890123}`,

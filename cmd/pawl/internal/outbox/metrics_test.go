@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// The page has the figures of the status and the relay's own counters. Without the database it says so, and has no figures of tables.
+// The page has the values of the status and the relay's own counters. Without the database it says so, and has no values of tables.
 func TestMetrics(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {
@@ -51,11 +51,11 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{"pawl_outbox_up 1\n", "pawl_outbox_waiting_rows 2\n", "pawl_outbox_dead_rows 1\n", "pawl_outbox_relay_active 0\n",
 		"pawl_outbox_oldest_row_seconds 8", `pawl_outbox_rows_total{result="enqueued"} 0`, `pawl_outbox_rows_total{result="repeated"} 0`, `pawl_outbox_rows_total{result="dead"} 0`} {
 		if !strings.Contains(page(), "\n"+want) {
-			t.Errorf("there is no %q in\n%s", want, page())
+			t.Errorf("the page lacks %q:\n%s", want, page())
 		}
 	}
 	_ = db.Close()
 	if p := page(); !strings.Contains(p, "\npawl_outbox_up 0\n") || strings.Contains(p, "rows 2") || !strings.Contains(p, "pawl_outbox_relay_active 0") {
-		t.Errorf("without the database:\n%s", p)
+		t.Errorf("the page without the database is\n%s", p)
 	}
 }

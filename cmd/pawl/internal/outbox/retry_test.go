@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// Each row is put back once, even if it is dead again right away.
+// Each row is retried once, even if it is dead again immediately.
 func TestRetryAllEnds(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"box.db": "", "dsn": "sqlite:" + dir + "/box.db"} {
@@ -24,7 +24,7 @@ func TestRetryAllEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As if a relay were refused each row as soon as it is put back. Numbers run out only if rows are put back again.
+	// As if a relay were refused each row as soon as it is retried. Sequence numbers run out only if rows are retried repeatedly.
 	for _, statement := range []string{schema, `
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 501)
 		INSERT INTO pawl_outbox_dead (seq, id, queue, task, created_at, error) SELECT i, i, 'mail', '{}', '', 'unknown type' FROM n;
@@ -43,13 +43,13 @@ func TestRetryAllEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := retryAll(t.Context(), box); err != nil || n != 501 {
-		t.Errorf("%d rows were put back: %v; want 501", n, err)
+		t.Errorf("retryAll = %d, %v, want 501", n, err)
 	}
 	var first, last, rows int
 	if err := db.QueryRowContext(t.Context(), "SELECT min(seq), max(seq), count(*) FROM pawl_outbox_dead").Scan(&first, &last, &rows); err != nil {
 		t.Fatal(err)
 	}
 	if first != 502 || last != 1002 || rows != 501 {
-		t.Errorf("the %d rows have the numbers %d to %d; want 501, each put back once: 502 to 1002", rows, first, last)
+		t.Errorf("the %d rows have the sequence numbers %d to %d, want 501 rows retried once: 502 to 1002", rows, first, last)
 	}
 }

@@ -18,7 +18,7 @@ func TestHeapPercent(t *testing.T) {
 		{1 << 30, 1 << 30, 100}, {1 << 30, 2 << 30, 100}, {1 << 30, 512 << 20, 50}, {1 << 30, 64 << 20, 33}, {1 << 30, 0, 33},
 	} {
 		if got := heapPercent(c.live, c.scanned); got != c.want {
-			t.Errorf("%d bytes in use, %d of them scanned: collected at a growth of %d %%, want %d", c.live, c.scanned, got, c.want)
+			t.Errorf("with %d bytes in use and %d of them scanned, the GC percentage is %d %%, want %d", c.live, c.scanned, got, c.want)
 		}
 	}
 }
@@ -28,7 +28,7 @@ func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
 	t.Setenv("GOGC", "100") // restored at the end
 	giveHeapRoom()
 	if got := growth(); got != before {
-		t.Errorf("GOGC says how often, and yet the growth at which to collect went from %d to %d %%", before, got)
+		t.Errorf("although GOGC is set, the GC percentage changed from %d to %d %%", before, got)
 	}
 	if err := os.Unsetenv("GOGC"); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func until(t *testing.T, what string, is func(percent uint64) bool) {
 		}
 		runtime.GC()
 	}
-	t.Errorf("the heap never %s: collected at a growth of %d %%", what, growth())
+	t.Errorf("the heap never %s: the GC percentage is %d %%", what, growth())
 }
 
 // growth returns the current GC percentage.
@@ -63,29 +63,29 @@ func growth() uint64 {
 }
 
 func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // so that nothing else collects
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // so that no other collection runs
 	tuner := &heapTuner{percent: 800, look: time.AfterFunc(time.Hour, func() {})}
 	tuner.look.Stop()
 	tuner.allocated = readHeap().allocated
 	waste(64 << 20)
 
-	before := released() // the runtime returns some on its own meanwhile
+	before := released() // the runtime returns some by itself meanwhile
 	tuner.giveBack()
 	if got := released(); got > before+(32<<20) {
-		t.Errorf("the server was busy, and yet %d bytes went back", got-before)
+		t.Errorf("a busy server returned %d bytes to the system", got-before)
 	}
 	if !tuner.look.Stop() {
-		t.Error("nobody looks again whether the server is at rest")
+		t.Error("no check is scheduled for when the server is at rest")
 	}
 	before = released()
 	tuner.giveBack()
 	if got := released(); got < before+(48<<20) {
-		t.Errorf("%d bytes went back at rest, and 64 MiB lay unused", int64(got-before)) // #nosec G115 -- far smaller
+		t.Errorf("a server at rest returned %d bytes, want most of the unused 64 MiB", int64(got-before)) // #nosec G115 -- far smaller
 	}
-	tuner.allocated = 0 // as if it were busy again
+	tuner.allocated = 0 // as if the server were busy again
 	tuner.giveBack()
 	if tuner.look.Stop() {
-		t.Error("there is nothing to give back, and yet the server wakes up to look again")
+		t.Error("with nothing to return, another check is scheduled")
 	}
 }
 
@@ -98,7 +98,7 @@ func waste(n int) {
 	runtime.KeepAlive(b)
 }
 
-// released returns how much memory has been returned to the system and not been taken back.
+// released returns how much memory has been returned to the system and not reclaimed.
 func released() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)

@@ -15,11 +15,11 @@ func TestNoFaultsAreBuiltIn(t *testing.T) {
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		t.Fatal("the test tells nothing of its build")
+		t.Fatal("the test has no build info")
 	}
 	for _, s := range info.Settings {
 		if s.Key == "-tags" && strings.Contains(s.Value, "planted") {
-			t.Errorf("it was built with the tags %s", s.Value)
+			t.Errorf("the test was built with the tags %s", s.Value)
 		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// Only a server that was asked for profiles samples memory.
+// Only a server with profiles enabled samples memory.
 func TestProfilesAreOffUntilAskedFor(t *testing.T) {
 	if runtime.MemProfileRate != 0 {
-		t.Errorf("memory is sampled each %d bytes", runtime.MemProfileRate)
+		t.Errorf("memory is sampled every %d bytes, want never", runtime.MemProfileRate)
 	}
 	var cfg node.Config
 	if err := (&flags{}).openDebug(&cfg); err != nil || cfg.Debug != nil || cfg.Profiles != nil || runtime.MemProfileRate != 0 {
-		t.Errorf("without --debug-listen: %v, %v, sampled each %d bytes", err, cfg.Debug, runtime.MemProfileRate)
+		t.Errorf("without --debug-listen: %v, listener %v, memory sampled every %d bytes", err, cfg.Debug, runtime.MemProfileRate)
 	}
 	if err := (&flags{debug: "127.0.0.1:0"}).openDebug(&cfg); err != nil {
 		t.Fatal(err)
@@ -23,12 +23,12 @@ func TestProfilesAreOffUntilAskedFor(t *testing.T) {
 	defer func() { runtime.MemProfileRate = 0 }()
 	defer cfg.Debug.Close()
 	if runtime.MemProfileRate == 0 {
-		t.Error("with --debug-listen memory is not sampled")
+		t.Error("memory is not sampled with --debug-listen")
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
 		w := httptest.NewRecorder()
 		if cfg.Profiles.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != 200 || w.Body.Len() == 0 {
-			t.Errorf("%s is %d with %d bytes", path, w.Code, w.Body.Len())
+			t.Errorf("%s: status %d with %d bytes", path, w.Code, w.Body.Len())
 		}
 	}
 }

@@ -16,13 +16,13 @@ func TestProgressBar(t *testing.T) {
 	b.Done()
 	b.Set(1)
 	if got := out.String(); !strings.HasPrefix(got, "\r") || strings.Count(got, "x  ") != 1 {
-		t.Errorf("drawn: %q", got)
+		t.Errorf("the bar was drawn as %q, want it once", got)
 	}
 	silent := NewProgressBar(&out, "x", 2)
 	out.Reset()
 	silent.Set(1)
 	silent.Done()
 	if out.Len() > 0 {
-		t.Errorf("drew %q without a terminal", out.String())
+		t.Errorf("without a terminal, %q was drawn", out.String())
 	}
 }

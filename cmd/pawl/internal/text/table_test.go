@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPrintable: the content of tasks can't send commands to the terminal.
+// TestPrintable: the content of tasks can't send control sequences to the terminal.
 func TestPrintable(t *testing.T) {
 	var out bytes.Buffer
 	Columns(&out, "A|B", [][]string{{"\x1b[2Jx\ty\nz", "ü"}})

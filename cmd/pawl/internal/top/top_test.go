@@ -50,7 +50,7 @@ func screenText(lines []line) string {
 	return b.String()
 }
 
-// TestTopShows: the screen has everything that was reported, in columns, and no content moves the cursor.
+// TestTopShows: the screen shows everything that was reported, in columns, and no content moves the cursor.
 func TestTopShows(t *testing.T) {
 	v := example()
 	got := screenText(v.draw(160, 24))
@@ -69,32 +69,32 @@ billing                 1     ·          ·         ·        1    12         4
 mail            1,234,567     3          8         2       40     ·         ·  1,200    900       ·       ·     10m        2  paused: the provider is down
 `
 	if !strings.HasPrefix(got, want) {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		t.Errorf("the screen is\n%s\nwant\n%s", got, want)
 	}
 	if strings.Contains(got, "\x1b") {
-		t.Error("a queue's name moves the cursor")
+		t.Error("a queue's name can move the cursor")
 	}
 	if n := strings.Count(got, "\n"); n != 24 {
-		t.Errorf("%d lines on a screen of 24", n)
+		t.Errorf("got %d lines on a screen of 24", n)
 	}
 	v.press("2")
 	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "w1       host-1  n1         41     50      90s      1s ago  mail=7,billing=3") {
-		t.Errorf("workers:\n%s", got)
+		t.Errorf("the workers are shown as\n%s", got)
 	}
 	v.press("tab")
 	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "card.charge  billing        17  3s ago  gateway answered 502") {
-		t.Errorf("failures:\n%s", got)
+		t.Errorf("the failures are shown as\n%s", got)
 	}
 	v.err = errors.New("connection refused")
 	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "no answer for 60s: connection refused") {
-		t.Errorf("without an answer:\n%s", got)
+		t.Errorf("the screen without an answer is\n%s", got)
 	}
 	if got := screenText((&model{server: "x", every: time.Second}).draw(80, 10)); !strings.Contains(got, "waiting for the first answer") {
-		t.Errorf("before the first answer:\n%s", got)
+		t.Errorf("the screen before the first answer is\n%s", got)
 	}
 }
 
-// TestTopKeys: the selection moves and stays visible, and any column that has an order sorts the rows.
+// TestTopKeys: the selection moves and stays visible, and rows can be sorted by any column that has an order.
 func TestTopKeys(t *testing.T) {
 	v := example()
 	for i := range 100 {
@@ -104,7 +104,7 @@ func TestTopKeys(t *testing.T) {
 	see()
 	v.press("end")
 	if got := see(); !strings.Contains(got, "q099") || strings.Contains(got, "q000") {
-		t.Errorf("at the end:\n%s", got)
+		t.Errorf("the screen at the end of the list is\n%s", got)
 	}
 	v.press("home")
 	for range 2 {
@@ -112,11 +112,11 @@ func TestTopKeys(t *testing.T) {
 		see()
 	}
 	if v.chosen[tabQueues] != 2*v.rows || v.top[tabQueues] == 0 {
-		t.Errorf("two pages down: row %d, first row %d, %d rows fit", v.chosen[tabQueues], v.top[tabQueues], v.rows)
+		t.Errorf("after two pages down the selected row is %d, the first row %d, and %d rows fit", v.chosen[tabQueues], v.top[tabQueues], v.rows)
 	}
 	v.press("up")
 	if see(); v.chosen[tabQueues] != 2*v.rows-1 {
-		t.Errorf("a row up: row %d", v.chosen[tabQueues])
+		t.Errorf("after one row up the selected row is %d", v.chosen[tabQueues])
 	}
 	v.press("home")
 	v.press(">")
@@ -127,21 +127,21 @@ func TestTopKeys(t *testing.T) {
 		v.press(">")
 	}
 	if got := see(); !strings.Contains(got, "WORKERS▾") {
-		t.Errorf("sorted by the last that has an order:\n%s", got)
+		t.Errorf("sorted by the last column that has an order:\n%s", got)
 	}
 	for range 50 {
 		v.press("<")
 	}
 	if got := see(); !strings.Contains(got, "QUEUE▾") {
-		t.Errorf("sorted by the first:\n%s", got)
+		t.Errorf("sorted by the first column:\n%s", got)
 	}
 	v.press("p")
 	v.take(answer{shot: shot{at: topTime.Add(time.Hour)}})
 	if v.last.at != topTime || !strings.Contains(see(), "paused") {
-		t.Error("what is paused was changed")
+		t.Error("a paused screen changed")
 	}
 	if _, ask := v.press("p"); !ask {
-		t.Error("the end of the pause asks for nothing")
+		t.Error("resuming did not request a refresh")
 	}
 	v.take(answer{err: errors.New("gone")})
 	v.take(answer{shot: shot{at: topTime.Add(time.Hour)}})
@@ -150,10 +150,10 @@ func TestTopKeys(t *testing.T) {
 	}
 	v.press("?")
 	if got := see(); !strings.Contains(got, "press any key to go back") {
-		t.Errorf("help:\n%s", got)
+		t.Errorf("the help is\n%s", got)
 	}
 	if quit, _ := v.press("x"); quit || v.help {
-		t.Error("a key does not end the help")
+		t.Error("a key does not close the help")
 	}
 	for _, k := range []key{"q", "esc", "ctrl-c"} {
 		if quit, _ := v.press(k); !quit {
@@ -162,7 +162,7 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// TestTopOnSmallScreens: no screen is too small, and none gets more lines than it has.
+// TestTopOnSmallScreens: the screen can be of any size, and never gets more lines than it has.
 func TestTopOnSmallScreens(t *testing.T) {
 	for height := range 30 {
 		for _, width := range []int{0, 1, 10, 80} {
@@ -170,7 +170,7 @@ func TestTopOnSmallScreens(t *testing.T) {
 				v := example()
 				v.tab = tab
 				if n := len(v.draw(width, height)); n > max(height, 1) {
-					t.Errorf("%d lines on a screen of %d", n, height)
+					t.Errorf("got %d lines on a screen of %d", n, height)
 				}
 			}
 		}
@@ -202,12 +202,12 @@ func TestTopOnATerminal(t *testing.T) {
 			t.Errorf("row 7 of the terminal is %q", row)
 		}
 		if asked != 3 {
-			t.Errorf("asked %d times in 2.5 s, want 3", asked)
+			t.Errorf("got %d refreshes in 2.5 s, want 3", asked)
 		}
 		term.KeyTap(vt.KeyP)
 		time.Sleep(10 * time.Second)
 		if row := termRow(term, 0); asked != 3 || !strings.Contains(row, "paused") {
-			t.Errorf("asked %d times, want 3: it is paused; row 0 is %q", asked, row)
+			t.Errorf("after a pause, got %d refreshes in all, want 3, and row 0 is %q", asked, row)
 		}
 		term.KeyTap(vt.KeyQ)
 		<-ended
@@ -223,7 +223,7 @@ func termRow(term vt.MockTerm, y int) string {
 	return b.String()
 }
 
-// TestTopOnNarrowScreens: the most important columns are visible at any width, and no figure is cut in the middle.
+// TestTopOnNarrowScreens: the most important columns are visible at any width, and no value is cut off.
 func TestTopOnNarrowScreens(t *testing.T) {
 	v := example()
 	for _, c := range []struct {
@@ -236,16 +236,16 @@ func TestTopOnNarrowScreens(t *testing.T) {
 	} {
 		text := screenText(v.draw(c.width, 30))
 		if !strings.Contains(text, c.want+"\n") {
-			t.Errorf("%d columns: got\n%swant the columns %s", c.width, text, c.want)
+			t.Errorf("on %d columns: got\n%swant the columns %s", c.width, text, c.want)
 		}
 		for _, figure := range []string{"ready 1,234,570", "dead 12", "poisoned 4", "workers 2, 41 of 60 slots busy", "without what n3 would tell"} {
 			if !strings.Contains(text, figure) {
-				t.Errorf("%d columns: %q is not seen in\n%s", c.width, figure, text)
+				t.Errorf("on %d columns: %q is missing in\n%s", c.width, figure, text)
 			}
 		}
 		for row := range strings.SplitSeq(text, "\n") {
 			if n := utf8.RuneCountInString(row); n > c.width {
-				t.Errorf("%d columns: a line of %d: %q", c.width, n, row)
+				t.Errorf("on %d columns: a line has %d: %q", c.width, n, row)
 			}
 		}
 	}
@@ -260,17 +260,17 @@ func TestTopTellsFailuresApart(t *testing.T) {
 	for _, width := range []int{60, 80} {
 		text := screenText(v.draw(width, 24))
 		if !strings.Contains(text, "QUEUE") || !strings.Contains(text, "1,234") {
-			t.Errorf("%d columns: QUEUE or FAILURES is not seen in\n%s", width, text)
+			t.Errorf("on %d columns: QUEUE or FAILURES is missing in\n%s", width, text)
 		}
 		for row := range strings.SplitSeq(text, "\n") {
 			if n := utf8.RuneCountInString(row); n > width {
-				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+				t.Errorf("on %d columns: a line has %d: %q", width, n, row)
 			}
 		}
 	}
 }
 
-// TestTopHelpFits: no line of the help is cut, and it has no more lines than the screen.
+// TestTopHelpFits: no line of the help is cut off, and it has no more lines than the screen.
 func TestTopHelpFits(t *testing.T) {
 	v := example()
 	v.press("?")
@@ -278,20 +278,20 @@ func TestTopHelpFits(t *testing.T) {
 	for _, width := range []int{40, 60, 80, 200} {
 		text := screenText(v.draw(width, 100))
 		if got := strings.Fields(text); !slices.Equal(got, words) {
-			t.Errorf("%d columns: the words are\n%s\nwant\n%s", width, got, words)
+			t.Errorf("on %d columns: the words are\n%s\nwant\n%s", width, got, words)
 		}
 		for row := range strings.SplitSeq(text, "\n") {
 			if n := utf8.RuneCountInString(row); n > width {
-				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+				t.Errorf("on %d columns: a line has %d: %q", width, n, row)
 			}
 		}
 	}
 	if n := len(v.draw(60, 10)); n != 10 {
-		t.Errorf("%d lines on a screen of 10", n)
+		t.Errorf("got %d lines on a screen of 10", n)
 	}
 }
 
-// TestTopTellsOfAll: the figures cover all queues although only the first are listed, and it is always visible that there are more.
+// TestTopTellsOfAll: the totals cover all queues although only the first ones are listed, and it is always visible that there are more.
 func TestTopTellsOfAll(t *testing.T) {
 	v := example()
 	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
@@ -301,7 +301,7 @@ func TestTopTellsOfAll(t *testing.T) {
 		s.Series[i] = admin.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
 	}
 	s.Series[29] = admin.EventCounts{Enqueued: 1_000_000} // this step is not complete
-	s.Series[22] = s.Series[29]                           // and this one is over a minute old
+	s.Series[22] = s.Series[29]                           // and this one is more than a minute old
 	v.last.sums, v.last.moreQueues, v.last.moreWorkers = sumsOf(s), true, true
 	for range 20 {
 		v.last.notes = append(v.last.notes, note{true, "something is amiss"})
@@ -310,7 +310,7 @@ func TestTopTellsOfAll(t *testing.T) {
 	for _, want := range []string{"in 10.0/s  done 5.0/s  failing 0.5/s  ready 113,000  oldest 60s  claimed ·", "dead 2,000  poisoned 7", "workers first 2", "1 Queues first 3 of 10,000", "2 Workers first 2",
 		"and 17 more: pawl stats"} {
 		if !strings.Contains(strings.ReplaceAll(text, "claimed 0", "claimed ·"), want) {
-			t.Errorf("%q is not on the screen:\n%s", want, text)
+			t.Errorf("%q is missing on the screen:\n%s", want, text)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestTopOfLostWorkers(t *testing.T) {
 	text := screenText(v.draw(160, 24))
 	for _, want := range []string{"workers 1, 1 of 5 slots busy", "gone", "lost 3m ago"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the screen has no %q:\n%s", want, text)
+			t.Errorf("the screen lacks %q:\n%s", want, text)
 		}
 	}
 }

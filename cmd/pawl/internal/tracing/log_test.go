@@ -32,7 +32,7 @@ func TestTraceOutage(t *testing.T) {
 			fake.err = err
 			for range batches {
 				if err := w.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 10)); err != nil {
-					t.Errorf("an error that was told is returned: %v", err)
+					t.Errorf("an error that was logged is also returned: %v", err)
 				}
 				time.Sleep(time.Second)
 			}

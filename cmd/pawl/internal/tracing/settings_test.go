@@ -42,7 +42,7 @@ func TestTraceSettings(t *testing.T) {
 			}
 			provider, err := open(t.Context(), "pawl", slog.New(slog.DiscardHandler))
 			if c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) || c.refuse == "" && err != nil || (provider != nil) != c.on {
-				t.Errorf("on is %t, error %v; want %t, %q", provider != nil, err, c.on, c.refuse)
+				t.Errorf("tracing enabled is %t, error %v, want %t, %q", provider != nil, err, c.on, c.refuse)
 			}
 			if provider != nil {
 				if err := provider.Shutdown(t.Context()); err != nil {
@@ -53,7 +53,7 @@ func TestTraceSettings(t *testing.T) {
 	}
 }
 
-// Settings that OpenTelemetry's packages would ignore are rejected: the error has the setting, its value and the rule, but no secret.
+// Settings that OpenTelemetry's packages would ignore are rejected. The error has the setting, its value and the rule, but no secret.
 func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 	const otlp = "OTEL_EXPORTER_OTLP_"
 	good := t.TempDir() + "/ca.pem"
@@ -105,10 +105,10 @@ func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 			}
 			provider, err := open(t.Context(), "pawl", slog.New(slog.DiscardHandler))
 			if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) {
-				t.Errorf("got %v, want %q", err, c.refuse)
+				t.Errorf("got error %v, want %q", err, c.refuse)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("a secret is told: %v", err)
+				t.Errorf("the error reveals a secret: %v", err)
 			}
 			if provider != nil {
 				_ = provider.Shutdown(t.Context())

@@ -10,7 +10,7 @@ func TestLimitedAndLastBytes(t *testing.T) {
 	l := &limited{limit: 4}
 	n, err := io.Copy(l, strings.NewReader("abcdef"))
 	if n != 6 || err != nil || string(l.data) != "abcd" || !l.over {
-		t.Errorf("limited: %d, %v, %q, over %t", n, err, l.data, l.over)
+		t.Errorf("limited read %d, %v, and kept %q, over %t", n, err, l.data, l.over)
 	}
 	last := &lastBytes{limit: 4}
 	for _, s := range []string{"abc", "defghi", "\xffjk\n"} {
