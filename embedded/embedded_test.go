@@ -23,7 +23,7 @@ func open(t *testing.T, dir string, opts embedded.Options) *embedded.Broker {
 	t.Helper()
 	b, err := embedded.Open(dir, opts)
 	if err != nil {
-		t.Fatalf("open %s: %v", dir, err)
+		t.Fatalf("opening a broker on %s: %v", dir, err)
 	}
 	t.Cleanup(func() { _ = b.Close(context.Background()) })
 	return b
@@ -43,10 +43,10 @@ func run(t *testing.T, client *pawl.Client, ref *pawl.Ref) string {
 	err := ref.Result(t.Context(), &got)
 	stop()
 	if err := <-done; err != nil {
-		t.Errorf("worker: %v", err)
+		t.Errorf("the worker ended with %v", err)
 	}
 	if err != nil {
-		t.Fatalf("result: %v", err)
+		t.Fatalf("waiting for the result: %v", err)
 	}
 	return got
 }
@@ -62,7 +62,7 @@ func TestATaskOutlivesItsBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.Close(t.Context()); err != nil {
-		t.Fatalf("close: %v", err)
+		t.Fatalf("closing the first broker: %v", err)
 	}
 
 	second := open(t, dir, embedded.Options{})
@@ -71,10 +71,10 @@ func TestATaskOutlivesItsBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.ID != ref.ID || !again.Duplicate {
-		t.Errorf("repeat after reopening = %s, duplicate %t, want %s, duplicate", again.ID, again.Duplicate, ref.ID)
+		t.Errorf("enqueuing again after reopening = %s, duplicate %t, want %s, a duplicate", again.ID, again.Duplicate, ref.ID)
 	}
 	if got := run(t, second.Client(), again); got != "hello Ada" {
-		t.Errorf("result = %q, want %q", got, "hello Ada")
+		t.Errorf("the result is %q, want %q", got, "hello Ada")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestASecondBrokerOnADirectoryIsRefused(t *testing.T) {
 		t.Fatal("a second broker opened the directory")
 	}
 	if !strings.Contains(err.Error(), "in use") {
-		t.Errorf("error = %q, want it to say that the directory is in use", err)
+		t.Errorf("the error is %q, want it to say that the directory is in use", err)
 	}
 }
 
@@ -103,14 +103,14 @@ func TestListenServesOtherClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := run(t, b.Client(), ref); got != "hello Grace" {
-		t.Errorf("result = %q, want %q", got, "hello Grace")
+		t.Errorf("the result is %q, want %q", got, "hello Grace")
 	}
 	if err := b.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := net.Dial("tcp", b.Addr()); err == nil {
 		_ = c.Close()
-		t.Errorf("%s still takes connections after Close", b.Addr())
+		t.Errorf("%s still accepts connections after Close", b.Addr())
 	}
 }
 
@@ -127,9 +127,9 @@ func TestWhatOpenRefuses(t *testing.T) {
 		b, err := embedded.Open(c.dir, c.opts)
 		if err == nil {
 			_ = b.Close(t.Context())
-			t.Errorf("%s: opened", c.name)
+			t.Errorf("%s: Open succeeded", c.name)
 		} else if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error = %q, want %q in it", c.name, err, c.want)
+			t.Errorf("%s: the error is %q, want it to contain %q", c.name, err, c.want)
 		}
 	}
 }
