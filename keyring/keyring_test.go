@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// FuzzKeyring opens arbitrary bytes: they are refused, and nothing panics.
+// FuzzKeyring opens arbitrary bytes. They are refused, and nothing panics.
 func FuzzKeyring(f *testing.F) {
 	f.Add([]byte("\x01\x02k1"), "default")
 	f.Add(append([]byte("\x01\x02k1"), make([]byte, 60)...), "")
 	f.Fuzz(func(t *testing.T, payload []byte, queue string) {
 		k := ring(t)
 		if data, _, err := k.Open(keyring.ForPayload("ns", queue, "t"), payload); err == nil {
-			t.Errorf("%x was opened as %q", payload, data)
+			t.Errorf("%x was decrypted to %q", payload, data)
 		}
 	})
 }
