@@ -55,24 +55,24 @@ func TestNodesThatAreNotReady(t *testing.T) {
 				for range 50 {
 					calls.Go(func() {
 						if _, err := admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{}); err != nil {
-							t.Errorf("%v not ready: %v", unready, err)
+							t.Errorf("%v not ready: listing tasks: %v", unready, err)
 						}
 					})
 				}
 				calls.Wait()
 				if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
-					t.Errorf("%v not ready: %v", unready, err)
+					t.Errorf("%v not ready: enqueuing: %v", unready, err)
 				}
 				dials := c.dialled()
 				if took := time.Since(began); took > atOnce || strings.Count(dials, ":7295") > 4 {
-					t.Errorf("%v not ready: answered after %s; dialled %s; the nodes took %s", unready, took, dials, c.took())
+					t.Errorf("%v not ready: the calls took %s, dialed %s, and reached %s", unready, took, dials, c.took())
 				}
 			})
 		}
 	}
 }
 
-// A connected client stays where it is, until its node is no longer ready, as after a restart behind one address.
+// A connected client stays with its node until the node is no longer ready, for example after a restart behind one address.
 func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -92,7 +92,7 @@ func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 		took := strings.Split(c.took(), ", ")
 		second, _, _ := strings.Cut(took[len(took)-1], " ")
 		if len(took) != 2 || took[0] != first+" Enqueue" || second == first {
-			t.Errorf("not ready any more: the nodes took %v", took)
+			t.Errorf("after the node was no longer ready, the calls reached %v, want one retry at another node", took)
 		}
 		c.notReady(second)
 		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
@@ -104,25 +104,25 @@ func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 		_, err := client.Enqueue(ctx, welcome{})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("none is ready: %v", err)
+			t.Errorf("with no node ready: %v, want DeadlineExceeded", err)
 		}
 		for _, n := range []string{"n1", "n2", "n3"} {
 			if asked := strings.Count(c.took(), n+" Enqueue"); asked > 30 {
-				t.Errorf("none is ready: %s was asked %d times in 10 s", n, asked)
+				t.Errorf("with no node ready, %s was called %d times in 10 s, want at most 30", n, asked)
 			}
 		}
 		c.notReady()
 		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
-			t.Errorf("all are ready again: %v", err)
+			t.Errorf("after all nodes are ready again: %v", err)
 		}
-		for _, left := range []string{"n1", "n2", "n3"} { // none was forgotten
+		for _, left := range []string{"n1", "n2", "n3"} { // the client forgot none of them
 			for _, n := range []string{"n1", "n2", "n3"} {
 				if n != left {
 					c.kill(n)
 				}
 			}
 			if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
-				t.Errorf("only %s is left: %v", left, err)
+				t.Errorf("only %s is running: %v", left, err)
 			}
 			for _, n := range []string{"n1", "n2", "n3"} {
 				if n != left {
@@ -133,7 +133,8 @@ func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 	})
 }
 
-// A client with one address that has learned of the other nodes goes to these; so does one whose direct connection leads to a node that is not ready.
+// A client with one address that has discovered the other nodes switches to these, and so does one whose direct connection leads to a node that is not
+// ready.
 func TestOneAddressThatIsNotReady(t *testing.T) {
 	for _, x := range []struct{ leader, unready string }{{"n2", "n1"}, {"n2", "n2"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,33 +148,33 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 			c.took()
 			began := time.Now()
 			for i := range 20 {
-				for _, queue := range []string{"default", fmt.Sprint("q", i)} { // the shard of one of them is known
+				for _, queue := range []string{"default", fmt.Sprint("q", i)} { // the shard of one of the two is known
 					if _, err := client.Enqueue(t.Context(), welcome{}, pawl.Queue(queue)); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			if took := time.Since(began); took > atOnce {
-				t.Errorf("%s not ready, %s leads: 40 calls took %s", x.unready, x.leader, took)
+				t.Errorf("%s not ready, leader %s: 40 calls took %s", x.unready, x.leader, took)
 			}
 			if took := c.took(); strings.Count(took, x.unready+" Enqueue") > 3 {
-				t.Errorf("%s not ready, %s leads: the nodes took %s", x.unready, x.leader, took)
+				t.Errorf("%s not ready, leader %s: the calls reached %s, the first node too often", x.unready, x.leader, took)
 			}
 			time.Sleep(2 * time.Second)
 			c.took()
-			for range 10 { // not for a shard
+			for range 10 { // calls that are not for a shard
 				if _, err := admin.New(client).Cluster().Status(t.Context()); errors.Is(err, pawltype.ErrUnavailable) { // the fake has no such method
 					t.Fatal(err)
 				}
 			}
 			if took := c.took(); strings.Count(took, x.unready+" GetCluster") > 1 {
-				t.Errorf("%s not ready, %s leads: the nodes took %s", x.unready, x.leader, took)
+				t.Errorf("%s not ready, leader %s: the calls reached %s, the first node too often", x.unready, x.leader, took)
 			}
 		})
 	}
 }
 
-// A node that is unavailable for another reason is not left, and the requested pause is kept: another node would ask the same shard.
+// A client does not leave a node that is unavailable for another reason, and respects the requested pause: another node would ask the same shard.
 func TestOtherRefusalsMoveNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -187,14 +188,14 @@ func TestOtherRefusalsMoveNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < 2*time.Second {
-			t.Errorf("repeated after %s, though two pauses of 1 s were asked for", took)
+			t.Errorf("the call returned after %s, want at least the two requested pauses of 1 s", took)
 		}
 		c.wantTaken("a refusal that is not of the node", strings.TrimSuffix(strings.Repeat(first+" Enqueue, ", 3), ", "))
 	})
 }
 
-// Many callers of a cluster that is not ready, or refuses them all, cause no storm. Beyond the budget, those that wait too long for it
-// return about every two seconds, and those refused by a node that was not ready return three times right away.
+// Many callers of a cluster that is not ready, or that refuses all calls, cause no retry storm. Beyond the budget, calls that wait too long for it are
+// retried about every two seconds, and calls refused by a node that was not ready are retried three times immediately.
 func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 	inTwoSeconds := func(t *testing.T, reason string) int {
 		c := startNodes(t)
@@ -206,7 +207,7 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 		for range 50 {
 			calls.Go(func() {
 				if _, err := admin.New(client).Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{}); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("none is ready: %v", err)
+					t.Errorf("with no node ready: %v, want DeadlineExceeded", err)
 				}
 			})
 		}
@@ -216,7 +217,7 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 	for reason, most := range map[string]int{"": 50 + 10 + 10, "node_not_ready": 50 + 50*3 + 10 + 10} {
 		synctest.Test(t, func(t *testing.T) {
 			if n := inTwoSeconds(t, reason); n > most {
-				t.Errorf("reason %q: 50 callers made %d tries in 2 s, want %d at most", reason, n, most)
+				t.Errorf("reason %q: 50 callers made %d attempts in 2 s, want at most %d", reason, n, most)
 			}
 		})
 	}
@@ -224,7 +225,7 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 
 // A worker's stream is reopened at another node.
 func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
-	for _, unready := range slices.Repeat([]string{"n1", "n2", "n3"}, 10) { // which address a client uses is random
+	for _, unready := range slices.Repeat([]string{"n1", "n2", "n3"}, 10) { // the address that a client uses is random
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
 			c.notReady(unready)
@@ -233,7 +234,7 @@ func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
 			_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { done <- struct{}{}; return nil }), pawl.WorkerConfig{})
 			defer stop()
 			began := time.Now()
-			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil { // this client finds out for itself
+			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil { // this client has to discover the nodes itself
 				t.Fatal(err)
 			}
 			select {
@@ -241,7 +242,7 @@ func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
 			case <-time.After(time.Minute):
 			}
 			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("%s not ready: the task ran after %s", unready, took)
+				t.Errorf("%s not ready: the task ran after %s, want at most 2s", unready, took)
 			}
 		})
 	}

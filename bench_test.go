@@ -40,7 +40,7 @@ func startTCP(b *testing.B, synced bool, opts ...pawl.DialOptions) (*fake, *pawl
 	return f, client
 }
 
-// rounds are group commits.
+// rounds runs group commits.
 type rounds struct {
 	mu    sync.Mutex
 	next  chan struct{} // closed when the next round has ended
@@ -89,7 +89,7 @@ func (r *rounds) wait() {
 
 var kilobyte = pawl.RawTask{Type: "mail.welcome", Payload: []byte(`{"to":"` + strings.Repeat("x", 1000) + `"}`)}
 
-// BenchmarkBareCall is an empty gRPC call: the baseline for the others.
+// BenchmarkBareCall is an empty gRPC call, the baseline for the others.
 func BenchmarkBareCall(b *testing.B) {
 	_, client := startTCP(b, false)
 	b.ReportAllocs()

@@ -19,11 +19,11 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Run reports what is wrong with a worker's configuration, and the bounds themselves are valid.
+// Run reports invalid fields of a worker's configuration, and the bounds themselves are valid.
 func TestWorkersOutOfBounds(t *testing.T) {
 	_, client := start(t)
 	ended, end := context.WithCancel(t.Context())
-	end() // a valid one ends immediately
+	end() // a valid worker ends immediately
 	types := func(n int) *pawl.Mux {
 		mux := pawl.NewMux()
 		for i := range n {
@@ -34,7 +34,7 @@ func TestWorkersOutOfBounds(t *testing.T) {
 	for what, x := range map[string]struct {
 		mux   *pawl.Mux
 		cfg   pawl.WorkerConfig
-		field string // "": valid
+		field string // empty: valid
 	}{
 		"no types":        {types(0), pawl.WorkerConfig{}, "types"},
 		"many types":      {types(1000), pawl.WorkerConfig{}, ""},
@@ -58,7 +58,7 @@ func TestWorkersOutOfBounds(t *testing.T) {
 		err := pawl.NewWorker(client, x.mux, x.cfg).Run(ended)
 		refused, _ := errors.AsType[*pawltype.Error](err)
 		if (err == nil) != (x.field == "") || err != nil && (refused == nil || refused.Field != x.field) {
-			t.Errorf("%s: got %v, want field %q", what, err, x.field)
+			t.Errorf("%s: got %v, want an error of field %q", what, err, x.field)
 		}
 	}
 }
@@ -72,17 +72,17 @@ func TestHeadersAddUp(t *testing.T) {
 	}
 	f.set(func() {
 		if got := f.tasks[ref.ID].spec.Headers; got["a"] != "1" || got["b"] != "2" {
-			t.Errorf("the task has the headers %v", got)
+			t.Errorf("the task has the headers %v, want both", got)
 		}
 	})
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := ref.Result(ended, new(int)); !errors.Is(err, context.Canceled) {
-		t.Errorf("a result after the end: %v", err)
+		t.Errorf("waiting for a result with an ended context: %v, want Canceled", err)
 	}
 }
 
-// Without random ids there are no request ids, and nothing is sent.
+// Without random numbers there are no request ids, and nothing is sent.
 func TestNoRandomIDs(t *testing.T) {
 	f, client := start(t)
 	uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
@@ -91,7 +91,7 @@ func TestNoRandomIDs(t *testing.T) {
 	_, group := client.EnqueueGroup(t.Context(), pawl.GroupSpec{})
 	for _, err := range []error{alone, group} {
 		if err == nil || !strings.HasSuffix(err.Error(), ": request id: no entropy") || len(f.enqueues) > 0 {
-			t.Errorf("got %v, %d requests", err, len(f.enqueues))
+			t.Errorf("got %v after %d requests, want an error about the request id and no request", err, len(f.enqueues))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestTasksOfBatchesAreTraced(t *testing.T) {
 		t.Helper()
 		for i, spec := range specs {
 			if spec.GetHeaders()["traceparent"] == "" {
-				t.Errorf("%s: task %d has no trace", what, i)
+				t.Errorf("%s: task %d has no traceparent", what, i)
 			}
 		}
 	}
@@ -138,12 +138,12 @@ func TestTasksOfBatchesAreTraced(t *testing.T) {
 	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: items, OnComplete: &items[0], RequestID: "r"})
 	ended("a group", err, 10)
 	if traced("what follows a group", group.GetOnComplete()); group.GetOnSuccess() != nil || group.GetRequestId() != "r" {
-		t.Errorf("a group is sent as %v", group)
+		t.Errorf("the group was sent as %v", group)
 	}
 	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: items})
 	ended("another group", err, 13)
 	if id, err := uuid.Parse(group.GetRequestId()); err != nil || id.Version() != 7 {
-		t.Errorf("a group has the request id %q", group.GetRequestId())
+		t.Errorf("the group has the request id %q, want a UUIDv7", group.GetRequestId())
 	}
 	f.set(func() { f.operator, f.enqueues = nil, nil })
 	_, err = client.EnqueueBatch(t.Context(), slices.Repeat(items[:1], 1001))

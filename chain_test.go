@@ -14,7 +14,7 @@ type unsayable struct{ F func() }
 
 func (unsayable) TaskType() string { return "unsayable" }
 
-// An option that a follow-up task can't have is an error of the enqueue, which names its place.
+// An option that a follow-up task can't have makes the enqueue fail with an error that names its position.
 func TestThenRefusals(t *testing.T) {
 	client, err := pawl.Dial("127.0.0.1:1")
 	if err != nil {
@@ -28,15 +28,15 @@ func TestThenRefusals(t *testing.T) {
 	} {
 		_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"}, then)
 		if e, ok := errors.AsType[*pawltype.Error](err); !ok || e.Field != field {
-			t.Errorf("%s: %v", field, err)
+			t.Errorf("%s: got %v, want an error of that field", field, err)
 		}
 	}
 	if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"}, pawl.Then(unsayable{})); err == nil || !strings.Contains(err.Error(), `then[0]: payload of type "unsayable"`) {
-		t.Errorf("a payload that is no JSON: %v", err)
+		t.Errorf("a payload that can't be marshaled: %v", err)
 	}
 	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: []pawl.Item{{Args: pawl.RawTask{Type: "a"}}, {Args: pawl.RawTask{}}}})
 	if e, ok := errors.AsType[*pawltype.Error](err); !ok || e.Field != "tasks[1].type" {
-		t.Errorf("a group: %v", err)
+		t.Errorf("a group with an invalid task: %v, want an error of tasks[1].type", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestParentResult(t *testing.T) {
 		n := 0
 		err := (&pawl.Claim{ID: "c", Parent: p}).ParentResult(&n)
 		if ok := want == strconv.Itoa(n) && err == nil; ok != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %d, %v", want, n, err)
+			t.Errorf("%q: ParentResult = %d, %v", want, n, err)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Connections break, answers get lost, streams fall silent, settles are refused for a while. In the end each call has created one task,
-// each task has succeeded, and no result was accepted with a claim that had been given to another handler.
+// Connections break, responses get lost, streams fall silent, and settling is refused for a while. In the end each call has created one task, each task
+// has succeeded, and no result was accepted with a claim that had been passed to another handler.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })
@@ -43,7 +43,7 @@ func chaos(t *testing.T, seed uint64) {
 		}
 	})
 	mux := handle(func(ctx context.Context, task *pawl.Task[welcome]) error {
-		nap := time.Duration(rng.IntN(100)) * 400 * time.Millisecond // a few outlast their lease
+		nap := time.Duration(rng.IntN(100)) * 400 * time.Millisecond // a few take longer than their lease
 		select {
 		case <-time.After(nap):
 			return task.SetResult(task.Args.To)
@@ -72,7 +72,7 @@ func chaos(t *testing.T, seed uint64) {
 	}
 	life, end := context.WithCancel(t.Context())
 	var expiry sync.WaitGroup
-	expiry.Go(func() { // what was pushed into a broken connection is claimed again
+	expiry.Go(func() { // tasks pushed into a broken connection are claimed again
 		for life.Err() == nil {
 			time.Sleep(time.Second)
 			f.expire()
@@ -89,17 +89,17 @@ func chaos(t *testing.T, seed uint64) {
 	for i, ref := range refs {
 		info, err := client.Wait(t.Context(), ref.ID)
 		if err != nil || string(info.Result) != fmt.Sprintf(`"%d"`, i) {
-			t.Errorf("seed %d: call %d, task %s: got %v, result %s", seed, i, ref.ID, err, info.Result)
+			t.Errorf("seed %d: call %d, task %s: %v with result %s", seed, i, ref.ID, err, info.Result)
 		}
 	}
 	if len(f.tasks) != len(refs) {
-		t.Errorf("seed %d: %d calls made %d tasks", seed, len(refs), len(f.tasks))
+		t.Errorf("seed %d: %d calls created %d tasks", seed, len(refs), len(f.tasks))
 	}
 	if err := stop(); err != nil {
-		t.Errorf("seed %d: %v", seed, err)
+		t.Errorf("seed %d: the worker ended with %v", seed, err)
 	}
 	if got := w.Stats(); got.Running != 0 || got.Unsettled != 0 || got.Reconnects == 0 {
-		t.Errorf("seed %d: stats %+v", seed, got)
+		t.Errorf("seed %d: the worker's stats are %+v, want nothing running or unsettled, and reconnects", seed, got)
 	}
 }
 

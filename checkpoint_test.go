@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// holder holds one claim, and answers as configured.
+// holder holds one claim, and returns what is configured.
 type holder struct {
 	progress   *pawlv1.Progress
 	checkpoint []byte
@@ -63,12 +63,12 @@ func number(n int, err error) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) { return n, err }
 }
 
-// Steps and the handler's own checkpoint are kept next to each other, and neither is taken for the other.
+// Steps and the handler's own checkpoint are kept next to each other, and neither is mistaken for the other.
 func TestStepsAndCheckpoints(t *testing.T) {
 	for _, x := range []struct {
 		before string
-		steps  string // what step a returns if it is recorded; "": it runs and returns 7
-		own    string // the checkpoint that the handler sees; "": none
+		steps  string // the recorded result of step a. Empty: it runs and returns 7
+		own    string // the checkpoint that the handler sees. Empty: none
 		after  string // what is stored after the step has run
 	}{
 		{"", "", "", `{"pawl_steps":{"a":7}}`},
@@ -85,68 +85,68 @@ func TestStepsAndCheckpoints(t *testing.T) {
 		c := held(h, x.before)
 		var own any
 		if _, err := c.LastCheckpoint(&own); x.own == "" && err == nil && own != nil {
-			t.Errorf("%s: the handler sees %v", x.before, own)
+			t.Errorf("%s: the handler sees the checkpoint %v, want none", x.before, own)
 		}
 		got, err := pawl.Step(t.Context(), pawl.Task[int]{Claim: c}, "a", number(7, nil))
 		switch {
 		case x.steps == "no room":
 			if !errors.Is(err, pawltype.ErrInvalidArgument) || got != 0 {
-				t.Errorf("%s: a step beside it gave %d, %v", x.before, got, err)
+				t.Errorf("%s: a step next to it returned %d, %v, want ErrInvalidArgument", x.before, got, err)
 			}
 		case err != nil || got != 7 && x.steps == "" || got != 1 && x.steps == "1" || string(h.checkpoint) != x.after:
-			t.Errorf("%s: got %d, %v, stored %s, want %s", x.before, got, err, h.checkpoint, x.after)
+			t.Errorf("%s: the step returned %d, %v and stored %s, want %s", x.before, got, err, h.checkpoint, x.after)
 		}
 	}
 	h := &holder{}
 	c := held(h, "")
 	for own, want := range map[string]string{`{"pawl_steps":{}}`: `{"pawl_steps":{},"checkpoint":{"pawl_steps":{}}}`, `{"x":1}`: `{"x":1}`} {
 		if err := c.Checkpoint(t.Context(), raw(own)); err != nil || string(h.checkpoint) != want {
-			t.Errorf("%s is stored as %s, %v, want %s", own, h.checkpoint, err, want)
+			t.Errorf("checkpoint %s is stored as %s, %v, want %s", own, h.checkpoint, err, want)
 		}
 	}
 	boom := errors.New("boom")
 	h.fails = boom
 	if err := c.Checkpoint(t.Context(), raw("3")); !errors.Is(err, boom) || !strings.HasPrefix(err.Error(), `checkpoint of task "1": `) {
-		t.Errorf("a checkpoint that is refused: %v", err)
+		t.Errorf("a checkpoint that fails: %v, want the error with the task's id", err)
 	}
 	if _, err := pawl.Step(t.Context(), pawl.Task[int]{Claim: c}, "b", number(7, nil)); !errors.Is(err, boom) {
-		t.Errorf("a step that can't be recorded: %v", err)
+		t.Errorf("a step that can't be recorded: %v, want the error", err)
 	}
 	h.fails = nil
 	if err := c.Checkpoint(t.Context(), make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: checkpoint of task "1": `) {
-		t.Errorf("what is no JSON: %v", err)
+		t.Errorf("a checkpoint that can't be marshaled: %v", err)
 	}
 	if there, err := held(h, "").LastCheckpoint(new(int)); there || err != nil {
-		t.Errorf("no checkpoint: %v, %v", there, err)
+		t.Errorf("LastCheckpoint without a checkpoint: %v, %v, want false", there, err)
 	}
 	if there, err := held(h, `"x"`).LastCheckpoint(new(int)); there || err == nil {
-		t.Errorf("one of another type: %v, %v", there, err)
+		t.Errorf("LastCheckpoint of another type: %v, %v, want an error", there, err)
 	}
 	if got, err := pawl.Step(t.Context(), pawl.Task[int]{Claim: c}, "c", number(7, boom)); got != 0 || !errors.Is(err, boom) {
-		t.Errorf("a step that fails: %d, %v", got, err)
+		t.Errorf("a step that fails: %d, %v, want its error", got, err)
 	}
 	ended, end := context.WithCancelCause(t.Context())
 	end(pawltype.ErrDraining)
 	if _, err := pawl.Step(ended, pawl.Task[int]{Claim: c}, "d", number(7, nil)); !errors.Is(err, pawltype.ErrDraining) {
-		t.Errorf("a step after the end: %v", err)
+		t.Errorf("a step after the end of the run: %v, want ErrDraining", err)
 	}
 	for n, ok := range map[int]bool{0: false, 1: true, 256: true, 257: false} {
 		_, err := pawl.Step(t.Context(), c, strings.Repeat("n", n), number(7, nil))
 		if (err == nil) != ok || n > 256 && !strings.Contains(err.Error(), ` name: "`+strings.Repeat("n", 64)+`" is not`) {
-			t.Errorf("a name of %d bytes: %v", n, err)
+			t.Errorf("a step with a name of %d bytes: %v", n, err)
 		}
 	}
 	if _, err := pawl.Step(t.Context(), c, "\xff", number(7, nil)); !errors.Is(err, pawltype.ErrInvalidArgument) {
-		t.Errorf("a name that is not UTF-8: %v", err)
+		t.Errorf("a step with a name that is not UTF-8: %v, want ErrInvalidArgument", err)
 	}
 }
 
-// A recorded step does not run again in the same run, either.
+// A recorded step does not run again in the same run.
 func TestKeptInTheSameRun(t *testing.T) {
 	c := held(&holder{}, "")
 	for n := range 2 {
 		if got, err := pawl.Step(t.Context(), c, "a", number(n+1, nil)); got != 1 || err != nil {
-			t.Errorf("run %d of a step: %d, %v", n, got, err)
+			t.Errorf("run %d of the step: %d, %v, want 1", n, got, err)
 		}
 	}
 	own := 0
@@ -154,24 +154,24 @@ func TestKeptInTheSameRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if there, err := c.LastCheckpoint(&own); !there || err != nil || own != 7 {
-		t.Errorf("the checkpoint is %d, %v, %v", own, there, err)
+		t.Errorf("the checkpoint is %d, %v, %v, want 7", own, there, err)
 	}
 }
 
-// What can't be recorded is not sent. A step has run by then, and must not run again.
+// A checkpoint that is too large is not sent. If a step has run by then, it must not run again.
 func TestWhatCannotBeKept(t *testing.T) {
 	const most = 64 << 10
 	text := func(n int) string { return strings.Repeat("x", n-len(`""`)) }
 	refused := func(what string, err error, says string, want pawltype.Outcome) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), says) || pawl.OutcomeOf(err) != want {
-			t.Errorf("%s: %v, %s, want %q, %s", what, err, pawl.OutcomeOf(err), says, want)
+			t.Errorf("%s: %v with outcome %s, want %q with outcome %s", what, err, pawl.OutcomeOf(err), says, want)
 		}
 	}
 	h := &holder{}
 	c := held(h, "")
 	if err := c.Checkpoint(t.Context(), text(most)); err != nil || len(h.checkpoint) != most {
-		t.Errorf("the largest checkpoint: %v, %d bytes are sent", err, len(h.checkpoint))
+		t.Errorf("the largest checkpoint: %v, %d bytes were sent", err, len(h.checkpoint))
 	}
 	refused("a larger one", c.Checkpoint(t.Context(), text(most+1)), "checkpoint: 65537 bytes, at most 65536", pawltype.OutcomeFailed)
 	_, err := pawl.Step(t.Context(), c, "a", number(7, nil))
@@ -180,11 +180,11 @@ func TestWhatCannotBeKept(t *testing.T) {
 	_, err = pawl.Step(t.Context(), c, "a", func(context.Context) (chan int, error) { return nil, nil })
 	refused("a step that gives no JSON", err, "fn has run, but its result can't be recorded: json: unsupported type", pawltype.OutcomeDead)
 	if len(h.checkpoint) != most {
-		t.Errorf("%d bytes are sent", len(h.checkpoint))
+		t.Errorf("%d bytes were sent last, want only the largest checkpoint", len(h.checkpoint))
 	}
 }
 
-// If several goroutines want the same step or once key, one works on it and the others wait, but not for other names.
+// If several goroutines request the same step or once key, one runs it and the others wait. They don't wait for other names.
 func TestStepsOfGoroutines(t *testing.T) {
 	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error){
 		"step": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
@@ -195,7 +195,7 @@ func TestStepsOfGoroutines(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := pawl.NewClaim(&pawlv1.ClaimedTask{TaskId: "1"}, nil, nil) // made by hand, it keeps the records itself
+			c := pawl.NewClaim(&pawlv1.ClaimedTask{TaskId: "1"}, nil, nil) // created by hand, it keeps the records itself
 			var mu sync.Mutex
 			var all []string
 			note := func(what ...any) {
@@ -235,33 +235,33 @@ func TestStepsOfGoroutines(t *testing.T) {
 	}
 }
 
-// What handlers report about their runs is checked before it is sent.
+// Reports of handlers about their runs are checked before they are sent.
 func TestClaimSays(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
 	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100} {
 		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want || len(h.progress.GetMessage()) != convert.MaxProgressText {
-			t.Errorf("a progress of %v: %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()), want)
+			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()), want)
 		}
 	}
 	h.progress = nil
 	ended, end := context.WithCancelCause(t.Context())
 	end(pawltype.ErrDraining)
 	if err := c.Progress(ended, 1, ""); !errors.Is(err, pawltype.ErrDraining) || h.progress != nil {
-		t.Errorf("a progress after the end: %v, sent %v", err, h.progress)
+		t.Errorf("Progress after the end of the run: %v, sent %v, want ErrDraining", err, h.progress)
 	}
 	if err := c.Checkpoint(ended, 1); !errors.Is(err, pawltype.ErrDraining) || h.checkpoint != nil {
-		t.Errorf("a checkpoint after the end: %v, sent %s", err, h.checkpoint)
+		t.Errorf("Checkpoint after the end of the run: %v, sent %s, want ErrDraining", err, h.checkpoint)
 	}
 	if err := new(pawl.Claim).Progress(t.Context(), 1, ""); err != nil {
-		t.Errorf("a progress of a claim by hand: %v", err)
+		t.Errorf("Progress of a claim created by hand: %v", err)
 	}
 	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) || c.Result() != nil || c.ResultContentType() != "" {
-		t.Errorf("a result that is no JSON: %v, %q of type %q", err, c.Result(), c.ResultContentType())
+		t.Errorf("a result that can't be marshaled: %v, result %q of type %q", err, c.Result(), c.ResultContentType())
 	}
 }
 
-// A payload must be JSON, or empty. Otherwise its task is poisoned, and one that can't be decrypted is not decoded.
+// A payload must be JSON, or empty. Otherwise its task is poisoned. A payload that can't be decrypted is not decoded.
 func TestDecode(t *testing.T) {
 	locked := errors.New("no key")
 	for what, x := range map[string]struct {
@@ -282,10 +282,10 @@ func TestDecode(t *testing.T) {
 		got := 0
 		err := c.Decode(&got)
 		if got != x.want || (err == nil) != (x.says == "") || err != nil && err.Error() != x.says || pawl.OutcomeOf(err) != x.outcome {
-			t.Errorf("%s: got %d, %v, %s, want %d, %q, %s", what, got, err, pawl.OutcomeOf(err), x.want, x.says, x.outcome)
+			t.Errorf("%s: Decode got %d, %v with outcome %s, want %d, %q, %s", what, got, err, pawl.OutcomeOf(err), x.want, x.says, x.outcome)
 		}
 		if there, err := c.LastCheckpoint(&got); there == (x.unreadable != nil) || !errors.Is(err, x.unreadable) {
-			t.Errorf("%s: a checkpoint beside it: %v, %v", what, there, err)
+			t.Errorf("%s: LastCheckpoint = %v, %v", what, there, err)
 		}
 	}
 }
@@ -295,7 +295,7 @@ type raw string
 
 func (r raw) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
-// An effect happens once: it is recorded, its key is given back if it fails, and it is waited for while another task has it.
+// An effect happens once. It is recorded, its key is released if it fails, and it is waited for while another task holds it.
 func TestOnce(t *testing.T) {
 	boom, stale := errors.New("boom"), &pawltype.Error{Code: pawltype.ErrStaleClaim}
 	large := func(n int) func(context.Context) (string, error) {
@@ -307,7 +307,7 @@ func TestOnce(t *testing.T) {
 		fn        func(context.Context) (string, error)
 		want      error
 		abandoned int
-		again     error // what the next try of the key returns
+		again     error // the result of the next call for the key
 	}{
 		"runs":               {&holder{}, 0, large(10), nil, 0, nil},
 		"the shortest ttl":   {&holder{}, time.Second, large(10), nil, 0, nil},
@@ -329,7 +329,7 @@ func TestOnce(t *testing.T) {
 		got, err := pawl.OnceFor(t.Context(), pawl.Task[int]{Claim: c}, x.ttl, "k", x.fn)
 		if what == "of another type" {
 			if err == nil || got != "" || !strings.HasPrefix(err.Error(), `once "k" of task "1": `) {
-				t.Errorf("%s: got %q, %v", what, got, err)
+				t.Errorf("%s: got %q, %v, want an error with the key", what, got, err)
 			}
 			continue
 		}
@@ -337,19 +337,19 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%s: got %d bytes, %v, abandoned %d times, want %v", what, len(got), err, x.h.abandoned, x.want)
 		}
 		if _, err := pawl.OnceFor(t.Context(), pawl.Task[int]{Claim: c}, x.ttl, "k", x.fn); !errors.Is(err, x.again) {
-			t.Errorf("%s: again: %v, want %v", what, err, x.again)
+			t.Errorf("%s: the next call returned %v, want %v", what, err, x.again)
 		}
 	}
 	c := held(&holder{abandon: pawltype.ErrUnavailable}, "")
 	for i, key := range []string{"a", "b", "a", "b"} {
 		if err := c.Once(t.Context(), key, func(context.Context) error { return boom }); errors.Is(err, boom) != (i < 2) || errors.Is(err, pawltype.ErrUnavailable) != (i >= 2) {
-			t.Errorf("key %q, try %d: %v", key, i, err)
+			t.Errorf("key %q, call %d: %v", key, i, err)
 		}
 	}
 	if got, err := pawl.Once(t.Context(), held(&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{State: pawltype.OnceDone}, nil }}, ""), "k", number(7, nil)); got != 0 || err != nil {
-		t.Errorf("an effect without a result: %d, %v", got, err)
+		t.Errorf("an effect without a result: %d, %v, want 0", got, err)
 	}
-	for _, after := range []time.Duration{0, -time.Second} { // which means unknown
+	for _, after := range []time.Duration{0, -time.Second} { // both mean unknown
 		synctest.Test(t, func(t *testing.T) {
 			var asked []time.Time
 			c := held(&holder{begin: func() (pawltype.OnceAnswer, error) {
@@ -364,7 +364,7 @@ func TestOnce(t *testing.T) {
 			}
 			for i, first := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond} {
 				if rest := asked[i+1].Sub(asked[i]); rest < first/2 || rest > first {
-					t.Errorf("rest %d is %s, want %s at most", i+1, rest, first)
+					t.Errorf("pause %d is %s, want at most %s", i+1, rest, first)
 				}
 			}
 		})
@@ -381,16 +381,16 @@ func TestOnce(t *testing.T) {
 			err := c.Once(t.Context(), "k", func(context.Context) error { return nil })
 			took := time.Since(began)
 			if !errors.Is(err, pawltype.ErrOnceHeld) || took < wait || took > wait+100*time.Millisecond || asked < int(wait/(100*time.Millisecond)) {
-				t.Errorf("lease %s: %v after %s and %d questions, want %s", lease, err, took, asked, wait)
+				t.Errorf("lease %s: %v after %s and %d attempts, want ErrOnceHeld after %s", lease, err, took, asked, wait)
 			}
 			putOff := max(time.Second, min(lease/2, 30*time.Second))
 			if steer := outcome.SteerOf(err); steer == nil || steer.Delay < putOff/2 || steer.Delay > putOff {
-				t.Errorf("lease %s: put off by %+v, want %s at most", lease, steer, putOff)
+				t.Errorf("lease %s: the retry is delayed by %+v, want at most %s", lease, steer, putOff)
 			}
 			ended, end := context.WithCancelCause(t.Context())
 			end(pawltype.ErrDraining)
 			if err := c.Once(ended, "k", func(context.Context) error { return nil }); !errors.Is(err, pawltype.ErrDraining) {
-				t.Errorf("after the end: %v", err)
+				t.Errorf("Once after the end of the run: %v, want ErrDraining", err)
 			}
 		})
 	}

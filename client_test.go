@@ -58,7 +58,7 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ref.ID != "t1" || ref.State != pawltype.StateReady || ref.Duplicate || ref.CreatedAt.IsZero() {
-			t.Errorf("ref: got %+v", ref)
+			t.Errorf("Enqueue returned %+v, want the new task t1 in state ready", ref)
 		}
 		s := f.enqueues[0][0]
 		got := fmt.Sprint(s.Type, string(s.Payload), s.Queue, s.Priority, s.RunAt.AsTime().Equal(at), s.IdempotencyKey, s.IdempotencyTtl.AsDuration(), s.MaxAttempts,
@@ -66,7 +66,7 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 			s.Retention.AsDuration(), s.Key, s.Tags, s.Headers, s.RequestId)
 		want := `mail.welcome{"to":"a@example.com"}mailPRIORITY_HIGH true k 1h0m0s 7 1s 3 0 <nil> 1m0s 2m0s 3m0s acme [a b c] map[traceparent:00-1] 0190a8b2-0000-7000-8000-000000000000`
 		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
-			t.Errorf("spec:\ngot  %s\nwant %s", got, want)
+			t.Errorf("the sent spec is\n%s\nwant\n%s", got, want)
 		}
 	})
 }
@@ -79,12 +79,12 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 		}
 		s := f.enqueues[0][0]
 		if s.Queue != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW || s.Delay.AsDuration() != time.Minute {
-			t.Errorf("got %v, want queue images and low of the type, 9 attempts of the call", s)
+			t.Errorf("got %v, want queue images and priority low from the type, and 9 attempts from the call", s)
 		}
 	})
 }
 
-// Two calls are sent immediately. Those that arrive while they are in flight are gathered into requests of 16, until eight are in flight.
+// Two calls are sent immediately. Calls that arrive while these are in flight are gathered into requests of 16, until eight are in flight.
 func TestEnqueueGathers(t *testing.T) {
 	for _, c := range []struct {
 		calls int
@@ -135,11 +135,11 @@ func TestEnqueueBatchLimits(t *testing.T) {
 		items = append(items, pawl.Item{Args: big}, pawl.Item{Args: big})
 		out, err := client.EnqueueBatch(t.Context(), items)
 		if err != nil || len(out) != 2502 {
-			t.Fatalf("got %d answers, error %v", len(out), err)
+			t.Fatalf("got %d results, error %v, want 2502", len(out), err)
 		}
 		for i, e := range out {
 			if e.Err != nil || e.Ref.ID != fmt.Sprintf("t%d", i+1) {
-				t.Fatalf("item %d: got %+v", i, e)
+				t.Fatalf("item %d: got %+v, want its own task", i, e)
 			}
 		}
 		var sizes []int
@@ -150,7 +150,7 @@ func TestEnqueueBatchLimits(t *testing.T) {
 			t.Errorf("requests: got %v, want [1000 1000 501 1]", sizes)
 		}
 	})
-	// Each task has this many bytes on the wire.
+	// Each task has the given number of bytes on the wire.
 	for want, sizes := range map[string][]int{
 		"[2 2]":   {2 << 20, 2 << 20, 2 << 20, 2 << 20},
 		"[1 2 1]": {2<<20 + 1, 2 << 20, 2 << 20, 1 << 20},
@@ -173,13 +173,13 @@ func TestEnqueueBatchLimits(t *testing.T) {
 				got = append(got, len(r))
 			}
 			if fmt.Sprint(got) != want {
-				t.Errorf("tasks of %v bytes go out as %v, want %s", sizes, got, want)
+				t.Errorf("tasks of %v bytes were sent in requests of %v, want %s", sizes, got, want)
 			}
 		})
 	}
 }
 
-// EnqueueBatch reports that some tasks got no answer, whoever gave up, and returns the results of the others.
+// EnqueueBatch reports that some tasks got no answer, whether the client or the caller gave up, and returns the results of the others.
 func TestEnqueueBatchUnanswered(t *testing.T) {
 	away := func(s *pawlv1.TaskSpec) *pawlv1.Error {
 		if s.Queue == "leaderless" {
@@ -242,12 +242,12 @@ func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
 			t.Errorf("full: got %#v, want RetryAfter 1s", out[1].Err)
 		}
 		if out[0].Ref == nil || out[3].Ref == nil {
-			t.Errorf("got %+v and %+v, want both accepted", out[0], out[3])
+			t.Errorf("got %+v and %+v, want both tasks accepted", out[0], out[3])
 		}
 	})
 }
 
-// The first answer gets lost. The retry has the same request id, so there is one task.
+// The first response gets lost. The retry has the same request id, so there is one task.
 func TestEnqueueRepeatsWithTheSameRequestID(t *testing.T) {
 	for _, gathered := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestEnqueueRepeatsWithTheSameRequestID(t *testing.T) {
 			}
 			for _, r := range f.enqueues {
 				if id := r[0].RequestId; id != f.enqueues[0][0].RequestId || len(id) != 36 || id[14] != '7' {
-					t.Errorf("request id %q, want the UUIDv7 of the first try, %q", id, f.enqueues[0][0].RequestId)
+					t.Errorf("got request id %q, want the UUIDv7 of the first attempt, %q", id, f.enqueues[0][0].RequestId)
 				}
 			}
 		})
@@ -300,7 +300,7 @@ func TestEnqueueSurvivesABrokenConnection(t *testing.T) {
 		}
 		ref, err := client.Enqueue(t.Context(), welcome{})
 		if err != nil || ref.ID != "t2" || len(f.tasks) != 2 {
-			t.Errorf("got %+v, %v and %d tasks, want t2 of 2", ref, err, len(f.tasks))
+			t.Errorf("got %+v, %v and %d tasks, want t2 and 2 tasks", ref, err, len(f.tasks))
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestCallsGiveUp(t *testing.T) {
 		_, err := client.Enqueue(t.Context(), welcome{})
 		wantErr(t, "enqueue", err, pawltype.ErrUnavailable)
 		if took := time.Since(begin); took < 10*time.Second || took > 13*time.Second || tries < 5 || tries > 40 {
-			t.Errorf("gave up after %s and %d tries, want 10 s to 13 s and 5 to 40", took, tries)
+			t.Errorf("the call gave up after %s and %d attempts, want 10 s to 13 s and 5 to 40", took, tries)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -324,7 +324,7 @@ func TestCallsGiveUp(t *testing.T) {
 	})
 }
 
-// One caller of a batch gives up; the others get their results. A batch that nobody waits for is cancelled as a whole.
+// One caller of a batch gives up, and the others get their results.
 func TestEnqueueRespectsEachContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -350,12 +350,12 @@ func TestEnqueueRespectsEachContext(t *testing.T) {
 			}
 		}
 		if len(f.tasks) != 3 {
-			t.Errorf("got %d tasks, want 3: the call that was given up was not yet sent", len(f.tasks))
+			t.Errorf("got %d tasks, want 3, since the call that was given up had not been sent", len(f.tasks))
 		}
 	})
 }
 
-// A batch that nobody waits for any more is cancelled, and the next one is sent.
+// A batch that no caller waits for any longer is cancelled, and the next one is sent.
 func TestAbandonedBatchIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -407,7 +407,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	})
 }
 
-// A broker that does not answer, and calls that wait for their turn.
+// Close also ends calls to a broker that does not answer, and calls that have not been sent yet.
 func TestCloseEndsCallsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -449,17 +449,17 @@ func TestErrors(t *testing.T) {
 			wantErr(t, c.from.Error(), err, c.want)
 			var e *pawltype.Error
 			if !errors.As(err, &e) {
-				t.Fatalf("%v is no *pawl.Error", err)
+				t.Fatalf("%v is not a *pawl.Error", err)
 			}
 			if c.want == pawltype.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawltype.ErrWrongState && e.State != pawltype.StateDead ||
 				c.want == pawltype.ErrInvalidArgument && e.Field != "queue" {
-				t.Errorf("details lost: %#v", e)
+				t.Errorf("the error lost its details: %#v", e)
 			}
 		})
 	}
 }
 
-// Wait continues until the task has ended, with a pause if the broker answers early.
+// Wait continues until the task has ended, with a pause if the broker answers too early.
 func TestWait(t *testing.T) {
 	const ms = time.Millisecond
 	type round struct {
@@ -479,7 +479,7 @@ func TestWait(t *testing.T) {
 			var asked, answered []time.Time
 			f.operator = func(_ string, req any) (any, bool) {
 				if wait := req.(*pawlv1.GetTaskRequest).GetWait().AsDuration(); wait != 30*time.Second {
-					t.Errorf("%s: a call waits for %s", what, wait)
+					t.Errorf("%s: a call has a wait of %s, want 30s", what, wait)
 				}
 				asked = append(asked, time.Now())
 				task := &pawlv1.Task{TaskId: "t1", State: x.state}
@@ -508,7 +508,7 @@ func TestWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
 		if _, err := client.Wait(ctx, "t1"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `task "t1": `) || !strings.Contains(err.Error(), "wait cut short") {
-			t.Errorf("the caller gives up: %v", err)
+			t.Errorf("Wait of a caller that gives up: %v, want DeadlineExceeded with the task's id", err)
 		}
 		lost := 1
 		f.set(func() {
@@ -523,7 +523,7 @@ func TestWait(t *testing.T) {
 			}
 		})
 		if task, err := client.Cancel(t.Context(), "t1", "why"); err != nil || task.ID != "t1" {
-			t.Errorf("a cancel is not repeated: %+v, %v", task, err)
+			t.Errorf("Cancel did not retry after a lost response: %+v, %v", task, err)
 		}
 	})
 }
@@ -564,7 +564,7 @@ func TestTokenIsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := f.token; got != "Bearer s3cret" {
-			t.Errorf("authorization: got %q", got)
+			t.Errorf("the authorization header is %q, want the token", got)
 		}
 	})
 }

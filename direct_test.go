@@ -20,13 +20,13 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// must enqueues a task, or fails the test if that takes time.
+// must enqueues a task, and fails the test if that takes any fake time.
 func (c *nodes) must(client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
 	c.t.Helper()
 	began := time.Now()
 	ref, err := client.Enqueue(c.t.Context(), welcome{}, opts...)
 	if took := time.Since(began); err != nil || took > 0 {
-		c.t.Fatalf("enqueue: %v, after %s; the nodes took %s", err, took, c.took())
+		c.t.Fatalf("enqueue: %v, after %s; the calls reached %s", err, took, c.took())
 	}
 	synctest.Wait() // let the background work finish
 	return ref
@@ -35,11 +35,11 @@ func (c *nodes) must(client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
 func (c *nodes) wantTaken(what, want string) {
 	c.t.Helper()
 	if got := c.took(); got != want {
-		c.t.Errorf("%s: the nodes took %q, want %q", what, got, want)
+		c.t.Errorf("%s: the calls reached %q, want %q", what, got, want)
 	}
 }
 
-// The first call is forwarded. Its answer names the leader, and the next calls of any kind go there.
+// The first call is forwarded. Its response names the leader, and the next calls of any kind go there.
 func TestCallsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -73,12 +73,12 @@ func TestCallsGoToTheLeader(t *testing.T) {
 		}
 		c.wantTaken("a call of no shard", "n1 GetServer")
 		if got := c.dialled(); got != "n1:7295, n2:7295" {
-			t.Errorf("dialled %s", got)
+			t.Errorf("the client dialed %s, want n1 and n2", got)
 		}
 	})
 }
 
-// The leader moves: the old one forwards one call, then calls go to the new one.
+// The leader moves: the old one forwards one call, and the next calls go to the new one.
 func TestTheLeaderMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -104,7 +104,7 @@ func TestTheLeaderMoves(t *testing.T) {
 	})
 }
 
-// The address of Dial now leads to another node: what is known about the previous one does not apply to it.
+// The address of Dial now leads to another node. What is known about the previous one does not apply to it.
 func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -162,7 +162,7 @@ func TestEachShardHasItsLeader(t *testing.T) {
 	})
 }
 
-// If a server's answers name no other node, the client fetches no map and dials no other address. The same holds for a client with NoRouting.
+// If a server's responses name no other node, the client fetches no map and dials no other address. The same holds for a client with NoRouting.
 func TestNothingIsAskedInVain(t *testing.T) {
 	for _, leader := range []string{"n1", "n2"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,13 +178,13 @@ func TestNothingIsAskedInVain(t *testing.T) {
 				time.Sleep(time.Hour)
 			}
 			if got, dialled := c.took(), c.dialled(); strings.Contains(got, "GetMap") || strings.Contains(got, "n2") || strings.Contains(dialled, "n2") {
-				t.Errorf("led by %s: the nodes took %q, dialled %q", leader, got, dialled)
+				t.Errorf("leader %s: the calls reached %q, and the client dialed %q", leader, got, dialled)
 			}
 		})
 	}
 }
 
-// A node dies: calls are forwarded by another, and then go to the new leader directly. The same happens when it is back and leads.
+// A node dies: another node forwards calls, which then go to the new leader directly. The same happens when the dead node is back and leads.
 func TestANodeDies(t *testing.T) {
 	for _, told := range []string{"n1:7295", "n2:7295", "n2:7295,n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestANodeDies(t *testing.T) {
 			c.lead(1, "n2")
 			for range 3 {
 				c.must(client)
-				time.Sleep(2 * time.Minute) // the pause between tries has grown
+				time.Sleep(2 * time.Minute) // the pause between attempts has grown
 			}
 			c.took()
 			c.must(client)
@@ -220,7 +220,7 @@ func TestANodeDies(t *testing.T) {
 	}
 }
 
-// A node that no longer leads and doesn't know the leader is not asked again and again: the retry goes to another.
+// A node that no longer leads and doesn't know the leader is not called again and again: the retry goes to another node.
 func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -248,7 +248,7 @@ func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
 	})
 }
 
-// Calls in flight at a node that drains finish there; new ones go elsewhere.
+// Calls in flight at a node that drains finish there, and new ones go elsewhere.
 func TestANodeStopsInGoodOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -267,7 +267,7 @@ func TestANodeStopsInGoodOrder(t *testing.T) {
 		c.lead(1, "n1")
 		c.must(client)
 		if got := c.took(); !strings.HasPrefix(got, "n1 Enqueue") {
-			t.Errorf("the nodes took %s", got)
+			t.Errorf("the calls reached %s, want n1 first", got)
 		}
 		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}})
 		if err != nil || len(claimed) != 1 || claimed[0].ID != ref.ID {
@@ -277,17 +277,17 @@ func TestANodeStopsInGoodOrder(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-waited; err != nil {
-			t.Errorf("the call that ran at n2: %v", err)
+			t.Errorf("the call in flight at n2: %v", err)
 		}
 		<-stopped
 		if got := c.took(); strings.Contains(got, "n1 GetTask") {
-			t.Errorf("it was repeated: %s", got)
+			t.Errorf("the call in flight was repeated at n1: %s", got)
 		}
 	})
 }
 
-// If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without delay or
-// errors. The log says so once.
+// If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without delay or errors. This is logged
+// once.
 func TestTheLeaderIsOutOfReach(t *testing.T) {
 	away := func(to func(ctx context.Context) (string, error)) func(*nodes) {
 		return func(c *nodes) {
@@ -335,13 +335,13 @@ func TestTheLeaderIsOutOfReach(t *testing.T) {
 				time.Sleep(5 * time.Second)
 			}
 			if got := c.took(); strings.Contains(got, "n2 Enqueue") || strings.Contains(got, "n3 Enqueue") || strings.Count(got, "GetMap") > 220 {
-				t.Errorf("%s: the nodes took %s", what, got)
+				t.Errorf("%s: the calls reached %s", what, got)
 			}
 			if n := strings.Count(c.dialled(), "n2:7295"); n > 30 {
-				t.Errorf("%s: dialled n2 %d times in 500 s", what, n)
+				t.Errorf("%s: the client dialed n2 %d times in 500 s, want at most 30", what, n)
 			}
 			if n := strings.Count(c.logged(), "level="); n > 1 || strings.Contains(c.logged(), "WARN") {
-				t.Errorf("%s: the log says\n%s", what, c.logged())
+				t.Errorf("%s: the log has\n%s", what, c.logged())
 			}
 		})
 	}
@@ -386,19 +386,19 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			c.must(client)
 			got := strings.Split(c.dialled(), ", ")
 			if slices.Sort(got); !slices.Equal(got, []string{"n1:7295", "n2:7295"}) {
-				t.Errorf("dialled %s", got)
+				t.Errorf("the client dialed %s, want n1 and n2 once each", got)
 			}
 			time.Sleep(29 * time.Minute)
 			c.must(client)
 			if got := c.dialled(); got != "" {
-				t.Errorf("after 29 minutes: dialled %s", got)
+				t.Errorf("the client dialed %s after 29 minutes, want no new connection", got)
 			}
 			time.Sleep(31 * time.Minute)
 		}
 	})
 }
 
-// What Dial would refuse is refused from a map, too: no token is sent in plaintext to another machine.
+// Addresses that Dial would refuse are refused from a map, too: no token is sent in plaintext to another machine.
 func TestNoTokenInPlaintextByAMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -423,13 +423,13 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 			}
 			client.Close()
 			if got := c.dialled(); got != want {
-				t.Errorf("plaintext %v: dialled %s, want %s", plaintext, got, want)
+				t.Errorf("plaintext %v: the client dialed %s, want %s", plaintext, got, want)
 			}
 		}
 	})
 }
 
-// Trailers may contain anything, too.
+// Trailers may contain anything.
 func TestGarbageTrailers(t *testing.T) {
 	for _, garbage := range []metadata.MD{
 		metadata.Pairs("pawl-shard", "-1", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "4096", "pawl-leader", "n2"),
@@ -456,7 +456,7 @@ func TestGarbageTrailers(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := strings.Count(c.took(), "GetMap"); n < 5 || n > 50 {
-			t.Errorf("a leader that is nowhere: the map was asked for %d times in 100 s", n)
+			t.Errorf("with an unknown leader the map was requested %d times in 100 s, want 5 to 50", n)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func ExampleStep() {
 		})
 		return err
 	}
-	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}} // as in tests; workers create it
+	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}} // as in tests. Workers create it
 	fmt.Println(handler(context.Background(), task))
 	fmt.Println(handler(context.Background(), task))
 	fmt.Println("charges:", charges)
@@ -136,7 +136,7 @@ func ExampleHandle_uniqueRow() {
 	})
 }
 
-// A worker that was presumed dead must not overwrite what a later one has written: its fence is smaller.
+// A worker that was presumed dead must not overwrite the result of a later one: its fence is lower.
 func ExampleHandle_fenceColumn() {
 	var db *sql.DB
 	mux := pawl.NewMux()

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// With a keyring, the broker stores what it can't read; programs with the key see no difference.
+// With a keyring, the broker stores payloads that it can't read. Programs with the key see no difference.
 func Example_keyring() {
 	addr, stop := broker()
 	defer stop()

@@ -21,7 +21,7 @@ type Welcome struct {
 
 func (Welcome) TaskType() string { return "mail.welcome" }
 
-// broker starts a broker for an example; yours has an address such as "localhost:7295".
+// broker starts a broker for an example. Yours has an address such as "localhost:7295".
 func broker() (addr string, stop func()) {
 	f := newFake()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func ExampleClient_Enqueue() {
 	// Output: true true <nil>
 }
 
-// While a report is running, the newest request for another one waits, and replaces those before it.
+// While a report is running, the newest request for another one waits, and replaces the one before it.
 func ExampleUnique() {
 	addr, stop := broker()
 	defer stop()
@@ -111,7 +111,7 @@ func ExampleUnique() {
 	// false
 }
 
-// One bad task doesn't fail the others.
+// One invalid task doesn't affect the others.
 func ExampleClient_EnqueueBatch() {
 	addr, stop := broker()
 	defer stop()
@@ -179,7 +179,7 @@ func ExampleRef_Wait() {
 	// Output: cancelled true true
 }
 
-// Test refusals with their sentinels; *pawl.Error has the details.
+// Test refusals with their sentinels. *pawl.Error has the details.
 func ExampleError() {
 	addr, stop := broker()
 	defer stop()
@@ -243,7 +243,7 @@ func Example_admin() {
 	// Output: shard 1 is led by n1
 }
 
-// A schedule enqueues its task again and again. Repeating the call at each start of a program changes nothing.
+// A schedule enqueues its task repeatedly. Repeating the call whenever a program starts changes nothing.
 func Example_schedule() {
 	addr, stop := broker()
 	defer stop()

@@ -125,7 +125,7 @@ func ExampleDeadLetter() {
 	// poisoned
 }
 
-// Claim.Fence guards what a handler writes elsewhere: an older holder of the task has a smaller number.
+// Claim.Fence guards what a handler writes elsewhere: an older holder of the task has a lower number.
 func ExampleClaim() {
 	var written struct {
 		fence int64

@@ -28,7 +28,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// fake is a broker in a map, without a disk, retry delays or limits: what the SDK relies on, and levers to make it misbehave.
+// fake is a broker in a map, without a disk, retry delays or limits. It has the behavior that the SDK relies on, and hooks to make it misbehave.
 type fake struct {
 	pawlv1.UnimplementedProducerServiceServer
 	pawlv1.UnimplementedWorkerServiceServer
@@ -54,13 +54,13 @@ type fake struct {
 	token     string                  // from the last call
 	changed   chan struct{}           // closed and replaced whenever a task ends
 
-	// Levers.
-	before        func(method string) error            // a call is handled
-	after         func(method string) error            // instead of its answer
+	// Hooks.
+	before        func(method string) error            // before a call is handled
+	after         func(method string) error            // returns an error in place of the response
 	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without any other effect
 	loseAnswers   bool                                 // of settle frames
-	held          bool                                 // pushes nothing until a worker reports that it is quiet, and then before it has heard
-	cancelling    bool                                 // extensions report it
+	held          bool                                 // pushes nothing until a worker reports that it is quiet, and then pushes before handling that frame
+	cancelling    bool                                 // responses to extensions report a cancel request
 	mute          bool                                 // streams accept frames, and send none
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
@@ -68,7 +68,7 @@ type fake struct {
 	refuse        func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
 	operator      func(method string, req any) (resp any, taken bool)
 	lease         time.Duration
-	newID         func(*pawlv1.TaskSpec) string // of a task; nil: t1, t2, …
+	newID         func(*pawlv1.TaskSpec) string // of a task. If nil: t1, t2, …
 
 	// For benchmarks.
 	lean         bool   // keep no records
@@ -95,7 +95,7 @@ type fakeTask struct {
 	log        []*pawlv1.Attempt
 }
 
-// start runs a fake and a client of it, until the test ends.
+// start runs a fake and a client of it until the test ends.
 func start(t testing.TB, opts ...pawl.DialOptions) (*fake, *pawl.Client) {
 	t.Helper()
 	f := newFake()
@@ -154,7 +154,7 @@ func (f *fake) cut() {
 	f.conns = nil
 }
 
-// set changes levers.
+// set changes hooks.
 func (f *fake) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *fake) EnqueueBatch(_ context.Context, r *pawlv1.EnqueueBatchRequest) (*
 	return out, nil
 }
 
-// Produce answers each frame as the corresponding call: Enqueue if it has one task, else EnqueueBatch.
+// Produce answers each frame like the corresponding call: Enqueue if it has one task, else EnqueueBatch.
 func (f *fake) Produce(stream pawlv1.ProducerService_ProduceServer) error {
 	return f.produce(stream, func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error) {
 		resp, err := f.intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, f.run)
@@ -230,7 +230,7 @@ func (f *fake) Produce(stream pawlv1.ProducerService_ProduceServer) error {
 	})
 }
 
-// run handles the call that a frame stands for.
+// run handles the call that a frame represents.
 func (f *fake) run(ctx context.Context, req any) (any, error) {
 	if one, ok := req.(*pawlv1.EnqueueRequest); ok {
 		return f.Enqueue(ctx, one)
@@ -304,7 +304,7 @@ func (s *fakeProducer) say(r *pawlv1.ProduceResponse) {
 	_ = s.stream.Send(r) // fails only if it has ended
 }
 
-// answerFrame does not answer a frame for which the lever returns errMute. A node that is not ready ends the stream.
+// answerFrame returns no answer to a frame for which a hook returns errMute. A node that is not ready ends the stream.
 func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
 	method, req := "/EnqueueBatch", any(&pawlv1.EnqueueBatchRequest{Tasks: r.Tasks})
 	if len(r.Tasks) == 1 {
@@ -430,7 +430,7 @@ func (f *fake) CancelTask(_ context.Context, r *pawlv1.CancelTaskRequest) (*pawl
 	return &pawlv1.CancelTaskResponse{Task: t.info()}, nil
 }
 
-// take takes a task away from its holder, who is notified.
+// take takes a task away from its holder, and notifies the holder.
 func (f *fake) take(t *fakeTask, to pawlv1.State, reason string) {
 	t.state = to
 	for s := range f.streams {
@@ -474,7 +474,7 @@ func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1
 	return out, nil
 }
 
-// PutSchedule stores no schedules: each is new.
+// PutSchedule stores no schedules, so each one is new.
 func (f *fake) PutSchedule(_ context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
 	return &pawlv1.PutScheduleResponse{Change: "created", Schedule: &pawlv1.Schedule{Spec: r.GetSpec()}}, nil
 }
@@ -503,7 +503,7 @@ func (f *fake) Claim(_ context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimRe
 	return out, nil
 }
 
-// end settles a claim with state to, or returns why not.
+// end settles a claim with state to, or returns the reason for a refusal.
 func (f *fake) end(id, token string, to pawlv1.State, change func(*fakeTask)) *pawlv1.Settled {
 	if f.settleIt != nil {
 		if e := f.settleIt(token); e != nil {
@@ -742,7 +742,7 @@ func (f *fake) task(t testing.TB, id string) fakeTask {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.tasks[id] == nil {
-		t.Fatalf("no task %q", id)
+		t.Fatalf("the fake has no task %q", id)
 	}
 	return *f.tasks[id]
 }

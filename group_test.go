@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Each call about a group returns what the broker answers, is retried while the broker is unavailable, and reports refusals.
+// Each call about a group returns the broker's response, is retried while the broker is unavailable, and reports refusals.
 func TestGroupCalls(t *testing.T) {
 	item := pawl.Item{Args: welcome{}}
 	bad := pawl.Item{Args: pawl.RawTask{}}
@@ -83,18 +83,18 @@ func TestGroupCalls(t *testing.T) {
 			}
 		})
 		if got, err := x.call(client); err != nil || got != x.want || away {
-			t.Errorf("%s: got %q, %v, want %q", what, got, err, x.want)
+			t.Errorf("%s: got %q, %v, want %q after a retry", what, got, err, x.want)
 		}
 		f.set(func() {
 			f.before = func(string) error { return refusal(codes.NotFound, &pawlv1.Error{Code: "not_found"}) }
 		})
 		if _, err := x.call(client); !errors.Is(err, pawltype.ErrNotFound) || !strings.HasPrefix(err.Error(), x.fails) {
-			t.Errorf("%s: got %v, want %s", what, err, x.fails)
+			t.Errorf("%s of a missing group: %v, want ErrNotFound with %s", what, err, x.fails)
 		}
 	}
 }
 
-// An invalid group is refused before it is sent, and the error names the place.
+// An invalid group is refused before it is sent, and the error names the invalid field.
 func TestGroupsThatAreRefused(t *testing.T) {
 	f, client := start(t)
 	asked := 0
@@ -112,16 +112,16 @@ func TestGroupsThatAreRefused(t *testing.T) {
 	} {
 		_, err := client.EnqueueGroup(t.Context(), g)
 		if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Field != field || !strings.HasPrefix(err.Error(), "enqueue group") || strings.HasPrefix(err.Error(), `enqueue group ""`) {
-			t.Errorf("%s: got %v", field, err)
+			t.Errorf("%s: got %v, want an error of that field", field, err)
 		}
 	}
 	if out, err := client.AddToGroup(t.Context(), "g", []pawl.Item{bad}); err != nil || len(out) != 1 || !errors.Is(out[0].Err, pawltype.ErrInvalidArgument) {
-		t.Errorf("nothing to add: %v, %v", out, err)
+		t.Errorf("adding only an invalid task: %v, %v, want its error", out, err)
 	}
 	if _, err := client.AddToGroup(t.Context(), "g", []pawl.Item{item}); err == nil || !strings.Contains(err.Error(), "1 tasks got 0 answers") {
-		t.Errorf("no answer for a task: %v", err)
+		t.Errorf("a response without a result for a task: %v, want an error", err)
 	}
 	if out, err := client.AddToGroup(t.Context(), "g", nil); err != nil || len(out) != 0 || asked != 2 {
-		t.Errorf("no items, of a group that may not be there: %v, %v, the broker is asked %d times, want 2", out, err, asked)
+		t.Errorf("adding no tasks: %v, %v, the broker was called %d times, want 2", out, err, asked)
 	}
 }

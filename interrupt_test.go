@@ -70,17 +70,17 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 					if what == "an error of its own" {
 						wantErr(t, "what the handler returned", err, errDriver)
 						if got, want := err.Error(), stop.cause.Error()+": "; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, errDriver.Error()) {
-							t.Errorf("its text: got %q, want %q and %q", got, want, errDriver)
+							t.Errorf("the error is %q, want it to begin with %q and end with %q", got, want, errDriver)
 						}
 					}
 					if what == "the cause" && strings.Count(err.Error(), stop.cause.Error()) != 1 {
-						t.Errorf("its text: got %q, want the cause once", err)
+						t.Errorf("the error is %q, want it to contain the cause once", err)
 					}
 					if got := pawl.OutcomeOf(err); got != stop.outcome || got.Failed() {
-						t.Errorf("outcome: got %s, failed %v, want %s, which is no failure", got, got.Failed(), stop.outcome)
+						t.Errorf("the outcome is %s, failed %v, want %s, which is not a failure", got, got.Failed(), stop.outcome)
 					}
 					if got := w.Stats().Failed; got != 0 {
-						t.Errorf("%d handlers count as failed, want 0", got)
+						t.Errorf("%d handlers are counted as failed, want 0", got)
 					}
 				})
 			})
@@ -88,7 +88,7 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 	}
 }
 
-// The error of a handler that fails, steers or returns in time is passed on unchanged.
+// The error of a handler that fails, sets its outcome or returns in time is passed on unchanged.
 func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
 	errOwn := errors.New("no route")
 	drained, drain := context.WithCancelCause(context.Background())
@@ -115,7 +115,7 @@ func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
 		}
 	}
 	if got := pawl.OutcomeOf(pawl.NewMux().Handler()(context.Background(), &pawl.Claim{Type: "t"})); got != pawltype.OutcomeReleased {
-		t.Errorf("a type without a handler: got %s, want released", got)
+		t.Errorf("a type without a handler: got outcome %s, want released", got)
 	}
 	for o, want := range map[pawltype.Outcome]bool{pawltype.OutcomeFailed: true, pawltype.OutcomeDead: true, pawltype.OutcomePoisoned: true,
 		pawltype.OutcomeSucceeded: false, pawltype.OutcomeDiscarded: false, pawltype.OutcomeSnoozed: false, pawltype.OutcomeReleased: false} {

@@ -21,7 +21,7 @@ func payloadKey(id string) keyring.Key {
 	return keyring.Key{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)}
 }
 
-// ring returns a keyring with these keys; the first encrypts.
+// ring returns a keyring with the given keys, of which the first encrypts.
 func ring(t testing.TB, ids ...string) *keyring.Keyring {
 	t.Helper()
 	return ringOf(t, keyring.Config{}, ids...)
@@ -39,7 +39,7 @@ func ringOf(t testing.TB, cfg keyring.Config, ids ...string) *keyring.Keyring {
 	return k
 }
 
-// sealedBy starts a fake and a client with a keyring, in the namespace team.
+// sealedBy starts a fake and a client with a keyring in the namespace team.
 func sealedBy(t testing.TB, k *keyring.Keyring) (*fake, *pawl.Client) {
 	return start(t, pawl.DialOptions{Keyring: k, Namespace: "team"})
 }
@@ -55,7 +55,7 @@ func also(t testing.TB, f *fake, opts ...pawl.DialOptions) *pawl.Client {
 	return client
 }
 
-// The contents of a task are encrypted wherever the broker has them, and plain to handlers and callers with the key.
+// The contents of a task are encrypted wherever the broker stores them, and plain for handlers and callers with the key.
 func TestKeyringRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -69,7 +69,7 @@ func TestKeyringRoundTrip(t *testing.T) {
 			}
 			var saved string
 			if ok, err := task.LastCheckpoint(&saved); err != nil || !ok || saved != "secret-checkpoint" {
-				t.Errorf("the checkpoint is %q, %v, %v", saved, ok, err)
+				t.Errorf("LastCheckpoint got %q, %v, %v, want the decrypted checkpoint", saved, ok, err)
 			}
 			return task.SetResult("secret-result for " + task.Args.To)
 		}), pawl.WorkerConfig{})
@@ -78,7 +78,7 @@ func TestKeyringRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		f.set(func() { // the fake does not repeat anything itself
+		f.set(func() { // the fake repeats nothing by itself
 			f.ready = append(f.ready, f.tasks[ref.ID])
 			f.pump()
 		})
@@ -89,46 +89,46 @@ func TestKeyringRoundTrip(t *testing.T) {
 		var payload welcome
 		var result string
 		if err := errors.Join(info.DecodePayload(&payload), info.DecodeResult(&result)); err != nil || payload.To != "secret-payload" || result != "secret-result for secret-payload" {
-			t.Errorf("payload %+v, result %q, %v", payload, result, err)
+			t.Errorf("the task has payload %+v and result %q, %v, want them decrypted", payload, result, err)
 		}
 		got := f.task(t, ref.ID)
 		for what, data := range map[string][]byte{"payload": got.spec.Payload, "then": got.spec.Then[0].Payload, "result": got.result, "checkpoint": got.check} {
 			if len(data) == 0 || bytes.Contains(data, []byte("secret")) {
-				t.Errorf("the broker's %s: %q", what, data)
+				t.Errorf("the broker's %s is not encrypted: %q", what, data)
 			}
 		}
 		if id, ok := keyring.EncryptedWith(got.spec.ContentType); !ok || id != "k1" {
-			t.Errorf("the content type is %q", got.spec.ContentType)
+			t.Errorf("the content type is %q, want one with key k1", got.spec.ContentType)
 		}
 	})
 }
 
-// A payload in another place than it was encrypted for poisons its task; one whose key is missing is retried; with OnlyEncrypted, a
-// plain one poisons its task.
+// A payload in a different place than it was encrypted for poisons its task. A task whose key is missing is retried. With OnlyEncrypted, a plain payload
+// poisons its task.
 func TestKeyringRefusals(t *testing.T) {
 	poisoned := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {
 			if last := got.log[len(got.log)-1]; got.state != pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
-				t.Errorf("%v with %q, want poisoned with %q", got.state, last.GetError().GetMessage(), says)
+				t.Errorf("the task is %v with the error %q, want poisoned with %q", got.state, last.GetError().GetMessage(), says)
 			}
 		}
 	}
 	failed := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {
 			if last := got.log[len(got.log)-1]; got.state == pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
-				t.Errorf("%v with %q, want a failure with %q", got.state, last.GetError().GetMessage(), says)
+				t.Errorf("the task is %v with the error %q, want a failure with %q", got.state, last.GetError().GetMessage(), says)
 			}
 		}
 	}
 	ran := func(t *testing.T, got *fakeTask) {
 		if got.state != pawlv1.State_STATE_SUCCEEDED {
-			t.Errorf("%v, want succeeded", got.state)
+			t.Errorf("the task is %v, want succeeded", got.state)
 		}
 	}
 	for name, c := range map[string]struct {
 		producer pawl.DialOptions
 		worker   pawl.DialOptions
-		change   func(f *fake, task *fakeTask) // changes what the broker has
+		change   func(f *fake, task *fakeTask) // changes what the broker stores
 		want     func(*testing.T, *fakeTask)
 	}{
 		"as it is":               {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
@@ -178,7 +178,7 @@ func TestKeyringRefusals(t *testing.T) {
 					handled = true
 					var args welcome
 					if err := c.Decode(&args); err != nil || args.To != "ours" {
-						t.Errorf("a handler got %+v, %v", args, err)
+						t.Errorf("the handler got %+v, %v", args, err)
 					}
 					return nil
 				})
@@ -186,14 +186,15 @@ func TestKeyringRefusals(t *testing.T) {
 				synctest.Wait()
 				f.set(func() { c.want(t, f.tasks[ref.ID]) })
 				if f.task(t, ref.ID).state != pawlv1.State_STATE_SUCCEEDED && handled {
-					t.Error("a handler got what can't be decrypted")
+					t.Error("a handler ran for a payload that can't be decrypted")
 				}
 			})
 		})
 	}
 }
 
-// The retry of a request is the same on the wire, and so is that of an idempotency key; otherwise nobody can see that two payloads are equal.
+// The retry of a request is the same on the wire, and so is a call with the same idempotency key. Otherwise the broker can't see that two payloads are
+// equal.
 func TestKeyringRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -206,19 +207,19 @@ func TestKeyringRepeats(t *testing.T) {
 			return f.enqueues[len(f.enqueues)-1][0].Payload
 		}
 		if bytes.Equal(send(), send()) {
-			t.Error("two tasks with the same payload look the same")
+			t.Error("two tasks with the same payload have the same ciphertext")
 		}
 		for what, opt := range map[string]pawl.Option{
 			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"), "unique payload": pawl.Unique(pawltype.UniqueOpts{}),
 		} {
 			first := send(opt)
 			if !bytes.Equal(first, send(opt)) {
-				t.Errorf("%s: a repeat is another payload", what)
+				t.Errorf("%s: a repeat has a different ciphertext", what)
 			}
 			if bytes.Equal(first, send(opt, pawl.Queue("other"))) {
-				t.Errorf("%s: another queue has the same payload", what)
+				t.Errorf("%s: a task in another queue has the same ciphertext", what)
 			}
-			to = "b" // with the same salt both would have the same key and nonce, which would reveal how they differ
+			to = "b" // with the same salt both would have the same key and nonce, which would reveal their difference
 			if head := 2 + len("k1") + 24; bytes.Equal(first[:head], send(opt)[:head]) {
 				t.Errorf("%s: another payload is encrypted with the same salt", what)
 			}
@@ -236,12 +237,12 @@ func TestKeyringRepeats(t *testing.T) {
 		before := len(f.enqueues)
 		send()
 		if n := len(f.enqueues); n != before+2 || !bytes.Equal(f.enqueues[n-1][0].Payload, f.enqueues[n-2][0].Payload) {
-			t.Errorf("a call that is made again sends another payload (%d requests)", n-before)
+			t.Errorf("a retry sent a different ciphertext (%d requests)", n-before)
 		}
 	})
 }
 
-// What the broker would refuse if it could read it is refused here.
+// Payloads that the broker would refuse if it could read them are refused by the client.
 func TestKeyringChecksJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -251,11 +252,11 @@ func TestKeyringChecksJSON(t *testing.T) {
 			t.Error(err)
 		}
 		if len(f.enqueues) != 1 {
-			t.Errorf("%d requests", len(f.enqueues))
+			t.Errorf("got %d requests, want 1 without the invalid payload", len(f.enqueues))
 		}
 		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "a", Payload: []byte("{")}}, {Args: welcome{}}})
 		if err != nil || !errors.Is(out[0].Err, pawltype.ErrInvalidArgument) || out[1].Ref == nil {
-			t.Errorf("one of a batch: %+v, %v", out, err)
+			t.Errorf("a batch with an invalid payload: %+v, %v, want only that task refused", out, err)
 		}
 	})
 }
@@ -267,9 +268,9 @@ func TestNewKeyring(t *testing.T) {
 		"a short secret": {{ID: "a", Secret: good.Secret[:31]}}, "twice": {good, good}, "too many": slices.Repeat([]keyring.Key{good}, 101),
 	} {
 		if _, err := keyring.New(keyring.Config{Keys: keys}); !errors.Is(err, pawltype.ErrInvalidArgument) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want ErrInvalidArgument", what, err)
 		} else if strings.Contains(err.Error(), string(good.Secret[:8])) {
-			t.Errorf("%s: the error tells the secret: %v", what, err)
+			t.Errorf("%s: the error reveals the secret: %v", what, err)
 		}
 	}
 	for contentType, want := range map[string]string{"": "-", "application/json": "-", "application/vnd.pawl.encrypted; key=k1": "k1", "application/vnd.pawl.encrypted": "",
@@ -279,7 +280,7 @@ func TestNewKeyring(t *testing.T) {
 			id = "-"
 		}
 		if id != want {
-			t.Errorf("%q: %q, want %q", contentType, id, want)
+			t.Errorf("EncryptedWith(%q) = %q, want %q", contentType, id, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// Options that are set override earlier ones; those that are not leave them unchanged.
+// Options that are set override earlier ones. Others leave them unchanged.
 func TestOptionsAreMerged(t *testing.T) {
 	set := func(word string) DialOptions {
 		return DialOptions{TLS: &tls.Config{ServerName: word}, Plaintext: true, Token: word, Namespace: word, Keyring: new(keyring.Keyring), RetryFor: time.Duration(len(word)),
@@ -28,7 +28,7 @@ func TestOptionsAreMerged(t *testing.T) {
 	} {
 		got := x.before
 		if got.merge(&x.next); !reflect.DeepEqual(got, x.want) {
-			t.Errorf("%+v and %+v: got %+v", x.before, x.next, got)
+			t.Errorf("merging %+v and %+v: got %+v", x.before, x.next, got)
 		}
 	}
 	source := func() (string, error) { return "exchanged", nil }
@@ -38,10 +38,10 @@ func TestOptionsAreMerged(t *testing.T) {
 			all.merge(&o)
 		}
 		if got, err := all.config().Route.Token(); err != nil || got != want[:min(len(want), 9)] {
-			t.Errorf("%+v: got token %q, %v", list, got, err)
+			t.Errorf("%+v: got the token %q, %v", list, got, err)
 		}
 	}
 	if all := (DialOptions{}); all.config().Route.Token != nil || all.config().RetryFor != defaultRetryFor {
-		t.Error("a token, or no repeats, by default")
+		t.Error("by default there is a token, or RetryFor is not the default")
 	}
 }

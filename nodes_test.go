@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// nodes are three fakes, n1 to n3, that share their tasks, as nodes that forward calls do. They record which calls each gets.
+// nodes are three fakes, n1 to n3, that share their tasks, like nodes that forward calls. They record the calls that each of them gets.
 type nodes struct {
 	t *testing.T
 	f *fake
@@ -31,21 +31,21 @@ type nodes struct {
 	pipes   map[string]*bufconn.Listener // by address
 	addrs   map[string]string            // as nodes advertise them
 	leaders map[uint32]string            // by shard
-	homes   map[string]uint32            // shards of queues; 1 if missing
+	homes   map[string]uint32            // shards of queues, 1 if missing
 	seen    []string                     // "n1 Enqueue"
 	dials   []string                     // addresses
 	version uint64
 	log     strings.Builder
 
-	// Levers.
+	// Hooks.
 	options  func(node string) []grpc.ServerOption                  // of a server that starts
-	before   func(node, method string) error                        // a call is handled
+	before   func(node, method string) error                        // before a call is handled
 	editMap  func(node string, m *pawlv1.GetMapResponse)            // changes a node's map
-	reach    func(ctx context.Context, addr string) (string, error) // where a dial leads
-	trailers func(metadata.MD) metadata.MD                          // of an answer
+	reach    func(ctx context.Context, addr string) (string, error) // the address that a dial reaches
+	trailers func(metadata.MD) metadata.MD                          // of a response
 }
 
-// startNodes runs three nodes, of which n1 leads all, until the test ends.
+// startNodes runs three nodes until the test ends. n1 leads all shards.
 func startNodes(t *testing.T) *nodes {
 	t.Helper()
 	return startNodesWith(t, func(string) []grpc.ServerOption { return nil })
@@ -112,7 +112,7 @@ func (c *nodes) arrived(name, method string) error {
 	return before(name, method)
 }
 
-// produce serves a producer's stream, with stamps as a gateway does.
+// produce serves a producer's stream, with stamps like those of a gateway.
 func (c *nodes) produce(name string, s grpc.ServerStream) error {
 	stream := &grpc.GenericServerStream[pawlv1.ProduceRequest, pawlv1.ProduceResponse]{ServerStream: s}
 	return c.f.produce(stream, func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error) {
@@ -140,7 +140,7 @@ func (c *nodes) stamp(trailer metadata.MD) (stamps []*pawlv1.ShardStamp) {
 	return stamps
 }
 
-// intercept answers with trailers as a gateway does.
+// intercept responds with trailers like those of a gateway.
 func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if err := c.arrived(name, info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.
 	return handle(ctx, req)
 }
 
-// trailer returns what the answer to a request says about its shard; nil: nothing.
+// trailer returns what the response to a request says about its shard. If nil: nothing.
 func (c *nodes) trailer(name string, req any) metadata.MD {
 	var shard uint32
 	switch r := req.(type) {
@@ -256,7 +256,7 @@ func (c *nodes) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// set changes levers.
+// set changes hooks.
 func (c *nodes) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// work runs a worker until the test ends, and counts what it does.
+// work runs a worker until the test ends, and counts the tasks that it runs.
 func (c *nodes) work(client *pawl.Client) (done *atomic.Int64) {
 	done = new(atomic.Int64)
 	mux := pawl.NewMux()
@@ -26,13 +26,13 @@ func (c *nodes) work(client *pawl.Client) (done *atomic.Int64) {
 	c.t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			c.t.Errorf("worker: %v", err)
+			c.t.Errorf("the worker ended with %v", err)
 		}
 	})
 	return done
 }
 
-// feed enqueues a task of each queue every 300 ms, at n1 as if by others, and returns the streams that were opened meanwhile.
+// feed enqueues a task in each queue every 300 ms, at n1 as if by other clients, and returns the streams that were opened meanwhile.
 func (c *nodes) feed(d time.Duration, queues ...string) (streams []string) {
 	c.t.Helper()
 	other := c.client("n1:7295", pawl.DialOptions{NoRouting: true})
@@ -59,8 +59,8 @@ func (c *nodes) wantStreams(what string, got []string, want ...string) {
 	}
 }
 
-// A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a while, and
-// follows if that lasts. No task is lost or run twice because of it.
+// A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a while, and follows if the new
+// leader remains. No task is lost or run twice because of it.
 func TestAStreamComesToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -78,12 +78,12 @@ func TestAStreamComesToTheLeader(t *testing.T) {
 		c.feed(75*time.Second, "default")
 		synctest.Wait()
 		if n := int(done.Load()); n != len(c.f.tasks) {
-			t.Errorf("%d runs of %d tasks", n, len(c.f.tasks))
+			t.Errorf("got %d runs of %d tasks", n, len(c.f.tasks))
 		}
 	})
 }
 
-// The node of a stream dies: the stream continues at another, and in the end at the new leader.
+// The node of a stream dies: the stream continues at another node, and finally at the new leader.
 func TestAStreamSurvivesItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -95,13 +95,13 @@ func TestAStreamSurvivesItsNode(t *testing.T) {
 		before := done.Load()
 		c.wantStreams("at once", c.feed(900*time.Millisecond, "default"), "n1")
 		if n := done.Load() - before; n < 2 {
-			t.Errorf("only %d of 3 tasks in the first second", n)
+			t.Errorf("only %d of 3 tasks ran in the first second, want at least 2", n)
 		}
 		c.wantStreams("in the end", c.feed(40*time.Second, "default"), "n3")
 	})
 }
 
-// A node that leads, but refuses streams, is left for another.
+// If the leader refuses streams, the worker opens its stream at another node.
 func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -117,15 +117,15 @@ func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
 		c.kill("n2")
 		c.start("n2")
 		c.feed(20*time.Second, "default")
-		time.Sleep(time.Minute) // it may be pausing before its next try
+		time.Sleep(time.Minute) // it may be pausing before its next attempt
 		synctest.Wait()
 		if n := int(done.Load()); n != len(c.f.tasks) {
-			t.Errorf("%d runs of %d tasks", n, len(c.f.tasks))
+			t.Errorf("got %d runs of %d tasks", n, len(c.f.tasks))
 		}
 	})
 }
 
-// A stream stays while no tasks arrive, while as many come from elsewhere, or while the leader can't be reached.
+// A stream stays while no tasks arrive, while as many arrive from elsewhere, or while the leader can't be reached.
 func TestAStreamStays(t *testing.T) {
 	for what, x := range map[string]struct {
 		prepare func(*nodes)
@@ -150,7 +150,7 @@ func TestAStreamStays(t *testing.T) {
 			if x.queues != nil {
 				streams = c.feed(2*time.Minute, x.queues...)
 			} else {
-				time.Sleep(50 * time.Second) // before a silence could have reopened it
+				time.Sleep(50 * time.Second) // before a silent stream would be reopened
 				streams = c.feed(0)
 			}
 			c.wantStreams(what, streams, "n1")
@@ -189,7 +189,7 @@ func TestStreamsMoveOneByOne(t *testing.T) {
 			most = max(most, n)
 		}
 		if len(moves) < workers/2 || most > workers/2 {
-			t.Errorf("%d of %d workers moved, %d of them within 100 ms: %v", len(moves), workers, most, moves)
+			t.Errorf("%d of %d workers moved, and %d of them within 100 ms: %v", len(moves), workers, most, moves)
 		}
 	})
 }

@@ -28,7 +28,7 @@ func (f *fake) wantStreams(t *testing.T, what string, opened, open int) {
 	}
 }
 
-// endProducers ends the producers' streams as a server does.
+// endProducers ends the producers' streams like a server does.
 func (f *fake) endProducers(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func mustEnqueue(t *testing.T, client *pawl.Client) {
 	}
 }
 
-// All enqueues use one stream, which is closed when nothing was sent for a while, and reopened by the next one.
+// All enqueues use one stream. It is closed when nothing was sent for a while, and reopened by the next enqueue.
 func TestEnqueuesShareAStream(t *testing.T) {
 	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,13 +78,13 @@ func TestEnqueuesShareAStream(t *testing.T) {
 			}
 			f.wantStreams(t, "in the end", 2, 0)
 			if len(f.tasks) != 13 {
-				t.Errorf("%d tasks, want 13", len(f.tasks))
+				t.Errorf("got %d tasks, want 13", len(f.tasks))
 			}
 		})
 	}
 }
 
-// A slow frame holds up no other, and keeps its stream open.
+// A slow frame delays no other, and keeps its stream open.
 func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -101,7 +101,7 @@ func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 		mustEnqueue(t, client)
 		time.Sleep(time.Hour)
 		if len(first) > 0 {
-			t.Error("the first is answered")
+			t.Error("the first call returned before its frame was answered")
 		}
 		close(hold)
 		if err := <-first; err != nil {
@@ -111,8 +111,8 @@ func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 	})
 }
 
-// The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its tasks are created once. A
-// client without retries gets an error that it may or may not have been handled.
+// The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its tasks are created once. A client
+// without retries gets an error, since the frame may or may not have been handled.
 func TestCutBetweenFrameAndAnswer(t *testing.T) {
 	for _, n := range []int{1, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,11 +132,11 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 			}
 			out, err := client.EnqueueBatch(t.Context(), items)
 			if err != nil || len(f.tasks) != n || len(f.enqueues) != 2 {
-				t.Errorf("%d tasks were made in %d requests (%v), want %d in 2", len(f.tasks), len(f.enqueues), err, n)
+				t.Errorf("%d tasks were created in %d requests (%v), want %d in 2", len(f.tasks), len(f.enqueues), err, n)
 			}
 			for i, e := range out {
 				if e.Err != nil || !e.Ref.Duplicate || f.enqueues[0][i].RequestId != f.enqueues[1][i].RequestId {
-					t.Errorf("item %d: %+v, with requests %v and %v", i, e, f.enqueues[0][i], f.enqueues[1][i])
+					t.Errorf("item %d: %+v, with the requests %v and %v, want a duplicate with the same request id", i, e, f.enqueues[0][i], f.enqueues[1][i])
 				}
 			}
 		})
@@ -178,7 +178,7 @@ func TestAnIdleStreamBreaks(t *testing.T) {
 	}
 }
 
-// A stream starts with a token. The next enqueue uses a new token, over another stream; what is in flight is answered.
+// A stream starts with a token. The next enqueue uses a new token, over another stream. Frames in flight are still answered.
 func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, fails := "one", error(nil)
@@ -200,20 +200,20 @@ func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 		f.wantStreams(t, "the first is under way", 2, 2)
 		close(hold)
 		if err := <-first; err != nil || f.token != "Bearer two" {
-			t.Errorf("the first: %v; the last token is %q", err, f.token)
+			t.Errorf("the first call: %v, and the last token is %q", err, f.token)
 		}
 		f.wantStreams(t, "the first is answered", 2, 1)
 		fails = errors.New("no such file")
 		err := <-enqueued(t.Context(), client, "")
 		wantErr(t, "without a token", err, pawltype.ErrUnauthenticated)
 		if len(f.tasks) != 3 || !strings.Contains(fmt.Sprint(err), "no such file") {
-			t.Errorf("%d tasks, want 3; %v", len(f.tasks), err)
+			t.Errorf("got %d tasks, want 3, and the error %v", len(f.tasks), err)
 		}
 	})
 }
 
-// A token expires while a frame is in flight that the server has not started: the frame is sent over a stream with the token that is valid by
-// then. If there is none, the caller gets the error immediately.
+// A token expires while a frame is in flight that the server has not started. The frame is sent over a stream with the token that is valid by then. If
+// there is none, the caller gets the error immediately.
 func TestATokenEndsUnderWay(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,17 +230,17 @@ func TestATokenEndsUnderWay(t *testing.T) {
 			f.endProducers(status.Error(codes.Unauthenticated, "revoked"))
 			synctest.Wait()
 			if len(lost) == 0 {
-				t.Fatal("there is no answer at once")
+				t.Fatal("the call did not return immediately")
 			}
 			switch err := <-lost; {
 			case good && err != nil, !good && (!errors.Is(err, pawltype.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such token")):
-				t.Errorf("there is a good token: %v; got %v", good, err)
+				t.Errorf("with a valid new token %v: got %v", good, err)
 			}
 		})
 	}
 }
 
-// A stream that ends before it has answered anything was refused: the callers of its frames get the error, and there is no retry.
+// A stream that ends before it has answered anything was refused. The callers of its frames get the error, and there is no retry.
 func TestAStreamThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -249,7 +249,7 @@ func TestAStreamThatIsRefused(t *testing.T) {
 		f.endProducers(status.Error(codes.Unauthenticated, "no such token"))
 		synctest.Wait()
 		if len(refused) == 0 {
-			t.Fatal("there is no answer at once")
+			t.Fatal("the call did not return immediately")
 		}
 		wantErr(t, "a stream that was refused", <-refused, pawltype.ErrUnauthenticated)
 		f.wantStreams(t, "in the end", 1, 0)
@@ -281,7 +281,7 @@ func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 	})
 }
 
-// A caller leaves when its context ends, and the others don't notice.
+// When a caller's context ends, its call returns, and the other calls are not affected.
 func TestACallerLeavesItsFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
@@ -293,14 +293,14 @@ func TestACallerLeavesItsFrame(t *testing.T) {
 		wantErr(t, "who left", <-first, context.Canceled)
 		close(hold)
 		if err := <-second; err != nil {
-			t.Errorf("who stayed: %v", err)
+			t.Errorf("the call of another caller: %v", err)
 		}
 		f.wantStreams(t, "in the end", 1, 1)
 	})
 }
 
-// A server that does not read holds up neither a caller that leaves nor Close. When it reads again, all frames whose callers still
-// wait are sent, and no others.
+// A server that does not read delays neither a caller that gives up nor Close. When it reads again, all frames whose callers still wait are sent, and no
+// others.
 func TestAServerThatDoesNotRead(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			mustEnqueue(t, client)
 			deaf := make(chan struct{})
 			f.set(func() { f.deaf = deaf })
-			mustEnqueue(t, client) // after this its reader sees the lever
+			mustEnqueue(t, client) // after this its reader sees the hook
 			large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 3<<20)}
 			var batches []chan error
 			for range 3 {
@@ -327,7 +327,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if len(leaves) == 0 {
-				t.Fatal("a caller can't leave")
+				t.Fatal("the call did not return although its context had ended")
 			}
 			wantErr(t, "who leaves", <-leaves, context.DeadlineExceeded)
 			if closes {
@@ -340,7 +340,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			}
 			f.mu.Lock()
 			for s := range f.producers {
-				s.say(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by what sends the rest
+				s.say(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by the code that sends the rest
 			}
 			f.mu.Unlock()
 			synctest.Wait()
@@ -352,7 +352,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			}
 			for _, task := range f.tasks {
 				if task.spec.Queue == "leaves" {
-					t.Error("what nobody waited for was sent")
+					t.Error("a frame was sent although its caller had given up")
 				}
 			}
 			f.wantStreams(t, "in the end", 1, 0)
@@ -360,7 +360,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Close ends what is in flight.
+// Close ends calls in flight.
 func TestCloseEndsFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -374,7 +374,7 @@ func TestCloseEndsFrames(t *testing.T) {
 	})
 }
 
-// A batch that is longer than a message is refused, and the stream stays usable for others.
+// A batch that is larger than a message is refused, and the stream stays usable for others.
 func TestABatchBeyondAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -384,7 +384,7 @@ func TestABatchBeyondAMessage(t *testing.T) {
 		large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 9<<20)}
 		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: large, Options: []pawl.Option{pawl.Then(large)}}})
 		if err != nil || !errors.Is(out[0].Err, pawltype.ErrPayloadTooLarge) {
-			t.Errorf("a task of 18 MiB: %+v, %v", out, err)
+			t.Errorf("enqueuing a task of 18 MiB: %+v, %v, want ErrPayloadTooLarge", out, err)
 		}
 		close(hold)
 		if err := <-other; err != nil {
@@ -408,7 +408,7 @@ func TestAServerWithoutProduce(t *testing.T) {
 		mustEnqueue(t, client)
 		f.wantStreams(t, "after the server was upgraded", 2, 1)
 		if len(f.tasks) != 4 {
-			t.Errorf("%d tasks, want 4", len(f.tasks))
+			t.Errorf("got %d tasks, want 4", len(f.tasks))
 		}
 	})
 }

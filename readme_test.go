@@ -11,7 +11,7 @@ import (
 )
 
 // TestReadmeCompiles checks that each Go program in the README is formatted and compiles unchanged, in a folder of the clone and in a separate module
-// that is created as the README says.
+// that is created as the README describes.
 func TestReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -19,11 +19,11 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
 	if len(programs) == 0 {
-		t.Error("the README has no program")
+		t.Error("the README has no Go program")
 	}
 	for _, p := range programs {
 		if tidy, err := format.Source(p[1]); err != nil || string(tidy) != string(p[1]) {
-			t.Errorf("gofmt: %v; it would be\n%s", err, tidy)
+			t.Errorf("gofmt: %v, want\n%s", err, tidy)
 		}
 		file := filepath.Join(t.TempDir(), "main.go")
 		if err := os.WriteFile(file, p[1], 0o600); err != nil {
@@ -36,7 +36,7 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 }
 
-// compileBeside compiles a program in its own module. Its dependencies are verified by the sums of this one: the network is not used.
+// compileBeside compiles a program in its own module. Its dependencies are verified by the checksums of this one, without the network.
 func compileBeside(t *testing.T, readme string, program []byte) {
 	t.Helper()
 	root, err := os.Getwd()
@@ -55,7 +55,7 @@ func compileBeside(t *testing.T, readme string, program []byte) {
 	}
 	commands := regexp.MustCompile(`(?m)^go mod (?:init|edit) .*$`).FindAllString(readme, -1)
 	if len(commands) != 2 {
-		t.Fatalf("the README makes a module by %q", commands)
+		t.Fatalf("the README creates a module with the commands %q, want two", commands)
 	}
 	for _, c := range append(commands, "go vet -mod=mod .") {
 		words := strings.Fields(strings.ReplaceAll(c, "=../pawl", "="+root))

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts has another.
+// startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts has another name for it.
 func startTLS(t *testing.T, hosts map[string]string) (*nodes, *tls.Config) {
 	t.Helper()
 	ca, err := certs.NewAuthority(time.Now(), 30)
@@ -77,8 +77,8 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Connections to the leaders that a map names are like those to the addresses of Dial: TLS with the same roots, each
-// node under its own name. A node with another name is not used, and nothing is ever sent in plaintext.
+// Connections to the leaders that a map names are like those to the addresses of Dial: TLS with the same roots, each node under its own name. A node
+// with another name is not used, and nothing is ever sent in plaintext.
 func TestTLSToEachNode(t *testing.T) {
 	for _, addr := range []string{"n1:7295", "n1:7295,n1:7295", "https://n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -103,19 +103,19 @@ func TestTLSToEachNode(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			if got := c.took(); strings.Contains(got, "n3") {
-				t.Errorf("a node with another's certificate was asked: %s", got)
+				t.Errorf("a node with the certificate of another was called: %s", got)
 			}
 			if log := c.logged(); !strings.Contains(log, "can't be reached directly") || !strings.Contains(log, "valid for n1, not n3") {
-				t.Errorf("the log has no word on the wrong certificate: %s", log)
+				t.Errorf("the log does not mention the wrong certificate: %s", log)
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.first["n1:7295"] == "" || w.first["n2:7295"] == "" || w.first["n3:7295"] == "" {
-				t.Errorf("not all nodes were dialled: %q", w.first)
+				t.Errorf("the client did not dial all nodes: %q", w.first)
 			}
 			for addr, first := range w.first {
 				if strings.Trim(first, "\x16") != "" {
-					t.Errorf("%s: connections began with %q, want TLS handshakes alone", addr, first)
+					t.Errorf("%s: connections began with %q, want only TLS handshakes", addr, first)
 				}
 			}
 		})
@@ -135,17 +135,17 @@ func TestTLSNeverFallsBack(t *testing.T) {
 			client.Close()
 		}
 		if got := c.took(); got != "" {
-			t.Errorf("the nodes took %s", got)
+			t.Errorf("the nodes got the calls %s, want none", got)
 		}
 		for addr, first := range w.first {
 			if strings.Trim(first, "\x16") != "" {
-				t.Errorf("%s: connections began with %q, want TLS handshakes alone", addr, first)
+				t.Errorf("%s: connections began with %q, want only TLS handshakes", addr, first)
 			}
 		}
 	})
 }
 
-// A client without TLS gets an error that says that the server requires it, whatever kind of server it is.
+// A client without TLS gets an error that says that the server may require it, whatever kind of server it is.
 func TestPlaintextToTLS(t *testing.T) {
 	for name, answer := range map[string]string{"a refusal of HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "an alert of TLS": "\x15\x03\x01\x00\x02\x02\x46"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestPlaintextToTLS(t *testing.T) {
 			defer client.Close()
 			_, err = client.Task(t.Context(), "x")
 			if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
-				t.Errorf("%s: %v, want ErrUnavailable with a word on TLS", name, err)
+				t.Errorf("%s: %v, want ErrUnavailable that mentions TLS", name, err)
 			}
 		})
 	}

@@ -32,13 +32,13 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(begin); took != 20*time.Second {
-			t.Errorf("drained in %s, want the 20 s of the handler", took)
+			t.Errorf("draining took %s, want the 20 s of the handler", took)
 		}
 		if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_SUCCEEDED {
-			t.Errorf("state: got %s", got)
+			t.Errorf("the task is %s, want succeeded", got)
 		}
 		if got := f.task(t, "t2"); got.fence != 0 {
-			t.Errorf("a task that came during the drain was claimed: %+v", got)
+			t.Errorf("a task enqueued during the drain was claimed: %+v", got)
 		}
 	})
 }
@@ -64,12 +64,12 @@ func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
 					t.Error(err)
 				}
 				if took := time.Since(begin); took != want {
-					t.Errorf("drained in %s, want %s", took, want)
+					t.Errorf("draining took %s, want %s", took, want)
 				}
 				wantErr(t, "cause", <-causes, pawltype.ErrDraining)
 				got, frames := f.task(t, ref.ID), f.frames()
 				if got.state != pawlv1.State_STATE_READY || got.attempt != 1 || len(frames[len(frames)-1].Releases) != 1 {
-					t.Errorf("got %s, attempt %d, want released: ready, attempt 1", got.state, got.attempt)
+					t.Errorf("the task is %s with attempt %d, want it released: ready with attempt 1", got.state, got.attempt)
 				}
 				close(release)
 			})
@@ -77,7 +77,7 @@ func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-// What the broker pushes before it has heard that the worker is quiet is released immediately.
+// Tasks that the broker pushes before it knows that the worker is quiet are released immediately.
 func TestDrainReleasesLatePushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -89,12 +89,12 @@ func TestDrainReleasesLatePushes(t *testing.T) {
 			t.Error(err)
 		}
 		if got := f.task(t, ref.ID); got.state != pawlv1.State_STATE_READY || ran != 0 || got.fence != 1 {
-			t.Errorf("got %s, fence %d, ran %d times, want released, 1, 0", got.state, got.fence, ran)
+			t.Errorf("the task is %s with fence %d and ran %d times, want it released, 1 and 0", got.state, got.fence, ran)
 		}
 	})
 }
 
-// The answers to acks get lost with the connection. They are sent again on the new one, and a running task is acked there.
+// The responses to acks get lost with the connection. The acks are sent again on the new one, and a running task is acked there.
 func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -112,7 +112,7 @@ func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 		enqueue(t, client)
 		synctest.Wait()
 		if got := w.Stats(); got.Unsettled != 1 || got.Running != 1 {
-			t.Errorf("stats: got %+v, want one unsettled and one running", got)
+			t.Errorf("the stats are %+v, want one task unsettled and one running", got)
 		}
 		f.cut()
 		f.set(func() { f.loseAnswers = false })
@@ -120,11 +120,11 @@ func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 		close(proceed)
 		synctest.Wait()
 		if got := w.Stats(); got.Unsettled != 0 || got.Running != 0 || got.Reconnects != 1 {
-			t.Errorf("stats: got %+v, want nothing unsettled or running after 1 reconnect", got)
+			t.Errorf("the stats are %+v, want nothing unsettled or running after 1 reconnect", got)
 		}
 		for _, id := range []string{"t1", "t2", "t3"} {
 			if got := f.task(t, id); got.state != pawlv1.State_STATE_SUCCEEDED || got.fence != 1 {
-				t.Errorf("%s: got %s after %d claims", id, got.state, got.fence)
+				t.Errorf("%s is %s after %d claims, want succeeded after 1", id, got.state, got.fence)
 			}
 		}
 		acks := 0
@@ -136,7 +136,7 @@ func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 			}
 		}
 		if acks != 2 {
-			t.Errorf("t2 was acked %d times, want again on the new stream: 2", acks)
+			t.Errorf("t2 was acked %d times, want 2, again on the new stream", acks)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -144,7 +144,7 @@ func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 	})
 }
 
-// Without a connection, handlers keep running, and their outcomes are reported when there is one; a lease that expires meanwhile ends the context.
+// Without a connection, handlers keep running, and their outcomes are reported once there is one. A lease that expires meanwhile ends the context.
 func TestLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -169,15 +169,15 @@ func TestLongOutage(t *testing.T) {
 		time.Sleep(90*time.Second - 1)
 		wantErr(t, "health", w.Health(), pawltype.ErrUnavailable)
 		if got := w.Stats(); got.Connected || got.Running != 0 || got.Unsettled != 2 || got.LeasesLost != 1 {
-			t.Errorf("stats: got %+v", got)
+			t.Errorf("the stats are %+v, want two tasks unsettled and one lease lost", got)
 		}
 		f.set(func() { f.greet = nil })
 		time.Sleep(10 * time.Second)
 		if got := f.task(t, "t2"); string(got.result) != `"done"` {
-			t.Errorf("t2: got %s, %s", got.state, got.result)
+			t.Errorf("t2 is %s with result %s, want done", got.state, got.result)
 		}
 		if got := f.task(t, "t1"); got.fence != 2 {
-			t.Errorf("t1: got %s after %d claims, want released and claimed again", got.state, got.fence)
+			t.Errorf("t1 is %s after %d claims, want it released and claimed again", got.state, got.fence)
 		}
 		if err := w.Health(); err != nil {
 			t.Error(err)
@@ -185,12 +185,12 @@ func TestLongOutage(t *testing.T) {
 		f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_CANCELLED, "cancelled") })
 		stop()
 		if n := strings.Count(log.String(), "work stream broke"); n < 20 || strings.Contains(log.String(), "does not let") {
-			t.Errorf("the log tells of %d broken streams in 2 min, want at least 20:\n%s", n, log.String())
+			t.Errorf("the log has %d broken streams in 2 min, want at least 20:\n%s", n, log.String())
 		}
 	})
 }
 
-// A broker that loses grants can't leave a worker without tasks: a silent stream is reopened. That is not an error.
+// A broker that loses grants can't leave a worker without tasks, since a silent stream is reopened. That is not an error.
 func TestSilentStreamIsOpenedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -211,7 +211,7 @@ func TestSilentStreamIsOpenedAnew(t *testing.T) {
 		}
 		stop()
 		if strings.Contains(log.String(), "level=WARN") {
-			t.Errorf("the log warns:\n%s", log.String())
+			t.Errorf("the log has warnings:\n%s", log.String())
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		if got := w.Stats(); got.Reconnects != 1 || !got.Connected {
-			t.Errorf("stats: got %+v, want 1 reconnect", got)
+			t.Errorf("the stats are %+v, want 1 reconnect and a connection", got)
 		}
 		if _, err := enqueue(t, client).Wait(t.Context()); err != nil {
 			t.Error(err)

@@ -18,14 +18,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// OnError and OnPanic are called for each run that has failed, and for no other.
+// OnError and OnPanic are called for each run that failed, and for no other.
 func TestOnErrorAndOnPanic(t *testing.T) {
 	boom := errors.New("boom")
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
 		run  func(ctx context.Context) error
 		stop func(f *fake, id string)
-		want string // the error for OnError; with OnPanic set, a panic goes there
+		want string // the error for OnError. With OnPanic set, a panic is passed to that
 	}{
 		"failed":     {func(context.Context) error { return boom }, nil, "boom"},
 		"dead":       {func(context.Context) error { return pawl.DeadLetter(boom) }, nil, "boom"},
@@ -47,7 +47,7 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 					var told []string
 					tell := func(ctx context.Context, c *pawl.Claim, what string) {
 						if ctx.Err() != nil || ctx.Value(toldKey{}) != "value" {
-							t.Errorf("%s: the context has ended, or lacks the value of the handler's: %v", what, ctx.Err())
+							t.Errorf("%s: the context has ended or lacks the value of the handler's context: %v", what, ctx.Err())
 						}
 						told = append(told, c.Type+" "+what)
 					}
@@ -63,7 +63,7 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 					if both {
 						cfg.OnPanic = func(ctx context.Context, c *pawl.Claim, p *pawltype.PanicError) {
 							if !errors.Is(p, boom) || !strings.Contains(string(p.Stack), "worker_hooks_test.go") {
-								t.Errorf("panic %v: %s", p.Value, p.Stack)
+								t.Errorf("OnPanic got %v with the stack %s", p.Value, p.Stack)
 							}
 							tell(ctx, c, "apart: "+p.Error())
 						}
@@ -94,7 +94,7 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 						want = []string{"mail.welcome apart: panic: boom"}
 					}
 					if !slices.Equal(told, want) {
-						t.Errorf("told %q, want %q", told, want)
+						t.Errorf("the hooks got %q, want %q", told, want)
 					}
 				})
 			})
@@ -102,7 +102,7 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 	}
 }
 
-// A slot continues after an OnError that panics, and the log says so. A worker with only OnPanic set gets only panics.
+// A slot continues after an OnError that panics, and the panic is logged. A worker with only OnPanic set gets only panics.
 func TestOnErrorPanics(t *testing.T) {
 	boom := errors.New("boom")
 	for what, x := range map[string]struct {
@@ -131,20 +131,20 @@ func TestOnErrorPanics(t *testing.T) {
 				ref := enqueue(t, client)
 				time.Sleep(time.Second)
 				if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_RETRYING {
-					t.Errorf("%s: %s is %s", what, ref.ID, got)
+					t.Errorf("%s: task %s is %s, want retrying", what, ref.ID, got)
 				}
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
 			if got := strings.Count(log.String(), "OnError or OnPanic panicked"); got != x.panics {
-				t.Errorf("%s: the log tells of %d panics, want %d:\n%s", what, got, x.panics, log.String())
+				t.Errorf("%s: the log has %d panics, want %d:\n%s", what, got, x.panics, log.String())
 			}
 		})
 	}
 }
 
-// Middleware of one type is inside that of all, and wraps no other.
+// Middleware of one type runs inside the middleware of all types, and wraps no other type.
 func TestMiddlewareOfOneType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := start(t)
@@ -178,7 +178,7 @@ func TestMiddlewareOfOneType(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if got := strings.Join(order, ", "); got != "all, own 1, own 2, welcome, all, own 3, raw, all, bare" {
-			t.Errorf("order: %s", got)
+			t.Errorf("the order was: %s", got)
 		}
 	})
 }

@@ -86,17 +86,17 @@ func TestWorkerRunsTasks(t *testing.T) {
 		var got string
 		err := ref.Result(t.Context(), &got)
 		if want := `a@example.commail.welcome11map[a:b]mail`; err != nil || strings.ReplaceAll(got, " ", "") != want {
-			t.Errorf("result: got %q, %v, want %q", got, err, want)
+			t.Errorf("the result is %q, %v, want %q", got, err, want)
 		}
 		raw, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "raw", Payload: []byte("\x00\xff"), ContentType: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if info, err := raw.Wait(t.Context()); err != nil || string(info.Result) != "\x00\xff" {
-			t.Errorf("raw: got %+v, %v", info, err)
+			t.Errorf("the raw task is %+v, %v, want its payload as result", info, err)
 		}
 		if err := w.Health(); err != nil || !w.Stats().Connected || w.Stats().Succeeded != 2 {
-			t.Errorf("got health %v, stats %+v", err, w.Stats())
+			t.Errorf("the worker's health is %v and its stats are %+v", err, w.Stats())
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -106,13 +106,13 @@ func TestWorkerRunsTasks(t *testing.T) {
 		f.mu.Unlock()
 		if got := fmt.Sprint(h.Queues, h.Order, h.Types, h.Lease.AsDuration(), h.Worker); strings.ReplaceAll(got, " ", "") !=
 			`[queue:"default"weight:3queue:"mail"weight:7]ORDER_WEIGHTED[mail.welcomeraw]1m0sw1` {
-			t.Errorf("hello: got %s", got)
+			t.Errorf("the worker's hello is %s", got)
 		}
 		if got := strings.Join(order[:4], ", "); got != "outer mail.welcome, inner, succeeded, outer raw" {
-			t.Errorf("middleware: got %s", got)
+			t.Errorf("middleware ran in the order %s", got)
 		}
 		if w.Health() == nil {
-			t.Error("a worker that has stopped is healthy")
+			t.Error("a stopped worker is reported as healthy")
 		}
 	})
 }
@@ -123,15 +123,15 @@ func TestWorkerByDefault(t *testing.T) {
 		f, client := start(t)
 		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
 		if got := pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Stats(); got != (pawltype.WorkerStats{}) {
-			t.Errorf("before its first run it has %+v", got)
+			t.Errorf("the stats before the first run are %+v", got)
 		}
 		w, _ := work(t, client, mux, pawl.WorkerConfig{})
 		host, _ := os.Hostname()
 		if h := f.hellos[0]; h.GetWorker() != fmt.Sprintf("%s/%d", host, os.Getpid()) || h.GetSlots() != 10 || h.GetHost() != host {
-			t.Errorf("it says %v", h)
+			t.Errorf("the worker's hello is %v", h)
 		}
 		if err := w.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), ": already running") {
-			t.Errorf("a second run beside the first: %v", err)
+			t.Errorf("a second Run at the same time: %v, want an error", err)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 				for _, r := range last.Fails {
 					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ", r.Error.Type, " ", r.Error.Message)
 					if (name == "panic") != strings.Contains(r.Error.Stack, "worker_test.go") {
-						t.Errorf("stack: got %q", r.Error.Stack)
+						t.Errorf("the stack is %q, want one only after a panic", r.Error.Stack)
 					}
 				}
 				for _, r := range last.Releases {
@@ -198,7 +198,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 				enqueue(t, client, pawl.Timeout(20*time.Second))
 				time.Sleep(25 * time.Second)
 				if next := f.task(t, "t2").state; next == pawlv1.State_STATE_CLAIMED || next == pawlv1.State_STATE_READY {
-					t.Errorf("the next task: got %s, want that it ran", next)
+					t.Errorf("the next task is %s, want that it ran", next)
 				}
 			})
 		})
@@ -216,7 +216,7 @@ func TestPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
 			}
 			info, err := ref.Wait(t.Context())
 			if err == nil || info.State != pawltype.StatePoisoned || !strings.Contains(err.Error(), "payload of type") {
-				t.Errorf("payload %s: got %v, want poisoned", payload, err)
+				t.Errorf("payload %s: %v, want poisoned", payload, err)
 			}
 		}
 	})
@@ -244,7 +244,7 @@ func TestProgressAndCheckpoint(t *testing.T) {
 		ref := enqueue(t, client)
 		time.Sleep(5*time.Second + time.Millisecond)
 		if got := f.task(t, ref.ID).progress.GetPercent(); got < 38 || got > 50 {
-			t.Errorf("progress after 5 s: got %v, want 38 to 50", got)
+			t.Errorf("the progress after 5 s is %v, want 38 to 50", got)
 		}
 		time.Sleep(6 * time.Second)
 		got := f.task(t, ref.ID)
@@ -253,7 +253,7 @@ func TestProgressAndCheckpoint(t *testing.T) {
 		}
 		f.set(func() { f.ready = append(f.ready, f.tasks[ref.ID]); f.pump() })
 		if _, err := ref.Wait(t.Context()); err != nil {
-			t.Errorf("the next attempt did not find the checkpoint: %v", err)
+			t.Errorf("the next attempt did not get the checkpoint: %v", err)
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestLeaseIsExtended(t *testing.T) {
 		extends := f.task(t, ref.ID).extends
 		for _, at := range extends {
 			if gap := at.Sub(last); gap < 9*time.Second || gap > 11*time.Second {
-				t.Errorf("gap between extensions: got %s, want a third of 30 s", gap)
+				t.Errorf("the gap between extensions is %s, want a third of 30 s", gap)
 			}
 			last = at
 		}
@@ -302,7 +302,7 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 		end   func(f *fake, client *pawl.Client, id string)
 		after time.Duration
 		cause error
-		told  bool // whether the broker gets the ending: not for a claim that it has taken away
+		told  bool // whether the outcome is sent to the broker: not for a claim that it has taken away
 	}{
 		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
 			client.Cancel(context.Background(), id, "")
@@ -344,7 +344,7 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 				}
 				told := slices.ContainsFunc(f.frames(), func(r *pawlv1.SettleRequest) bool { return len(r.Acks)+len(r.Fails)+len(r.Releases) > 0 })
 				if told != c.told {
-					t.Errorf("end of the claim told: got %v, want %v", told, c.told)
+					t.Errorf("the outcome was sent to the broker: %v, want %v", told, c.told)
 				}
 			})
 		})
@@ -368,7 +368,7 @@ func TestUnavailableSettleIsRepeated(t *testing.T) {
 			t.Error(err)
 		}
 		if err := stop(); err != nil || tries != 5 {
-			t.Errorf("got %v after %d tries, want 5", err, tries)
+			t.Errorf("the worker ended with %v after %d attempts, want 5", err, tries)
 		}
 	})
 }
@@ -384,7 +384,7 @@ func TestStaleSettleIsDropped(t *testing.T) {
 		close(proceed)
 		synctest.Wait()
 		if got := w.Stats(); got.Unsettled != 0 || got.Running != 0 {
-			t.Errorf("stats: got %+v, want nothing left", got)
+			t.Errorf("the stats are %+v, want nothing unsettled or running", got)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -411,7 +411,7 @@ func TestRunSaysWhatIsUnconfirmed(t *testing.T) {
 		err := stop()
 		wantErr(t, "Run", err, pawltype.ErrUnavailable)
 		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("drained in %s", took)
+			t.Errorf("draining took %s, want at most 5s", took)
 		}
 	})
 }
@@ -424,10 +424,10 @@ func TestRefusedWorker(t *testing.T) {
 		began := time.Now()
 		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawltype.ErrPermissionDenied)
 		if took := time.Since(began); took > 0 {
-			t.Errorf("it was not let in, and tried for %s", took)
+			t.Errorf("the worker was refused, but retried for %s", took)
 		}
 
-		// Once served, a worker reconnects when its token is valid again, however often.
+		// Once a stream was served, a worker reconnects when its token is valid again, however often.
 		f.set(func() { f.greet = nil })
 		work(t, client, mux, pawl.WorkerConfig{})
 		for range 3 {
@@ -459,14 +459,14 @@ func TestSilentWorkerIsServed(t *testing.T) {
 			began := time.Now()
 			wantErr(t, "Run", <-done, pawltype.ErrPermissionDenied)
 			if took := time.Since(began).Truncate(time.Minute); took != want {
-				t.Errorf("it lasted %s: not let in, it tried for %s, want %s", lasts, took, want)
+				t.Errorf("after a stream of %s the worker was refused and retried for %s, want %s", lasts, took, want)
 			}
 		})
 	}
 }
 
-// A worker that was served, and then rejected for a minute, ends with that error, and so do the contexts of its handlers. A worker that the
-// broker refuses as unavailable stays.
+// A worker that was served, and then refused for a minute, ends with that error, and so do the contexts of its handlers. A worker that the broker
+// refuses as unavailable keeps running.
 func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
@@ -493,12 +493,12 @@ func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 				began := time.Now()
 				time.Sleep(59 * time.Second)
 				if len(done) > 0 {
-					t.Fatalf("it ended too early: %v", <-done)
+					t.Fatalf("the worker ended too early: %v", <-done)
 				}
 				time.Sleep(10 * time.Second)
 				if c.want == nil {
 					if len(done) > 0 || len(causes) > 0 {
-						t.Error("it ended")
+						t.Error("the worker ended although the broker was only unavailable")
 					}
 					f.set(func() { f.greet = nil })
 					cancel()
@@ -507,24 +507,24 @@ func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 				}
 				synctest.Wait()
 				if len(done) == 0 {
-					t.Fatalf("it goes on after %v", time.Since(began))
+					t.Fatalf("the worker is still running after %v", time.Since(began))
 				}
 				wantErr(t, "Run", <-done, c.want)
 				if cause := <-causes; cause != pawltype.ErrDraining {
-					t.Errorf("the handler's context ended by %v", cause)
+					t.Errorf("the handler's context ended with %v, want ErrDraining", cause)
 				}
 			})
 		})
 	}
 }
 
-// While two frames wait for their answers, endings are gathered.
+// While two frames wait for their responses, outcomes are gathered.
 func TestSettlesGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		f.set(func() { f.loseAnswers = true })
 		_, stop := work(t, client, handle(func(_ context.Context, t *pawl.Task[welcome]) error {
-			time.Sleep(time.Duration(len(t.ID)) * time.Second) // t1 to t9 end before t10 to t99
+			time.Sleep(time.Duration(len(t.ID)) * time.Second) // t1 to t9 end before t10 to t60
 			return nil
 		}), pawl.WorkerConfig{Concurrency: 100, DrainTimeout: -1})
 		for range 60 {
@@ -547,7 +547,7 @@ func TestSettlesGather(t *testing.T) {
 		for n := range 60 {
 			id := fmt.Sprintf("t%d", n+1)
 			if got := f.task(t, id).state; got != pawlv1.State_STATE_SUCCEEDED {
-				t.Errorf("%s: %s", id, got)
+				t.Errorf("%s is %s, want succeeded", id, got)
 			}
 		}
 	})
@@ -561,10 +561,10 @@ func TestClaimsByHand(t *testing.T) {
 		}
 		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}, Max: 5})
 		if err != nil || len(claimed) != 5 {
-			t.Fatalf("got %d claims, %v", len(claimed), err)
+			t.Fatalf("got %d claims, %v, want 5", len(claimed), err)
 		}
 		if _, err := claims.New(client).Claim(t.Context(), claims.Request{}); !errors.Is(err, pawltype.ErrInvalidArgument) {
-			t.Errorf("claim without queues: got %v", err)
+			t.Errorf("a claim without queues: %v, want ErrInvalidArgument", err)
 		}
 		c := claimed[0]
 		if err := c.Progress(t.Context(), 50, "half"); err != nil {
@@ -574,25 +574,25 @@ func TestClaimsByHand(t *testing.T) {
 			t.Error(err)
 		}
 		if err := errors.Join(c.SetResult(1), claims.New(client).Ack(t.Context(), c), claims.New(client).Ack(t.Context(), c)); err != nil {
-			t.Errorf("ack, and again: %v", err)
+			t.Errorf("acking twice: %v", err)
 		}
 		if s, err := claims.New(client).Fail(t.Context(), claimed[1], pawl.DeadLetter(errors.New("x"))); err != nil || s.State != pawltype.StateDead {
-			t.Errorf("fail: got %+v, %v", s, err)
+			t.Errorf("Fail = %+v, %v, want dead", s, err)
 		}
 		if s, err := claims.New(client).Release(t.Context(), claimed[2], time.Minute); err != nil || s.State != pawltype.StateScheduled {
-			t.Errorf("release: got %+v, %v", s, err)
+			t.Errorf("Release = %+v, %v, want scheduled", s, err)
 		}
 		f.set(func() { f.tasks[claimed[3].ID].token = "other" })
 		_, err = claims.New(client).Extend(t.Context(), claimed[3], claims.Extension{})
 		wantErr(t, "extend", err, pawltype.ErrStaleClaim)
 		out, err := claims.New(client).SettleAll(t.Context(), []claims.Settlement{{Claim: claimed[4], Err: pawl.Snooze(time.Second)}, {Claim: claimed[3]}, {Claim: c}})
 		if err != nil || len(out) != 3 || out[0].State != pawltype.StateScheduled || !errors.Is(out[1].Err, pawltype.ErrStaleClaim) || out[2].State != pawltype.StateSucceeded {
-			t.Errorf("settle: got %+v, %v", out, err)
+			t.Errorf("SettleAll = %+v, %v", out, err)
 		}
 		got := f.task(t, c.ID)
 		var check map[string]int
 		if json.Unmarshal(got.check, &check); got.progress.Percent != 50 || check["page"] != 3 || string(got.result) != "1" {
-			t.Errorf("got %+v", got)
+			t.Errorf("the task is %+v", got)
 		}
 	})
 }
@@ -601,10 +601,10 @@ func TestMux(t *testing.T) {
 	mux := handle(func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(t.Args.To) })
 	c := &pawl.Claim{Type: "mail.welcome", Payload: []byte(`{"to":"x"}`)}
 	if err := mux.Handler()(t.Context(), c); err != nil || string(c.Result()) != `"x"` {
-		t.Errorf("a handler without a worker: got %v, result %s", err, c.Result())
+		t.Errorf("a handler without a worker: %v, result %s", err, c.Result())
 	}
 	if err := mux.Handler()(t.Context(), &pawl.Claim{Type: "other"}); err == nil {
-		t.Error("a type without a handler: got no error")
+		t.Error("a type without a handler returned no error")
 	}
 	for name, register := range map[string]func(){
 		"twice": func() { pawl.Handle(mux, func(context.Context, *pawl.Task[welcome]) error { return nil }) },
@@ -615,7 +615,7 @@ func TestMux(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: no panic", name)
+					t.Errorf("registering %s did not panic", name)
 				}
 			}()
 			register()
@@ -623,8 +623,8 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard again, it may be
-// silent for only a minute again.
+// A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard from again, it is reopened after a
+// minute again.
 func TestIdleStreamIsOpenedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -642,7 +642,7 @@ func TestIdleStreamIsOpenedSeldom(t *testing.T) {
 		}{{59 * time.Second, 1, 1}, {76 * time.Second, 2, 2}, {4 * time.Minute, 3, 3}, {24 * time.Hour, 288, 363}} {
 			time.Sleep(c.after)
 			if n := opened(); n < c.min || n > c.max {
-				t.Errorf("after %s more: opened %d times, want %d to %d", c.after, n, c.min, c.max)
+				t.Errorf("after %s more, the stream was opened %d times, want %d to %d", c.after, n, c.min, c.max)
 			}
 		}
 		ref, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"})
@@ -655,7 +655,7 @@ func TestIdleStreamIsOpenedSeldom(t *testing.T) {
 		before := opened()
 		time.Sleep(76 * time.Second)
 		if n := opened() - before; n != 1 {
-			t.Errorf("opened %d times in the minute after a task, want 1", n)
+			t.Errorf("the stream was opened %d times in the minute after a task, want 1", n)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
