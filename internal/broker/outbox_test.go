@@ -213,7 +213,7 @@ func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
 		w.ackAll("a")
 		synctest.Wait()
 	})
-	if strings.Contains(log.String(), "on their way") {
+	if strings.Contains(log.String(), "not delivered yet") {
 		t.Errorf("a stopping node logged undelivered messages: %s", log)
 	}
 }
