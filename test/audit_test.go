@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestAuditThroughCrashes kills the server repeatedly while an operator pauses, edits and cancels. Every answered action is in the audit exactly
-// once, however often it was repeated, and every unanswered one at most once.
+// TestAuditThroughCrashes kills the server repeatedly while an operator pauses, edits and cancels. Every acknowledged action is in the audit log
+// exactly once, however often it was repeated, and every unanswered one at most once.
 func TestAuditThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -48,21 +48,21 @@ func TestAuditThroughCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found[e.Reason]++; found[e.Reason] > 1 {
-			t.Errorf("%q is there %d times", e.Reason, found[e.Reason])
+			t.Errorf("%q is in the audit log %d times", e.Reason, found[e.Reason])
 		}
 	}
 	for reason := range done {
 		if found[reason] != 1 {
-			t.Errorf("%q was answered, and is there %d times", reason, found[reason])
+			t.Errorf("%q was acknowledged, but is in the audit log %d times", reason, found[reason])
 		}
 	}
 	if len(done) < 10 {
-		t.Errorf("only %d calls were answered", len(done))
+		t.Errorf("only %d calls were acknowledged", len(done))
 	}
 	for shard := range uint32(3) {
 		if v, err := operator.Cluster().VerifyShard(t.Context(), shard); err != nil || len(v.Problems) > 0 {
 			t.Errorf("shard %d: %+v, %v", shard, v, err)
 		}
 	}
-	t.Logf("%d calls were answered, %d entries are there", len(done), len(found))
+	t.Logf("%d calls were acknowledged, the audit log has %d entries", len(done), len(found))
 }

@@ -75,12 +75,12 @@ func TestBackupDiskFull(t *testing.T) {
 		fails(t, command(t, args...), cut.Name(), "it is truncated")
 	}
 	if _, err := os.Stat(data); !os.IsNotExist(err) {
-		t.Errorf("a backup that was cut has made %s: %v", data, err)
+		t.Errorf("a restore of a truncated backup created %s: %v", data, err)
 	}
 
 	d.grow(64)
 	if cmd := s.backUp(file, nil); !cmd.ProcessState.Success() {
-		t.Fatalf("a backup to a disk with room: %s", cmd.Stderr)
+		t.Fatalf("the backup failed although the disk has room: %s", cmd.Stderr)
 	}
 	does(t, "restore", "--check", file)
 	w.flow(&w.acked)
@@ -100,7 +100,7 @@ func (d *disk) has(want ...string) {
 		names = append(names, e.Name())
 	}
 	if !slices.Equal(names, want) {
-		d.t.Errorf("the disk has %q, want %q", names, want)
+		d.t.Errorf("the disk has the files %q, want %q", names, want)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *server) refusesRestore(file string, wants ...string) {
 func (s *server) restoring() {
 	s.t.Helper()
 	if said, want := s.refuses(), "a restore into "+s.data+" did not finish"; !strings.Contains(said, want) {
-		s.t.Errorf("a start on a restore that has failed says %q, want %q", said, want)
+		s.t.Errorf("a start after a failed restore printed %q, want %q", said, want)
 	}
 }
 
@@ -158,7 +158,7 @@ func (d *disk) fillsDuring(s *server, file string) bool {
 	for !restoringIn(s.data) {
 		select {
 		case <-ended:
-			d.t.Fatalf("the restore ended before it began to write: %s", cmd.Stderr)
+			d.t.Fatalf("the restore ended before it wrote anything: %s", cmd.Stderr)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -214,9 +214,9 @@ func TestRestoreWithoutInodes(t *testing.T) {
 		}
 		failed++
 	}
-	t.Logf("%d restores failed", failed)
+	t.Logf("%d restores failed for lack of inodes", failed)
 	if failed < 20 {
-		t.Error("most files of a restore were not tried")
+		t.Error("too few restores failed: most files of a restore were not tried")
 	}
 	refused := 0
 	for spare := range 5 {
@@ -224,7 +224,7 @@ func TestRestoreWithoutInodes(t *testing.T) {
 		refused += s.startWithoutRoom()
 	}
 	if refused == 0 {
-		t.Error("no start met the end of the disk")
+		t.Error("no start ran out of inodes")
 	}
 	d.limit(1000)
 	s.start()
@@ -242,7 +242,7 @@ func (s *server) startWithoutRoom() (refused int) {
 	}
 	status := s.exit()
 	if said := s.said(from); status <= 0 || !strings.Contains(said, noSpace) || strings.Contains(said, stackTrace) {
-		s.t.Errorf("a start without room for files ends with status %d and says %q", status, said)
+		s.t.Errorf("a start without free inodes ended with status %d and printed %q", status, said)
 	}
 	return 1
 }
@@ -261,6 +261,6 @@ func (d *disk) inodes() int {
 func (d *disk) limit(inodes int) {
 	d.t.Helper()
 	if out, err := d.mount(2*minFree, fmt.Sprintf("remount,nr_inodes=%d", inodes)).CombinedOutput(); err != nil {
-		d.t.Fatalf("%v %s", err, out)
+		d.t.Fatalf("remount: %v %s", err, out)
 	}
 }

@@ -57,24 +57,24 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	for range kills {
 		s.killOften(1)
 		if q, err := operator.Queues().Get(ctx, brokenQueue); err != nil || q.BreakersOpen != 1 || q.Breakers[0].Type != "bad" || q.Depth.Held == 0 {
-			t.Errorf("after a crash the queue is %+v, %v", q, err)
+			t.Errorf("after a crash the queue is %+v, %v, want one open breaker and held tasks", q, err)
 		}
 	}
 	// Each failed probe is followed by a hold. A claim whose answer was lost in a crash may end while no server runs, without an event.
 	if most := int(time.Since(began)/brokenHold)*11/10 + 2 + 4*kills; w.works() > most {
-		t.Errorf("in %s %d tasks of a type that fails were tried, at most %d could be", time.Since(began), w.tried, most)
+		t.Errorf("in %s %d tasks of the failing type were tried, want at most %d", time.Since(began), w.tried, most)
 	}
 	workers.Wait()
 	if ctx.Err() != nil {
 		q, _ := operator.Queues().Get(t.Context(), brokenQueue)
-		t.Fatalf("%d and %d tasks are done: is the type held for ever? %+v", len(w.done["bad"]), len(w.done["good"]), q)
+		t.Fatalf("%d and %d tasks are done, the type may be held forever: %+v", len(w.done["bad"]), len(w.done["good"]), q)
 	}
 	if w.most != 1 {
-		t.Errorf("while the breaker was open, %d tasks of the type were tried at a time", w.most)
+		t.Errorf("while the breaker was open %d tasks of the type ran at the same time, want 1", w.most)
 	}
 	q, err := operator.Queues().Get(t.Context(), brokenQueue)
 	if err != nil || q.Depth != (admin.Depth{}) || q.BreakersOpen != 0 {
-		t.Errorf("in the end the queue has %+v and %d open breakers, %v", q.Depth, q.BreakersOpen, err)
+		t.Errorf("at the end the queue has %+v and %d open breakers, %v", q.Depth, q.BreakersOpen, err)
 	}
 }
 
@@ -150,7 +150,7 @@ func (w *brokenWork) settle(ctx context.Context, c *pawl.Claim, fails bool) {
 		w.mu.Unlock()
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, pawltype.ErrStaleClaim) && !errors.Is(err, pawltype.ErrUnavailable) {
-		w.t.Errorf("a task of type %q: %v", c.Type, err)
+		w.t.Errorf("settling a task of type %q: %v", c.Type, err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (w *workload) check() int {
 	records := w.rec.Records()
 	report := history.Check(records, o)
 	if !report.OK() {
-		w.t.Errorf("the history, in %s, can't be:\n%s", w.keep(records, o.Final, report), report)
+		w.t.Errorf("the history in %s violates what a queue promises:\n%s", w.keep(records, o.Final, report), report)
 	} else {
 		w.t.Log(report)
 	}
@@ -73,7 +73,7 @@ func (w *workload) drain() {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Errorf("%d tasks have not ended", open)
+			w.t.Errorf("%d tasks have not finished", open)
 			return
 		}
 		var claimed []*pawl.Claim
@@ -230,7 +230,7 @@ func (w *workload) nothingAfter(at time.Time) {
 	for _, r := range w.changes() {
 		began := w.rec.Began().Add(time.Duration(r.CallNS))
 		if began.UnixMicro() > at.UnixMicro() { // without the monotonic clock, which at lacks
-			w.t.Errorf("a call began %s after the disk failed, and was answered: %s", began.Sub(at), r.String())
+			w.t.Errorf("a call began %s after the disk failed, but was acknowledged: %s", began.Sub(at), r.String())
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestClusterCut(t *testing.T) {
 		}
 	}
 	for i, gap := range cuts.gaps() {
-		t.Logf("%s cut: gap in answered writes %s", names[i], gap)
+		t.Logf("%s cut: writes were not acknowledged for %s", names[i], gap)
 	}
 	w.finish()
 	c.whole()

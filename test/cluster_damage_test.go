@@ -59,10 +59,10 @@ func TestClusterDamage(t *testing.T) {
 		n.ready()
 		watched()
 		idle()
-		t.Logf("%s has lost %s: it has joined after %s, and is whole after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
 		budget(t, "whole after damage", whole, refillBudget)
 		if said := n.said(from); !strings.Contains(said, "damaged: this node rejoins") {
-			t.Errorf("%s has lost %s, and its log does not say that it is damaged", n.name, damage.name)
+			t.Errorf("%s lost %s, but its log does not report the damage", n.name, damage.name)
 		}
 		w.flow(&w.acked)
 	}
@@ -85,10 +85,10 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	n.spoil("shard-0001*/*.sst")
 	_ = command(t, "verify", "--server", "http://"+c.leader().addr).Run()
 	if status := n.exit(); status <= 0 {
-		t.Errorf("%s ended with status %d, want one above 0", n.name, status)
+		t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
 	if said := n.said(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes will fill it") {
-		t.Errorf("%s does not say what is damaged, and what to do", n.name)
+		t.Errorf("the log of %s does not say what is damaged and what to do", n.name)
 	}
 	began := time.Now()
 	n.start()
@@ -115,7 +115,7 @@ func (s *server) lose(pattern string) {
 	s.t.Helper()
 	names := s.files(pattern)
 	if len(names) == 0 {
-		s.t.Fatalf("no %s in %s", pattern, s.data)
+		s.t.Fatalf("no file matches %s in %s", pattern, s.data)
 	}
 	for _, name := range names {
 		if err := os.RemoveAll(name); err != nil {
@@ -129,7 +129,7 @@ func (s *server) spoil(pattern string) {
 	s.t.Helper()
 	names := s.files(pattern)
 	if len(names) == 0 {
-		s.t.Fatalf("no %s in %s", pattern, s.data)
+		s.t.Fatalf("no file matches %s in %s", pattern, s.data)
 	}
 	for _, name := range names {
 		if err := flipBit(name, 20); err != nil && !os.IsNotExist(err) { // compacted meanwhile

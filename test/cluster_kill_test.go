@@ -147,7 +147,7 @@ func TestClusterTwoLost(t *testing.T) {
 	w.flow(&w.acked)
 	for _, r := range w.changes() {
 		if r.ReturnNS > back {
-			t.Logf("writes are answered %s after the start of the two", time.Duration(r.ReturnNS-back).Round(time.Millisecond))
+			t.Logf("writes were acknowledged %s after the two servers were started", time.Duration(r.ReturnNS-back).Round(time.Millisecond))
 			break
 		}
 	}
@@ -170,10 +170,10 @@ func failing(t *testing.T, what string, limit time.Duration, call func(context.C
 	took := time.Since(began)
 	t.Logf("%s with %s, after %s: %v", what, limit, took.Round(time.Millisecond), err)
 	if took > limit+answerTime {
-		t.Errorf("%s with %s took %s", what, limit, took)
+		t.Errorf("%s with a timeout of %s took %s", what, limit, took)
 	}
 	if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "leader") {
-		t.Errorf("%s is answered by one server of three with %v, want unavailable, and why", what, err)
+		t.Errorf("with one server of three %s returned %v, want unavailable and the reason", what, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func (n *member) refusesOverHTTP() {
 		n.t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || problem.Code != "unavailable" {
-		n.t.Errorf("an enqueue without a quorum is answered with %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
+		n.t.Errorf("an enqueue without a quorum returned %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
 	}
 	ready, err := http.Get("http://" + n.addr + "/readyz")
 	if err != nil {
@@ -198,6 +198,6 @@ func (n *member) refusesOverHTTP() {
 	}
 	defer ready.Body.Close()
 	if ready.StatusCode != http.StatusServiceUnavailable {
-		n.t.Errorf("/readyz says %s without a quorum", ready.Status)
+		n.t.Errorf("/readyz without a quorum returned %s, want 503", ready.Status)
 	}
 }

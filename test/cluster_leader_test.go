@@ -41,7 +41,7 @@ func TestClusterFullDisk(t *testing.T) {
 	for _, n := range c.all {
 		client := n.dial(pawl.DialOptions{RetryFor: startLimit}) // another server may just be taking over
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("c")); err != nil {
-			t.Errorf("a task is refused at %s: %v", n.name, err)
+			t.Errorf("a task was refused by %s: %v", n.name, err)
 		}
 	}
 	info, err := admin.New(c.operator()).Cluster().Status(t.Context())
@@ -49,11 +49,11 @@ func TestClusterFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if said := strings.Join(info.Problems, "\n"); !strings.Contains(said, "the disk of node "+full.name+" has ") {
-		t.Errorf("%s has no room, and problems are %q", full.name, said)
+		t.Errorf("the disk of %s is full, but the reported problems are %q", full.name, said)
 	}
 	why := `from=` + full.name + ` `
 	if said := c.said(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+" has no room for new tasks"); len(said) == 0 {
-		t.Errorf("no log says that %s handed over, and why", full.name)
+		t.Errorf("no log says that %s handed over, or why", full.name)
 	}
 	disk.empty()
 	w.finish()
@@ -62,7 +62,7 @@ func TestClusterFullDisk(t *testing.T) {
 }
 
 // TestClusterTransferToTheDead kills a server, and pauses another for a while. Others then lead their shards and are to give some back: no shard
-// stalls for a handover to a server that is away.
+// stops serving because of a handover to an unreachable server.
 func TestClusterTransferToTheDead(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,9 +96,9 @@ func TestClusterTransferToTheDead(t *testing.T) {
 			return at.Before(gone) || at.After(back)
 		})
 		if len(said) > 0 {
-			t.Errorf("after %s of %s shards stood still for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
+			t.Errorf("after %s of %s, shards stopped serving for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
 		}
-		t.Logf("after %s of %s: %d handovers to it were given up before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
+		t.Logf("after %s of %s: %d handovers to it were abandoned before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
 		c.whole()
 		w.flow(&w.acked)
 	}
@@ -116,7 +116,7 @@ func saidAt(t *testing.T, line string) time.Time {
 	text, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		t.Fatalf("%q has no time: %v", line, err)
+		t.Fatalf("log line %q has no time: %v", line, err)
 	}
 	return at
 }

@@ -35,7 +35,7 @@ func TestClusterRollingRestart(t *testing.T) {
 			n.start()
 			n.ready()
 			c.whole()
-			t.Logf("%s: gone after %s, whole again after %s", n.name, ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			t.Logf("%s: exited after %s, complete again after %s", n.name, ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 			w.flow(&w.acked)
 		}
 	}
@@ -50,7 +50,7 @@ func (n *member) end() {
 	n.t.Helper()
 	n.signal(syscall.SIGTERM)
 	if status := n.exit(); status != 0 {
-		n.t.Errorf("%s ended with status %d on SIGTERM", n.name, status)
+		n.t.Errorf("%s exited with status %d on SIGTERM, want 0", n.name, status)
 	}
 }
 
@@ -95,7 +95,7 @@ func startStream(t *testing.T, addr string) *stream {
 		s.workers.Go(func() {
 			cfg := pawl.WorkerConfig{Queues: pawl.Strict{streamQueue}, Name: fmt.Sprint("stream-", n), Logger: slog.New(slog.DiscardHandler)}
 			if err := pawl.NewWorker(client, mux, cfg).Run(working); err != nil {
-				t.Errorf("a worker of the SDK ended with %v", err)
+				t.Errorf("an SDK worker ended with %v", err)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func (s *stream) produce(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		ref, err := s.client.Enqueue(context.Background(), streamed{i}, pawl.Queue(streamQueue))
 		if err != nil {
-			s.t.Errorf("a producer of the SDK saw an error: %v", err)
+			s.t.Errorf("an SDK producer got an error: %v", err)
 			continue
 		}
 		s.refs = append(s.refs, ref)
@@ -136,19 +136,19 @@ func (s *stream) check() {
 	for i, ref := range s.refs {
 		info, err := ref.Wait(ctx)
 		if err != nil || info.State != pawltype.StateSucceeded {
-			s.t.Errorf("task %d of the workers of the SDK: %+v, %v", i, info, err)
+			s.t.Errorf("task %d of the SDK's workers: %+v, %v", i, info, err)
 			if errors.Is(err, context.DeadlineExceeded) {
 				return
 			}
 			continue
 		}
 		if n, ok := s.ran.Load(i); !ok {
-			s.t.Errorf("task %d succeeded, and did not run", i)
+			s.t.Errorf("task %d succeeded without having run", i)
 		} else if n.(*atomic.Int64).Load() > 1 {
 			more++
 		}
 	}
-	s.t.Logf("%d tasks for workers of the SDK, %d ran more than once", len(s.refs), more)
+	s.t.Logf("%d tasks for the SDK's workers, %d ran more than once", len(s.refs), more)
 }
 
 // TestClusterReplaceDisk takes away the disk of one server. It comes back empty, under its name, and is refilled by the others: then it can stand in
@@ -167,7 +167,7 @@ func TestClusterReplaceDisk(t *testing.T) {
 	joined := time.Since(began)
 	c.whole()
 	whole := time.Since(began)
-	t.Logf("the server joined again %s after it was lost, and the cluster was whole after %s", joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+	t.Logf("the server rejoined %s after it was lost, and the cluster was complete after %s", joined.Round(time.Millisecond), whole.Round(time.Millisecond))
 
 	next := c.leader()
 	if next == lost {
@@ -203,7 +203,7 @@ func TestClusterHungDisk(t *testing.T) {
 	eventually(t, "another server leads", startLimit, func() bool { return c.leader() != n })
 	taken := time.Duration(w.rec.Now() - began)
 	w.flow(&w.acked)
-	t.Logf("another server led after %s", taken.Round(time.Millisecond))
+	t.Logf("another server became leader after %s", taken.Round(time.Millisecond))
 	hung.tell("the leader's disk hangs")
 	budget(t, "gap in answered writes", hung.gaps()[0], hangBudget)
 	hangs.lift()

@@ -46,7 +46,7 @@ func TestClusterSpread(t *testing.T) {
 	w.finish()
 	c.whole()
 	tasks := w.check()
-	t.Logf("%d kills, %d moves, %d tasks; %d enqueues without an answer", kills, moves.Load(), tasks, w.unknown.Load())
+	t.Logf("%d kills, %d moves, %d tasks; %d unanswered enqueues", kills, moves.Load(), tasks, w.unknown.Load())
 }
 
 // spread respreads the queues in turn until ctx is done, and counts answered calls in moves.

@@ -184,7 +184,7 @@ func (c *nodes) whole() {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	c.t.Fatalf("the cluster is not whole in %s: %s", startLimit, said)
+	c.t.Fatalf("the cluster is not complete within %s: %s", startLimit, said)
 }
 
 func replicated(info *admin.ClusterStatus) bool {
@@ -267,5 +267,5 @@ func (o *outages) tell(what string) {
 	gaps := o.gaps()
 	slices.Sort(gaps)
 	at := func(p int) time.Duration { return gaps[(len(gaps)*p+99)/100-1] }
-	o.w.t.Logf("%d times %s: gaps in answered writes p50 %s, p99 %s, max %s", len(gaps), what, at(50), at(99), gaps[len(gaps)-1])
+	o.w.t.Logf("%d times %s: gaps in acknowledged writes p50 %s, p99 %s, max %s", len(gaps), what, at(50), at(99), gaps[len(gaps)-1])
 }

@@ -32,7 +32,7 @@ func mountDisk(t *testing.T, mib int) *disk {
 	skipIfShort(t)
 	d := &disk{t, t.TempDir()}
 	if out, err := d.mount(mib, "nosuid").CombinedOutput(); err != nil {
-		t.Skipf("mount can't run here, which this test needs (it wants root): %v %s", err, out)
+		t.Skipf("this test needs root to mount a file system: %v %s", err, out)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(d.path, 0); err != nil {
@@ -50,7 +50,7 @@ func (d *disk) mount(mib int, how string) *exec.Cmd {
 func (d *disk) grow(mib int) {
 	d.t.Helper()
 	if out, err := d.mount(mib, "remount").CombinedOutput(); err != nil {
-		d.t.Fatalf("%v %s", err, out)
+		d.t.Fatalf("remount: %v %s", err, out)
 	}
 }
 
@@ -130,9 +130,9 @@ func TestDiskFull(t *testing.T) {
 
 	err := fillByEnqueues(t, client, 2*minFree+logRoom)
 	free := d.free()
-	t.Logf("refused with %d MiB free: %v", free, err)
+	t.Logf("new tasks were refused with %d MiB free: %v", free, err)
 	if free < minFree/2 {
-		t.Errorf("new tasks were taken until only %d MiB were free", free)
+		t.Errorf("new tasks were accepted until only %d MiB were free", free)
 	}
 	checkRefusal(t, err)
 
@@ -178,15 +178,15 @@ func TestDiskOverflows(t *testing.T) {
 	status := s.exit()
 	stop()
 	if status <= 0 {
-		t.Errorf("the server ended with status %d, want one above 0", status)
+		t.Errorf("the server exited with status %d, want one above 0", status)
 	}
 	if said := s.said(0); !strings.Contains(said, "no space left on device") {
-		t.Logf("the server's log does not name the reason: %q", said[:min(len(said), 200)])
+		t.Logf("the server's log does not report the full disk: %q", said[:min(len(said), 200)])
 	}
 
 	d.fill(0)
 	if said := s.refuses(); !strings.Contains(said, "no space left on device") {
-		t.Errorf("a start on the full disk says %q, which does not name the reason", said[:min(len(said), 200)])
+		t.Errorf("a start on the full disk printed %q, without the reason", said[:min(len(said), 200)])
 	}
 
 	d.grow(4 * size)
@@ -204,7 +204,7 @@ func fillByEnqueues(t *testing.T, client *pawl.Client, mib int) error {
 			return err
 		}
 	}
-	t.Fatalf("%d MiB of tasks that can't be compressed were taken, onto a disk of as many", mib)
+	t.Fatalf("%d MiB of incompressible tasks were accepted on a disk of that size", mib)
 	return nil
 }
 
@@ -213,10 +213,10 @@ func checkRefusal(t *testing.T, err error) {
 	t.Helper()
 	var refusal *pawltype.Error
 	if !errors.As(err, &refusal) || !errors.Is(err, pawltype.ErrUnavailable) {
-		t.Fatalf("an enqueue on a full disk is answered with %v, want unavailable", err)
+		t.Fatalf("an enqueue on a full disk returned %v, want unavailable", err)
 	}
 	if refusal.RetryAfter <= 0 || !strings.Contains(refusal.Message, "disk") {
-		t.Errorf("the refusal says %q and to retry after %s", refusal.Message, refusal.RetryAfter)
+		t.Errorf("the refusal has the message %q and asks to retry after %s", refusal.Message, refusal.RetryAfter)
 	}
 }
 
@@ -232,7 +232,7 @@ func checkRefusalOverHTTP(t *testing.T, addr string) {
 		t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || problem.Code != "unavailable" || !strings.Contains(problem.Detail, "disk") {
-		t.Errorf("an enqueue on a full disk is answered with %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
+		t.Errorf("an enqueue on a full disk returned %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
 	}
 }
 

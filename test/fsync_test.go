@@ -54,14 +54,14 @@ func TestDiskFails(t *testing.T) {
 			broken.lift()
 			at, what, ok := broken.first(failedCall)
 			if !ok {
-				t.Fatalf("the server ended with status %d before a call to the disk failed", status)
+				t.Fatalf("the server exited with status %d before a disk call failed", status)
 			}
 			t.Log(what)
 			if status <= 0 {
-				t.Errorf("the server ended with status %d, want one above 0", status)
+				t.Errorf("the server exited with status %d, want one above 0", status)
 			}
 			if said := s.said(0); !strings.Contains(said, c.says) {
-				t.Errorf("the server's log does not say %q", c.says)
+				t.Errorf("the server's log does not contain %q", c.says)
 			}
 			budget(t, "exit after the failure", gone.Sub(at), exitBudget)
 			if strings.HasSuffix(c.file, ".log") { // no acknowledgement depends on what is synced elsewhere
@@ -83,7 +83,7 @@ func (s *server) file(pattern string) string {
 	s.t.Helper()
 	names, err := filepath.Glob(filepath.Join(s.data, pattern))
 	if err != nil || len(names) == 0 {
-		s.t.Fatalf("no %s in %s: %v", pattern, s.data, err)
+		s.t.Fatalf("no file matches %s in %s: %v", pattern, s.data, err)
 	}
 	last, written := "", time.Time{}
 	for _, name := range names {
@@ -130,10 +130,10 @@ func TestDiskFailsAtStart(t *testing.T) {
 		}
 		failed++
 		if status := s.exit(); status <= 0 {
-			t.Errorf("sync %d failed: the server ended with status %d, want one above 0", n, status)
+			t.Errorf("sync %d failed: the server exited with status %d, want one above 0", n, status)
 		}
 		if said := s.said(from); said == "" {
-			t.Errorf("sync %d failed: the server said nothing (ready: %q)", n, line)
+			t.Errorf("sync %d failed: the server logged nothing (ready: %q)", n, line)
 		}
 	}
 	if failed == 0 {
@@ -173,7 +173,7 @@ func TestDiskHangs(t *testing.T) {
 			})
 			hangs.lift()
 			if status := s.exit(); status <= 0 {
-				s.t.Errorf("the server ended with status %d, want one above 0", status)
+				s.t.Errorf("the server exited with status %d, want one above 0", status)
 			}
 			s.start()
 		}},
@@ -220,7 +220,7 @@ func TestKillAtSync(t *testing.T) {
 			break
 		}
 		if status := s.exit(); status != -1 {
-			t.Errorf("sync %d: the server ended with status %d, want a kill", n, status)
+			t.Errorf("sync %d: the server exited with status %d, want it killed", n, status)
 		}
 		killed++
 		s.under = nil

@@ -80,9 +80,9 @@ func TestGroupsThroughCrashes(t *testing.T) {
 	})
 	why = onceEach(t, client, made)
 	if why != nil || len(made) < 4 {
-		t.Errorf("of %d groups: %v", len(made), why)
+		t.Errorf("%d groups were created: %v", len(made), why)
 	}
-	t.Logf("%d groups", len(made))
+	t.Logf("%d groups were created", len(made))
 }
 
 // groupMux fails the first attempt of every third task.

@@ -275,13 +275,13 @@ func startProvider(t *testing.T) (*provider, string) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("the provider gave no address: %v", err)
+		t.Fatalf("the provider did not print an address: %v", err)
 	}
 	addr := strings.TrimSpace(line)
 	return &provider{url: "http://" + addr, http: &http.Client{}}, addr
 }
 
-// staff is a set of worker processes, one of which is killed now and then and replaced.
+// workerPool is a set of worker processes, one of which is killed now and then and replaced.
 type workerPool struct {
 	t     *testing.T
 	env   []string
@@ -345,7 +345,7 @@ func TestIdempotency(t *testing.T) {
 	if testdb.HasPostgres() {
 		layers = append(layers, effectLayer)
 	} else {
-		t.Logf("layer %q is left out: no PostgreSQL on this machine", effectLayer)
+		t.Logf("layer %q is skipped: no PostgreSQL on this machine", effectLayer)
 	}
 	for _, layer := range layers {
 		provider, addr := startProvider(t)
@@ -376,7 +376,7 @@ func TestIdempotency(t *testing.T) {
 		}
 	}
 	if doubled[noLayer] == 0 {
-		t.Error("without a layer no payment was made twice: the kills hit nothing, and this proves nothing")
+		t.Error("without a layer no payment was made twice, so the kills had no effect and the test proves nothing")
 	}
 	for _, layer := range []string{keyLayer, allLayers, effectLayer} {
 		if doubled[layer] > 0 {

@@ -17,9 +17,9 @@ func TestKill(t *testing.T) {
 	slowest := s.killOften(kills)
 	w.finish()
 	tasks := w.check()
-	t.Logf("%d kills, %d tasks; %d enqueues without an answer; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
+	t.Logf("%d kills, %d tasks; %d unanswered enqueues; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
 	if w.acked.Load() < int64(kills) {
-		t.Errorf("only %d acks: the load did not run", w.acked.Load())
+		t.Errorf("only %d acks: the load hardly ran", w.acked.Load())
 	}
 }
 

@@ -55,14 +55,14 @@ func TestLimitsThroughCrashes(t *testing.T) {
 	s.killOften(count(t, "PAWL_KILLS", 12) / 2)
 	workers.Wait()
 	if ctx.Err() != nil {
-		t.Fatalf("%d of %d tasks are done: are slots lost? %v", len(w.done), limitedTasks, w.held)
+		t.Fatalf("%d of %d tasks are done, slots may be lost: %v", len(w.done), limitedTasks, w.held)
 	}
 	if w.most[""] != mostRunning || w.most["k0"] != mostOfAKey {
-		t.Errorf("the limits were not reached: at most %v at once", w.most)
+		t.Errorf("the limits were not reached: at most %v tasks ran at once", w.most)
 	}
 	q, err := admin.New(client).Queues().Get(t.Context(), limitedQueue)
 	if err != nil || q.Depth != (admin.Depth{}) {
-		t.Errorf("in the end the queue has %+v, %v", q.Depth, err)
+		t.Errorf("at the end the queue has %+v, %v", q.Depth, err)
 	}
 }
 
@@ -125,7 +125,7 @@ func (w *limitedWork) hold(c *pawl.Claim, n int) {
 		w.held[key] += n
 		w.most[key] = max(w.most[key], w.held[key])
 		if w.held[key] > most {
-			w.t.Errorf("%d tasks of key %q are held at once, %d are allowed", w.held[key], key, most)
+			w.t.Errorf("%d tasks of key %q are held at once, want at most %d", w.held[key], key, most)
 		}
 	}
 }

@@ -55,9 +55,9 @@ func TestMemoryOfLargeRequests(t *testing.T) {
 			}
 			calls.Wait()
 			took := s.memory("VmHWM") - before
-			t.Logf("%d requests at once: %d MiB before, %d MiB more at the peak", c.n, before, took)
+			t.Logf("%d concurrent requests: %d MiB before, %d MiB more at the peak", c.n, before, took)
 			if took > mostOfRequests {
-				t.Errorf("the server took %d MiB for them, at most %d are said", took, mostOfRequests)
+				t.Errorf("the server used %d MiB for the requests, more than the documented %d", took, mostOfRequests)
 			}
 		})
 	}

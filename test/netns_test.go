@@ -45,7 +45,7 @@ func newNetwork(t *testing.T) *network {
 	}
 	for _, c := range commands {
 		if err := ip(c); err != nil {
-			t.Skipf("networks can't be made here, which this test needs (it wants root, and the command ip): %v", err)
+			t.Skipf("this test needs root and the command ip to create networks: %v", err)
 		}
 	}
 	return v

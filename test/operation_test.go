@@ -58,7 +58,7 @@ func TestOperationsThroughKills(t *testing.T) {
 		return err == nil && o.State.Ended()
 	})
 	if c := o.Counts; o.State != admin.OperationDone || c.Matched != int64(many) || c.Done != int64(many) {
-		t.Errorf("it is %s: %+v, want %d", o.State, c, many)
+		t.Errorf("the operation is %s: %+v, want %d matched and done", o.State, c, many)
 	}
 	from := map[string]bool{}
 	for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{Queue: "to"}) {
@@ -66,12 +66,12 @@ func TestOperationsThroughKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.MovedFrom != "" && from[info.MovedFrom] {
-			t.Errorf("task %s came twice", info.MovedFrom)
+			t.Errorf("task %s was moved twice", info.MovedFrom)
 		}
 		from[info.MovedFrom] = true
 	}
 	if len(from) != many+1 {
-		t.Errorf("%d tasks are there, want %d and the one that was", len(from), many)
+		t.Errorf("the queue has %d tasks, want %d and the one that it had before", len(from), many)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestOperationBesideOthers(t *testing.T) {
 	counted := time.Now()
 	preview, err := admin.New(client).Operations().Preview(t.Context(), mass)
 	if err != nil || preview.Matched != int64(many) && !preview.IsLowerBound {
-		t.Fatalf("it would be for %+v (%v), want %d", preview, err, many)
+		t.Fatalf("Preview = %+v (%v), want %d", preview, err, many)
 	}
 	t.Logf("%d tasks counted in %s, more: %t", preview.Matched, time.Since(counted).Round(time.Millisecond), preview.IsLowerBound)
 	alone := latencies(t, client, func() { time.Sleep(2 * time.Second) })
@@ -106,10 +106,10 @@ func TestOperationBesideOthers(t *testing.T) {
 	})
 	took := time.Since(began)
 	if o == nil || o.Counts.Done != int64(many) {
-		t.Fatalf("it has done %+v, want %d", o, many)
+		t.Fatalf("the operation ended with %+v, want %d done", o, many)
 	}
 	t.Logf("%d tasks cancelled in %s: %.0f/s; p99 of an enqueue %s, without it %s", many, took.Round(time.Millisecond), float64(many)/took.Seconds(), beside, alone)
-	t.Logf("resident memory %d MiB before, %d MiB after it, %d MiB at its peak", filled, s.memory("VmRSS"), s.memory("VmHWM"))
+	t.Logf("resident memory %d MiB before the operation, %d MiB after it, %d MiB at its peak", filled, s.memory("VmRSS"), s.memory("VmHWM"))
 }
 
 // latencies returns the 99th percentile of the latency of single enqueues while something runs.

@@ -63,7 +63,7 @@ func TestOutboxThroughKills(t *testing.T) {
 			got := shop.check(s.dial())
 			t.Logf("kills: %v; %d orders, each with one task, one booking and one receipt", kills, got)
 			if dead := shop.count("SELECT count(*) FROM pawl_outbox_dead"); got < 20 || dead > 0 {
-				t.Errorf("%d orders, %d rows are dead", got, dead)
+				t.Errorf("%d orders were checked, and %d rows are dead", got, dead)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func (s *shop) settle(apps []*victim) {
 	var rows, orders, booked int
 	s.t.Cleanup(func() {
 		if s.t.Failed() {
-			s.t.Logf("in the end %d rows were not enqueued, and %d of %d orders booked", rows, booked, orders)
+			s.t.Logf("at the end %d rows were not enqueued, and %d of %d orders were booked", rows, booked, orders)
 		}
 	})
 	eventually(s.t, "all orders are booked, and all rows enqueued", 2*time.Minute, func() bool {
@@ -223,7 +223,7 @@ func (s *shop) check(client *pawl.Client) int {
 	orders, booked := s.ids("orders"), s.ids("booked")
 	for id, n := range booked {
 		if n != 1 || orders[id] != 1 {
-			s.t.Errorf("order %s is there %d times, and booked %d times", id, orders[id], n)
+			s.t.Errorf("order %s exists %d times, and was booked %d times", id, orders[id], n)
 		}
 	}
 	tasks, receipts, last := map[string]int{}, map[string]int{}, map[int]int{}
@@ -232,7 +232,7 @@ func (s *shop) check(client *pawl.Client) int {
 		err := json.Unmarshal(payload, &o)
 		tasks[o.ID]++
 		if before, ok := last[o.Key]; ok && before >= o.Seq {
-			s.t.Errorf("key %d: order %d comes after %d", o.Key, o.Seq, before)
+			s.t.Errorf("key %d: order %d ran after %d", o.Key, o.Seq, before)
 		}
 		last[o.Key] = o.Seq
 		return err
@@ -250,12 +250,12 @@ func (s *shop) check(client *pawl.Client) int {
 	}
 	for id := range tasks {
 		if orders[id] == 0 {
-			s.t.Errorf("order %s was rolled back, and has a task", id)
+			s.t.Errorf("order %s was rolled back, but has a task", id)
 		}
 	}
 	for id := range receipts {
 		if orders[id] == 0 {
-			s.t.Errorf("order %s was rolled back, and has a receipt", id)
+			s.t.Errorf("order %s was rolled back, but has a receipt", id)
 		}
 	}
 	return len(orders)

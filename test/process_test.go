@@ -82,7 +82,7 @@ func count(t *testing.T, env string, n int) int {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 {
-		t.Fatalf("%s=%q is not a number above 0", env, v)
+		t.Fatalf("%s=%q must be a number above 0", env, v)
 	}
 	return n
 }
@@ -92,7 +92,7 @@ func budget(t testing.TB, what string, took, limit time.Duration) {
 	t.Helper()
 	t.Logf("%s: %s (budget %s)", what, took.Round(time.Millisecond), limit)
 	if took > limit && os.Getenv("PAWL_BUDGETS") != "" {
-		t.Errorf("%s took %s, its budget is %s", what, took, limit)
+		t.Errorf("%s took %s, more than its budget of %s", what, took, limit)
 	}
 }
 
@@ -102,7 +102,7 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 	deadline := time.Now().Add(limit)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %s: %s", limit, what)
+			t.Fatalf("not within %s: %s", limit, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -132,7 +132,7 @@ type life struct {
 func skipIfShort(t testing.TB) {
 	t.Helper()
 	if _, isTest := t.(*testing.T); isTest && testing.Short() {
-		t.Skip("real processes")
+		t.Skip("skipped with -short: the test runs real processes")
 	}
 }
 
@@ -155,7 +155,7 @@ func newServerIn(t testing.TB, data string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
-			t.Logf("the server's log:\n%s", notable(s.said(0)))
+			t.Logf("server log:\n%s", notable(s.said(0)))
 		}
 		_ = s.log.Close()
 	})
@@ -190,7 +190,7 @@ func freeAddr(t testing.TB) string {
 		}
 		return l.Addr().String()
 	}
-	t.Fatal("no port is free")
+	t.Fatal("no free port was found")
 	return ""
 }
 
@@ -241,7 +241,7 @@ func (s *server) start() time.Duration {
 func (s *server) serves() {
 	s.t.Helper()
 	if line := s.listen(); !strings.Contains(line, "ready") {
-		s.t.Fatalf("the server said %q instead of being ready", line)
+		s.t.Fatalf("the server printed %q instead of being ready", line)
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *server) listen() string {
 	case line := <-s.life.line:
 		return line
 	case <-time.After(startLimit):
-		s.t.Fatalf("the server was neither ready nor gone in %s", startLimit)
+		s.t.Fatalf("the server was neither ready nor exited within %s", startLimit)
 		return ""
 	}
 }
@@ -285,7 +285,7 @@ func (s *server) exit() int {
 	select {
 	case <-s.life.ended:
 	case <-time.After(startLimit):
-		s.t.Fatalf("the server still runs after %s", startLimit)
+		s.t.Fatalf("the server is still running after %s", startLimit)
 	}
 	status := s.life.cmd.ProcessState.ExitCode()
 	s.life = nil
@@ -297,10 +297,10 @@ func (s *server) refuses() string {
 	s.t.Helper()
 	from := s.mark()
 	if line := s.launchAndListen(); line != "" {
-		s.t.Fatalf("the server is ready: %q", line)
+		s.t.Fatalf("the server became ready: %q", line)
 	}
 	if status := s.exit(); status <= 0 {
-		s.t.Errorf("the server ended with status %d, want one above 0", status)
+		s.t.Errorf("the server exited with status %d, want one above 0", status)
 	}
 	return s.said(from)
 }
@@ -369,14 +369,14 @@ func fails(t testing.TB, cmd *exec.Cmd, wants ...string) {
 	}
 	said := fmt.Sprint(cmd.Stderr)
 	if strings.Contains(said, stackTrace) {
-		t.Errorf("%q panics: %s", cmd.Args, said)
+		t.Errorf("%q panicked: %s", cmd.Args, said)
 	}
 	if status := cmd.ProcessState.ExitCode(); status <= 0 {
-		t.Errorf("%q ended with status %d, want one above 0: %s", cmd.Args, status, said)
+		t.Errorf("%q exited with status %d, want one above 0: %s", cmd.Args, status, said)
 	}
 	for _, want := range wants {
 		if !strings.Contains(said, want) {
-			t.Errorf("%q says %q, which lacks %q", cmd.Args, said, want)
+			t.Errorf("%q printed %q, which lacks %q", cmd.Args, said, want)
 		}
 	}
 }

@@ -61,24 +61,24 @@ func TestScalerByCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := stream.Recv(); err != nil || !got.GetResult() {
-		t.Errorf("the stream of a queue with a task: %v, %v", got, err)
+		t.Errorf("Recv on the stream of a queue with a task: %v, %v", got, err)
 	}
 	if got, err := asked.GetMetrics(ctx, &keda.GetMetricsRequest{ScaledObjectRef: ref("mail"), MetricName: "pawl-slots-mail"}); err != nil || got.GetMetricValues()[0].GetMetricValueFloat() < 1 {
-		t.Errorf("slots for one task: %v, %v", got, err)
+		t.Errorf("GetMetrics for a queue with one task: %v, %v", got, err)
 	}
 	for queue, want := range map[string]codes.Code{"mail": codes.OK, "mail-no-task-yet": codes.OK, "video": codes.PermissionDenied} {
 		if got, err := asked.IsActive(ctx, ref(queue)); status.Code(err) != want || got.GetResult() != (queue == "mail") {
-			t.Errorf("queue %q: %v, %v; want %v", queue, got, err, want)
+			t.Errorf("IsActive(%q): %v, %v; want %v", queue, got, err, want)
 		}
 	}
 	if _, err := scaler("stranger").IsActive(ctx, ref("mail")); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a certificate without a token: %v", err)
+		t.Errorf("a call with a certificate that has no token: %v, want Unauthenticated", err)
 	}
 	run("token revoke keda" + as)
 	for err = nil; err == nil; { // the end of the stream, whatever comes before
 		_, err = stream.Recv()
 	}
 	if _, again := asked.IsActive(ctx, ref("mail")); status.Code(err) != codes.Unauthenticated || status.Code(again) != codes.Unauthenticated {
-		t.Errorf("after the token was revoked the stream ended with %v, and a call with %v", err, again)
+		t.Errorf("after the token was revoked the stream ended with %v, and a call with %v; want Unauthenticated", err, again)
 	}
 }

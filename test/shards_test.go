@@ -30,7 +30,7 @@ func TestShards(t *testing.T) {
 	busyShards(t, s, shards)
 	w.finish()
 	tasks := w.check()
-	t.Logf("%d kills, %d tasks; %d enqueues without an answer; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
+	t.Logf("%d kills, %d tasks; %d unanswered enqueues; slowest start %s", kills, tasks, w.unknown.Load(), slowest)
 }
 
 // busyShards checks that there are that many shards, each with a leader and entries of its own.
@@ -38,7 +38,7 @@ func busyShards(t *testing.T, s *server, want int) {
 	t.Helper()
 	for _, shard := range shardsOf(t, s, want) {
 		if shard.Leader == "" || shard.Index == 0 {
-			t.Errorf("shard %d has leader %q and applied nothing: %+v", shard.Shard, shard.Leader, shard)
+			t.Errorf("shard %d has leader %q and has applied nothing: %+v", shard.Shard, shard.Leader, shard)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestOtherShards(t *testing.T) {
 	for _, other := range []string{"1", "3"} {
 		s.flags = []string{"--shards", other}
 		if said := s.refuses(); !strings.Contains(said, "4 data shards") || !strings.Contains(said, "is "+other) {
-			t.Errorf("a start with %s shards says %q, want both numbers", other, said)
+			t.Errorf("a start with %s shards printed %q, want both numbers", other, said)
 		}
 	}
 	s.flags = []string{"--shards", "6"}

@@ -30,7 +30,7 @@ func TestStartWithManyTasks(t *testing.T) {
 	s.start()
 	began := time.Now()
 	enqueueMany(t, s, n, batch)
-	t.Logf("%d tasks enqueued in %s; resident memory %d MiB", n, time.Since(began).Round(time.Millisecond), s.memory("VmRSS"))
+	t.Logf("%d tasks were enqueued in %s; resident memory %d MiB", n, time.Since(began).Round(time.Millisecond), s.memory("VmRSS"))
 	s.kill()
 	took := s.start()
 	ready := s.memory("VmRSS")
@@ -40,14 +40,14 @@ func TestStartWithManyTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if queue.Depth.Ready != int64(n) {
-		t.Errorf("%d tasks are ready, %d were enqueued", queue.Depth.Ready, n)
+		t.Errorf("%d tasks are ready, but %d were enqueued", queue.Depth.Ready, n)
 	}
 	claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"many"}, Max: 100})
 	if err != nil || len(claimed) != 100 {
-		t.Errorf("%d tasks claimed, %v", len(claimed), err)
+		t.Errorf("%d tasks were claimed, %v, want 100", len(claimed), err)
 	}
 	budget(t, fmt.Sprintf("start with %d tasks after kill -9", n), took, startBudget)
-	t.Logf("resident memory when it was ready %d MiB, at its peak %d MiB", ready, s.memory("VmHWM"))
+	t.Logf("resident memory was %d MiB when the server was ready, and %d MiB at its peak", ready, s.memory("VmHWM"))
 }
 
 // enqueueMany enqueues n tasks of 1 KiB, several batches at a time.
@@ -133,7 +133,7 @@ func TestIdle(t *testing.T) {
 	time.Sleep(window) // the test is that nothing happens
 	cpu, wrote = s.cpu()-cpu, s.wrote()-wrote
 	if now := s.index(client); now != index {
-		t.Errorf("the log grew from entry %d to %d while there was nothing to do", index, now)
+		t.Errorf("the log grew from entry %d to %d while the server was idle", index, now)
 	}
 	t.Logf("%d waiting claims and %d streams for %s: %s of CPU (%.2f %% of a core), %d bytes to disk; resident memory %d MiB",
 		polls, streams, window, cpu, 100*cpu.Seconds()/window.Seconds(), wrote, s.memory("VmRSS"))
@@ -181,7 +181,7 @@ func (s *server) figure(file, name string) int {
 			return n
 		}
 	}
-	s.t.Fatalf("no %q in %s", name, b)
+	s.t.Fatalf("%q is missing in %s", name, b)
 	return 0
 }
 

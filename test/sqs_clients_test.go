@@ -190,7 +190,7 @@ func celery(t *testing.T, s *server, env []string, home string) {
 	s.kill()
 	s.start()
 	if err := driver.Wait(); err != nil {
-		t.Fatalf("the tasks: %v\n%s", err, said)
+		t.Fatalf("the driver: %v\n%s", err, said)
 	}
 }
 
@@ -206,7 +206,7 @@ func startLogged(t *testing.T, name string, cmd *exec.Cmd) *lockedBuffer {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s wrote:\n%s", name, log)
+			t.Logf("output of %s:\n%s", name, log)
 		}
 	})
 	return log

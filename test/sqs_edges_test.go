@@ -44,7 +44,7 @@ func TestSQSEdges(t *testing.T) {
 			}
 			out := merge(answers, strings.Split(strings.TrimSpace(d.Expected), "\n"), players[2].url == "")
 			if line, _, _ := strings.Cut(d.Input, "\n"); !d.Rewrite && strings.Contains(out, "\nemulator ") && !why[line] {
-				t.Errorf("%s: our server and the emulator differ: a comment above the case must say who is right, and why", d.Pos)
+				t.Errorf("%s: our server and the emulator differ: a comment above the case must say which one is right, and why", d.Pos)
 			}
 			return out
 		})
@@ -67,12 +67,12 @@ func emulator(t *testing.T) string {
 // emulatorModules returns the directory that fauxqs is installed in; "" means that it could not be installed.
 func emulatorModules(t *testing.T) (home string) {
 	if err := exec.Command("node", "--version").Run(); err != nil {
-		t.Logf("without Node there is no emulator to compare with: %v", err)
+		t.Logf("the emulator can't be compared with, because Node is missing: %v", err)
 		return ""
 	}
 	home, err := npmPackages(t, "sqs-emulator", "fauxqs@1.9.2")
 	if err != nil {
-		t.Logf("no emulator to compare with: %v", err)
+		t.Logf("the emulator can't be compared with: %v", err)
 	}
 	return home
 }

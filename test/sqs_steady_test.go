@@ -18,7 +18,7 @@ import (
 // minutes are a night.
 func TestSQSSteady(t *testing.T) {
 	if os.Getenv("PAWL_SQS_MINUTES") == "" {
-		t.Skip("PAWL_SQS_MINUTES=60 runs Celery and sqs-consumer under kills for an hour")
+		t.Skip("set PAWL_SQS_MINUTES=60 to run Celery and sqs-consumer under kills for an hour")
 	}
 	length := time.Duration(count(t, "PAWL_SQS_MINUTES", 1)) * time.Minute
 	wants(t, debianPython, "-c", "import celery, boto3")
@@ -84,7 +84,7 @@ func newSteadyWorld(t *testing.T, nodeHome string) *steadyWorld {
 		t.Cleanup(func() {
 			p.kill()
 			if said, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-				t.Logf("%s said:\n%s", name, said[max(0, len(said)-3000):])
+				t.Logf("output of %s:\n%s", name, said[max(0, len(said)-3000):])
 			}
 			_ = log.Close()
 		})
@@ -187,9 +187,9 @@ func (w *steadyWorld) report(length time.Duration) {
 		for _, n := range ran {
 			again += n - 1
 		}
-		w.t.Logf("%s, %s: %d were taken and ran, %d ran again", length, map[string]string{"slow": "Celery", "node": "sqs-consumer"}[kind], len(sent), again)
+		w.t.Logf("%s, %s: %d tasks were accepted and ran, %d ran again", length, map[string]string{"slow": "Celery", "node": "sqs-consumer"}[kind], len(sent), again)
 		if rate := length / time.Second; len(sent) < int(rate)/2 {
-			w.t.Errorf("%s: only %d were taken in %s", kind, len(sent), length)
+			w.t.Errorf("%s: only %d tasks were accepted in %s", kind, len(sent), length)
 		}
 	}
 	w.t.Logf("killed: %v", w.kills)

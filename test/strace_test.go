@@ -33,7 +33,7 @@ func (f fault) args(report string) []string {
 func needStrace(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("strace", "-o", "/dev/null", "true").CombinedOutput(); err != nil {
-		t.Skipf("strace can't run here, which this test needs (apt-get install strace): %v %s", err, out)
+		t.Skipf("this test needs strace (apt-get install strace): %v %s", err, out)
 	}
 }
 

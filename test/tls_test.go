@@ -41,7 +41,7 @@ func newTrust(t testing.TB) *trust {
 	own := &trust{ca: filepath.Join(dir, "ca.crt"), cert: filepath.Join(dir, "s1.crt"), key: filepath.Join(dir, "s1.key"), roots: x509.NewCertPool()}
 	file, err := os.ReadFile(own.ca)
 	if err != nil || !own.roots.AppendCertsFromPEM(file) {
-		t.Fatal("no authority", err)
+		t.Fatal("the CA certificate can't be read:", err)
 	}
 	return own
 }
@@ -127,13 +127,13 @@ func TestTLS(t *testing.T) {
 	}
 	body := bytes.NewBufferString(`{"type":"a","payload":1}`)
 	if resp, err := ours.web(t, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }).Post("https://"+s.addr+"/api/v1/tasks", "application/json", body); err != nil || resp.StatusCode != 202 {
-		t.Errorf("enqueue by REST over TLS 1.2: %v, %v", resp, err)
+		t.Errorf("enqueue over REST with TLS 1.2: %v, %v", resp, err)
 	}
 	if err := enqueueOne(s.dial(ours.options()...)); err != nil {
-		t.Errorf("enqueue by gRPC: %v", err)
+		t.Errorf("enqueue over gRPC: %v", err)
 	}
 	if out, err := said(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
-		t.Errorf("the command line: %v, %s", err, out)
+		t.Errorf("pawl queue ls: %v, %s", err, out)
 	}
 
 	for name, c := range map[string]struct {
@@ -154,7 +154,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	if out, err := said(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "give the CA with --tls-ca") {
-		t.Errorf("the command line with another authority: %v, %s", err, out)
+		t.Errorf("pawl queue ls with another CA: %v, %s", err, out)
 	}
 
 	resp, err := http.Get("http://" + s.addr + "/healthz")
@@ -164,10 +164,10 @@ func TestTLS(t *testing.T) {
 	said, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port requires TLS: use https://") {
-		t.Errorf("REST in plaintext: %s, %s", resp.Status, said)
+		t.Errorf("REST without TLS: %s, %s", resp.Status, said)
 	}
 	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
-		t.Errorf("gRPC in plaintext: %v", err)
+		t.Errorf("gRPC without TLS: %v", err)
 	}
 }
 
@@ -196,16 +196,16 @@ func TestTLSReload(t *testing.T) {
 	ours.become(t, next)
 	eventually(t, "new connections see the new certificate", reloadLimit, func() bool { return shows(next) })
 	if shows(ours) {
-		t.Error("a new connection is shown the old certificate")
+		t.Error("a new connection got the old certificate")
 	}
 	if !strings.Contains(s.said(0), "certificate files reloaded") {
-		t.Error("the log has no word on the new certificate")
+		t.Error("the reload of the certificate was not logged")
 	}
 	if _, err := old.Enqueue(context.Background(), pawl.RawTask{Type: "a"}, pawl.Queue("later")); err != nil {
-		t.Errorf("an old connection: %v", err)
+		t.Errorf("enqueue on an existing connection: %v", err)
 	}
 	if err := <-waits; err != nil {
-		t.Errorf("a call on an old connection: %v", err)
+		t.Errorf("a long poll on an existing connection: %v", err)
 	}
 
 	if err := os.WriteFile(ours.cert, []byte("half a file"), 0o600); err != nil {
@@ -213,7 +213,7 @@ func TestTLSReload(t *testing.T) {
 	}
 	eventually(t, "the log names the broken file", reloadLimit, func() bool {
 		if !shows(next) {
-			t.Error("a broken file is in use")
+			t.Error("a broken certificate file is in use")
 		}
 		return strings.Contains(s.said(0), "changed certificate files can't be used") && strings.Contains(s.said(0), "s1.crt")
 	})

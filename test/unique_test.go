@@ -56,21 +56,21 @@ func TestUniqueThroughCrashes(t *testing.T) {
 	close(w.killed)
 	all.Wait()
 	if ctx.Err() != nil {
-		t.Fatalf("the last versions seen to are %v of %v: is a key held for ever?", w.done, w.last)
+		t.Fatalf("the last acked versions are %v of %v: a key may be held forever", w.done, w.last)
 	}
-	t.Logf("versions %v, of which %d never ran; %d runs gave way", w.last, w.replaced, w.gaveWay)
+	t.Logf("versions %v, %d of them never ran; %d runs were replaced by a newer version", w.last, w.replaced, w.gaveWay)
 	q, err := admin.New(client).Queues().Get(t.Context(), uniqueQueue)
 	if err != nil || q.Depth != (admin.Depth{}) {
-		t.Errorf("in the end the queue has %+v, %v", q.Depth, err)
+		t.Errorf("at the end the queue has %+v, %v", q.Depth, err)
 	}
 	for n := range uniqueKeys {
 		key := fmt.Sprint("k", n)
 		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue), pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictReject})); err != nil {
-			t.Errorf("in the end: %v", err)
+			t.Errorf("at the end a key is still held: %v", err)
 		}
 	}
 	if w.replaced == 0 || w.gaveWay == 0 {
-		t.Errorf("%d versions never ran, %d runs gave way to a newer one: the test saw nothing", w.replaced, w.gaveWay)
+		t.Errorf("%d versions never ran, %d runs were replaced by a newer version: the test needs some of both", w.replaced, w.gaveWay)
 	}
 }
 
@@ -133,9 +133,9 @@ func (w *uniqueWork) begin(c *pawl.Claim) (v version) {
 	defer w.mu.Unlock()
 	switch last := w.begun[v.Key]; {
 	case w.runs[v.Key]:
-		w.t.Errorf("%s runs twice: version %d and %d", v.Key, last, v.N)
+		w.t.Errorf("%s runs twice at the same time: versions %d and %d", v.Key, last, v.N)
 	case v.N < last:
-		w.t.Errorf("version %d of %s runs after %d", v.N, v.Key, last)
+		w.t.Errorf("version %d of %s runs after version %d", v.N, v.Key, last)
 	case v.N > last+1:
 		w.replaced += v.N - last - 1
 	}

@@ -95,7 +95,7 @@ func (s *server) isTooOld() {
 	s.t.Helper()
 	s.program = previousBinary
 	if said := s.refuses(); !strings.Contains(said, tooOld) {
-		s.t.Errorf("a server of the release before says %q, want %q", notable(said), tooOld)
+		s.t.Errorf("a server of the previous release printed %q, want %q", notable(said), tooOld)
 	}
 }
 
@@ -106,10 +106,10 @@ func (n *member) leaves() {
 	from := n.mark()
 	n.launch()
 	if status := n.exit(); status <= 0 {
-		n.t.Errorf("%s ended with status %d, want one above 0", n.name, status)
+		n.t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
 	if said := n.said(from); !strings.Contains(said, tooOld) {
-		n.t.Errorf("%s of the release before says %q, want %q", n.name, notable(said), tooOld)
+		n.t.Errorf("%s of the previous release printed %q, want %q", n.name, notable(said), tooOld)
 	}
 }
 
@@ -117,7 +117,7 @@ func (n *member) leaves() {
 func staysAt(t *testing.T, operator admin.Client, want int) {
 	t.Helper()
 	if level, err := operator.Cluster().RaiseFeatureLevel(t.Context()); err != nil || level != want {
-		t.Fatalf("the level was raised to %d, %v, want %d", level, err, want)
+		t.Fatalf("RaiseFeatureLevel = %d, %v, want %d", level, err, want)
 	}
 }
 
@@ -137,7 +137,7 @@ func mustNotLimit(t *testing.T, operator admin.Client, queue string) {
 	t.Helper()
 	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := limit(t, operator, queue); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("a limit at level 2 is answered with %v, want %q", err, want)
+		t.Errorf("setting a limit at level 2: %v, want %q", err, want)
 	}
 }
 
@@ -145,7 +145,7 @@ func mustNotBeUnique(t *testing.T, client *pawl.Client) {
 	t.Helper()
 	const want = "unique: needs feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := unique(t, client); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("a unique task at level 2 is answered with %v, want %q", err, want)
+		t.Errorf("enqueuing a unique task at level 2: %v, want %q", err, want)
 	}
 }
 
@@ -159,7 +159,7 @@ func mustNotSchedule(t *testing.T, operator admin.Client) {
 	t.Helper()
 	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
 	if err := schedule(t, operator); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("a schedule at level 2 is answered with %v, want %q", err, want)
+		t.Errorf("creating a schedule at level 2: %v, want %q", err, want)
 	}
 }
 

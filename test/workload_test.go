@@ -142,7 +142,7 @@ func (w *workload) repeat(r history.Record, do func(ctx context.Context, r *hist
 // troubled fails the test if a call that must be answered was not.
 func (w *workload) troubled(r history.Record, err error) bool {
 	if w.cfg.faultless && r.Code == history.Unknown {
-		w.t.Errorf("a client of the SDK saw an error: %s: %v", r.Op, err)
+		w.t.Errorf("an SDK client got an error: %s: %v", r.Op, err)
 		return true
 	}
 	return false
@@ -298,7 +298,7 @@ func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (
 }
 
 // given records what a claim got: a record for each task, with the stamp of its shard, or one record if it got none. A waiting claim with an empty
-// answer may have got something after all, which the broker returned because the wait was over or it was about to stop; if its leader was deposed at
+// answer may have got something after all, which the broker returned because the wait was over or it was about to stop. If its leader was replaced at
 // that time, the lease has to end first. So the checker treats it as an unanswered claim.
 func (w *workload) given(r history.Record, f *fate, claimed []*pawl.Claim) {
 	if len(claimed) == 0 {

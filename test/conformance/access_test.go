@@ -85,11 +85,11 @@ func (w *world) keysLike(pattern string) string {
 
 func TestAccess(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "where no token is needed everybody is who may do all", tell: func(w *world) {
+		ofTheGateway(story{name: "without authentication every caller is an admin", tell: func(w *world) {
 			me := ok[identity](w)(w.keys().WhoAmI(w.ctx()))
 			is(w, "who", []any{me.Required, me.Name, me.Namespace, me.All, len(me.Queues), slices.Contains(me.Roles, "admin")}, []any{false, "", "default", true, 0, true})
 		}}),
-		ofTheGateway(story{name: "a token is made, shown, listed, rotated and revoked", tell: func(w *world) {
+		ofTheGateway(story{name: "a token is created, shown, listed, rotated and revoked", tell: func(w *world) {
 			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"}, Queues: []string{"mail", "shop-*"}, Expires: 30 * day}))
 			is(w, "the token", []any{made.Token.Name, made.Token.Namespace, made.Token.Roles, made.Token.Queues, made.Token.CreatedBy},
 				[]any{"shop", "default", []string{"produce", "observe"}, []string{"mail", "shop-*"}, actor})
@@ -111,7 +111,7 @@ func TestAccess(t *testing.T) {
 			w.refused("a rotation of it", err, refusal{Code: "not_found"})
 			w.refused("a second revocation", w.keys().RevokeKey(w.ctx(), "shop"), refusal{Code: "not_found"})
 		}}),
-		ofTheGateway(story{name: "who asks again for a secret that was lost gets another one in its place", tell: func(w *world) {
+		ofTheGateway(story{name: "a repeated create or rotate whose answer was lost returns a new secret", tell: func(w *world) {
 			const first, again, other = "019c0000-0000-7000-8000-000000000001", "019c0000-0000-7000-8000-000000000002", "019c0000-0000-7000-8000-000000000003"
 			k := keySpec{Name: "shop", Roles: []string{"produce"}, Request: first}
 			lost := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
@@ -148,7 +148,7 @@ func TestAccess(t *testing.T) {
 			is(w, "which ones are good", w.good(made, turned), []bool{true, true})
 			is(w, "the audit", w.audited(), []string{"token.add", "token.rotate", "token.rotate", "token.rotate"})
 		}}),
-		ofTheGateway(story{name: "a bad token is refused, and none is made", tell: func(w *world) {
+		ofTheGateway(story{name: "an invalid token is refused and not created", tell: func(w *world) {
 			for what, c := range map[string]struct {
 				spec  keySpec
 				field string
@@ -174,7 +174,7 @@ func TestAccess(t *testing.T) {
 			_, err = w.keys().Keys(w.ctx(), "shop us")
 			w.refused("no pattern", err, refusal{Code: "invalid_argument", Field: "pattern"})
 		}}),
-		ofTheGateway(story{name: "namespaces come and go", tell: func(w *world) {
+		ofTheGateway(story{name: "namespaces are created and deleted", tell: func(w *world) {
 			is(w, "at first", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default"})
 			w.done(w.keys().AddSpace(w.ctx(), "team-a"))
 			is(w, "with another", ok[[]string](w)(w.keys().Spaces(w.ctx(), "")), []string{"default", "team-a"})
@@ -204,7 +204,7 @@ func (w *world) good(keys ...newKey) (good []bool) {
 	return good
 }
 
-// done checks that a call without an answer was not refused.
+// done checks that a call whose answer has no content was not refused.
 func (w *world) done(err error) {
 	w.Helper()
 	if err != nil {

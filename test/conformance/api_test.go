@@ -78,7 +78,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) }
 
-// stamped adds to err what is wrong with the stamp of an answer: shard, log index and time. An answer for which no shard was asked may have none.
+// stamped adds to err what is wrong with the stamp of an answer: shard, log index and time. An answer may have no stamp if no shard was asked.
 func stamped(call string, err error, field func(name string) string) error {
 	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers") || accessCalls.MatchString(call)
 	if r, refused := errors.AsType[*refusal](err); refused {

@@ -29,7 +29,7 @@ func archivedSpec(w *world) *pawlv1.TaskSpec {
 	for i := range s.ProtoReflect().Descriptor().Fields().Len() {
 		f := s.ProtoReflect().Descriptor().Fields().Get(i)
 		if s.ProtoReflect().Has(f) == slices.Contains(notRestored, f.Name()) {
-			w.Errorf("%s: either this test says it, or it is among those that don't come back", f.Name())
+			w.Errorf("%s: the test's task must set this field, or notRestored must list it, but not both", f.Name())
 		}
 	}
 	return s
@@ -48,7 +48,7 @@ func asSaid(t *pawlv1.Task) *pawlv1.Task {
 
 func TestArchive(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "a task comes back with all that was said of it, once", tell: func(w *world) {
+		ofTheGateway(story{name: "a dead letter is restored from the archive with all its fields, once", tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
 			made, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: archivedSpec(w)})
 			must(w.T, err)
@@ -56,7 +56,7 @@ func TestArchive(t *testing.T) {
 			must(w.T, err)
 			place, archived := w.buried(rpc)
 			if got, want := asSaid(archived), asSaid(first.GetTask()); !proto.Equal(got, withoutThen(want)) {
-				w.Errorf("the archive shows\n%v, want\n%v", got, want)
+				w.Errorf("the archive has\n%v, want\n%v", got, want)
 			}
 			is(w, "when the archived task would have expired", archived.GetExpiresAt().AsTime(), first.GetTask().GetExpiresAt().AsTime())
 
@@ -66,7 +66,7 @@ func TestArchive(t *testing.T) {
 			again, err := ask(w.ctx(), rpc.producer.GetTask, &pawlv1.GetTaskRequest{TaskId: back.GetTaskId()})
 			must(w.T, err)
 			if got, want := asSaid(again.GetTask()), asSaid(first.GetTask()); !proto.Equal(got, want) {
-				w.Errorf("restored is\n%v, want\n%v", got, want)
+				w.Errorf("the restored task is\n%v, want\n%v", got, want)
 			}
 			is(w, "another task", back.GetTaskId() != made.GetTask().GetTaskId() && !back.GetDuplicate(), true)
 			is(w, "its time to expire, from now", again.GetTask().GetExpiresAt().AsTime().Sub(at).Round(time.Second), 5*time.Hour)
@@ -83,7 +83,7 @@ func TestArchive(t *testing.T) {
 			must(w.T, err)
 			is(w, "who repeats the enqueue gets", dup.GetTask().GetTaskId(), back.GetTaskId())
 		}}),
-		ofTheGateway(story{name: "a task that follows another comes back with its parent's result", tell: func(w *world) {
+		ofTheGateway(story{name: "a follow-up task is restored with its parent's result", tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
 			_, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "parent", Then: []*pawlv1.TaskSpec{{Type: "child"}}}})
 			must(w.T, err)
@@ -96,7 +96,7 @@ func TestArchive(t *testing.T) {
 			is(w, "the parent", again.GetTask().GetParent().GetTaskId(), parent.ID)
 			is(w, "its result", string(again.GetTask().GetParent().GetResult()), `{"sum":42}`)
 		}}),
-		ofTheGateway(story{name: "a key that another task has taken is a conflict", tell: func(w *world) {
+		ofTheGateway(story{name: "restoring a task whose key is taken is a conflict", tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
 			w.enqueue(spec{Payload: `1`, IdempotencyKey: "k", IdempotencyTTL: minute})
 			place, _ := w.buried(rpc)
@@ -110,7 +110,7 @@ func TestArchive(t *testing.T) {
 			w.pass(minute)
 			is(w, "once the key is free", w.restore(rpc, place).GetError(), (*pawlv1.Error)(nil))
 		}}),
-		ofTheGateway(story{name: "what is no place is refused", tell: func(w *world) {
+		ofTheGateway(story{name: "an invalid place in the archive is refused", tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
 			w.enqueue(spec{})
 			place, _ := w.buried(rpc)
@@ -141,7 +141,7 @@ func (w *world) buried(rpc *rpc) (place string, t *pawlv1.Task) {
 	list, err := rpc.operator.ListArchive(w.ctx(), &pawlv1.ListArchiveRequest{})
 	must(w.T, err)
 	if len(list.GetItems()) != 1 {
-		w.Fatalf("the archive has %v", list)
+		w.Fatalf("the archive has %v, want one item", list)
 	}
 	return list.GetItems()[0].GetPlace(), list.GetItems()[0].GetTask()
 }

@@ -114,7 +114,7 @@ func (w *world) audited() (all []string) {
 
 func TestAudit(t *testing.T) {
 	tellAll(t, []story{
-		{name: "every operator's call on queues leaves an entry, and one that changes nothing none", tell: func(w *world) {
+		{name: "every operator call on queues is audited, except those that change nothing", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			w.put("mail", settings{})
 			noted("a new queue", "queue.create")
@@ -142,7 +142,7 @@ func TestAudit(t *testing.T) {
 			is(w, "a refusal", err != nil, true)
 			noted("what is refused")
 		}},
-		{name: "every operator's call on tasks leaves an entry, and those of producers and workers none", tell: func(w *world) {
+		{name: "operator calls on tasks are audited, calls of producers and workers are not", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			id, late := w.id(spec{}), w.id(spec{Delay: hour})
 			noted("tasks")
@@ -165,7 +165,7 @@ func TestAudit(t *testing.T) {
 			is(w, "a refusal", err != nil, true)
 			noted("what is refused")
 		}},
-		{name: "calls on many dead letters leave one entry each", tell: func(w *world) {
+		{name: "a call on many dead letters leaves one audit entry", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			w.fill(4, spec{})
 			for range 4 {
@@ -184,7 +184,7 @@ func TestAudit(t *testing.T) {
 			ok[counted](w)(w.api.DiscardDead(w.ctx(), all))
 			noted("of nothing")
 		}},
-		{name: "every operator's call on schedules leaves an entry", tell: func(w *world) {
+		{name: "every operator call on schedules is audited", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			s := schedule{Name: "nightly", Cron: "0 3 * * *", Task: spec{Type: "report"}}
 			w.schedule(s)
@@ -204,7 +204,7 @@ func TestAudit(t *testing.T) {
 			must(w.T, w.api.DeleteSchedule(w.ctx(), "nightly"))
 			noted("the end", "schedule.delete")
 		}},
-		ofTheGateway(story{name: "a worker that is made quiet leaves an entry", tell: func(w *world) {
+		ofTheGateway(story{name: "quieting a worker is audited", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			w.fill(1, spec{})
 			w.audited()
@@ -217,7 +217,7 @@ func TestAudit(t *testing.T) {
 			ok[workerInfo](w)(w.workers().ResumeWorker(w.ctx(), id))
 			noted("to resume, twice", "worker.resume")
 		}}),
-		{name: "a cancel of a group leaves one entry, and none for each member", tell: func(w *world) {
+		{name: "cancelling a group leaves one audit entry and none for its members", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			g, _ := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b"}}})
 			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
@@ -225,7 +225,7 @@ func TestAudit(t *testing.T) {
 			w.pass(second)
 			noted("a cancel, twice", "group.cancel")
 		}},
-		ofTheGateway(story{name: "the life of an operation leaves entries, and what it does to its tasks none", tell: func(w *world) {
+		ofTheGateway(story{name: "an operation is audited, its effects on tasks are not", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			w.fill(5, spec{})
 			o := w.start(operation{Action: "cancel", Filter: filter{Queue: "default"}, Rate: 1})
@@ -238,7 +238,7 @@ func TestAudit(t *testing.T) {
 			w.steer("abort", o.ID)
 			noted("the end", "operation.resume", "operation.abort")
 		}}),
-		ofTheGateway(story{name: "what was done is read by all that it is", tell: func(w *world) {
+		ofTheGateway(story{name: "the audit log can be filtered by every field", tell: func(w *world) {
 			w.put("mail", settings{})
 			w.pass(minute)
 			since := w.now()
@@ -274,7 +274,7 @@ func TestAudit(t *testing.T) {
 
 // How long entries are kept is a setting, which also applies to existing entries.
 func TestAuditRetention(t *testing.T) {
-	tellAll(t, []story{{name: "entries go when they were kept as long as is said then", tell: func(w *world) {
+	tellAll(t, []story{{name: "the audit retention also applies to existing entries", tell: func(w *world) {
 		keep := func(d span) {
 			must(w.T, w.testNode.control.Placement.SetAuditRetention(w.ctx(), task.Author{}, d.std()))
 			w.pass(second)
@@ -307,7 +307,7 @@ type auditPage struct {
 
 // Queues and the cluster are in the system shard, tasks in theirs: a spread queue and an archive leave entries too.
 func TestAuditOfShardsAndArchive(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "a queue is shared out, and a dead letter comes back", shards: 2, tell: func(w *world) {
+	tellAll(t, []story{ofTheGateway(story{name: "spreading a queue and restoring a dead letter are audited", shards: 2, tell: func(w *world) {
 		rpc := newRPC(w.T, w.testNode)
 		w.put("default", settings{})
 		_, err := ask(w.ctx(), rpc.operator.SpreadQueue, &pawlv1.SpreadQueueRequest{Queue: "default", Parts: 2})

@@ -50,7 +50,7 @@ type breakers interface {
 func TestBreakers(t *testing.T) {
 	quick := &breaker{FailureRate: 50, Window: minute, MinAttempts: 2, Hold: 10 * second, MaxHold: 15 * second, Probes: 2}
 	tellAll(t, []story{
-		{name: "rules are shown as they were set, with their defaults", tell: func(w *world) {
+		{name: "breaker rules are returned as set, with defaults", tell: func(w *world) {
 			all := defaultSettings
 			all.Breaker = &breaker{FailureRate: 50, Window: minute, MinAttempts: 20, Hold: 30 * second, MaxHold: 10 * minute, Probes: 3}
 			all.Breakers = map[string]breaker{"sms": {Off: true},
@@ -61,7 +61,7 @@ func TestBreakers(t *testing.T) {
 			is(w, "as they are read", w.queue("mail"), made)
 			is(w, "without them", w.put("mail", settings{}).Settings, defaultSettings)
 		}},
-		{name: "what fails is held, tried one at a time, and runs again when that succeeds", tell: func(w *world) {
+		{name: "a failing type is held, probed one task at a time, and resumed after a success", tell: func(w *world) {
 			w.put("default", settings{Breaker: quick})
 			w.batch([]spec{{Type: "mail"}, {Type: "mail"}, {Type: "mail"}, {Type: "mail"}, {Type: "mail"}, {Type: "sms"}})
 			c := w.claims(claimCall{Queues: []string{"default"}, Types: []string{"mail"}, Max: 2})
@@ -94,7 +94,7 @@ func TestBreakers(t *testing.T) {
 			is(w, "no breaker is open", w.queue("default").Breakers, nil)
 			is(w, "the rest", len(w.claims(from("default").most(9))), 1)
 		}},
-		{name: "a claim that waits gets the probe when the hold is over", tell: func(w *world) {
+		{name: "a waiting claim gets the probe when the hold ends", tell: func(w *world) {
 			w.put("default", settings{Breaker: quick})
 			w.batch([]spec{{Type: "mail"}, {Type: "mail"}, {Type: "mail"}})
 			for _, c := range w.claims(from("default").most(2)) {
@@ -107,7 +107,7 @@ func TestBreakers(t *testing.T) {
 			w.fail(got[0], failing{Outcome: "dead", Message: "still down"})
 			is(w, "after the probe", reasonsOf(w.queue("default")), []string{`2 of 2 attempts failed within 1m0s, then 1 probe, the last with "still down"`})
 		}},
-		{name: "a breaker is closed by hand", tell: func(w *world) {
+		{name: "an operator closes a breaker", tell: func(w *world) {
 			w.put("default", settings{Breaker: quick})
 			w.batch([]spec{{Type: "mail"}, {Type: "mail"}, {Type: "mail"}})
 			for _, c := range w.claims(from("default").most(2)) {
@@ -127,7 +127,7 @@ func TestBreakers(t *testing.T) {
 // TestOnlyListedTypes: a task is never given to a worker that does not list its type, whether by a claim, a waiting claim, a claim repeated with its
 // claim key, or a claim on several queues; and whether all types run, or one is held or being probed.
 func TestOnlyListedTypes(t *testing.T) {
-	tellAll(t, []story{{name: "claims get what they list", tell: func(w *world) {
+	tellAll(t, []story{{name: "claims get only the types that they list", tell: func(w *world) {
 		w.put("a", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Hold: 10 * second, Probes: 3}})
 		for range 6 {
 			w.batch([]spec{{Queue: "a", Type: "x"}, {Queue: "a", Type: "y", Key: "k"}, {Queue: "b", Type: "z"}, {Queue: "a", Type: "z"}})
@@ -138,7 +138,7 @@ func TestOnlyListedTypes(t *testing.T) {
 			for _, call := range []claimCall{listing("x"), listing("z"), listing("y", "nothing")} {
 				for _, c := range w.claims(call) {
 					if !slices.Contains(call.Types, c.Type) {
-						w.Errorf("%s, a claim of %v got a task of type %q", when, call.Types, c.Type)
+						w.Errorf("%s: a claim of types %v got a task of type %q", when, call.Types, c.Type)
 					}
 					w.release(c, 0)
 				}
@@ -189,7 +189,7 @@ func TestStreamOfListedTypes(t *testing.T) {
 				must(t, err)
 				for _, c := range frame.GetTasks() {
 					if got[c.GetType()]++; c.GetType() == "z" {
-						t.Fatal("a worker of x and y got a task of type z")
+						t.Fatal("a worker for types x and y got a task of type z")
 					}
 					outcome := pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD
 					if got["x"] == 1 && c.GetType() == "x" { // its breaker opens
@@ -203,7 +203,7 @@ func TestStreamOfListedTypes(t *testing.T) {
 			q, err := d.operator.GetQueue(ctx, &pawlv1.GetQueueRequest{Queue: "q"})
 			must(t, err)
 			if q.GetQueue().GetDepth().GetReady() != 10 || (rule != nil) != (q.GetQueue().GetBreakersOpen() == 1) {
-				t.Errorf("in the end the queue is %v", q)
+				t.Errorf("at the end the queue is %v", q)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ func types(claimed []claim) string {
 	return strings.Join(out, " ")
 }
 
-// shares counts claims by a word of theirs.
+// shares counts claims by a property.
 func shares(claimed []claim, word func(claim) string) map[string]int {
 	out := map[string]int{}
 	for _, c := range claimed {
@@ -60,20 +60,20 @@ func (w *world) fill(n int, s spec) {
 
 func TestWhoIsClaimedNext(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a priority is first in, first out", tell: func(w *world) {
+		{name: "tasks of one priority are first in, first out", tell: func(w *world) {
 			for i := range 6 {
 				w.enqueue(spec{Type: fmt.Sprint(i)})
 			}
 			is(w, "one by one", w.claim().Type+w.claim().Type, "01")
 			is(w, "many at once", types(w.claims(from("default").most(10))), "2 3 4 5")
 		}},
-		{name: "strict priorities go one after the other", tell: func(w *world) {
+		{name: "strict priorities are served in order", tell: func(w *world) {
 			for _, p := range []string{"low", "high", "", "low", "high", "normal"} {
 				w.enqueue(spec{Type: p + ".", Priority: p})
 			}
 			is(w, "the order", types(w.claims(from("default").most(10))), "high. high. . normal. low. low.")
 		}},
-		{name: "weighted priorities share exactly", tell: func(w *world) {
+		{name: "weighted priorities share exactly by weight", tell: func(w *world) {
 			w.put("default", settings{Weights: weights{6, 3, 1}})
 			for _, p := range []string{"high", "normal", "low"} {
 				w.fill(30, spec{Priority: p})
@@ -110,7 +110,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 			is(w, "to two", types(w.claims(from("default").most(2))), "2 3")
 			is(w, "to the rest", types(w.claims(from("default").most(1000))), "4 5")
 		}},
-		{name: "a claim is limited in bytes, but gives one task at least", tell: func(w *world) {
+		{name: "a claim is limited in bytes, but returns at least one task", tell: func(w *world) {
 			w.fill(5, spec{Payload: large})
 			call := from("default").most(10)
 			call.MaxBytes = 10
@@ -118,7 +118,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 			call.MaxBytes = 29_999
 			is(w, "less than three", types(w.claims(call)), "2 3")
 		}},
-		{name: "a lease is as long as the claim says, or the queue", tell: func(w *world) {
+		{name: "the lease comes from the claim, else from the queue", tell: func(w *world) {
 			w.put("default", settings{Lease: 2 * minute})
 			w.fill(2, spec{})
 			c := w.claim()
@@ -128,7 +128,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 			call.Lease = 10 * second
 			is(w, "the claim's", w.one(call).LeaseExpiresAt, w.at(10*second))
 		}},
-		{name: "workers that claim at the same time share the tasks, each to one", tell: func(w *world) {
+		{name: "concurrent claims never get the same task", tell: func(w *world) {
 			w.fill(200, spec{})
 			got := make([][]claim, 10)
 			w.together(10, func(i int) error {
@@ -144,7 +144,7 @@ func TestWhoIsClaimedNext(t *testing.T) {
 			is(w, "the tasks", len(claimed), 200)
 			is(w, "the claims", len(slices.Concat(got...)), 200)
 		}},
-		{name: "a repeat with the same claim_key gives the same claims", tell: func(w *world) {
+		{name: "a repeated claim_key returns the same claims", tell: func(w *world) {
 			w.fill(3, spec{})
 			call := from("default").most(2)
 			call.Key = "call-1"
@@ -160,14 +160,14 @@ func TestWhoIsClaimedNext(t *testing.T) {
 
 // claimsOfManyQueues are stories about the queues a and b.
 var claimsOfManyQueues = []story{
-	{name: "a list of queues is strict", tell: func(w *world) {
+	{name: "a list of queues is served in strict order", tell: func(w *world) {
 		w.fill(3, spec{Queue: "b"})
 		w.fill(2, spec{Queue: "a"})
 		got := w.claims(from("a", "b").most(4))
 		is(w, "the types", types(got), "1 2 1 2")
 		is(w, "the queues", shares(got, queueOf), map[string]int{"a": 2, "b": 2})
 	}},
-	{name: "weights of queues share exactly", tell: func(w *world) {
+	{name: "weighted queues share exactly by weight", tell: func(w *world) {
 		w.fill(60, spec{Queue: "a"})
 		w.fill(60, spec{Queue: "b"})
 		call := claimCall{Weights: map[string]int{"a": 5, "b": 1}}
@@ -180,14 +180,14 @@ var claimsOfManyQueues = []story{
 		}
 		is(w, "the shares of claims of one", shares(one, queueOf), map[string]int{"a": 10, "b": 2})
 	}},
-	{name: "an empty queue leaves its share and saves no credit", tell: func(w *world) {
+	{name: "an empty queue gives up its share and saves no credit", tell: func(w *world) {
 		call := claimCall{Weights: map[string]int{"a": 5, "b": 1}}
 		w.fill(20, spec{Queue: "b"})
 		is(w, "b alone", len(w.claims(call.most(10))), 10)
 		w.fill(20, spec{Queue: "a"})
 		is(w, "six claims", shares(w.claims(call.most(6)), queueOf), map[string]int{"a": 5, "b": 1})
 	}},
-	{name: "a claim of many queues has the limits of one", tell: func(w *world) {
+	{name: "the limits of a claim apply to all its queues together", tell: func(w *world) {
 		w.fill(3, spec{Queue: "a", Payload: large})
 		w.fill(3, spec{Queue: "b", Payload: large})
 		call := from("a", "b").most(3)
@@ -204,7 +204,7 @@ var claimsOfManyQueues = []story{
 		is(w, "less than three", len(w.claims(some)), 2)
 		is(w, "the rest", len(w.claims(some)), 1)
 	}},
-	{name: "a repeat of a claim of many queues gives the same claims", tell: func(w *world) {
+	{name: "a repeated claim of many queues returns the same claims", tell: func(w *world) {
 		w.fill(3, spec{Queue: "a"})
 		w.fill(3, spec{Queue: "b"})
 		for i, call := range []claimCall{from("a", "b").most(4), {Weights: map[string]int{"a": 1, "b": 1}, Max: 2}} {
@@ -227,7 +227,7 @@ var claimsOfManyQueues = []story{
 			}
 		}
 	}},
-	{name: "a batch may be for many queues", tell: func(w *world) {
+	{name: "a batch may contain tasks of many queues", tell: func(w *world) {
 		var specs []spec
 		for i := range 10 {
 			specs = append(specs, spec{Type: fmt.Sprint(i), Queue: []string{"a", "b"}[i%2]})
@@ -258,7 +258,7 @@ func meanwhile[T any](w *world, call func() (T, error)) *waiting[T] {
 	go func() {
 		got, err := call()
 		if err != nil {
-			w.Errorf("refused: %v", err)
+			w.Errorf("the waiting call was refused: %v", err)
 		}
 		a.took = span(time.Since(a.began))
 		a.got <- got
@@ -279,7 +279,7 @@ func (w *world) claimBeside(c claimCall) *waiting[[]claim] {
 	return meanwhile(w, func() ([]claim, error) { return w.api.Claim(w.ctx(), c) })
 }
 
-// caller starts a claim that waits and can be cancelled.
+// caller starts a waiting claim that can be cancelled.
 func (w *world) caller(c claimCall) (got <-chan []claim, hangUp func()) {
 	ctx, hangUp := context.WithCancel(w.ctx())
 	out := make(chan []claim, 1)
@@ -304,14 +304,14 @@ func TestWaitForATask(t *testing.T) {
 		}}
 	}
 	tellAll(t, []story{
-		woken("a task of another queue ends in a namespace that is full", func(w *world) func() {
+		woken("a task that ends in a full namespace wakes a waiting claim", func(w *world) func() {
 			w.quota(task.QuotaChange{task.QuotaRunning: 1})
 			w.enqueue(spec{})
 			w.enqueue(spec{Queue: "mail"})
 			c := w.one(from("mail"))
 			return func() { w.ack(c) }
 		}),
-		woken("a namespace may run more", func(w *world) func() {
+		woken("a raised namespace quota wakes a waiting claim", func(w *world) func() {
 			w.quota(task.QuotaChange{task.QuotaRunning: 1})
 			w.enqueue(spec{})
 			w.enqueue(spec{Queue: "mail"})
@@ -319,78 +319,78 @@ func TestWaitForATask(t *testing.T) {
 			return func() { w.quota(task.QuotaChange{task.QuotaRunning: 2}) }
 		}),
 		woken("an enqueue wakes a waiting claim", func(w *world) func() { return func() { w.enqueue(spec{}) } }),
-		woken("so does a batch", func(w *world) func() { return func() { w.fill(3, spec{}) } }),
-		woken("so does a delayed task that becomes due", func(w *world) func() { w.enqueue(spec{Delay: 5 * second}); return func() {} }),
-		woken("so does a release", func(w *world) func() {
+		woken("a batch wakes a waiting claim", func(w *world) func() { return func() { w.fill(3, spec{}) } }),
+		woken("a delayed task that becomes due wakes a waiting claim", func(w *world) func() { w.enqueue(spec{Delay: 5 * second}); return func() {} }),
+		woken("a release wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{})
 			c := w.claim()
 			return func() { w.release(c, 0) }
 		}),
-		woken("so does a retry that becomes due", func(w *world) func() {
+		woken("a retry that becomes due wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{})
 			w.fail(w.claim(), failing{RetryIn: 5 * second})
 			return func() {}
 		}),
-		woken("so does the end of a lease", func(w *world) func() {
+		woken("the end of a lease wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{})
 			w.claims(claimCall{Queues: []string{"default"}, Lease: 5 * second})
 			return func() {}
 		}),
-		woken("so does the end of a pause", func(w *world) func() {
+		woken("resuming a queue wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			return func() { ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{})) }
 		}),
-		woken("so does the end of a pause of its type", func(w *world) func() {
+		woken("resuming a type wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{Type: "report"})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Type: "report"}))
 			return func() { ok[queueInfo](w)(w.api.Resume(w.ctx(), "default", pause{Type: "report"})) }
 		}),
-		woken("so does a slot that becomes free", func(w *world) func() {
+		woken("a free slot under the queue's limit wakes a waiting claim", func(w *world) func() {
 			w.put("default", settings{limits: limits{MaxRunning: 1}})
 			w.fill(2, spec{})
 			c := w.claim()
 			return func() { w.ack(c) }
 		}),
-		woken("so does a slot of its key", func(w *world) func() {
+		woken("a free slot under the key's limit wakes a waiting claim", func(w *world) func() {
 			w.put("default", settings{PerKey: &limits{MaxRunning: 1}})
 			w.fill(2, spec{Key: "acme"})
 			c := w.claim()
 			return func() { w.fail(c, failing{Outcome: "dead"}) }
 		}),
-		woken("so does a token", func(w *world) func() {
+		woken("a rate limit token of the queue wakes a waiting claim", func(w *world) func() {
 			w.put("default", settings{limits: limits{Rate: &rate{Limit: 2, Period: 10 * second, Burst: 1}}})
 			w.fill(2, spec{})
 			w.ack(w.claim())
 			return func() {}
 		}),
-		woken("so does a token of its key", func(w *world) func() {
+		woken("a rate limit token of the key wakes a waiting claim", func(w *world) func() {
 			w.put("default", settings{PerKey: &limits{Rate: &rate{Limit: 1, Period: 5 * second, Burst: 1}}})
 			w.fill(2, spec{Key: "acme"})
 			w.ack(w.claim())
 			return func() {}
 		}),
-		woken("so does a limit that is lifted", func(w *world) func() {
+		woken("a removed limit wakes a waiting claim", func(w *world) func() {
 			w.put("default", settings{PerKey: &limits{MaxRunning: 1}})
 			w.fill(2, spec{Key: "acme"})
 			w.claim()
 			return func() { w.put("default", settings{}) }
 		}),
-		woken("so does a replay", func(w *world) func() {
+		woken("a replay wakes a waiting claim", func(w *world) func() {
 			id := w.id(spec{})
 			w.kill("default", "broken")
 			return func() { ok[counted](w)(w.api.Replay(w.ctx(), selection{Queue: "default", IDs: []string{id}})) }
 		}),
-		{name: "a claim that waited in vain is empty", tell: func(w *world) {
+		{name: "a claim whose wait ends without a task is empty", tell: func(w *world) {
 			beside := w.claimBeside(long)
 			is(w, "the tasks", len(beside.answer(20*second)), 0)
 		}},
-		{name: "a claim that need not wait does not", tell: func(w *world) {
+		{name: "a claim does not wait if there is a task", tell: func(w *world) {
 			w.enqueue(spec{})
 			is(w, "the tasks", len(w.claimBeside(long).answer(0)), 1)
 			is(w, "without a wait", len(w.claimBeside(from("default")).answer(0)), 0)
 		}},
-		{name: "claims are served in their order of arrival, of what they take", tell: func(w *world) {
+		{name: "waiting claims are served in order of arrival, by the types that they take", tell: func(w *world) {
 			other := long
 			other.Types = []string{"other"}
 			strange, first, second := w.claimBeside(other), w.claimBeside(long), w.claimBeside(long)
@@ -399,7 +399,7 @@ func TestWaitForATask(t *testing.T) {
 			}
 			is(w, "the order", types(first.answer(0))+" "+types(second.answer(0))+" "+types(strange.answer(0)), "a b other")
 		}},
-		{name: "a caller who has hung up is given nothing", tell: func(w *world) {
+		{name: "a caller that disconnected gets no task", tell: func(w *world) {
 			_, hangUp := w.caller(long)
 			hangUp()
 			synctest.Wait()
@@ -407,7 +407,7 @@ func TestWaitForATask(t *testing.T) {
 			c := w.claim()
 			is(w, "the task and its attempt", fmt.Sprint(c.ID, c.Attempt), fmt.Sprint(id, 1))
 		}},
-		{name: "a caller who hangs up as the task comes can have it by the same claim_key, or it is free again", tell: func(w *world) {
+		{name: "a caller that disconnects as a task arrives can get it with the same claim_key, or it is released", tell: func(w *world) {
 			for i := range 20 { // the two race in many ways
 				call := long
 				call.Key = fmt.Sprint("call-", i)

@@ -20,7 +20,7 @@ const maxNested = 3
 
 // A control character in any text of a request never causes an internal error: the request is refused, not found, or accepted.
 func TestControlCharacters(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "no text makes a call fail within", tell: func(w *world) {
+	tellAll(t, []story{ofTheGateway(story{name: "no text in a request causes an internal error", tell: func(w *world) {
 		rpc := newRPC(w.T, w.testNode)
 		id := w.enqueue(spec{}).ID
 		tried := 0
@@ -42,7 +42,7 @@ func TestControlCharacters(t *testing.T) {
 			return true
 		})
 		if tried < 1000 {
-			w.Errorf("%d texts were tried, far fewer than there are", tried)
+			w.Errorf("only %d text fields were tried, want at least 1000", tried)
 		}
 	}})})
 }
@@ -57,7 +57,7 @@ func (w *world) sends(rpc *rpc, m protoreflect.MethodDescriptor, at []protorefle
 	err := rpc.conn.Invoke(ctx, "/"+string(m.Parent().FullName())+"/"+string(m.Name()), in.Interface(), out.Interface())
 	code := status.Code(err)
 	if code == codes.Internal || code == codes.Unknown || strings.Contains(prototext.Format(out.Interface()), `"internal"`) {
-		w.Errorf("%s, %s is %q: %v %s", m.FullName(), at[len(at)-1].FullName(), bad, err, prototext.Format(out.Interface()))
+		w.Errorf("%s: with %s set to %q: %v %s", m.FullName(), at[len(at)-1].FullName(), bad, err, prototext.Format(out.Interface()))
 	}
 }
 

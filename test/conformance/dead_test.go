@@ -43,7 +43,7 @@ func reversed(all []string) (out []string) {
 func TestDeadLetters(t *testing.T) {
 	mail := filter{Queue: "mail"}
 	tellAll(t, []story{
-		{name: "they are listed newest first, with payload and attempt log", tell: func(w *world) {
+		{name: "dead letters are listed newest first, with payload and attempt log", tell: func(w *world) {
 			w.put("mail", settings{MaxAttempts: 2, Retry: retry{Initial: second, Factor: 1, Jitter: noJitter}})
 			id := w.id(spec{Type: "send", Queue: "mail", Payload: `{"to":1}`})
 			for _, m := range []string{"first", "second"} {
@@ -61,7 +61,7 @@ func TestDeadLetters(t *testing.T) {
 				{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-2 * second), EndedAt: w.at(-2 * second), Outcome: "failed", Error: failure{"first", failureType}, NextRunAt: w.at(-second)},
 				{Attempt: 2, Fence: 2, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.at(-second), Outcome: "failed", Error: failure{"second", failureType}}})
 		}},
-		{name: "the order is that of their deaths, in pages", tell: func(w *world) {
+		{name: "pages of dead letters are ordered by time of death", tell: func(w *world) {
 			all := w.makeDead("a", "b", "c", "d", "e")
 			var got []string
 			p := part{Limit: 2}
@@ -72,18 +72,18 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "the list", got, reversed(all))
 			is(w, "the last cursor", p.Cursor, "")
 		}},
-		{name: "a filter selects among them", tell: func(w *world) {
+		{name: "a filter selects dead letters", tell: func(w *world) {
 			all := w.makeDead("user 1 not found", "timeout", "user 2 not found")
 			is(w, "by error", w.dead(filter{Queue: "mail", Error: "not found"}), []string{all[2], all[0]})
 			is(w, "by payload", w.dead(filter{Queue: "mail", Text: "1"}), []string{all[1]})
 			is(w, "by a field of the payload", w.dead(filter{Queue: "mail", Payload: []string{"n:1"}}), []string{all[1]})
 			is(w, "by type", len(w.dead(filter{Queue: "mail", Type: "other"})), 0)
 		}},
-		{name: "those that read alike are one group", tell: func(w *world) {
+		{name: "dead letters with similar errors are one group", tell: func(w *world) {
 			all := w.makeDead("user 17 not found", "timeout", "user 4711 not found")
 			got := ok[[]group](w)(w.api.DeadGroups(w.ctx(), "mail"))
 			if len(got) != 2 || got[0].Fingerprint == "" || got[0].Fingerprint == got[1].Fingerprint {
-				w.Fatalf("the groups are %+v", got)
+				w.Fatalf("the groups are %+v, want two with different fingerprints", got)
 			}
 			is(w, "those of the first", w.dead(filter{Queue: "mail", Fingerprint: got[0].Fingerprint}), []string{all[2], all[0]})
 			is(w, "those of the second", w.dead(filter{Queue: "mail", Type: "send", Fingerprint: got[1].Fingerprint}), []string{all[1]})
@@ -93,7 +93,7 @@ func TestDeadLetters(t *testing.T) {
 				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2], Queues: 1, Queue: "mail", Trend: justNow(2)},
 				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second), Sample: all[1], Queues: 1, Queue: "mail", Trend: justNow(1)}})
 		}},
-		{name: "a replay keeps id, key and history, and gives fresh attempts", tell: func(w *world) {
+		{name: "a replay keeps id, key and history, and resets the attempts", tell: func(w *world) {
 			id := w.id(spec{Type: "send", Queue: "mail", Payload: `1`, IdempotencyKey: "k", MaxAttempts: 1})
 			w.fail(w.one(from("mail")), failing{Message: "broken"})
 			before := w.get(id)
@@ -111,12 +111,12 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "the end", w.state(id), "dead attempts_exhausted")
 			is(w, "its history", len(w.get(id).Log), 2)
 		}},
-		{name: "many are replayed by their ids", tell: func(w *world) {
+		{name: "many dead letters are replayed by id", tell: func(w *world) {
 			all := w.makeDead("a", "b", "c")
 			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{all[0], all[2], requestV7}}), counted{2, 2})
 			is(w, "those left", w.dead(mail), []string{all[1]})
 		}},
-		{name: "many are replayed by a filter, the newest first", tell: func(w *world) {
+		{name: "many dead letters are replayed by a filter, newest first", tell: func(w *world) {
 			all := w.makeDead("gone", "kept", "gone", "gone")
 			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
 			two := gone
@@ -132,7 +132,7 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "those left", len(w.dead(mail)), 0)
 			is(w, "those ready", w.queue("mail").Depth, depth{Ready: 4})
 		}},
-		{name: "a replay can be slow", tell: func(w *world) {
+		{name: "a replay can be rate limited", tell: func(w *world) {
 			w.makeDead("a", "b", "c")
 			is(w, "the answer", w.replay(selection{Queue: "mail", Filter: &filter{}, Rate: 2}), counted{3, 3})
 			for n := int64(1); n <= 3; n++ {
@@ -140,7 +140,7 @@ func TestDeadLetters(t *testing.T) {
 				w.pass(second / 2)
 			}
 		}},
-		{name: "the discarded have an end of their own, and are not dead any more", tell: func(w *world) {
+		{name: "a discarded dead letter leaves the dead letters and ends as discarded", tell: func(w *world) {
 			all := w.makeDead("gone", "kept", "gone")
 			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
 			dry := gone
@@ -152,7 +152,7 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "by id", ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "mail", IDs: all})), counted{1, 1})
 			is(w, "what is counted", w.queue("mail").Depth, depth{})
 		}},
-		{name: "the poisoned are apart", tell: func(w *world) {
+		{name: "poisoned tasks are listed separately", tell: func(w *world) {
 			w.enqueue(spec{Queue: "mail"})
 			c := w.one(from("mail"))
 			w.fail(c, failing{Message: "no JSON", Outcome: "poison"})
@@ -163,7 +163,7 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "a replay of the poisoned", w.replay(selection{Queue: "mail", Filter: &filter{}, Poisoned: true}), counted{1, 1})
 			is(w, "the state", w.state(c.ID), "ready")
 		}},
-		{name: "one is retried or discarded by itself", tell: func(w *world) {
+		{name: "a single dead letter is retried or discarded", tell: func(w *world) {
 			all := w.makeDead("a", "b")
 			is(w, "the retried", ok[view](w)(w.api.Retry(w.ctx(), all[0])), w.get(all[0]))
 			is(w, "its state", w.state(all[0]), "ready")

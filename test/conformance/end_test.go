@@ -6,7 +6,7 @@ var endStates = []string{"succeeded", "discarded", "cancelled", "dead", "poisone
 
 func TestRetention(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task is kept after its end as its queue says of that end", tell: func(w *world) {
+		{name: "a finished task is kept for the queue's retention of its state", tell: func(w *world) {
 			w.put("default", settings{Retention: retention{Succeeded: hour, Discarded: 2 * hour, Cancelled: 3 * hour, Dead: 4 * hour, Poisoned: 5 * hour}})
 			var all []string
 			for i, state := range endStates {
@@ -28,7 +28,7 @@ func TestRetention(t *testing.T) {
 			is(w, "what is left", len(w.list(filter{})), 0)
 			is(w, "what is counted", w.queue("default").Depth, depth{})
 		}},
-		{name: "what a task says of itself goes before", tell: func(w *world) {
+		{name: "a task's own retention overrides the queue's", tell: func(w *world) {
 			keep := 20 * minute
 			for _, state := range endStates {
 				id := w.id(spec{Retention: &keep})
@@ -49,7 +49,7 @@ func TestRetention(t *testing.T) {
 				w.gone(id)
 			}
 		}},
-		{name: "a task that is not to be kept is gone at its end", tell: func(w *world) {
+		{name: "a task with zero retention is deleted when it ends", tell: func(w *world) {
 			none := span(0)
 			id := w.id(spec{Retention: &none})
 			w.ack(w.claim())
@@ -58,7 +58,7 @@ func TestRetention(t *testing.T) {
 			is(w, "what is left", len(w.list(filter{})), 0)
 		}},
 		// One story for everything that takes a day: even fake time has a cost.
-		{name: "a day is how long keys live and ended tasks are kept, two weeks are the dead and poisoned", tell: func(w *world) {
+		{name: "by default keys and finished tasks are kept for a day, dead and poisoned tasks for two weeks", tell: func(w *world) {
 			var all []string
 			for _, state := range endStates {
 				all = append(all, w.id(spec{}))

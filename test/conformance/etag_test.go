@@ -11,14 +11,14 @@ func (w *world) refusedFor(err error, code, says string) {
 	w.Helper()
 	w.refused(says, err, refusal{Code: code, Field: "if_etag"})
 	if got, ok := errors.AsType[*refusal](err); ok && !strings.Contains(got.Text, says) {
-		w.Errorf("refused in the words %q, want %q", got.Text, says)
+		w.Errorf("the refusal says %q, want %q in it", got.Text, says)
 	}
 }
 
 // TestWhoEditsWhatOthersEdited: a change with the ETag that it is based on is refused if the object has changed.
 func TestWhoEditsWhatOthersEdited(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task that others have edited is not overwritten", tell: func(w *world) {
+		{name: "a task edited by someone else is not overwritten", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `{"cents":100}`})
 			seen := w.get(id).ETag
 			mine := edit{Payload: []byte(`{"cents":150}`), IfETag: seen}
@@ -37,19 +37,19 @@ func TestWhoEditsWhatOthersEdited(t *testing.T) {
 			first := ok[view](w)(w.api.Update(w.ctx(), id, change))
 			is(w, "the answer again", ok[view](w)(w.api.Update(w.ctx(), id, change)), first)
 		}},
-		{name: "what becomes of a task by itself is no edit", tell: func(w *world) {
+		{name: "state changes of a task do not count as edits", tell: func(w *world) {
 			id := w.id(spec{Delay: minute})
 			seen := w.get(id).ETag
 			w.pass(minute)
 			is(w, "the tag of one that became ready", w.get(id).ETag, seen)
 			is(w, "edited", ok[view](w)(w.api.Update(w.ctx(), id, edit{Priority: "high", IfETag: seen})).Priority, "high")
 		}},
-		{name: "a tag that is none is refused", tell: func(w *world) {
+		{name: "an invalid ETag is refused", tell: func(w *world) {
 			id := w.id(spec{Delay: hour})
 			_, err := w.api.Update(w.ctx(), id, edit{Priority: "high", IfETag: "no tag"})
 			w.refusedFor(err, "invalid_argument", `if_etag: "no tag" is not an etag: use the etag of a read`)
 		}},
-		{name: "a schedule that others have edited is not overwritten", tell: func(w *world) {
+		{name: "a schedule edited by someone else is not overwritten", tell: func(w *world) {
 			s := schedule{Name: "s", Cron: "0 3 * * *", Task: spec{Type: "job", Payload: "1"}}
 			w.schedule(s)
 			seen := w.shown("s").ETag

@@ -91,7 +91,7 @@ const resetReason = "earlier events of the shard may be missing: read the curren
 
 func TestEvents(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "what happens to tasks and queues is told as it happens", tell: func(w *world) {
+		ofTheGateway(story{name: "task and queue events are streamed as they happen", tell: func(w *world) {
 			w.put("mail", settings{})
 			w.id(spec{Queue: "mail", Type: "before"})
 			s := w.watch(watching{})
@@ -112,7 +112,7 @@ func TestEvents(t *testing.T) {
 			s.hears("a queue's life", "queue.created new", "queue.deleted new")
 			s.stop()
 		}}),
-		ofTheGateway(story{name: "a stream goes on behind a cursor, and tells what is asked for", shards: 3, tell: func(w *world) {
+		ofTheGateway(story{name: "a stream continues after a cursor and applies its filter", shards: 3, tell: func(w *world) {
 			queues := []string{"a", "b", "c", "d", "e"}
 			for _, q := range queues {
 				w.put(q, settings{})
@@ -153,7 +153,7 @@ func TestEvents(t *testing.T) {
 				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
 			}
 		}}),
-		ofTheGateway(story{name: "a digest tells that something happened, and no more", tell: func(w *world) {
+		ofTheGateway(story{name: "a digest reports that something changed, and no details", tell: func(w *world) {
 			w.put("a", settings{})
 			w.put("b", settings{})
 			s := w.watch(watching{Queue: "a", Kinds: []string{"task.*"}, Digest: time.Second})
@@ -171,7 +171,7 @@ func TestEvents(t *testing.T) {
 				is(w, fmt.Sprintf("a refusal of %+v", bad), err != nil, true)
 			}
 		}}),
-		ofTheGateway(story{name: "operations, breakers and schedules are told of", tell: func(w *world) {
+		ofTheGateway(story{name: "events of operations, breakers and schedules are streamed", tell: func(w *world) {
 			w.put("default", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Window: minute, Hold: hour, Probes: 1}})
 			w.fill(2, spec{})
 			s := w.watch(watching{Kinds: []string{"operation.*", "breaker.*", "schedule.*"}})

@@ -87,7 +87,7 @@ type idleType struct {
 
 func TestExplain(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task that is not due, and that nobody takes", tell: func(w *world) {
+		{name: "explain: a task that is not due, or that no worker takes", tell: func(w *world) {
 			id := w.id(spec{Type: "a", Key: "k", Delay: hour})
 			due := w.at(hour)
 			e := w.explain(id)
@@ -95,7 +95,7 @@ func TestExplain(t *testing.T) {
 				explanation{ID: id, State: "scheduled", Status: "queued", Queue: "default", Type: "a", Key: "k"})
 			is(w, "the reasons", facts(e.Reasons), []reason{{Code: "not_due", Cause: "delay", Until: due}, {Code: "no_worker", Queue: "default"}})
 		}},
-		{name: "a task that runs, failed, and ended", tell: func(w *world) {
+		{name: "explain: a task that runs, failed, and ended", tell: func(w *world) {
 			id := w.id(spec{})
 			w.claimBy("w1")
 			until := w.at(30 * second)
@@ -107,7 +107,7 @@ func TestExplain(t *testing.T) {
 			ok[view](w)(w.api.Cancel(w.ctx(), id))
 			is(w, "of one that was cancelled", facts(w.explain(id).Reasons), []reason{{Code: "ended", Cause: "caller", Since: w.now(), Error: "boom"}})
 		}},
-		{name: "what follows a task is on its way until its queue has room for it", tell: func(w *world) {
+		{name: "explain: a follow-up task waits until its queue has room", tell: func(w *world) {
 			w.put("mail", settings{MaxLength: 1})
 			w.enqueue(spec{Queue: "mail"})
 			id := w.id(spec{Then: []spec{{Type: "next", Queue: "mail"}}})
@@ -116,7 +116,7 @@ func TestExplain(t *testing.T) {
 			w.pass(10 * second)
 			all := w.explain(id).Reasons
 			if len(all) != 2 || all[0].Code != "ended" {
-				w.Fatalf("the reasons: %+v", all)
+				w.Fatalf("the reasons are %+v, want two, the first with code ended", all)
 			}
 			r := all[1]
 			is(w, "what is on its way", []any{r.Code, r.Queue, r.Type, r.Since, r.Count > 1, strings.Contains(r.Error, `queue "mail"`)}, []any{"on_its_way", "mail", "next", sent, true, true})
@@ -126,7 +126,7 @@ func TestExplain(t *testing.T) {
 			is(w, "when there is room", len(w.explain(id).Reasons), 1)
 			is(w, "what came", w.one(from("mail")).Type, "next")
 		}},
-		{name: "several pauses at once", tell: func(w *world) {
+		{name: "explain: several pauses at once", tell: func(w *world) {
 			w.put("default", settings{})
 			id := w.id(spec{Type: "report", Key: "acme"})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Key: "acme", Reason: "debt"}))
@@ -144,7 +144,7 @@ func TestExplain(t *testing.T) {
 			q.Reasons = nil
 			is(w, "the numbers", q, queueExplanation{Queue: "default", Ready: 1, Keys: []heldKey{{Key: "acme", Code: "key_paused", Tasks: 1}}, OldestReady: since})
 		}},
-		{name: "limits of a queue and of a key, with who uses them up", tell: func(w *world) {
+		{name: "explain: limits of a queue and of a key, and which tasks use them", tell: func(w *world) {
 			w.put("default", settings{limits: limits{MaxRunning: 2, Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}},
 				PerKey: &limits{MaxRunning: 1, Rate: &rate{Limit: 1, Period: minute, Burst: 1}}})
 			running := []runner{}
@@ -179,7 +179,7 @@ func TestExplain(t *testing.T) {
 			is(w, "the keys", q.Keys, []heldKey{{Key: "a", Code: "key_max_running", Tasks: 1}})
 			is(w, "the numbers", []int64{q.Ready, q.Claimable, q.Claimed}, []int64{1, 0, 2})
 		}},
-		{name: "what goes first", tell: func(w *world) {
+		{name: "explain: tasks that go first", tell: func(w *world) {
 			asked := w.now()
 			w.nothing()
 			w.fill(2, spec{Priority: "high"})
@@ -191,7 +191,7 @@ func TestExplain(t *testing.T) {
 			w.claims(from("default").most(2))
 			is(w, "of the first", facts(w.explain(first).Reasons), []reason{{Code: "workers_busy", Queue: "default", Since: asked}})
 		}},
-		{name: "workers that ask, take other types, are busy, and wait", tell: func(w *world) {
+		{name: "explain: workers that claim, take other types, are busy, or wait", tell: func(w *world) {
 			id := w.id(spec{Type: "report"})
 			is(w, "its claims", len(w.claims(claimCall{Queues: []string{"default"}, Types: []string{"sms", "mail"}})), 0)
 			is(w, "other types", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "default", Type: "report", Types: []string{"mail", "sms"}}})
@@ -211,12 +211,12 @@ func TestExplain(t *testing.T) {
 			w.ack(c)
 			is(w, "nobody any more", facts(w.explain(second).Reasons), []reason{{Code: "no_worker", Queue: "default"}})
 		}},
-		{name: "a queue whose tasks wait for their time", tell: func(w *world) {
+		{name: "explain: a queue whose tasks are delayed", tell: func(w *world) {
 			w.enqueue(spec{Delay: 2 * hour})
 			w.enqueue(spec{Delay: hour})
 			is(w, "the queue", w.explainQueue("default"), queueExplanation{Queue: "default", Waiting: 2, NextDue: w.at(hour)})
 		}},
-		{name: "what is not there", tell: func(w *world) {
+		{name: "explain: unknown tasks and queues", tell: func(w *world) {
 			_, err := w.api.Explain(w.ctx(), task.NewID(dataShard, 1, 1).String())
 			w.refused("explain", err, refusal{Code: "not_found"})
 			_, err = w.api.Explain(w.ctx(), "42")
@@ -224,14 +224,14 @@ func TestExplain(t *testing.T) {
 			_, err = w.api.ExplainQueue(w.ctx(), "mail")
 			w.refused("explain queue", err, refusal{Code: "not_found"})
 		}},
-		ofTheGateway(story{name: "a worker of queues in two shards waits in both", shards: 2, tell: func(w *world) {
+		ofTheGateway(story{name: "explain: a worker of queues in two shards waits in both", shards: 2, tell: func(w *world) {
 			w.enqueue(spec{Queue: "a"})
 			id := w.id(spec{Queue: "b", Type: "report"})
 			got := w.claimBeside(claimCall{Queues: []string{"a", "b"}, Types: []string{"mail"}, Wait: 10 * second})
 			is(w, "the reasons", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "b", Type: "report", Types: []string{"mail"}}})
 			is(w, "its claims", len(got.answer(10*second)), 0)
 		}}),
-		ofTheGateway(story{name: "a queue in several shards is explained as one", shards: 2, tell: func(w *world) {
+		ofTheGateway(story{name: "explain: a queue in several shards is explained as one", shards: 2, tell: func(w *world) {
 			w.put("hot", settings{})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "hot", pause{Reason: "deploy"}))
 			since := w.now()

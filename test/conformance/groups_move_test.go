@@ -105,7 +105,7 @@ func (m *grouping) make(ctx context.Context) {
 		repeats.Go(func() {
 			time.Sleep(wait)
 			if again := m.made(req); again != id {
-				m.Errorf("seed %d: a request made group %s, and repeated group %s", m.seed, id, again)
+				m.Errorf("seed %d: a request created group %s, and its repeat group %s", m.seed, id, again)
 			}
 		})
 		nap(ctx, rnd, 3*time.Second)
@@ -119,7 +119,7 @@ func (m *grouping) made(req *pawlv1.CreateGroupRequest) string {
 		if err == nil {
 			return a.GetGroup().GetGroupId()
 		}
-		m.Logf("make: %v", err)
+		m.Logf("CreateGroup, which is repeated: %v", err)
 		time.Sleep(time.Second)
 	}
 }
@@ -136,7 +136,7 @@ func (m *grouping) work(ctx context.Context) {
 			if p := c.GetParent(); p != nil && c.GetAttempt() == 1 {
 				m.behind[p.GetTaskId()+p.GetGroupId()]++
 				if want := m.kept[p.GetTaskId()]; p.GetTaskId() != "" && string(p.GetResult()) != want {
-					m.Errorf("seed %d: task %s has %q of its parent, which said %q", m.seed, c.GetTaskId(), p.GetResult(), want)
+					m.Errorf("seed %d: task %s got its parent's result as %q, want %q", m.seed, c.GetTaskId(), p.GetResult(), want)
 				}
 			}
 			if c.GetType() == "job" && c.GetAttempt() == 1 && rnd.IntN(5) == 0 {
@@ -158,7 +158,7 @@ func (m *grouping) replay(id string) {
 	g, err := m.rpc.group.GetGroup(m.ctx(), &pawlv1.GetGroupRequest{GroupId: id})
 	must(m.T, err)
 	if g.GetGroup().GetState() != pawlv1.GroupState_GROUP_STATE_COMPLETE {
-		m.Errorf("seed %d: group %s is %v", m.seed, id, g.GetGroup())
+		m.Errorf("seed %d: group %s is %v, want it complete", m.seed, id, g.GetGroup())
 	}
 	for _, t := range m.membersOf(id) {
 		if t.GetState() == pawlv1.State_STATE_DEAD {
@@ -186,14 +186,14 @@ func (m *grouping) judge() {
 		must(m.T, err)
 		c := g.GetGroup().GetCounts()
 		if c.GetMembers() != int64(members) || c.GetSucceeded() != int64(members) || c.GetPending() != 0 {
-			m.Errorf("seed %d: group %s was made with %d members and counts %v", m.seed, id, members, c)
+			m.Errorf("seed %d: group %s was created with %d members and has the counts %v", m.seed, id, members, c)
 		}
 		if m.behind[id] != 1 {
-			m.Errorf("seed %d: what group %s enqueues came %d times", m.seed, id, m.behind[id])
+			m.Errorf("seed %d: the follow-up task of group %s was enqueued %d times, want once", m.seed, id, m.behind[id])
 		}
 		for _, t := range m.membersOf(id) {
 			if m.ran[t.GetTaskId()] != 1 || string(t.GetResult()) != m.kept[t.GetTaskId()] {
-				m.Errorf("seed %d: member %v ran %d times and said %s", m.seed, t, m.ran[t.GetTaskId()], m.kept[t.GetTaskId()])
+				m.Errorf("seed %d: member %v ran %d times with result %s", m.seed, t, m.ran[t.GetTaskId()], m.kept[t.GetTaskId()])
 			}
 			if t.GetTaskId()[14:18] != id[14:18] {
 				elsewhere++
@@ -201,6 +201,6 @@ func (m *grouping) judge() {
 		}
 	}
 	if len(m.groups) < 20 || elsewhere < 50 {
-		m.Errorf("seed %d: only %d groups, %d members elsewhere", m.seed, len(m.groups), elsewhere)
+		m.Errorf("seed %d: only %d groups, and %d members in other shards", m.seed, len(m.groups), elsewhere)
 	}
 }

@@ -536,7 +536,7 @@ func (w *world) group(g groupSpec) (groupInfo, []accepted) {
 	w.Helper()
 	info, tasks, err := w.api.MakeGroup(w.ctx(), g)
 	if err != nil {
-		w.Fatalf("group: %v", err)
+		w.Fatalf("create group: %v", err)
 	}
 	return info, tasks
 }
@@ -555,7 +555,7 @@ func (w *world) ackWith(c claim, data string) {
 
 func TestChains(t *testing.T) {
 	tellAll(t, []story{
-		{name: "what follows a task is born when it succeeds, with its result", tell: func(w *world) {
+		{name: "a follow-up task is created when its parent succeeds, with the result", tell: func(w *world) {
 			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}}, {Type: "beside", Queue: "other"}}})
 			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other", State: "waiting"}})
 			w.ackWith(w.claim(), `{"n":7}`)
@@ -572,7 +572,7 @@ func TestChains(t *testing.T) {
 			third := w.claim()
 			is(w, "the third", []string{third.Type, third.Parent.TaskID, string(third.Parent.Result)}, []string{"third", c.ID, ""})
 		}},
-		{name: "a task that dies keeps what follows it for a replay, one that is cancelled drops it", tell: func(w *world) {
+		{name: "a dead task keeps its follow-up tasks for a replay, a cancelled one drops them", tell: func(w *world) {
 			id := w.id(spec{MaxAttempts: 1, Then: []spec{{Type: "next"}}})
 			w.fail(w.claim(), failing{Message: "boom"})
 			is(w, "behind a dead one", w.get(id).Then[0].State, "waiting")
@@ -584,7 +584,7 @@ func TestChains(t *testing.T) {
 			is(w, "behind a cancelled one", w.get(id).Then[0], follower{Type: "next", Queue: "default", State: "dropped", Reason: "cancelled"})
 			w.nothing()
 		}},
-		{name: "what can't follow is refused by name", tell: func(w *world) {
+		{name: "an invalid follow-up task is refused by field", tell: func(w *world) {
 			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Then: slices.Repeat([]spec{{Type: "b"}}, 9)})
 			w.refused("nine at once", err, refusal{Code: "invalid_argument", Field: "then"})
 			_, err = w.api.Enqueue(w.ctx(), spec{Type: "a", Then: []spec{{Type: "b", Then: []spec{{Type: "c", Queue: "a/b"}}}}})
@@ -614,7 +614,7 @@ func TestGroups(t *testing.T) {
 				Succeeded, Dead int
 			}
 			if err := json.Unmarshal(done.Parent.Result, &said); err != nil || said.Succeeded != 2 || said.Dead != 1 {
-				w.Errorf("it was told %s", done.Parent.Result)
+				w.Errorf("the follow-up task got the result %s, want 2 succeeded and 1 dead", done.Parent.Result)
 			}
 			ok[view](w)(w.api.Retry(w.ctx(), tasks[2].ID))
 			w.ack(w.claim())
@@ -630,7 +630,7 @@ func TestGroups(t *testing.T) {
 				w.Fatalf("members %+v, %q, %v", members, next, err)
 			}
 		}},
-		{name: "members are added while it is open, and what follows one is one", tell: func(w *world) {
+		{name: "members are added to an open group, and follow-up tasks of members are members", tell: func(w *world) {
 			g, tasks := w.group(groupSpec{Open: true, Tasks: []spec{{Type: "a", Then: []spec{{Type: "b"}}}}, OnComplete: &spec{Type: "done"}})
 			added := ok[[]accepted](w)(w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "c"}}))
 			is(w, "the group of the one added", w.get(added[0].ID).GroupID, g.ID)
@@ -645,11 +645,11 @@ func TestGroups(t *testing.T) {
 			is(w, "what it enqueues", w.claim().Type, "done")
 			late, err := w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d"}})
 			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
-				w.Errorf("one too late: %+v, %v", late, err)
+				w.Errorf("adding a task to a complete group: %+v, %v, want a refusal", late, err)
 			}
 			late, err = w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "d", Queue: "unheard"}})
 			if err != nil || late[0].Err == nil || !strings.Contains(late[0].Err.Error(), "complete") {
-				w.Errorf("one too late for a queue that there is not: %+v, %v", late, err)
+				w.Errorf("adding a task for an unknown queue to a complete group: %+v, %v, want a refusal", late, err)
 			}
 			none := g.ID[:len(g.ID)-12] + "00000000ffff"
 			_, err = w.api.AddToGroup(w.ctx(), none, []spec{{Type: "d", Queue: "unheard"}})
@@ -657,7 +657,7 @@ func TestGroups(t *testing.T) {
 			_, err = w.api.Queue(w.ctx(), "unheard")
 			w.refused("the queue of members that there are not", err, refusal{Code: "not_found"})
 		}},
-		{name: "a cancel ends all members, and nothing is enqueued", tell: func(w *world) {
+		{name: "cancelling a group ends all members and enqueues nothing", tell: func(w *world) {
 			g, tasks := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b", Queue: "new"}, {Type: "c", Delay: hour}}, OnComplete: &spec{Type: "done"}})
 			held := w.claim()
 			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
@@ -669,7 +669,7 @@ func TestGroups(t *testing.T) {
 			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 			w.nothing()
 		}},
-		{name: "a group is made once, listed, and forgotten", tell: func(w *world) {
+		{name: "a group is created once, listed, and deleted after its retention", tell: func(w *world) {
 			const request = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
 			first, tasks := w.group(groupSpec{RequestID: request, Tasks: []spec{{Type: "a"}}})
 			again, same := w.group(groupSpec{RequestID: request, Tasks: []spec{{Type: "a"}}})

@@ -6,7 +6,7 @@ func keyOf(c claim) string { return c.Key }
 
 func TestLimits(t *testing.T) {
 	tellAll(t, []story{
-		{name: "limits are shown as they were set", tell: func(w *world) {
+		{name: "limits are returned as set", tell: func(w *world) {
 			all := defaultSettings
 			all.limits = limits{MaxRunning: 50, Rate: &rate{Limit: 100, Period: minute, Burst: 10}}
 			all.PerKey = &limits{MaxRunning: 2, Rate: &rate{Limit: 5, Period: second, Burst: 5}}
@@ -16,7 +16,7 @@ func TestLimits(t *testing.T) {
 			is(w, "as they are read", w.queue("mail"), made)
 			is(w, "without them", w.put("mail", settings{}).Settings, defaultSettings)
 		}},
-		{name: "no more tasks of a queue run than are allowed, and what waits is held", tell: func(w *world) {
+		{name: "no more tasks of a queue run than allowed, and the others are held", tell: func(w *world) {
 			w.put("default", settings{limits: limits{MaxRunning: 2}})
 			w.fill(4, spec{})
 			first := w.claims(from("default").most(9))
@@ -26,7 +26,7 @@ func TestLimits(t *testing.T) {
 			w.ack(first[0])
 			is(w, "when one has ended", len(w.claims(from("default").most(9))), 1)
 		}},
-		{name: "no more of a key, and others go past", tell: func(w *world) {
+		{name: "no more tasks of a key run than allowed, and other keys are not blocked", tell: func(w *world) {
 			w.put("default", settings{PerKey: &limits{MaxRunning: 1}, Keys: map[string]keyRules{"vip": {limits: limits{MaxRunning: 2}}}})
 			w.fill(3, spec{Key: "a"})
 			w.fill(3, spec{Key: "vip"})
@@ -34,7 +34,7 @@ func TestLimits(t *testing.T) {
 			is(w, "the claims", shares(w.claims(from("default").most(20)), keyOf), map[string]int{"a": 1, "vip": 2, "": 2})
 			is(w, "the depth", w.queue("default").Depth, depth{Ready: 3, Held: 3, Claimed: 5})
 		}},
-		{name: "no more in a time, by what tasks cost", tell: func(w *world) {
+		{name: "the rate limit counts the cost of tasks", tell: func(w *world) {
 			w.put("default", settings{limits: limits{Rate: &rate{Limit: 4, Period: 10 * second, Burst: 4}}})
 			w.fill(9, spec{Cost: 2})
 			is(w, "at once", len(w.claims(from("default").most(9))), 2)
@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 			is(w, "in four seconds", len(w.claims(from("default").most(9))), 1)
 			w.nothing()
 		}},
-		{name: "a type and a key are paused alone", tell: func(w *world) {
+		{name: "a type or a key is paused on its own", tell: func(w *world) {
 			w.batch([]spec{{Type: "report"}, {Type: "report"}, {Type: "job", Key: "acme"}, {Type: "job", Key: "acme"}})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Type: "report", Reason: "no paper"}))
 			q := ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Key: "acme"}))
@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 			is(w, "no pause", len(q.Holds), 0)
 			is(w, "the rest", len(w.claims(from("default").most(9))), 2)
 		}},
-		{name: "keys take turns, by their weights", tell: func(w *world) {
+		{name: "keys take turns by weight", tell: func(w *world) {
 			w.put("default", settings{Keys: map[string]keyRules{"vip": {Weight: 3}}})
 			w.fill(20, spec{Key: "a"})
 			w.fill(20, spec{Key: "vip"})

@@ -62,7 +62,7 @@ type markerQuery struct {
 func TestMarkers(t *testing.T) {
 	const deploy, request = "deploy", "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 	tellAll(t, []story{
-		{gateway: true, name: "a marker is set once, shown, listed by time, queue and type, and removed; the audit has all of it", tell: func(w *world) {
+		{gateway: true, name: "a marker is created once, shown, listed by time, queue and type, removed, and audited", tell: func(w *world) {
 			spec := markerSpec{Kind: deploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", Queues: []string{"mail*"}, Types: []string{"mail.*"}, Request: request}
 			made := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec))
 			want := markerInfo{request, deploy, "web 1.4.2", "1.4.2", spec.URL, spec.Queues, spec.Types, w.now(), time.Time{}, actor, w.now()}
@@ -97,7 +97,7 @@ func TestMarkers(t *testing.T) {
 			is(w, "what is left", titles(markerQuery{}), []string{"web 1.4.2"})
 			is(w, "the audit", w.audited(), []string{"marker.add", "marker.add", "marker.remove"})
 		}},
-		{gateway: true, name: "an incident is open until it ends, and touches all the time between", tell: func(w *world) {
+		{gateway: true, name: "an incident is open until it ends, and covers all the time between", tell: func(w *world) {
 			began := w.now()
 			open := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "incident", Title: "provider down", At: began.Add(-time.Hour)}))
 			w.pass(hour)
@@ -114,7 +114,7 @@ func TestMarkers(t *testing.T) {
 			w.refused("of one that is not there", err, refusal{Code: "not_found"})
 			is(w, "the audit", w.audited(), []string{"marker.add", "marker.end"})
 		}},
-		{gateway: true, name: "what is bad is refused by the name of the field", tell: func(w *world) {
+		{gateway: true, name: "invalid markers are refused by field", tell: func(w *world) {
 			long := make([]byte, 201)
 			for i := range long {
 				long[i] = 'x'

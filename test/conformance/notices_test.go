@@ -37,7 +37,7 @@ func waits(all []webhookRequest) (pauses []time.Duration) {
 func TestWhatNoticesTell(t *testing.T) {
 	quick := &breaker{FailureRate: 50, Window: minute, MinAttempts: 2, Hold: 30 * second, MaxHold: 30 * second, Probes: 1}
 	tellAll(t, []story{
-		{name: "what can't be read is told of apart from what is dead", tell: func(w *world) {
+		{name: "poisoned tasks have their own notification", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "all"})
 			w.hook(hookSpec{Name: "dead", Events: []string{"task.dead"}})
@@ -53,7 +53,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			}
 			is(w, "who hears of the dead alone", len(w.received("/dead")), 0)
 		}},
-		{name: "many deaths are one notice, of the last five by name, and others come a minute later", tell: func(w *world) {
+		{name: "many dead letters are one notification with five samples, and the next follows after a minute", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			began := time.Now()
@@ -70,7 +70,7 @@ func TestWhatNoticesTell(t *testing.T) {
 				d := some[i].Body.Data
 				is(w, "of "+d.Queue, []any{d.Count, len(d.Tasks)}, []any{want, int(min(want, 5))})
 				if waited := some[i].At.Sub(began); waited < 5*time.Second || waited > 7*time.Second {
-					w.Errorf("the notice of %s came after %v, want 5 s", d.Queue, waited)
+					w.Errorf("the notification of %s came after %v, want 5 s", d.Queue, waited)
 				}
 			}
 			newest := some[0].Body.Data.Tasks[4]
@@ -86,10 +86,10 @@ func TestWhatNoticesTell(t *testing.T) {
 			next := only(w, "notices", w.requestsTo("/a"))
 			is(w, "what followed", []any{next.Body.Data.Queue, next.Body.Data.Count}, []any{"mail", int64(5)})
 			if waited := next.At.Sub(some[0].At); waited < time.Minute {
-				w.Errorf("the second notice came %v after the first, want a minute", waited)
+				w.Errorf("the second notification came %v after the first, want a minute", waited)
 			}
 		}},
-		{name: "a type that is held, and that runs again", tell: func(w *world) {
+		{name: "a breaker that opens and closes is notified", tell: func(w *world) {
 			w.receives()
 			w.put("mail", settings{Breaker: quick})
 			w.hook(hookSpec{Name: "a", Events: []string{"breaker.*"}})
@@ -113,7 +113,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At}, []any{"breaker.closed", "mail", int64(1), "welcome", true, closed})
 			is(w, "who hears of openings alone", only(w, "notices", w.received("/opened")).Type, "breaker.opened")
 		}},
-		{name: "ticks that were skipped or came late", tell: func(w *world) {
+		{name: "skipped and late ticks are notified", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			w.hook(hookSpec{Name: "mail", Queues: []string{"mail"}})
@@ -134,7 +134,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			is(w, "the schedule", []any{one.Schedule, one.Type, one.Reason, one.Ticks}, []any{"nightly", "report", "missed", missed})
 			is(w, "who hears of another queue", len(w.received("/mail")), 0)
 		}},
-		{name: "queues are chosen by name or by pattern", tell: func(w *world) {
+		{name: "webhooks select queues by name or by pattern", tell: func(w *world) {
 			w.receives()
 			queues := map[string][]string{"/exact": {"mail"}, "/begins": {"mail*"}, "/one-of": {"sms", "mail-eu"}, "/none": {"fax*"}, "/any": nil}
 			for path, patterns := range queues {
@@ -153,7 +153,7 @@ func TestWhatNoticesTell(t *testing.T) {
 				is(w, path, strings.Join(got, " "), want)
 			}
 		}},
-		{name: "a queue is under a threshold again at four fifths of it, and those that may not run count", tell: func(w *world) {
+		{name: "a queue is under a threshold again at four fifths of it, and held tasks count", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.*"}, Queues: []string{"mail"}, DepthOver: 10})
 			w.fill(11, spec{Queue: "mail"})
@@ -174,7 +174,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			n = only(w, "notices", w.received("/a"))
 			is(w, "with 8", []any{n.Type, n.Data.Depth, n.Data.OverSince}, []any{"queue.under", int64(8), since})
 		}},
-		{name: "a wait that is over is under again when nothing waits, and so is a queue that is gone", tell: func(w *world) {
+		{name: "a wait threshold ends when nothing waits or the queue is deleted", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "wait", Events: []string{"queue.*"}, WaitOver: 30 * second})
 			w.hook(hookSpec{Name: "gone", Events: []string{"queue.*"}, Queues: []string{"sms"}, DepthOver: 1})
@@ -201,7 +201,7 @@ func TestWhatNoticesTell(t *testing.T) {
 // The section "Receiving" of docs/webhooks.md.
 func TestDelivery(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a notice is tried again after 5 s, 15 s, 45 s and so on, or up to a quarter sooner, always as the same", tell: func(w *world) {
+		{name: "a notification is retried after 5 s, 15 s, 45 s and so on, or up to a quarter sooner, with the same id and body", tell: func(w *world) {
 			w.receives()
 			w.hookTo(hookSpec{Name: "a"}, "/a/500")
 			w.die("mail", 1)
@@ -213,7 +213,7 @@ func TestDelivery(t *testing.T) {
 			for i, got := range waits(tries) {
 				want := []time.Duration{5, 15, 45, 135, 405}[i] * time.Second
 				if got < want*3/4 || got > want+time.Second {
-					w.Errorf("attempt %d came %v after the one before, want %v or up to a quarter less", i+2, got, want)
+					w.Errorf("attempt %d came %v after the previous one, want %v or up to a quarter less", i+2, got, want)
 				}
 			}
 			for _, l := range tries {
@@ -226,7 +226,7 @@ func TestDelivery(t *testing.T) {
 			p := only(w, "deliveries", ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a")))
 			is(w, "the delivery", []any{p.ID, p.Event, p.Outcome, p.Attempts}, []any{tries[0].ID, "task.dead", "retrying", 6})
 		}},
-		{name: "what waits for a receiver that is down is gathered, and comes when it is back", tell: func(w *world) {
+		{name: "notifications for an unreachable receiver are merged and sent when it is back", tell: func(w *world) {
 			w.receives()
 			w.hookTo(hookSpec{Name: "a"}, "/a/502")
 			for range 4 {
@@ -249,7 +249,7 @@ func TestDelivery(t *testing.T) {
 			h := w.hookInfo("a")
 			is(w, "then", []any{h.Pending, h.Failures, h.PendingSince, h.NextAttemptAt, h.Delivered}, []any{int64(0), int64(0), time.Time{}, time.Time{}, int64(len(seen))})
 		}},
-		{name: "who is busy says for how long, an hour at most", tell: func(w *world) {
+		{name: "Retry-After delays the next attempt, by an hour at most", tell: func(w *world) {
 			w.receives()
 			for _, c := range []struct {
 				status string
@@ -271,7 +271,7 @@ func TestDelivery(t *testing.T) {
 			is(w, "who said 90 s", waits(w.refusedRequests("/s429-90/429"))[0] >= 90*time.Second, true)
 			is(w, "who said two hours", len(w.refusedRequests("/s503-7200/503")), 1)
 		}},
-		{name: "any 2xx is good; no redirect is followed, and nobody is waited for longer than 10 s", tell: func(w *world) {
+		{name: "any 2xx is a success, redirects are not followed, and the timeout is 10 s", tell: func(w *world) {
 			w.receives()
 			w.hookTo(hookSpec{Name: "ok"}, "/ok/202")
 			w.hookTo(hookSpec{Name: "moved"}, "/moved/307")
@@ -289,7 +289,7 @@ func TestDelivery(t *testing.T) {
 			h := w.hookInfo("slow")
 			is(w, "the one that hangs", []any{h.Failures > 0, h.LastStatus, h.Pending}, []any{true, 0, int64(1)})
 		}},
-		{name: "the last 20 deliveries are remembered, the newest first", tell: func(w *world) {
+		{name: "the last 20 deliveries are listed, newest first", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			w.die("mail", 1)
@@ -309,7 +309,7 @@ func TestDelivery(t *testing.T) {
 			is(w, "by time", slices.IsSortedFunc(all, func(a, b posted) int { return b.At.Compare(a.At) }), true)
 			is(w, "tests are no deliveries of the webhook", w.hookInfo("a").Delivered, int64(1))
 		}},
-		{name: "a secret signs until its overlap is over, and no more than three do", tell: func(w *world) {
+		{name: "an old secret signs until its overlap ends, and at most three secrets sign", tell: func(w *world) {
 			w.receives()
 			secrets := []string{w.hook(hookSpec{Name: "a"}).Secret}
 			signed := func(want ...string) {
@@ -340,7 +340,7 @@ func TestDelivery(t *testing.T) {
 			w.pass(hour)
 			is(w, "a day later", w.hookInfo("a").OldUntil.After(w.now()), false)
 		}},
-		{name: "one that is paused can be tested, and what is removed is told nothing, nor what comes after it under its name", tell: func(w *world) {
+		{name: "a paused webhook can be tested, and a removed one gets nothing, nor does its successor of the same name", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
@@ -360,7 +360,7 @@ func TestDelivery(t *testing.T) {
 			w.pass(2 * minute)
 			is(w, "what it is told then", only(w, "notices", w.received("/a")).Data.Count, int64(1))
 		}},
-		{name: "what happens to other kinds, or before there is a webhook, is not told", tell: func(w *world) {
+		{name: "events of other kinds, or from before the webhook, are not sent", tell: func(w *world) {
 			w.receives()
 			w.die("mail", 1)
 			w.pass(minute)

@@ -175,7 +175,7 @@ func (w *world) finish(c claim, key, result string, ttl span) time.Time {
 func TestOnce(t *testing.T) {
 	run := onceAnswer{State: "run"}
 	tellAll(t, []story{
-		{name: "an effect is had once, and its result is for all", tell: func(w *world) {
+		{name: "an effect happens once, and its result is returned to all", tell: func(w *world) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claimBy("w2")
 			is(w, "the first", w.begin(a, "order-7"), run)
@@ -190,7 +190,7 @@ func TestOnce(t *testing.T) {
 			is(w, "without a result", w.finish(b, "order-8", "", 365*day), w.at(365*day))
 			is(w, "the second again", w.begin(b, "order-8"), onceAnswer{State: "done", KeptUntil: w.at(365 * day)})
 		}},
-		{name: "what is abandoned is free", tell: func(w *world) {
+		{name: "an abandoned key can be begun again", tell: func(w *world) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claimBy("w2")
 			w.begin(a, "k")
@@ -203,7 +203,7 @@ func TestOnce(t *testing.T) {
 			w.pass(minute)
 			is(w, "after its time", w.begin(w.again(b), "k"), run)
 		}},
-		{name: "a hold ends with its claim", tell: func(w *world) {
+		{name: "a held key is released with its claim", tell: func(w *world) {
 			w.fill(2, spec{MaxAttempts: 9})
 			a, b := w.claim(), w.claimBy("w2")
 			w.begin(a, "k")
@@ -219,7 +219,7 @@ func TestOnce(t *testing.T) {
 			w.pass(hour)
 			is(w, "after a cancellation", w.begin(w.claim(), "k"), run)
 		}},
-		{name: "who does not hold a key can't finish it", tell: func(w *world) {
+		{name: "only the holder of a key can finish it", tell: func(w *world) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claimBy("w2")
 			wrong := refusal{Code: "wrong_state", Field: "key"}
@@ -326,7 +326,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			others.Wait()
 			t.Logf("seed %d: %d moves, %d of %d keys finished; found done %d times, held %d times", seed, e.moves, len(e.finished), keys, e.found, e.held)
 			if len(e.finished) != keys || e.found == 0 || e.moves < leastMoves {
-				t.Errorf("seed %d: that is not enough", seed)
+				t.Errorf("seed %d: the test did too little, or not all keys were finished", seed)
 			}
 		})
 	}
@@ -394,10 +394,10 @@ func (e *effects) begin(ctx context.Context, h hold, key string) bool {
 		return false
 	}
 	if e.finished[key] > 0 {
-		e.Errorf("key %s is begun again", key)
+		e.Errorf("key %s was begun again after it was finished", key)
 	}
 	if by, taken := e.running[key]; taken && asked.Before(e.lapses[by]) {
-		e.Errorf("key %s is begun while %v has it until %s, now %s", key, by, e.lapses[by], asked)
+		e.Errorf("key %s was begun although %v holds it until %s, at %s", key, by, e.lapses[by], asked)
 	}
 	e.running[key] = h
 	return true

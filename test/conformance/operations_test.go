@@ -33,7 +33,7 @@ func (w *world) steer(verb, id string) operationInfo {
 
 func TestOperations(t *testing.T) {
 	stories := []story{
-		{name: "an operation does one thing with all that match, and says so", tell: func(w *world) {
+		{name: "an operation applies one action to all matching tasks and reports it", tell: func(w *world) {
 			w.fill(450, spec{Queue: "a", Key: "mail"})
 			w.fill(3, spec{Queue: "b", Key: "mail"})
 			w.fill(3, spec{Queue: "a", Key: "other"})
@@ -45,7 +45,7 @@ func TestOperations(t *testing.T) {
 			is(w, "what is left in a", w.queue("a").Depth, depth{Ready: 3})
 			is(w, "what is left in b", w.queue("b").Depth, depth{})
 		}},
-		{name: "a dry run counts, shows some, and does nothing", tell: func(w *world) {
+		{name: "a dry run counts, returns samples, and changes nothing", tell: func(w *world) {
 			w.id(spec{Queue: "a"})
 			last := w.id(spec{Queue: "b"})
 			n, sample, err := w.operations().TryOperation(w.ctx(), operation{Action: "discard", Filter: filter{}})
@@ -57,7 +57,7 @@ func TestOperations(t *testing.T) {
 			is(w, "no operation", len(list), 0)
 			is(w, "its state", w.state(last), "ready")
 		}},
-		{name: "it is counted what became of the tasks", tell: func(w *world) {
+		{name: "the current states of an operation's tasks are counted", tell: func(w *world) {
 			w.put("a", settings{MaxAttempts: 1})
 			for range 4 {
 				w.id(spec{Type: "send", Queue: "a"})
@@ -78,7 +78,7 @@ func TestOperations(t *testing.T) {
 			must(w.T, err)
 			is(w, "of those of the other", got, map[string]int64{"cancelled": 2})
 		}},
-		{name: "dead letters are replayed, and one whose unique key is another's is not", tell: func(w *world) {
+		{name: "dead letters are replayed, except one whose unique key is taken", tell: func(w *world) {
 			w.put("a", settings{MaxAttempts: 1})
 			first := w.id(spec{Type: "send", Queue: "a", Unique: &unique{Key: "k"}})
 			w.kill("a", "down")
@@ -91,7 +91,7 @@ func TestOperations(t *testing.T) {
 			is(w, "the first", w.state(first), "dead not_retryable")
 			is(w, "the other", w.state(other), "ready")
 		}},
-		{name: "tasks are moved to another queue, and both sides say so", tell: func(w *world) {
+		{name: "tasks are moved to another queue, and both tasks refer to each other", tell: func(w *world) {
 			id := w.id(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, Key: "k", Tags: []string{"t"}, IdempotencyKey: "order-7", Headers: map[string]string{"h": "v"}})
 			w.id(spec{Queue: "b"})
 			o := w.operate(operation{Action: "move", Filter: filter{Queue: "a"}, ToQueue: "b"})
@@ -103,7 +103,7 @@ func TestOperations(t *testing.T) {
 			is(w, "the new one", fmt.Sprint(now.State, now.Queue, now.Type, now.Payload, now.Key, now.Tags, now.Headers, now.MovedFrom == id),
 				fmt.Sprint("ready", "b", "send", `{"to":1}`, "k", []string{"t"}, map[string]string{"h": "v"}, true))
 		}},
-		{name: "a rate is kept, and it can be paused, resumed and aborted", tell: func(w *world) {
+		{name: "an operation keeps its rate, and can be paused, resumed and aborted", tell: func(w *world) {
 			w.fill(100, spec{Queue: "a"})
 			w.fill(1, spec{Queue: "b"})
 			o := w.start(operation{Action: "discard", Filter: filter{Queue: "a"}, Rate: 8})
@@ -131,7 +131,7 @@ func TestOperations(t *testing.T) {
 			o = ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 20*second))
 			is(w, "then", o.counts(), "done: 4 of 4, 4 done")
 		}},
-		{name: "what became of an operation's tasks is listed, and they are replayed by it", tell: func(w *world) {
+		{name: "tasks are listed and replayed by the operation that changed them", tell: func(w *world) {
 			listed := func(f filter) []string { return ids(w.list(f)) }
 			w.fill(4, spec{Queue: "a"})
 			all := listed(filter{Queue: "a"})
@@ -158,7 +158,7 @@ func TestOperations(t *testing.T) {
 			is(w, "their new selves", len(listed(filter{Queue: "b", Operation: there.ID})), 3)
 			is(w, "their old selves", listed(filter{Queue: "a", Operation: there.ID}), mine)
 		}},
-		{name: "the newest are listed first, in pages", tell: func(w *world) {
+		{name: "operations are listed newest first, in pages", tell: func(w *world) {
 			var all []string
 			for range 3 {
 				o := w.operate(operation{Action: "run_now", Filter: filter{Queue: "a"}})
@@ -179,7 +179,7 @@ func TestOperations(t *testing.T) {
 			is(w, "the list", got, reversed(all))
 			is(w, "the end", end, "")
 		}},
-		{name: "a move leaves alone what others follow and members of groups, and takes along what a task follows", tell: func(w *world) {
+		{name: "a move skips tasks with follow-up tasks and members of groups, and keeps a task's parent", tell: func(w *world) {
 			first := w.id(spec{Queue: "a", Then: []spec{{Type: "next", Queue: "a"}}})
 			_, tasks := w.group(groupSpec{Tasks: []spec{{Type: "member", Queue: "a"}}})
 			w.id(spec{Queue: "a", Type: "free"})
@@ -195,7 +195,7 @@ func TestOperations(t *testing.T) {
 			next := w.claims(from("b"))[0]
 			is(w, "the one that follows", []string{next.Type, next.Parent.TaskID, string(next.Parent.Result)}, []string{"next", first, "7"})
 		}},
-		{name: "what makes no sense is refused", tell: func(w *world) {
+		{name: "invalid operations are refused", tell: func(w *world) {
 			w.id(spec{Queue: "a"})
 			w.id(spec{Queue: "b"})
 			for field, o := range map[string]operation{

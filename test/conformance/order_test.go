@@ -10,14 +10,14 @@ func TestKeyOrder(t *testing.T) {
 		return ids
 	}
 	tellAll(t, []story{
-		{name: "a strict order of keys is shown as it was set", tell: func(w *world) {
+		{name: "a strict key order is returned as set", tell: func(w *world) {
 			all := defaultSettings
 			all.KeyOrder = "strict"
 			is(w, "the settings", w.put("mail", all).Settings, all)
 			is(w, "as they are read", w.queue("mail").Settings, all)
 			is(w, "without it", w.put("mail", settings{}).Settings, defaultSettings)
 		}},
-		{name: "with a strict order the next task of a key waits through the retries of the one before", tell: func(w *world) {
+		{name: "with a strict order the next task of a key waits for the retries of the previous one", tell: func(w *world) {
 			w.put("default", settings{KeyOrder: "strict"})
 			first, second := w.enqueue(spec{Type: "job", Key: "a"}), w.enqueue(spec{Type: "job", Key: "a", Priority: "high"})
 			c := w.one(from("default").most(9))
@@ -34,7 +34,7 @@ func TestKeyOrder(t *testing.T) {
 			w.ack(c)
 			is(w, "then", w.one(from("default")).ID, second.ID)
 		}},
-		{name: "a claim may ask for runs of a key, in order", tell: func(w *world) {
+		{name: "a claim may take several tasks of a key, in order", tell: func(w *world) {
 			w.put("default", settings{KeyOrder: "strict"})
 			var a []string
 			for range 3 {

@@ -20,7 +20,7 @@ func TestEnqueue(t *testing.T) {
 				Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{"traceparent": "00-1"},
 				Retry: retry{Initial: 10 * second, Factor: 3, Max: hour}, Timeout: 5 * minute, Retention: keep, ETag: w.get(a.ID).ETag})
 		}},
-		{name: "what is not said has its default", tell: func(w *world) {
+		{name: "omitted fields have their defaults", tell: func(w *world) {
 			a := w.enqueue(spec{Type: "job"})
 			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "job", Queue: "default", Status: "queued", State: "ready", Priority: "normal",
 				MaxAttempts: 5, CreatedAt: w.now(), RunAt: w.now(), Retry: defaultRetry, ETag: w.get(a.ID).ETag})
@@ -41,7 +41,7 @@ func TestEnqueue(t *testing.T) {
 				CreatedAt: a.CreatedAt, ReadyAt: a.CreatedAt, Key: "tenant-7", Tags: []string{"eu"}, IdempotencyKey: "k"})
 			is(w, "a token", c.Token != "", true)
 		}},
-		{name: "one bad task does not sink a batch", tell: func(w *world) {
+		{name: "an invalid task does not fail the rest of a batch", tell: func(w *world) {
 			got := w.batch([]spec{{Type: "a"}, {Type: "b", Timeout: -second}, {Type: "c", Queue: "a/b"}, {Type: "d", Delay: minute}})
 			w.refused("the second", got[1].Err, refusal{Code: "invalid_argument", Field: "timeout"})
 			w.refused("the third", got[2].Err, refusal{Code: "invalid_argument", Field: "queue"})
@@ -74,14 +74,14 @@ func TestDelay(t *testing.T) {
 			w.pass(millisecond)
 			is(w, "the claim", w.claim().ID, id)
 		}},
-		{name: "so is one with a run_at", tell: func(w *world) {
+		{name: "a task with run_at is due at its time and never early", tell: func(w *world) {
 			id := w.id(spec{RunAt: w.at(hour)})
 			w.pass(hour - millisecond)
 			w.nothing()
 			w.pass(millisecond)
 			is(w, "the claim", w.claim().ID, id)
 		}},
-		{name: "a run_at of the past is now", tell: func(w *world) {
+		{name: "a run_at in the past means now", tell: func(w *world) {
 			a := w.enqueue(spec{RunAt: w.at(-hour)})
 			is(w, "the state", a.State, "ready")
 			is(w, "the claim", w.claim().ID, a.ID)
@@ -91,7 +91,7 @@ func TestDelay(t *testing.T) {
 			w.pass(20 * second)
 			is(w, "the order", claimedIDs(w.claims(claimCall{Queues: []string{"default"}, Max: 2})), []string{sooner, later})
 		}},
-		{name: "a task that has not started in time is discarded", tell: func(w *world) {
+		{name: "a task that has not started before expires_in is discarded", tell: func(w *world) {
 			late, claimed := w.id(spec{ExpiresIn: minute}), w.id(spec{Priority: "high", ExpiresIn: minute})
 			c := w.claim()
 			is(w, "the claim", c.ID, claimed)
@@ -103,7 +103,7 @@ func TestDelay(t *testing.T) {
 			is(w, "ended at", v.EndedAt, w.now())
 			is(w, "its attempts", len(v.Log), 0)
 		}},
-		{name: "a task that has started in time does not expire", tell: func(w *world) {
+		{name: "a task that has started does not expire", tell: func(w *world) {
 			w.id(spec{ExpiresIn: minute})
 			c := w.claim()
 			w.release(c, 2*minute)
@@ -121,7 +121,7 @@ const (
 
 func TestOneTaskPerKeyAndRequest(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a repeated key gives the first task", tell: func(w *world) {
+		{name: "a repeated idempotency key returns the first task", tell: func(w *world) {
 			first := w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
 			w.pass(minute)
 			is(w, "the repeat", w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"}), accepted{ID: first.ID, State: "ready", CreatedAt: first.CreatedAt, Duplicate: true})
@@ -130,11 +130,11 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			is(w, "a repeat after its end", again, accepted{ID: first.ID, State: "succeeded", CreatedAt: first.CreatedAt, Duplicate: true})
 			w.nothing()
 		}},
-		{name: "a key is one of its queue", tell: func(w *world) {
+		{name: "idempotency keys are scoped to their queue", tell: func(w *world) {
 			a, b := w.enqueue(spec{IdempotencyKey: "k"}), w.enqueue(spec{IdempotencyKey: "k", Queue: "mail"})
 			is(w, "another task", b.Duplicate || a.ID == b.ID, false)
 		}},
-		{name: "other content under the same key is a conflict", tell: func(w *world) {
+		{name: "other content with the same key is a conflict", tell: func(w *world) {
 			w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
 			for _, other := range []spec{{Type: "job", Payload: `2`, IdempotencyKey: "k"}, {Type: "other", Payload: `1`, IdempotencyKey: "k"}} {
 				_, err := w.api.Enqueue(w.ctx(), other)
@@ -142,19 +142,19 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			}
 			is(w, "what is stored", len(w.list(filter{})), 1)
 		}},
-		{name: "a key lives for as long as was said", tell: func(w *world) {
+		{name: "a key lives for its TTL", tell: func(w *world) {
 			w.enqueue(spec{IdempotencyKey: "k", IdempotencyTTL: minute})
 			w.pass(minute - millisecond)
 			is(w, "before its end", w.enqueue(spec{IdempotencyKey: "k"}).Duplicate, true)
 			w.pass(millisecond)
 			is(w, "after its end", w.enqueue(spec{Payload: `2`, IdempotencyKey: "k"}).Duplicate, false)
 		}},
-		{name: "a key holds within a batch", tell: func(w *world) {
+		{name: "a key is checked within a batch", tell: func(w *world) {
 			got := w.batch([]spec{{Type: "job", IdempotencyKey: "k"}, {Type: "job", IdempotencyKey: "k"}, {Type: "other", IdempotencyKey: "k"}})
 			is(w, "the second", got[1], accepted{ID: got[0].ID, State: "ready", CreatedAt: w.now(), Duplicate: true})
 			w.refused("the third", got[2].Err, refusal{Code: "conflict", Field: "idempotency_key"})
 		}},
-		{name: "a repeated request makes one task", tell: func(w *world) {
+		{name: "a repeated request id creates one task", tell: func(w *world) {
 			for _, id := range []string{requestV7, requestV4} {
 				first := w.enqueue(spec{Payload: `1`, RequestID: id})
 				w.pass(10*minute - millisecond)
@@ -164,7 +164,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			}
 			is(w, "what is stored", len(w.list(filter{})), 2)
 		}},
-		{name: "also when the task is forgotten, for ten minutes", tell: func(w *world) {
+		{name: "a request id is remembered for ten minutes after its task is deleted", tell: func(w *world) {
 			none := span(0)
 			for _, id := range []string{requestV7, requestV4} {
 				a := w.enqueue(spec{RequestID: id, Retention: &none})
@@ -179,7 +179,7 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 				w.ack(w.claim())
 			}
 		}},
-		{name: "many at once make one task", tell: func(w *world) {
+		{name: "concurrent repeats create one task", tell: func(w *world) {
 			got := make([]accepted, 20)
 			w.together(20, func(i int) (err error) {
 				got[i], err = w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `1`, IdempotencyKey: "k"})
@@ -224,12 +224,12 @@ func TestList(t *testing.T) {
 			is(w, "the list", got, want)
 			is(w, "the last cursor", p.Cursor, "")
 		}},
-		{name: "a list has payloads if asked for them", tell: func(w *world) {
+		{name: "a list has payloads on request", tell: func(w *world) {
 			w.enqueue(spec{Payload: `{"a":1}`})
 			is(w, "without", only(w, "tasks listed", w.list(filter{})).Payload, "")
 			is(w, "with", only(w, "tasks listed", ok[page](w)(w.api.List(w.ctx(), filter{}, part{WithPayload: true})).Items).Payload, `{"a":1}`)
 		}},
-		{name: "every word of a filter selects", tell: func(w *world) {
+		{name: "every field of a filter selects", tell: func(w *world) {
 			before := w.now()
 			w.pass(second)
 			w.id(spec{Type: "other"}) // which no filter selects

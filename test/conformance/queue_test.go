@@ -7,7 +7,7 @@ var defaultSettings = settings{Retry: defaultRetry, MaxAttempts: 5, Lease: 30 * 
 
 func TestQueue(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a queue comes to be with its first task, by the default rules", tell: func(w *world) {
+		{name: "a queue is created by its first task, with default settings", tell: func(w *world) {
 			_, err := w.api.Queue(w.ctx(), "mail")
 			w.refused("before", err, refusal{Code: "not_found"})
 			w.enqueue(spec{Queue: "mail"})
@@ -26,7 +26,7 @@ func TestQueue(t *testing.T) {
 			is(w, "when it was made", changed.CreatedAt, made.CreatedAt)
 			is(w, "a later version", changed.Version > made.Version, true)
 		}},
-		{name: "a change holds for tasks that are there already", tell: func(w *world) {
+		{name: "changed settings apply to existing tasks", tell: func(w *world) {
 			id := w.id(spec{})
 			w.put("default", settings{MaxAttempts: 1})
 			w.fail(w.claim(), failing{})
@@ -60,7 +60,7 @@ func TestQueue(t *testing.T) {
 			w.ack(w.claim())
 			is(w, "without any", w.queue("default").OldestReady, 0.0)
 		}},
-		{name: "from a paused queue nothing is claimed, and nothing else stops", tell: func(w *world) {
+		{name: "nothing is claimed from a paused queue, and everything else works", tell: func(w *world) {
 			w.fill(2, spec{})
 			c := w.claim()
 			q := ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
@@ -74,14 +74,14 @@ func TestQueue(t *testing.T) {
 			is(w, "no pause", []any{q.Paused, q.PausedReason, q.PausedAt.IsZero()}, []any{false, "", true})
 			is(w, "the claims", len(w.claims(from("default").most(10))), 2)
 		}},
-		{name: "a pause leaves its share of a claim to other queues", tell: func(w *world) {
+		{name: "a paused queue gives up its share of a claim", tell: func(w *world) {
 			w.fill(9, spec{Queue: "a"})
 			w.fill(9, spec{Queue: "b"})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "a", pause{Reason: ""}))
 			is(w, "strict", shares(w.claims(from("a", "b").most(3)), queueOf), map[string]int{"b": 3})
 			is(w, "weighted", shares(w.claims(claimCall{Weights: map[string]int{"a": 5, "b": 1}, Max: 3}), queueOf), map[string]int{"b": 3})
 		}},
-		{name: "a purge discards what waits", tell: func(w *world) {
+		{name: "a purge discards waiting tasks", tell: func(w *world) {
 			w.fill(3, spec{})
 			running, dead := w.claim(), w.claim()
 			w.fail(dead, failing{Outcome: "dead"})
@@ -96,7 +96,7 @@ func TestQueue(t *testing.T) {
 			is(w, "what is counted", w.queue("default").Depth, depth{Claimed: 1, Dead: 1})
 			is(w, "again", ok[int64](w)(w.api.Purge(w.ctx(), "default")), 0)
 		}},
-		{name: "a full queue takes no more until some were taken", tell: func(w *world) {
+		{name: "a full queue accepts no tasks until some have left", tell: func(w *world) {
 			full := refusal{Code: "queue_full", RetryAfter: second}
 			w.put("default", settings{MaxLength: 2})
 			w.enqueue(spec{Delay: hour})
@@ -110,7 +110,7 @@ func TestQueue(t *testing.T) {
 			w.claim()
 			w.enqueue(spec{})
 		}},
-		{name: "a full queue still knows its keys", tell: func(w *world) {
+		{name: "a full queue still answers repeated keys", tell: func(w *world) {
 			w.put("default", settings{MaxLength: 1})
 			a := w.enqueue(spec{IdempotencyKey: "k"})
 			is(w, "the repeat", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: a.ID, State: "ready", CreatedAt: w.now(), Duplicate: true})
@@ -145,7 +145,7 @@ func TestQueue(t *testing.T) {
 
 func TestOneTaskByHand(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task that waits for its time runs now", tell: func(w *world) {
+		{name: "a scheduled task can be run now", tell: func(w *world) {
 			id := w.id(spec{Delay: hour})
 			v := ok[view](w)(w.api.RunNow(w.ctx(), id))
 			is(w, "the answer", v, w.get(id))
@@ -155,7 +155,7 @@ func TestOneTaskByHand(t *testing.T) {
 			ok[view](w)(w.api.Retry(w.ctx(), id))
 			is(w, "a retry", w.claim().Attempt, 2)
 		}},
-		{name: "a task that waits can be changed", tell: func(w *world) {
+		{name: "a waiting task can be edited", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `1`})
 			w.id(spec{})
 			v := ok[view](w)(w.api.Update(w.ctx(), id, edit{RunAt: w.at(minute), Priority: "high", Payload: []byte(`{"n":2}`), MaxAttempts: 9}))
@@ -166,13 +166,13 @@ func TestOneTaskByHand(t *testing.T) {
 			is(w, "the claim", c.ID+c.Payload+c.Priority, id+`{"n":2}`+"high")
 			is(w, "attempts at most", c.MaxAttempts, 9)
 		}},
-		{name: "a task that waits can be discarded", tell: func(w *world) {
+		{name: "a waiting task can be discarded", tell: func(w *world) {
 			id := w.id(spec{})
 			is(w, "the answer", ok[view](w)(w.api.Discard(w.ctx(), id)), w.get(id))
 			is(w, "the state", w.state(id), "discarded operator")
 			w.nothing()
 		}},
-		{name: "a discarded or cancelled task gets a new life", tell: func(w *world) {
+		{name: "a task that ended without success can be retried", tell: func(w *world) {
 			for _, state := range []string{"discarded", "cancelled", "poisoned", "dead"} {
 				id := w.id(spec{})
 				w.end(state)

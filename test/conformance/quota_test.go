@@ -17,7 +17,7 @@ func (w *world) quota(to task.QuotaChange) {
 // Quotas apply to every way in.
 func TestQuotas(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a full namespace takes no more until some have ended, and sinks no other task of a batch", tell: func(w *world) {
+		{name: "a full namespace accepts no tasks until some have ended, and fails no other task of a batch", tell: func(w *world) {
 			full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
 			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
 			w.enqueue(spec{IdempotencyKey: "k"})
@@ -37,7 +37,7 @@ func TestQuotas(t *testing.T) {
 			w.ack(w.claim())
 			is(w, "what was accepted before the quota fell", len(w.list(filter{States: []string{"succeeded"}})), 3)
 		}},
-		{name: "bytes of payloads are counted", tell: func(w *world) {
+		{name: "the bytes of payloads are counted", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaBacklogBytes: 10})
 			id := w.enqueue(spec{Payload: `"12345"`}).ID
 			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Payload: `"12"`})
@@ -45,7 +45,7 @@ func TestQuotas(t *testing.T) {
 			w.enqueue(spec{Payload: `"1"`})
 			is(w, "the first", w.state(id), "ready")
 		}},
-		{name: "no more tasks run than the namespace may, whichever queues they are from", tell: func(w *world) {
+		{name: "no more tasks run than the namespace's quota, over all queues", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaRunning: 1})
 			w.enqueue(spec{})
 			w.enqueue(spec{Queue: "mail"})
@@ -54,7 +54,7 @@ func TestQuotas(t *testing.T) {
 			w.ack(c)
 			w.ack(w.one(from("mail")))
 		}},
-		{name: "who waits for a task gets it as soon as the namespace may run more", tell: func(w *world) {
+		{name: "a waiting claim gets a task as soon as the namespace may run more", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaRunning: 1})
 			w.fill(3, spec{})
 			first := w.claim()
@@ -70,7 +70,7 @@ func TestQuotas(t *testing.T) {
 			w.ack(first)
 			is(w, "what came when one had ended", len(beside.answer(second)), 1)
 		}},
-		{name: "a task that its namespace keeps from running says so", tell: func(w *world) {
+		{name: "explain names the namespace's quota", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaRunning: 1})
 			w.fill(1, spec{Queue: "mail"})
 			w.claims(from("mail"))
@@ -82,7 +82,7 @@ func TestQuotas(t *testing.T) {
 			}
 			is(w, "why it does not run", slices.Contains(codes, "namespace_max_running"), true)
 		}},
-		{name: "dead letters take no room, and come in again however full it is; an edit counts what it adds", tell: func(w *world) {
+		{name: "dead letters do not count, and are replayed even when the namespace is full, and an edit counts what it adds", tell: func(w *world) {
 			full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
 			dead := w.id(spec{})
 			w.kill("default", "broken")
@@ -97,7 +97,7 @@ func TestQuotas(t *testing.T) {
 			w.refused("an edit that is too long", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
 			is(w, "its payload", w.get(long).Payload, `"12345678"`)
 		}},
-		{name: "a group comes whole or not at all", tell: func(w *world) {
+		{name: "a group is created completely or not at all", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
 			members := []spec{{Type: "a"}, {Type: "b"}, {Type: "c"}}
 			_, _, err := w.api.MakeGroup(w.ctx(), groupSpec{Tasks: members})
@@ -107,7 +107,7 @@ func TestQuotas(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a group of two", len(w.list(filter{})), 2)
 		}},
-		{name: "the last schedule that there may be, and a tick that finds no room", tell: func(w *world) {
+		{name: "the quota of schedules, and a tick without room for its task", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaSchedules: 1, task.QuotaBacklog: 1})
 			w.schedule(schedule{Name: "one", Every: minute})
 			_, err := w.api.PutSchedule(w.ctx(), schedule{Name: "two", Every: minute, Task: spec{Type: "job"}})
@@ -118,7 +118,7 @@ func TestQuotas(t *testing.T) {
 			w.done(w.api.DeleteSchedule(w.ctx(), "one"))
 			w.schedule(schedule{Name: "two", Every: hour})
 		}},
-		{name: "the last queue that there may be", tell: func(w *world) {
+		{name: "the quota of queues", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaQueues: 1})
 			w.enqueue(spec{})
 			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a", Queue: "mail"})

@@ -201,13 +201,13 @@ func (w *world) take(path string, from *[]webhookRequest) (some []webhookRequest
 			continue
 		}
 		if l.ID == "" {
-			w.Errorf("a notice has no id: %+v", l)
+			w.Errorf("a notification has no id: %+v", l)
 		}
 		some = append(some, l)
 	}
 	*from = rest
 	for _, bad := range r.bad {
-		w.Errorf("a notice that can't be believed: %s", bad)
+		w.Errorf("a notification can't be verified: %s", bad)
 	}
 	return some
 }

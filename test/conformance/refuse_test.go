@@ -24,7 +24,7 @@ func refusedCalls(name string, calls []badCall) story {
 			err := c.call(w)
 			w.refused(c.name, err, c.want)
 			if err != nil && !strings.Contains(err.Error(), c.says) {
-				w.Errorf("%s: refused with %q, want it to say %q", c.name, err, c.says)
+				w.Errorf("%s: refused with %q, want %q in it", c.name, err, c.says)
 			}
 		}
 		is(w, "what is stored", len(w.list(filter{})), 0)
@@ -59,7 +59,7 @@ func TestBadTasks(t *testing.T) {
 	large := enqueueing("payload", "1048577 bytes, at most 1048576", spec{Payload: `"` + strings.Repeat("x", 1<<20-1) + `"`})
 	large.want.Code = "payload_too_large"
 	tellAll(t, []story{
-		refusedCalls("a bad task is refused by its field, its value and the rule", []badCall{
+		refusedCalls("an invalid task is refused with its field, value and rule", []badCall{
 			large,
 			enqueueing("type", "type", spec{}),
 			enqueueing("type", "257 bytes, at most 256", spec{Type: long}),
@@ -96,12 +96,12 @@ func TestBadTasks(t *testing.T) {
 			enqueueing("headers", `"" is not a name`, spec{Headers: map[string]string{"": "x"}}),
 			enqueueing("headers", "bytes, at most 16384", spec{Headers: map[string]string{"a": strings.Repeat("x", 16<<10)}}),
 		}),
-		{name: "a run_at too far away is refused by the shard's time", tell: func(w *world) {
+		{name: "a run_at too far ahead of the shard's time is refused", tell: func(w *world) {
 			_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", RunAt: w.at(366 * day)})
 			w.refused("enqueue", err, refusal{Code: "invalid_argument", Field: "run_at"})
 			is(w, "what is stored", len(w.list(filter{})), 0)
 		}},
-		ofTheGateway(refusedCalls("so is what the broker has no word for", []badCall{
+		ofTheGateway(refusedCalls("unknown enum values are refused", []badCall{
 			enqueueing("priority", "high, normal", spec{Priority: "urgent"}),
 		})),
 	})
@@ -141,7 +141,7 @@ func TestBadCalls(t *testing.T) {
 		many[fmt.Sprint(i)], queues = 1, append(queues, fmt.Sprint(i))
 	}
 	tellAll(t, []story{
-		ofTheGateway(refusedCalls("bad settings are refused, and no queue is made", []badCall{
+		ofTheGateway(refusedCalls("invalid settings are refused, and no queue is created", []badCall{
 			putting("settings.weights.low", "1001 is not between 1 and 1000", settings{Weights: weights{1, 1, 1001}}),
 			putting("settings.max_attempts", "1001 is not between 1 and 1000", settings{MaxAttempts: 1001}),
 			putting("settings.max_length", "-1 is", settings{MaxLength: -1}),
@@ -159,7 +159,7 @@ func TestBadCalls(t *testing.T) {
 			putting("settings.max_wait", "500ms is not between 1s and 8760h", settings{MaxWait: second / 2}),
 			putting("settings.retention.dead", "-1s is not between 0 and 8760h", settings{Retention: retention{Dead: -second}}),
 		})),
-		ofTheGateway(refusedCalls("a bad claim is refused, and makes no queue", []badCall{
+		ofTheGateway(refusedCalls("an invalid claim is refused, and creates no queue", []badCall{
 			claiming("queues", "queues", claimCall{}),
 			claiming("queues", "100", claimCall{Queues: queues}),
 			claiming("queues", "100", claimCall{Weights: many}),
@@ -177,7 +177,7 @@ func TestBadCalls(t *testing.T) {
 			claiming("worker", "257 bytes, at most 256", claimCall{Worker: long}),
 			claiming("claim_key", "257 bytes, at most 256", claimCall{Key: long}),
 		})),
-		ofTheGateway(refusedCalls("a bad list is refused", []badCall{
+		ofTheGateway(refusedCalls("an invalid list call is refused", []badCall{
 			listing("limit", "1001", filter{}, part{Limit: 1001}),
 			listing("cursor", `"x" was not returned by this list`, filter{}, part{Cursor: "x"}),
 			listing("queue", `"a/b" has a character other than`, filter{Queue: "a/b"}, part{}),
@@ -189,7 +189,7 @@ func TestBadCalls(t *testing.T) {
 			listing("error", "1025 bytes, at most 1024", filter{Error: strings.Repeat("x", 1025)}, part{}),
 			listing("state", "is not a state", filter{States: []string{"lost"}}, part{}),
 		})),
-		{gateway: true, name: "a bad verb on a claim is refused, and the claim holds on", tell: func(w *world) {
+		{gateway: true, name: "an invalid call on a claim is refused, and the claim stays valid", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			for _, b := range []badCall{
@@ -203,7 +203,7 @@ func TestBadCalls(t *testing.T) {
 				err := b.call(w)
 				w.refused(b.name, err, b.want)
 				if err != nil && !strings.Contains(err.Error(), b.says) {
-					w.Errorf("%s: refused with %q", b.name, err)
+					w.Errorf("%s: the refusal says %q", b.name, err)
 				}
 			}
 			err := w.api.Ack(w.ctx(), c.hold(), result{Data: `"` + strings.Repeat("x", 1<<20) + `"`})
@@ -212,7 +212,7 @@ func TestBadCalls(t *testing.T) {
 			w.refused("a large checkpoint", err, refusal{Code: "payload_too_large", Field: "checkpoint"})
 			w.ack(c)
 		}},
-		{gateway: true, name: "a bad selection is refused, and does nothing", tell: func(w *world) {
+		{gateway: true, name: "an invalid selection is refused, and changes nothing", tell: func(w *world) {
 			w.makeDead("a")
 			for _, b := range []badCall{
 				bad("filter", "", func(w *world) (any, error) { return w.api.Replay(w.ctx(), selection{Queue: "mail"}) }),
@@ -239,7 +239,7 @@ func TestBadCalls(t *testing.T) {
 				err := b.call(w)
 				w.refused(b.name, err, b.want)
 				if err != nil && !strings.Contains(err.Error(), b.says) {
-					w.Errorf("%s: refused with %q", b.name, err)
+					w.Errorf("%s: the refusal says %q", b.name, err)
 				}
 			}
 			is(w, "the dead", len(w.dead(filter{Queue: "mail"})), 1)
@@ -262,7 +262,7 @@ func TestWrongState(t *testing.T) {
 			return err
 		}, "claimed succeeded discarded dead poisoned cancelled"},
 	}
-	tellAll(t, []story{{name: "a verb that a state does not allow is refused with the state", tell: func(w *world) {
+	tellAll(t, []story{{name: "a call that the state does not allow is refused with the state", tell: func(w *world) {
 		for _, o := range operations {
 			for state := range strings.SplitSeq(o.in, " ") {
 				id := w.in(state)
@@ -299,7 +299,7 @@ func TestNotFound(t *testing.T) {
 	)
 	notFound := refusal{Code: "not_found"}
 	tellAll(t, []story{
-		{name: "a task that is not there is not found", tell: func(w *world) {
+		{name: "an unknown task is not found", tell: func(w *world) {
 			for _, id := range []string{unknown, elsewhere} {
 				for name, call := range map[string]func(context.Context, string) (view, error){
 					"get": w.api.Get, "cancel": w.api.Cancel, "retry": w.api.Retry, "run now": w.api.RunNow, "discard": w.api.Discard,
@@ -313,7 +313,7 @@ func TestNotFound(t *testing.T) {
 				}
 			}
 		}},
-		{name: "nor is a claim of it", tell: func(w *world) {
+		{name: "a claim of an unknown task is not found", tell: func(w *world) {
 			w.enqueue(spec{})
 			token := w.claim().Token
 			for _, v := range verbs {
@@ -321,7 +321,7 @@ func TestNotFound(t *testing.T) {
 				w.refused(v.name+" elsewhere", v.call(w, hold{elsewhere, token}), notFound)
 			}
 		}},
-		{name: "what is no id is refused", tell: func(w *world) {
+		{name: "an invalid id is refused", tell: func(w *world) {
 			noID := refusal{Code: "invalid_argument", Field: "task_id"}
 			_, err := w.api.Get(w.ctx(), "42")
 			w.refused("get", err, noID)
@@ -331,7 +331,7 @@ func TestNotFound(t *testing.T) {
 				w.refused(v.name, v.call(w, hold{"42", "x"}), noID)
 			}
 		}},
-		{name: "a queue that is not there is not found, and not made", tell: func(w *world) {
+		{name: "an unknown queue is not found, and not created", tell: func(w *world) {
 			for name, call := range map[string]func() error{
 				"get":           func() error { _, err := w.api.Queue(w.ctx(), "mail"); return err },
 				"delete":        func() error { return w.api.DeleteQueue(w.ctx(), "mail") },

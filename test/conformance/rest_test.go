@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// rest calls /api/v1 over HTTP/1.1. It decodes the contract's JSON strictly: a field that the suite does not know is an error.
+// rest calls /api/v1 over HTTP/1.1. It decodes the API's JSON strictly: a field that the suite does not know is an error.
 type rest struct {
 	client    *http.Client
 	namespace string // "": omitted

@@ -6,7 +6,7 @@ import (
 
 func TestSuccess(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task lives and succeeds", tell: func(w *world) {
+		{name: "a task is claimed and succeeds", tell: func(w *world) {
 			a := w.enqueue(spec{Payload: `1`})
 			w.pass(2 * second)
 			c := w.claim()
@@ -31,7 +31,7 @@ func TestSuccess(t *testing.T) {
 			w.ack(none)
 			is(w, "no result", w.get(none.ID).Result, "")
 		}},
-		{name: "a repeated ack is answered as the first", tell: func(w *world) {
+		{name: "a repeated ack returns the first answer", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `1`}))
@@ -39,7 +39,7 @@ func TestSuccess(t *testing.T) {
 			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `2`}))
 			is(w, "the result", w.get(c.ID).Result, `1`)
 		}},
-		{name: "the end of a task wakes who waits for it", tell: func(w *world) {
+		{name: "a caller waiting for a task learns of its success", tell: func(w *world) {
 			id := w.id(spec{})
 			beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
 			c := w.claim()
@@ -47,7 +47,7 @@ func TestSuccess(t *testing.T) {
 			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `"done"`}))
 			is(w, "the result", beside.answer(5*second).Result, `"done"`)
 		}},
-		{name: "so does any other end", tell: func(w *world) {
+		{name: "a caller waiting for a task learns of any other end", tell: func(w *world) {
 			for _, end := range []string{"dead", "discarded", "poisoned", "cancelled"} {
 				id := w.id(spec{})
 				beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
@@ -56,18 +56,18 @@ func TestSuccess(t *testing.T) {
 				is(w, "the state", beside.answer(second).State, end)
 			}
 		}},
-		{name: "who waits in vain learns where the task is", tell: func(w *world) {
+		{name: "a caller whose wait ends early gets the task's current state", tell: func(w *world) {
 			id := w.id(spec{})
 			w.claims(claimCall{Queues: []string{"default"}, Lease: hour})
 			beside := meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) })
 			is(w, "the state", beside.answer(20*second).State, "claimed")
 		}},
-		{name: "who waits for what is over does not wait", tell: func(w *world) {
+		{name: "waiting for a finished task returns immediately", tell: func(w *world) {
 			id := w.id(spec{})
 			w.ack(w.claim())
 			is(w, "the state", meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) }).answer(0).State, "succeeded")
 		}},
-		{name: "many claims are settled at once, each by itself", tell: func(w *world) {
+		{name: "many claims are settled in one call, each with its own result", tell: func(w *world) {
 			w.fill(5, spec{})
 			c := w.claims(from("default").most(5))
 			w.ack(c[4])
@@ -81,7 +81,7 @@ func TestSuccess(t *testing.T) {
 				{hold: c[2].hold(), Fail: &failing{Message: "broken", Outcome: "dead"}},
 			}))
 			if len(got) != 5 {
-				w.Fatalf("5 items got %d answers", len(got))
+				w.Fatalf("5 items got %d answers, want 5", len(got))
 			}
 			w.refused("the cancelled", got[0].Err, refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 			is(w, "the acked", got[1], settled{State: "succeeded"})
@@ -112,7 +112,7 @@ func (w *world) end(state string) {
 func TestFailure(t *testing.T) {
 	broken := failure{"broken", failureType}
 	tellAll(t, []story{
-		{name: "a failure is retried with growing pauses until its attempts are over", tell: func(w *world) {
+		{name: "a failed task is retried with growing delays until its attempts are used up", tell: func(w *world) {
 			id := w.id(spec{MaxAttempts: 4, Retry: retry{Initial: 10 * second, Factor: 2, Max: 25 * second, Jitter: noJitter}})
 			for n, pause := range []span{10 * second, 20 * second, 25 * second} {
 				c := w.claim()
@@ -129,14 +129,14 @@ func TestFailure(t *testing.T) {
 			is(w, "its failures", v.Failures, 4)
 			is(w, "its last attempt", v.Log[3], attempt{Attempt: 4, Fence: 4, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: "failed", Error: broken})
 		}},
-		{name: "a pause has up to a quarter on top, the same for all who ask", tell: func(w *world) {
+		{name: "a retry delay has up to a quarter of jitter, the same in all answers", tell: func(w *world) {
 			w.enqueue(spec{})
 			next := w.fail(w.claim(), failing{Message: "broken"}).NextRunAt
 			if d := span(next.Sub(w.now())); d < 30*second || d > 30*second+30*second/4 {
-				w.Errorf("the pause is %v", d)
+				w.Errorf("the retry delay is %v, want 30 s to a quarter more", d)
 			}
 		}},
-		{name: "the queue's rules hold for tasks that have none", tell: func(w *world) {
+		{name: "the queue's retry policy applies to tasks without one", tell: func(w *world) {
 			w.put("default", settings{MaxAttempts: 2, Retry: retry{Initial: 5 * second, Factor: 1, Jitter: noJitter}})
 			id := w.id(spec{})
 			c := w.claim()
@@ -146,7 +146,7 @@ func TestFailure(t *testing.T) {
 			w.fail(w.claim(), failing{})
 			is(w, "the end", w.state(id), "dead attempts_exhausted")
 		}},
-		{name: "a handler can name its own time", tell: func(w *world) {
+		{name: "a failure can set the time of the retry", tell: func(w *world) {
 			w.enqueue(spec{})
 			is(w, "the answer", w.fail(w.claim(), failing{RetryIn: hour}), settled{State: "retrying", NextRunAt: w.at(hour)})
 			w.pass(hour - millisecond)
@@ -154,7 +154,7 @@ func TestFailure(t *testing.T) {
 			w.pass(millisecond)
 			is(w, "the attempt", w.claim().Attempt, 2)
 		}},
-		{name: "a handler can end its task", tell: func(w *world) {
+		{name: "a failure can end its task", tell: func(w *world) {
 			for _, c := range []struct{ outcome, state, recorded, reason string }{
 				{"dead", "dead", "dead", "not_retryable"}, {"discard", "discarded", "discarded", "handler"}, {"poison", "poisoned", "poisoned", "unreadable"},
 			} {
@@ -166,7 +166,7 @@ func TestFailure(t *testing.T) {
 				w.nothing()
 			}
 		}},
-		{name: "a repeated fail is answered as the first", tell: func(w *world) {
+		{name: "a repeated fail returns the first answer", tell: func(w *world) {
 			for _, f := range []failing{{RetryIn: minute}, {Outcome: "dead"}, {Outcome: "discard"}, {Outcome: "poison"}} {
 				w.enqueue(spec{})
 				c := w.claim()
@@ -181,7 +181,7 @@ func TestFailure(t *testing.T) {
 
 func TestReleaseAndSnooze(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a released task is at its old place, and has used no attempt", tell: func(w *world) {
+		{name: "a released task returns to its old place and uses no attempt", tell: func(w *world) {
 			w.fill(3, spec{})
 			first, second := w.claim(), w.claim()
 			is(w, "the answer", w.release(second, 0), settled{State: "ready", NextRunAt: second.CreatedAt})
@@ -192,7 +192,7 @@ func TestReleaseAndSnooze(t *testing.T) {
 			is(w, "the order", again.Type+" "+types(w.claims(from("default").most(3))), "1 2 3")
 			is(w, "releases", w.get(first.ID).Releases, 1)
 		}},
-		{name: "a snoozed task is due at its time, and has used no attempt", tell: func(w *world) {
+		{name: "a snoozed task is due at its time and uses no attempt", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			is(w, "the answer", w.release(c, minute), settled{State: "scheduled", NextRunAt: w.at(minute)})
@@ -206,7 +206,7 @@ func TestReleaseAndSnooze(t *testing.T) {
 			is(w, "the attempt", again.Attempt, 1)
 			is(w, "the fence", again.Fence, 2)
 		}},
-		{name: "a repeated release is answered as the first", tell: func(w *world) {
+		{name: "a repeated release returns the first answer", tell: func(w *world) {
 			for _, delay := range []span{0, minute} {
 				w.enqueue(spec{})
 				c := w.claim()
@@ -234,7 +234,7 @@ func TestExtend(t *testing.T) {
 			w.pass(millisecond)
 			is(w, "at its end", w.state(c.ID), "ready")
 		}},
-		{name: "progress is seen at once, and begins anew with each attempt", tell: func(w *world) {
+		{name: "progress is visible immediately, and starts over with each attempt", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.extend(c, extension{Progress: &progress{40, "four of ten"}})
@@ -245,7 +245,7 @@ func TestExtend(t *testing.T) {
 			w.claim()
 			is(w, "of the next attempt", w.get(c.ID).Progress, progress{})
 		}},
-		{name: "a checkpoint is given to the next attempt, however this one ends", tell: func(w *world) {
+		{name: "a checkpoint is passed to the next attempt, however this one ends", tell: func(w *world) {
 			w.enqueue(spec{})
 			first := w.claim()
 			is(w, "at first", len(first.Checkpoint), 0)
@@ -272,7 +272,7 @@ func TestExtend(t *testing.T) {
 func TestLostLease(t *testing.T) {
 	vanished := failure{"the worker vanished: its lease ended", "lease_lost"}
 	tellAll(t, []story{
-		{name: "a task whose lease ends is claimable again, at its old place", tell: func(w *world) {
+		{name: "a task whose lease expires can be claimed again, at its old place", tell: func(w *world) {
 			w.fill(2, spec{})
 			c := w.claim()
 			w.pass(30*second - millisecond)
@@ -286,7 +286,7 @@ func TestLostLease(t *testing.T) {
 			is(w, "the claim", again.ID, c.ID)
 			is(w, "its attempt", again.Attempt, 2)
 		}},
-		{name: "lost leases use up the attempts", tell: func(w *world) {
+		{name: "lost leases use up attempts", tell: func(w *world) {
 			id := w.id(spec{MaxAttempts: 2})
 			w.claim()
 			w.pass(30 * second)
@@ -299,7 +299,7 @@ func TestLostLease(t *testing.T) {
 			is(w, "crashes", v.Crashes, 2)
 			w.nothing()
 		}},
-		{name: "failures and lost leases are counted together, and the last one names the reason", tell: func(w *world) {
+		{name: "failures and lost leases are counted together, and the last one determines the reason", tell: func(w *world) {
 			id := w.id(spec{MaxAttempts: 2})
 			w.claim()
 			w.pass(30 * second)
@@ -328,7 +328,7 @@ func TestLostLease(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a task that waits is cancelled", tell: func(w *world) {
+		{name: "a waiting task is cancelled", tell: func(w *world) {
 			retrying := w.id(spec{})
 			w.fail(w.claim(), failing{RetryIn: minute})
 			for _, id := range []string{retrying, w.id(spec{}), w.id(spec{Delay: minute})} {
@@ -340,7 +340,7 @@ func TestCancel(t *testing.T) {
 			w.pass(minute)
 			w.nothing()
 		}},
-		{name: "a task that runs is cancelled under its worker", tell: func(w *world) {
+		{name: "a running task is cancelled, and its worker loses the claim", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(second)
@@ -350,7 +350,7 @@ func TestCancel(t *testing.T) {
 			_, err := w.api.Extend(w.ctx(), c.hold(), extension{})
 			w.refused("extend", err, refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 		}},
-		{name: "a repeated cancel is answered as the first", tell: func(w *world) {
+		{name: "a repeated cancel returns the first answer", tell: func(w *world) {
 			id := w.id(spec{})
 			first := ok[view](w)(w.api.Cancel(w.ctx(), id))
 			w.pass(second)

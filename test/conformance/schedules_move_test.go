@@ -92,7 +92,7 @@ func (m *ticking) moveQueue(ctx context.Context) {
 		nap(ctx, rnd, 10*time.Second)
 	}
 	if moves < 10 {
-		m.Errorf("seed %d: only %d moves", m.seed, moves)
+		m.Errorf("seed %d: only %d moves, want at least 10", m.seed, moves)
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *ticking) trigger(ctx context.Context) {
 		repeats.Go(func() {
 			time.Sleep(wait)
 			if again := m.triggered(name, request); again != first {
-				m.Errorf("seed %d: a trigger made task %s, and repeated task %s", m.seed, first, again)
+				m.Errorf("seed %d: a trigger created task %s, and its repeat task %s", m.seed, first, again)
 			}
 		})
 		nap(ctx, rnd, 10*time.Second)
@@ -133,7 +133,7 @@ func (m *ticking) triggered(name, request string) string {
 		if err == nil {
 			return a.GetTaskId()
 		}
-		m.Logf("trigger: %v", err)
+		m.Logf("TriggerSchedule, which is repeated: %v", err)
 		time.Sleep(time.Second)
 	}
 }
@@ -166,7 +166,7 @@ func (m *ticking) judge() {
 			headers := m.ran[t.TaskID]
 			delete(m.ran, t.TaskID)
 			if t.TaskID == "" || headers["pawl-schedule"] != s.Name {
-				m.Errorf("seed %d: entry %+v of %s stands for a task with the headers %v", m.seed, t, s.Name, headers)
+				m.Errorf("seed %d: the task of entry %+v of %s has the headers %v", m.seed, t, s.Name, headers)
 				continue
 			}
 			if t.TaskID[9:13] != home[9:13] {
@@ -177,13 +177,13 @@ func (m *ticking) judge() {
 				continue
 			}
 			if !planned.IsZero() && !t.PlannedAt.Equal(planned.Add(s.Every.std())) || t.Outcome != "fired" || headers["pawl-scheduled-at"] != tickTime(t.PlannedAt) {
-				m.Errorf("seed %d: entry %+v of %s follows the tick of %v", m.seed, t, s.Name, planned)
+				m.Errorf("seed %d: entry %+v of %s does not follow the tick of %v", m.seed, t, s.Name, planned)
 			}
 			planned = t.PlannedAt
 		}
 	}
 	if len(m.ran) > 0 || triggers != len(m.answered) || triggers < 10 || elsewhere < 50 {
-		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.answered), triggers, elsewhere)
+		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d of them in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.answered), triggers, elsewhere)
 	}
 }
 

@@ -47,7 +47,7 @@ func (w *world) historyBy(name string, limit int) (all []tick) {
 			return all
 		}
 		if p.Cursor = next; limit > 0 && len(ticks) != limit {
-			w.Fatalf("a page of %d, want %d", len(ticks), limit)
+			w.Fatalf("a page has %d entries, want %d", len(ticks), limit)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func tickTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func TestSchedulesAreKept(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a schedule is shown as it was put", tell: func(w *world) {
+		{name: "a schedule is returned as it was put", tell: func(w *world) {
 			all := schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: 5 * minute, Missed: "all", Overlap: "skip", Owner: "billing",
 				Task: spec{Type: "report", Payload: `{"kind":"day"}`, ContentType: "application/json", Queue: "reports", Priority: "high", MaxAttempts: 3,
 					Retry: retry{Initial: second, Factor: 2, Max: minute, Jitter: 0.5}, Timeout: hour, ExpiresIn: 2 * hour, Retention: new(3 * hour), Key: "k", Cost: 2,
@@ -106,7 +106,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			least := w.schedule(schedule{Name: "least", Every: minute})
 			is(w, "what was not said", least.After.schedule, schedule{Name: "least", Every: minute, Task: spec{Type: "job"}}.filled())
 		}},
-		{name: "the same again changes nothing, and what keeps its times keeps its next tick", tell: func(w *world) {
+		{name: "an identical put changes nothing, and a put with the same times keeps the next tick", tell: func(w *world) {
 			s := schedule{Name: "s", Every: minute, Task: spec{Type: "job", Payload: "1"}}
 			made := w.schedule(s).After
 			w.pass(10 * second)
@@ -123,7 +123,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			is(w, "the id", b.After.ID, made.ID)
 			is(w, "when it was made", b.After.CreatedAt, made.CreatedAt)
 		}},
-		{name: "a create refuses to change what is there", tell: func(w *world) {
+		{name: "a create does not change an existing schedule", tell: func(w *world) {
 			s := schedule{Name: "s", Every: minute, Task: spec{Type: "job"}}
 			made := ok[scheduleInfo](w)(w.api.CreateSchedule(w.ctx(), s))
 			is(w, "the same again", ok[scheduleInfo](w)(w.api.CreateSchedule(w.ctx(), s)), made)
@@ -132,7 +132,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			w.refused("another", err, refusal{Code: "conflict", Field: "name"})
 			is(w, "what is there", w.shown("s"), made)
 		}},
-		{name: "a dry run tells what would change, and changes nothing", tell: func(w *world) {
+		{name: "a dry run reports what would change, and changes nothing", tell: func(w *world) {
 			s := schedule{Name: "s", Every: minute, Task: spec{Type: "job"}}
 			a := ok[putAnswer](w)(w.api.TrySchedule(w.ctx(), s))
 			is(w, "a new one", []any{a.Change, a.After.schedule, a.Before}, []any{"created", s.filled(), (*scheduleInfo)(nil)})
@@ -145,7 +145,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			is(w, "another", []any{b.Change, b.After.Every, b.Before}, []any{"updated", hour, &made})
 			is(w, "what is there", w.shown("s"), made)
 		}},
-		{name: "schedules are listed by name, in pages, wherever they live", gateway: true, shards: 3, tell: func(w *world) {
+		{name: "schedules of all shards are listed by name, in pages", gateway: true, shards: 3, tell: func(w *world) {
 			var want []string
 			homes := map[uint32]bool{}
 			for _, name := range []string{"c", "a", "f", "b", "g", "e", "d"} {
@@ -170,7 +170,7 @@ func TestSchedulesAreKept(t *testing.T) {
 				is(w, fmt.Sprintf("the list by %d", limit), all, want)
 			}
 		}},
-		{name: "what was deleted is gone with its history, and can be made anew", tell: func(w *world) {
+		{name: "a deleted schedule is gone with its history, and can be created again", tell: func(w *world) {
 			s := schedule{Name: "s", Every: 10 * second}
 			old := w.schedule(s).After
 			w.until(old.NextRunAt)
@@ -192,7 +192,7 @@ func TestSchedulesAreKept(t *testing.T) {
 
 func TestTicks(t *testing.T) {
 	tellAll(t, []story{
-		{name: "each tick makes a task, at its time", tell: func(w *world) {
+		{name: "each tick creates a task at its time", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Payload: `{"n":1}`, Priority: "high", Key: "k", Tags: []string{"x"},
 				Headers: map[string]string{"a": "b", "pawl-schedule": "not this"}}}).After
 			for n := range 3 {
@@ -208,7 +208,7 @@ func TestTicks(t *testing.T) {
 				is(w, "the next", w.shown("s").NextRunAt, planned.Add(10*time.Second))
 			}
 		}},
-		{name: "an expression is read on the clock of its zone", tell: func(w *world) {
+		{name: "a cron expression applies in its time zone", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Cron: "30 2 * * *", TimeZone: "Europe/Berlin"}).After
 			w.until(s.NextRunAt.Add(-time.Second))
 			w.nothing()
@@ -217,7 +217,7 @@ func TestTicks(t *testing.T) {
 			is(w, "its headers", c.Headers, map[string]string{"pawl-schedule": "s", "pawl-scheduled-at": "2000-01-01T01:30:00Z"})
 			is(w, "the next", w.shown("s").NextRunAt, time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC))
 		}},
-		{name: "what was missed is caught up with once, skipped, or made good one by one", tell: func(w *world) {
+		{name: "missed ticks are caught up with once, skipped, or fired one by one", tell: func(w *world) {
 			for _, missed := range []string{"once", "skip", "all"} {
 				w.schedule(schedule{Name: missed, Every: 10 * minute, Missed: missed, Task: spec{Queue: missed}})
 			}
@@ -237,7 +237,7 @@ func TestTicks(t *testing.T) {
 			w.pass(5 * minute)
 			is(w, "and then on time", historyText(w.history("skip"))[1:], []string{"fired"})
 		}},
-		{name: "while it is paused no tick makes a task, and then the history says so", tell: func(w *world) {
+		{name: "a paused schedule creates no tasks, and the history shows it", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
 			p := ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays"))
@@ -256,7 +256,7 @@ func TestTicks(t *testing.T) {
 			is(w, "the history", historyText(w.history("s")), []string{"fired", "skipped: paused ×3", "fired"})
 			is(w, "the tasks", len(w.list(filter{})), 2)
 		}},
-		{name: "an operator's word makes a task beside the ticks, also in a pause", tell: func(w *world) {
+		{name: "a trigger creates a task besides the ticks, also during a pause", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: hour, Task: spec{Payload: "1"}}).After
 			trigger := func() claim {
 				id, state, err := w.api.Trigger(w.ctx(), "s")
@@ -276,7 +276,7 @@ func TestTicks(t *testing.T) {
 			is(w, "no time was planned", ticks[0].PlannedAt.IsZero() && ticks[0].Late == 0, true)
 			is(w, "still paused", w.shown("s").Paused, true)
 		}},
-		{name: "a history is read in pages, and keeps what is newest", tell: func(w *world) {
+		{name: "a history is read in pages, and keeps the newest entries", tell: func(w *world) {
 			w.schedule(schedule{Name: "s", Every: second})
 			w.pass(minute)
 			all := w.history("s")
@@ -298,7 +298,7 @@ func TestTicks(t *testing.T) {
 			must(w.T, err)
 			is(w, "the same page when there is more", after, ticks)
 		}},
-		{name: "a tick's task meets the limits and the pause of its queue as any other", tell: func(w *world) {
+		{name: "a tick's task is subject to the limits and the pause of its queue", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.put("default", settings{MaxLength: 1})
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{}))
@@ -331,7 +331,7 @@ func TestTicksElsewhere(t *testing.T) {
 		return s, at.NextRunAt
 	}
 	tellAll(t, []story{
-		{name: "a tick's task comes to a queue of another shard once, and its id to the history", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a tick's task in another shard is created once, and its id is in the history", gateway: true, shards: 2, tell: func(w *world) {
 			_, next := far(w)
 			for n := range 3 {
 				c := w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second})
@@ -345,7 +345,7 @@ func TestTicksElsewhere(t *testing.T) {
 			is(w, "in the queue of before", len(w.list(filter{Queue: "a"})), 0)
 			is(w, "in the queue", len(w.list(filter{Queue: "b"})), 4)
 		}},
-		{name: "so does that of an operator, who is told its id", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a triggered task in another shard is created once, and its id is returned", gateway: true, shards: 2, tell: func(w *world) {
 			far(w)
 			id, state, err := w.api.Trigger(w.ctx(), "s")
 			must(w.T, err)
@@ -355,7 +355,7 @@ func TestTicksElsewhere(t *testing.T) {
 			entry := only(w, "entries", w.history("s"))
 			is(w, "the history", []any{entry.Outcome, entry.TaskID}, []any{"triggered", id})
 		}},
-		{name: "a full queue of another shard refuses, as the history says", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a full queue in another shard refuses the task, and the history shows it", gateway: true, shards: 2, tell: func(w *world) {
 			_, next := far(w)
 			w.put("b", settings{MaxLength: 1})
 			w.enqueue(spec{Queue: "b"})
@@ -364,7 +364,7 @@ func TestTicksElsewhere(t *testing.T) {
 			w.until(next.Add(time.Second))
 			is(w, "the history", historyText(w.history("s")), []string{"skipped: queue_full", "skipped: queue_full"})
 		}},
-		{name: "a queue that moves takes the ticks of its schedule along", gateway: true, shards: 3, tell: func(w *world) {
+		{name: "ticks follow a queue that moves", gateway: true, shards: 3, tell: func(w *world) {
 			made := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Queue: "hot", Key: "k"}}).After
 			home, _ := w.testNode.copy.Queue(namespace, "hot")
 			seen := map[string]bool{}
@@ -383,7 +383,7 @@ func TestTicksElsewhere(t *testing.T) {
 			}
 			is(w, "the tasks", len(w.list(filter{Queue: "hot"})), len(seen))
 		}},
-		{name: "a queue that was deleted is made anew by a tick", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a tick recreates a deleted queue", gateway: true, shards: 2, tell: func(w *world) {
 			far(w)
 			must(w.T, w.api.DeleteQueue(w.ctx(), "b"))
 			w.ack(w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second}))
@@ -481,7 +481,7 @@ func TestBadSchedules(t *testing.T) {
 		names, _ := w.scheduleNames(part{})
 		is(w, "the schedules", len(names), 0)
 	}
-	bads := refusedCalls("a bad schedule is refused by its field, its value and the rule", []badCall{
+	bads := refusedCalls("an invalid schedule is refused with its field, value and rule", []badCall{
 		large,
 		scheduling("name", "name", schedule{}),
 		scheduling("name", "257 bytes, at most 256", schedule{Name: long}),
@@ -514,7 +514,7 @@ func TestBadSchedules(t *testing.T) {
 	bads.tell = func(w *world) { tell(w); none(w) }
 	tellAll(t, []story{
 		bads,
-		ofTheGateway(refusedCalls("so is what the broker has no word for", []badCall{
+		ofTheGateway(refusedCalls("invalid schedule calls are refused", []badCall{
 			scheduling("missed", "", schedule{Missed: "later"}),
 			scheduling("overlap", "", schedule{Overlap: "queue"}),
 			scheduling("task.priority", "", schedule{Task: spec{Priority: "urgent"}}),
@@ -542,7 +542,7 @@ func TestBadSchedules(t *testing.T) {
 			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.api.ResumeSchedule(w.ctx(), "a/b") }),
 			bad("name", `"a/b" has a character other than`, func(w *world) (any, error) { return nil, w.api.DeleteSchedule(w.ctx(), "a/b") }),
 		})),
-		{name: "a schedule that is not there is not found, and not made", shards: 2, gateway: true, tell: func(w *world) {
+		{name: "an unknown schedule is not found, and not created", shards: 2, gateway: true, tell: func(w *world) {
 			for name, call := range map[string]func(ctx context.Context) error{
 				"get":    func(ctx context.Context) error { _, err := w.api.Schedule(ctx, "s"); return err },
 				"delete": func(ctx context.Context) error { return w.api.DeleteSchedule(ctx, "s") },

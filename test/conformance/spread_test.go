@@ -102,7 +102,7 @@ func (m *moving) produce(ctx context.Context, n int) {
 		first := m.enqueue(ctx, spec)
 		m.mu.Lock()
 		if by, taken := m.want[first]; taken {
-			m.Errorf("seed %d: task %s was given to %s and %s", m.seed, first, by, who)
+			m.Errorf("seed %d: task %s was returned to %s and %s", m.seed, first, by, who)
 		}
 		m.want[first] = who
 		m.mu.Unlock()
@@ -114,7 +114,7 @@ func (m *moving) produce(ctx context.Context, n int) {
 			for _, wait := range waits {
 				time.Sleep(wait)
 				if again := m.enqueue(ctx, spec); again != first {
-					m.Errorf("seed %d: %s is task %s, and repeated task %s: %v", m.seed, who, first, again, spec)
+					m.Errorf("seed %d: the first enqueue of %s returned task %s, and its repeat task %s: %v", m.seed, who, first, again, spec)
 				}
 			}
 		})
@@ -179,7 +179,7 @@ func (m *moving) move(ctx context.Context) {
 		}
 	}
 	if moves < 5 {
-		m.Errorf("seed %d: only %d moves", m.seed, moves)
+		m.Errorf("seed %d: only %d moves, want at least 5", m.seed, moves)
 	}
 }
 
@@ -200,7 +200,7 @@ func (m *moving) judge() {
 	}
 	for id := range m.done {
 		if m.want[id] == "" {
-			m.Errorf("seed %d: task %s was run, and nobody knows of it", m.seed, id)
+			m.Errorf("seed %d: task %s ran, but no producer enqueued it", m.seed, id)
 		}
 	}
 	shards := map[uint32]int{}
@@ -210,7 +210,7 @@ func (m *moving) judge() {
 		shards[id.Shard()]++
 	}
 	if len(shards) != movingShards {
-		m.Errorf("seed %d: tasks were in shards %v only", m.seed, shards)
+		m.Errorf("seed %d: tasks were only in the shards %v", m.seed, shards)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestSlotsComeBack(t *testing.T) {
 		move(here)
 		again := enqueue(behind, here)
 		if again.ID != first.ID || !again.Duplicate || first.ID.Shard() != there {
-			t.Errorf("one request made %+v, then %+v", first, again)
+			t.Errorf("one request returned %+v, then %+v", first, again)
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestLimitsInParts(t *testing.T) {
 		}
 		first := claim(0)
 		if len(first) != 1 {
-			t.Fatalf("%d tasks of the key at once", len(first))
+			t.Fatalf("%d tasks of the key were claimed at once, want 1", len(first))
 		}
 		acked := make(chan error, 1)
 		time.AfterFunc(5*time.Second, func() {
@@ -287,7 +287,7 @@ func TestLimitsInParts(t *testing.T) {
 		})
 		began := time.Now()
 		if second := claim(20 * time.Second); len(second) != 1 || time.Since(began) > 5100*time.Millisecond {
-			t.Errorf("%d tasks after %s", len(second), time.Since(began))
+			t.Errorf("after the ack %d tasks were claimed in %s, want 1 in about 5 s", len(second), time.Since(began))
 		}
 		must(t, <-acked) // the claim may be answered first
 	})
@@ -309,7 +309,7 @@ func TestQueueInParts(t *testing.T) {
 			slots += p.GetSlots()
 		}
 		if n := len(spread.GetQueue().GetParts()); n != 3 || slots != task.SlotCount {
-			t.Fatalf("%d parts with %d slots", n, slots)
+			t.Fatalf("the queue has %d parts with %d slots", n, slots)
 		}
 
 		const tasks = 60
@@ -325,17 +325,17 @@ func TestQueueInParts(t *testing.T) {
 		sum := int64(0)
 		for _, p := range queue().GetParts() {
 			if sum += p.GetDepth().GetReady(); p.GetDepth().GetReady() < tasks/10 {
-				t.Errorf("shard %d has only %d of %d tasks", p.GetShard(), p.GetDepth().GetReady(), tasks)
+				t.Errorf("shard %d has only %d ready tasks of %d", p.GetShard(), p.GetDepth().GetReady(), tasks)
 			}
 		}
 		if got := queue().GetDepth().GetReady(); got != tasks || sum != tasks {
-			t.Errorf("%d ready, %d in the parts, want %d", got, sum, tasks)
+			t.Errorf("%d tasks are ready, %d in the parts, want %d", got, sum, tasks)
 		}
 
 		killed := killSome(t, r, 20)
 		groups, err := r.operator.GroupDead(ctx, &pawlv1.GroupDeadRequest{Queue: "hot"})
 		if must(t, err); len(groups.GetGroups()) != 1 || groups.GetGroups()[0].GetCount() != 20 {
-			t.Errorf("groups %v", groups)
+			t.Errorf("the groups of dead letters are %v, want one of 20", groups)
 		}
 		if listed := listDead(t, r); !slices.Equal(listed, killed) {
 			t.Errorf("dead letters listed as\n%v\nwant\n%v", listed, killed)
@@ -343,7 +343,7 @@ func TestQueueInParts(t *testing.T) {
 		all := &pawlv1.Filter{}
 		dry, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, DryRun: true})
 		if must(t, err); dry.GetMatched() != 20 || dry.GetReplayed() != 0 {
-			t.Errorf("dry run %v", dry)
+			t.Errorf("dry run of a replay: %v, want 20 matched", dry)
 		}
 		some, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, Max: 11})
 		if must(t, err); some.GetMatched() != 11 || some.GetReplayed() != 11 {
@@ -356,11 +356,11 @@ func TestQueueInParts(t *testing.T) {
 		}
 		rest, err := r.operator.DiscardDead(ctx, &pawlv1.DiscardDeadRequest{Queue: "hot", Filter: all})
 		if must(t, err); rest.GetDiscarded() != 5 || len(listDead(t, r)) > 0 {
-			t.Errorf("discard %v", rest)
+			t.Errorf("DiscardDead = %v, want the remaining 5", rest)
 		}
 		purged, err := r.operator.PurgeQueue(ctx, &pawlv1.PurgeQueueRequest{Queue: "hot"})
 		if must(t, err); purged.GetDiscarded() != tasks-5 {
-			t.Errorf("purge %v", purged)
+			t.Errorf("PurgeQueue = %v", purged)
 		}
 		page, err := r.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "hot"}, Limit: 100})
 		if must(t, err); len(page.GetItems()) != tasks {
@@ -417,7 +417,7 @@ func wakesAll(t *testing.T, r *rpc) {
 		began := time.Now()
 		resp := <-got
 		if len(resp.GetTasks()) != 1 || time.Since(began) > time.Second {
-			t.Fatalf("after %s the worker got %v, want %s", time.Since(began), resp, made.GetTask().GetTaskId())
+			t.Fatalf("after %s the waiting worker got %v, want task %s", time.Since(began), resp, made.GetTask().GetTaskId())
 		}
 		_, err = r.worker.Ack(t.Context(), &pawlv1.AckRequest{TaskId: resp.GetTasks()[0].GetTaskId(), ClaimToken: resp.GetTasks()[0].GetClaimToken()})
 		must(t, err)

@@ -41,13 +41,13 @@ func TestStaleClaim(t *testing.T) {
 		return refusal{Code: "stale_claim", Reason: reason, State: state}
 	}
 	tellAll(t, []story{
-		{name: "its lease ended, and nobody has it", tell: func(w *world) {
+		{name: "the lease expired, and nobody has claimed the task", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(30 * second)
 			w.refusedAll(c.hold(), stale("expired", "ready"))
 		}},
-		{name: "its lease ended, and somebody else has it", tell: func(w *world) {
+		{name: "the lease expired, and another worker has claimed the task", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(30 * second)
@@ -58,38 +58,38 @@ func TestStaleClaim(t *testing.T) {
 			w.ack(again)
 			w.refusedAll(c.hold(), stale("reclaimed", "succeeded"))
 		}},
-		{name: "its lease was the last one", tell: func(w *world) {
+		{name: "the lease of the last attempt expired", tell: func(w *world) {
 			w.enqueue(spec{MaxAttempts: 1})
 			c := w.claim()
 			w.pass(30 * second)
 			w.refusedAll(c.hold(), stale("expired", "dead"))
 		}},
-		{name: "its run took too long", tell: func(w *world) {
+		{name: "the run exceeded its timeout", tell: func(w *world) {
 			w.enqueue(spec{Timeout: second})
 			c := w.claim()
 			w.pass(11 * second)
 			w.refusedAll(c.hold(), stale("expired", "retrying"))
 		}},
-		{name: "its task was cancelled", tell: func(w *world) {
+		{name: "the task was cancelled", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("cancelled", "cancelled"))
 		}},
-		{name: "its lease ended, and its task was cancelled", tell: func(w *world) {
+		{name: "the lease expired, and the task was cancelled", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.pass(30 * second)
 			ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("cancelled", "cancelled"))
 		}},
-		{name: "it was acked", tell: func(w *world) {
+		{name: "the claim was acked", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.ack(c)
 			w.refusedAll(c.hold(), stale("completed", "succeeded"), "ack")
 		}},
-		{name: "it failed", tell: func(w *world) {
+		{name: "the claim was failed", tell: func(w *world) {
 			for state, f := range map[string]failing{"retrying": {RetryIn: hour}, "dead": {Outcome: "dead"}, "discarded": {Outcome: "discard"}, "poisoned": {Outcome: "poison"}} {
 				w.enqueue(spec{})
 				c := w.claim()
@@ -97,13 +97,13 @@ func TestStaleClaim(t *testing.T) {
 				w.refusedAll(c.hold(), stale("completed", state), "fail")
 			}
 		}},
-		{name: "it was released", tell: func(w *world) {
+		{name: "the claim was released", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.release(c, 0)
 			w.refusedAll(c.hold(), stale("completed", "ready"), "release", "snooze")
 		}},
-		{name: "it was put off, and the task runs again", tell: func(w *world) {
+		{name: "the claim was snoozed, and the task runs again", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.release(c, minute)
@@ -112,14 +112,14 @@ func TestStaleClaim(t *testing.T) {
 			w.claimBy("w2")
 			w.refusedAll(c.hold(), stale("completed", "claimed"), "release", "snooze")
 		}},
-		{name: "its task was replayed", tell: func(w *world) {
+		{name: "the task was replayed", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			w.fail(c, failing{Outcome: "dead"})
 			ok[view](w)(w.api.Retry(w.ctx(), c.ID))
 			w.refusedAll(c.hold(), stale("completed", "ready"), "fail")
 		}},
-		{name: "its token is of another task, and tells nothing", tell: func(w *world) {
+		{name: "the token belongs to another task, and nothing is revealed", tell: func(w *world) {
 			w.fill(2, spec{})
 			a, b := w.claim(), w.claim()
 			foreign := hold{a.ID, b.Token}
@@ -130,7 +130,7 @@ func TestStaleClaim(t *testing.T) {
 			w.ack(w.claim())
 			w.refusedAll(foreign, refusal{Code: "not_found"})
 		}},
-		{name: "its token is no token", tell: func(w *world) {
+		{name: "the token is invalid", tell: func(w *world) {
 			w.enqueue(spec{})
 			c := w.claim()
 			for _, token := range []string{"", "x", c.Token + "x", c.Token[1:]} {

@@ -59,7 +59,7 @@ func (d *rest) tally(w *world, path string, into any) (status int) {
 
 func TestStats(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "what happened to tasks is counted, by all doors the same", shards: 2, tell: func(w *world) {
+		ofTheGateway(story{name: "task statistics are the same through every API", shards: 2, tell: func(w *world) {
 			rest, rpc, sdk := newREST(w.T, w.testNode), newRPC(w.T, w.testNode), newSDK(w.T, w.testNode)
 			w.fill(6, spec{Queue: "mail"})
 			w.fill(2, spec{Queue: "video"})
@@ -101,7 +101,7 @@ func TestStats(t *testing.T) {
 			}
 			is(w, "a queue that is none", rest.tally(w, "/queues/none/stats", &all), 404)
 		}}),
-		ofTheGateway(story{name: "webhooks that are disabled or fail need attention, until somebody has seen to them", tell: func(w *world) {
+		ofTheGateway(story{name: "disabled and failing webhooks need attention until they are repaired", tell: func(w *world) {
 			rest := newREST(w.T, w.testNode)
 			w.receives()
 			w.hookTo(hookSpec{Name: "gone"}, "/gone/410")
@@ -122,7 +122,7 @@ func TestStats(t *testing.T) {
 			ok[posted](w)(w.hooks().TestHook(w.ctx(), "down"))
 			need("when both were seen to", "dead_letters")
 		}}),
-		ofTheGateway(story{name: "a queue tells its rates, and how many workers it needs", tell: func(w *world) {
+		ofTheGateway(story{name: "a queue reports its rates and how many workers it needs", tell: func(w *world) {
 			sdk := newSDK(w.T, w.testNode)
 			w.pass(minute)
 			w.fill(120, spec{})
@@ -160,7 +160,7 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
-		ofTheGateway(story{name: "a queue needs no more workers than may run, and no fewer than run", tell: func(w *world) {
+		ofTheGateway(story{name: "a queue needs no more workers than its limits allow, and no fewer than its running tasks", tell: func(w *world) {
 			scale := func() string {
 				w.Helper()
 				s, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
@@ -221,7 +221,7 @@ func TestStats(t *testing.T) {
 			w.fill(600, spec{Queue: "slow"})
 			is(w, "and many more came", scale("slow"), "21 true 659 10 10s")
 		}}),
-		ofTheGateway(story{name: "a list of queues is narrowed by name and by what they have", shards: 2, tell: func(w *world) {
+		ofTheGateway(story{name: "a list of queues is filtered by name and by content", shards: 2, tell: func(w *world) {
 			for _, queue := range []string{"mail-de", "mail-en", "media", "video"} {
 				w.fill(1, spec{Queue: queue, MaxAttempts: 1})
 			}
@@ -268,7 +268,7 @@ func TestStats(t *testing.T) {
 				is(w, "a refusal of "+bad, newREST(w.T, w.testNode).tally(w, "/queues?"+bad, &struct{}{}), 400)
 			}
 		}}),
-		ofTheGateway(story{name: "a list of queues tells who works on each, and draws what happened to it", shards: 2, tell: func(w *world) {
+		ofTheGateway(story{name: "a list of queues has the workers and the trend of each", shards: 2, tell: func(w *world) {
 			w.fill(6, spec{Queue: "mail"})
 			w.fill(2, spec{Queue: "video"})
 			for range 3 {
@@ -341,7 +341,7 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "long after", *one.Workers, 0)
 		}}),
-		ofTheGateway(story{name: "each queue says how long is too long", tell: func(w *world) {
+		ofTheGateway(story{name: "each queue has its own maximum wait", tell: func(w *world) {
 			rest := newREST(w.T, w.testNode)
 			one := limits{MaxRunning: 1} // the others wait, though not for lack of workers
 			w.put("quick", settings{MaxWait: 10 * second, limits: one})

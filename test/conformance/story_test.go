@@ -24,7 +24,7 @@ func ofTheGateway(s story) story {
 	return s
 }
 
-// overTwoShards returns stories to be told again with a node where the queues a and b are in different shards, which the gateway combines.
+// overTwoShards returns stories to be repeated with a node where the queues a and b are in different shards, which the gateway combines.
 func overTwoShards(stories []story) (out []story) {
 	for _, s := range stories {
 		tell := s.tell
@@ -38,8 +38,7 @@ func overTwoShards(stories []story) (out []story) {
 	return out
 }
 
-// world is a node, the API through which a story goes, and the words in which stories are told. A call that a story does not expect to be refused
-// must not be.
+// world is a node, the API that a story uses, and the helpers of stories. A call that a story does not expect to be refused must succeed.
 type world struct {
 	*testing.T
 	testNode *testNode
@@ -50,7 +49,7 @@ type world struct {
 // within returns the world as seen from a namespace.
 func (w *world) within(ns string) *world { return &world{w.T, w.testNode, w.other(ns), w.other} }
 
-// apis open each kind of API, for a story that may be about the gateway, into the namespace that the calls name. Direct calls are all in the
+// apis opens each kind of API in the namespace that the calls name, for a story that may be about the gateway. Direct calls are all in the
 // default namespace.
 var apis = []struct {
 	name string
@@ -69,7 +68,7 @@ var apis = []struct {
 	}},
 }
 
-// tellAll tells stories through every API, each with its own node and bubble of fake time.
+// tellAll runs stories through every API, each with its own node and bubble of fake time.
 func tellAll(t *testing.T, stories []story) {
 	t.Parallel()
 	for _, d := range apis {
@@ -98,8 +97,8 @@ func (w *world) ctx() context.Context { return w.Context() }
 // awake is how much of a long time passes without sleep: the broker looks at its clock twice in it.
 const awake = minute
 
-// pass lets time pass, and everything happen that is due. For most of a long time the machine sleeps: each second awake triggers the timers of three
-// storage engines thirty times. So what is due in between is late.
+// pass lets time pass, and everything happen that is due. For most of a long time the machine sleeps, since each second awake triggers the timers of
+// three storage engines thirty times. What is due while it sleeps happens late.
 func (w *world) pass(d span) {
 	if d > 2*awake {
 		w.testNode.slept.Add(int64(d - awake))
@@ -119,7 +118,7 @@ func ok[T any](w *world) func(T, error) T {
 	return func(v T, err error) T {
 		w.Helper()
 		if err != nil {
-			w.Fatalf("refused: %v", err)
+			w.Fatalf("the call was refused: %v", err)
 		}
 		return v
 	}

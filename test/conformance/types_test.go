@@ -58,7 +58,7 @@ func (l *listOfTypes) names() (names []string) {
 }
 
 func TestTypes(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "what happened to types is counted, by all doors the same", shards: 2, tell: func(w *world) {
+	tellAll(t, []story{ofTheGateway(story{name: "statistics of types are the same through every API", shards: 2, tell: func(w *world) {
 		rest, rpc, sdk := newREST(w.T, w.testNode), newRPC(w.T, w.testNode), newSDK(w.T, w.testNode)
 		w.pass(minute)
 		for _, queue := range []string{"mail", "mail", "mail", "bulk", "bulk"} {

@@ -97,7 +97,7 @@ var unfinished = []string{"scheduled", "ready", "claimed", "retrying"}
 func TestUnique(t *testing.T) {
 	of := func(key, onConflict string) spec { return spec{Unique: &unique{Key: key, OnConflict: onConflict}} }
 	tellAll(t, []story{
-		{name: "a unique key has one task, which is the answer until it ends", tell: func(w *world) {
+		{name: "a unique key has one task, which is returned until it ends", tell: func(w *world) {
 			first := w.enqueue(of("k", ""))
 			is(w, "the task", w.get(first.ID).Unique, &unique{"k", unfinished, "keep"})
 			again := w.enqueue(of("k", "keep"))
@@ -105,20 +105,20 @@ func TestUnique(t *testing.T) {
 			w.ack(w.one(from("default")))
 			is(w, "when it has ended", w.enqueue(of("k", "")).Duplicate, false)
 		}},
-		{name: "without a name the key stands for type and payload", tell: func(w *world) {
+		{name: "a unique key without a name is derived from type and payload", tell: func(w *world) {
 			same := func(payload string) spec { return spec{Type: "job", Payload: payload, Unique: &unique{}} }
 			first := w.enqueue(same("1"))
 			is(w, "the same", w.enqueue(same("1")).ID, first.ID)
 			is(w, "another payload", w.enqueue(same("2")).Duplicate, false)
 			is(w, "its key", strings.HasPrefix(w.get(first.ID).Unique.Key, "sha256:"), true)
 		}},
-		{name: "reject refuses, and names the other task", tell: func(w *world) {
+		{name: "reject refuses and names the existing task", tell: func(w *world) {
 			first := w.enqueue(of("k", "reject"))
 			_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}})
 			w.refused("another", err, refusal{Code: "conflict", Field: "unique.key"})
 			is(w, "it names the first", strings.Contains(err.Error(), first.ID), true)
 		}},
-		{name: "replace takes the place of what waits", tell: func(w *world) {
+		{name: "replace replaces the waiting task", tell: func(w *world) {
 			first := w.enqueue(spec{Payload: "1", Delay: minute, Unique: &unique{Key: "k", OnConflict: "replace"}})
 			second := w.enqueue(spec{Payload: "2", Unique: &unique{Key: "k", OnConflict: "replace"}})
 			is(w, "it is new", second.Duplicate || second.ID == first.ID, false)
@@ -127,7 +127,7 @@ func TestUnique(t *testing.T) {
 			is(w, "what runs", w.one(from("default")).ID, second.ID)
 			is(w, "while it runs", w.enqueue(of("k", "replace")).ID, second.ID)
 		}},
-		{name: "keep_last lets the newest wait behind the one that runs", tell: func(w *world) {
+		{name: "keep_last keeps the newest task waiting behind the running one", tell: func(w *world) {
 			first := w.enqueue(of("k", "keep_last"))
 			runs := w.one(from("default"))
 			second, third := w.enqueue(of("k", "keep_last")), w.enqueue(of("k", "keep_last"))
@@ -139,7 +139,7 @@ func TestUnique(t *testing.T) {
 			is(w, "then", w.one(from("default")).ID, third.ID)
 			is(w, "it waits for nobody", w.get(third.ID).WaitsFor, "")
 		}},
-		{name: "a run that failed gives way to the one that waits", tell: func(w *world) {
+		{name: "a failed run gives way to the waiting task", tell: func(w *world) {
 			first := w.enqueue(of("k", "keep_last"))
 			runs := w.one(from("default"))
 			second := w.enqueue(of("k", "keep_last"))
@@ -147,12 +147,12 @@ func TestUnique(t *testing.T) {
 			is(w, "the first", w.get(first.ID).Reason, "replaced")
 			is(w, "what runs", w.one(from("default")).ID, second.ID)
 		}},
-		{name: "in a batch, too", tell: func(w *world) {
+		{name: "unique keys are checked within a batch", tell: func(w *world) {
 			got := w.batch([]spec{{Type: "job", Unique: &unique{Key: "k"}}, {Type: "job", Unique: &unique{Key: "k"}}, {Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}}})
 			is(w, "the second", got[1].ID == got[0].ID && got[1].Duplicate, true)
 			w.refused("the third", got[2].Err, refusal{Code: "conflict", Field: "unique.key"})
 		}},
-		{name: "a dead letter whose key is another's is not replayed", tell: func(w *world) {
+		{name: "a dead letter whose unique key is taken is not replayed", tell: func(w *world) {
 			first := w.id(spec{Type: "job", MaxAttempts: 1, Unique: &unique{Key: "k"}})
 			w.kill("default", "boom")
 			second := w.enqueue(of("k", ""))
@@ -251,7 +251,7 @@ func (u *movingUnique) begin(c *pawlv1.ClaimedTask) {
 	defer u.mu.Unlock()
 	key := string(c.GetPayload())
 	if other := u.runs[key]; other != "" {
-		u.Errorf("seed %d: tasks %s and %s of key %s run at once", u.seed, other, c.GetTaskId(), key)
+		u.Errorf("seed %d: tasks %s and %s of key %s run at the same time", u.seed, other, c.GetTaskId(), key)
 	}
 	u.runs[key] = c.GetTaskId()
 	u.counts[0]++
@@ -269,7 +269,7 @@ func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 		_, err = u.rpc.worker.Ack(ctx, &pawlv1.AckRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
 	}
 	if err != nil && ctx.Err() == nil {
-		u.Errorf("seed %d: the end of %s: %v", u.seed, c.GetTaskId(), err)
+		u.Errorf("seed %d: ending the claim of %s: %v", u.seed, c.GetTaskId(), err)
 	}
 }
 
@@ -278,7 +278,7 @@ func (u *movingUnique) judge() {
 	for id := uint32(dataShard); id < dataShard+movingShards; id++ {
 		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id, Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
 		if must(u.T, err); held {
-			u.Errorf("seed %d: a unique key is held in shard %d when all has ended", u.seed, id)
+			u.Errorf("seed %d: a unique key is still held in shard %d after all tasks have ended", u.seed, id)
 		}
 	}
 	for i, what := range []string{"runs", "duplicates", "refusals"} {
@@ -311,20 +311,20 @@ func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
 		must(t, err)
 		time.Sleep(24 * time.Hour) // longer than anything is kept for a request
 		if again := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); again != first {
-			t.Errorf("the key has task %s, then %s", first, again)
+			t.Errorf("an enqueue with the key returned task %s, then %s", first, again)
 		}
 		second := enqueue(pawlv1.OnConflict_ON_CONFLICT_REPLACE)
 		if second == first || second.Shard() != q.Shard {
-			t.Errorf("task %s in shard %d is replaced by %s in shard %d", first, q.Shard, second, second.Shard())
+			t.Errorf("task %s in shard %d was replaced by %s in shard %d", first, q.Shard, second, second.Shard())
 		}
 		_, err = r.producer.CancelTask(ctx, &pawlv1.CancelTaskRequest{TaskId: second.String()})
 		must(t, err)
 		if third := enqueue(pawlv1.OnConflict_ON_CONFLICT_KEEP); third.Shard() != there {
-			t.Errorf("when the key is free, its task is made in shard %d, want %d", third.Shard(), there)
+			t.Errorf("the task for the free key is in shard %d, want %d", third.Shard(), there)
 		}
 		time.Sleep(2 * time.Hour)
 		if now, err := h.control.Queues.Queue(ctx, namespace, "hot"); err != nil || !slices.Equal(now.Shards(), []uint32{there}) {
-			t.Errorf("the old shard is still asked: %+v, %v", now, err)
+			t.Errorf("the old shard still belongs to the queue: %+v, %v", now, err)
 		}
 	})
 }

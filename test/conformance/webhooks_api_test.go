@@ -338,7 +338,7 @@ func postedSDK(p *admin.WebhookDelivery) posted {
 	return posted{p.ID, string(p.Event), p.Queue, p.Count, p.CreatedAt, p.At, p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
 }
 
-// Direct calls, for what the gateway is given
+// Direct calls, as the gateway makes them
 
 func (d *direct) call(name string) webhooks.Call {
 	return webhooks.Call{Hook: webhooks.Webhook{Namespace: namespace, Name: name}, By: directly}

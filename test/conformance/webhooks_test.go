@@ -48,7 +48,7 @@ func TestWebhooks(t *testing.T) {
 	zero, none := int64(0), span(0)
 	secret := webhook.NewSecret()
 	tellAll(t, []story{
-		{name: "a webhook is made, shown, listed, changed and removed, and the audit has all of it", tell: func(w *world) {
+		{name: "a webhook is created, shown, listed, changed, removed, and audited", tell: func(w *world) {
 			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second})
 			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead", "task.poisoned", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
 				WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(), ChangedAt: w.now()}
@@ -70,7 +70,7 @@ func TestWebhooks(t *testing.T) {
 			is(w, "the list after", w.hookNames(), "all")
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.add", "webhook.set", "webhook.set", "webhook.remove"})
 		}},
-		{name: "one that is made twice with one secret is the same, and no other may have its name", tell: func(w *world) {
+		{name: "creating a webhook twice with the same secret returns it, and its name is taken", tell: func(w *world) {
 			first := w.hook(hookSpec{Name: "oncall", Secret: secret})
 			w.pass(second)
 			is(w, "the repeat", ok[newHook](w)(w.hooks().AddHook(w.ctx(), hookSpec{Name: "oncall", URL: hookURL("/oncall"), Secret: secret})), first)
@@ -79,7 +79,7 @@ func TestWebhooks(t *testing.T) {
 			is(w, "what there is", w.hookInfo("oncall").URL, hookURL("/oncall"))
 			is(w, "the audit", w.audited(), []string{"webhook.add"})
 		}},
-		{name: "a test says what came of it, and the deliveries remember it", tell: func(w *world) {
+		{name: "a test returns its result, which is also in the deliveries", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			p := ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
@@ -98,7 +98,7 @@ func TestWebhooks(t *testing.T) {
 			is(w, "what came later", len(w.received("/a/500")), 0)
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.test", "webhook.rotate", "webhook.set", "webhook.test"})
 		}},
-		{name: "a rotated secret signs, and the one before too for a while", tell: func(w *world) {
+		{name: "after a rotation the new secret signs, and the old one during the overlap", tell: func(w *world) {
 			w.receives()
 			old := w.hook(hookSpec{Name: "a"}).Secret
 			turned := w.rotated("a", nil)
@@ -121,7 +121,7 @@ func TestWebhooks(t *testing.T) {
 			is(w, "what the last one signs", len(w.received("/a")), 1)
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.rotate", "webhook.rotate", "webhook.test", "webhook.rotate", "webhook.test"})
 		}},
-		{name: "what is paused is sent later", tell: func(w *world) {
+		{name: "a paused webhook gets its notifications later", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			h := ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
@@ -150,7 +150,7 @@ func (w *world) rotated(name string, overlap *span) newHook {
 
 func TestNotices(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a dead task is told of, once, to who wants to hear of its queue", tell: func(w *world) {
+		{name: "a dead letter is notified once, to the webhooks of its queue", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "all"})
 			w.hook(hookSpec{Name: "shop", Queues: []string{"shop-*"}})
@@ -174,7 +174,7 @@ func TestNotices(t *testing.T) {
 			w.pass(2 * minute)
 			is(w, "what came later", len(w.received("/all")), 0)
 		}},
-		{name: "one that is not taken is tried again, under the same id", tell: func(w *world) {
+		{name: "a refused notification is retried with the same id", tell: func(w *world) {
 			w.receives()
 			made := w.hook(hookSpec{Name: "a"})
 			w.testNode.receiver.requireSignatures("/a/503", made.Secret)
@@ -195,7 +195,7 @@ func TestNotices(t *testing.T) {
 			h = w.hookInfo("a")
 			is(w, "its failures", []any{h.State, h.Failures, h.FailingSince, h.NextAttemptAt}, []any{"active", int64(0), time.Time{}, time.Time{}})
 		}},
-		{name: "a receiver that is back, as a test shows, is told at once of what waits", tell: func(w *world) {
+		{name: "a successful test sends the pending notifications immediately", tell: func(w *world) {
 			w.receives()
 			w.hookTo(hookSpec{Name: "a"}, "/a/500")
 			w.die("mail", 1)
@@ -211,7 +211,7 @@ func TestNotices(t *testing.T) {
 			h := w.hookInfo("a")
 			is(w, "the webhook", []any{h.State, h.Failures, h.Pending}, []any{"active", int64(0), int64(0)})
 		}},
-		{name: "a receiver that is gone is left alone until somebody resumes", tell: func(w *world) {
+		{name: "a receiver that answers 410 gets nothing until the webhook is resumed", tell: func(w *world) {
 			w.receives()
 			made := w.hook(hookSpec{Name: "a"})
 			w.testNode.receiver.requireSignatures("/a/410", made.Secret)
@@ -232,7 +232,7 @@ func TestNotices(t *testing.T) {
 			w.pass(2 * minute)
 			is(w, "what came", len(w.received("/a")) > 0, true)
 		}},
-		{name: "a queue that grows over a threshold is told of, and when it is under again", tell: func(w *world) {
+		{name: "a queue that exceeds a threshold is notified, and again when it is below", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.*"}, DepthOver: 3})
 			w.fill(3, spec{})
@@ -251,7 +251,7 @@ func TestNotices(t *testing.T) {
 			n = only(w, "notices", w.received("/a"))
 			is(w, "under it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.OverSince.IsZero()}, []any{"queue.under", "default", int64(0), false})
 		}},
-		{name: "so is one whose tasks wait too long", tell: func(w *world) {
+		{name: "a queue whose tasks wait too long is notified", tell: func(w *world) {
 			w.receives()
 			w.hook(hookSpec{Name: "a", Events: []string{"queue.over"}, WaitOver: 30 * second})
 			w.fill(1, spec{})
@@ -261,7 +261,7 @@ func TestNotices(t *testing.T) {
 			n := only(w, "notices", w.received("/a"))
 			is(w, "then", []any{n.Type, n.Data.Depth, n.Data.WaitOver, n.Data.OldestWait > 30}, []any{"queue.over", int64(1), 30.0, true})
 		}},
-		ofTheGateway(story{name: "a namespace knows nothing of another's webhooks, and is told of its own tasks only", tell: func(w *world) {
+		ofTheGateway(story{name: "webhooks and notifications are separate for each namespace", tell: func(w *world) {
 			w.receives()
 			w.done(w.keys().AddSpace(w.ctx(), "team-a"))
 			w.pass(second)
@@ -375,7 +375,7 @@ func TestBadWebhooks(t *testing.T) {
 	}
 	refusing := refusedCalls("", calls).tell
 	tellAll(t, []story{
-		ofTheGateway(story{name: "what is bad is refused by its field, its value and the rule, and changes nothing", tell: func(w *world) {
+		ofTheGateway(story{name: "an invalid webhook is refused with its field, value and rule, and changes nothing", tell: func(w *world) {
 			good := w.hook(hookSpec{Name: "good"}).Hook
 			w.pass(second)
 			refusing(w)
@@ -383,25 +383,25 @@ func TestBadWebhooks(t *testing.T) {
 			is(w, "the good one", w.hookInfo("good"), good)
 			is(w, "the audit", w.audited(), []string{"webhook.add"})
 		}}),
-		ofTheGateway(story{name: "no refusal shows what may be a secret", tell: func(w *world) {
+		ofTheGateway(story{name: "no refusal shows a secret", tell: func(w *world) {
 			for _, c := range calls {
 				if err := c.call(w); err == nil || strings.Contains(err.Error(), "hidden") {
-					w.Errorf("%s: refused with %v", c.name, err)
+					w.Errorf("%s: the refusal is missing or shows the secret: %v", c.name, err)
 				}
 			}
 		}}),
-		{name: "one that is not there is not found", tell: func(w *world) {
+		{name: "an unknown webhook is not found", tell: func(w *world) {
 			for what, call := range hookCalls {
 				w.refused(what, call(w, "none"), refusal{Code: "not_found"})
 			}
 			is(w, "the audit", len(w.audited()), 0)
 		}},
-		ofTheGateway(story{name: "a bad name is no name, whatever is asked of it", tell: func(w *world) {
+		ofTheGateway(story{name: "an invalid name is refused by every call", tell: func(w *world) {
 			for what, call := range hookCalls {
 				w.refused(what, call(w, "a b"), refusal{Code: "invalid_argument", Field: "name"})
 			}
 		}}),
-		ofTheGateway(story{name: "a namespace has 100 webhooks, and a list has pages", tell: func(w *world) {
+		ofTheGateway(story{name: "a namespace has up to 100 webhooks, listed in pages", tell: func(w *world) {
 			for i := range 100 {
 				ok[newHook](w)(w.hooks().AddHook(w.ctx(), hookSpec{Name: fmt.Sprintf("h%02d", i), URL: hookURL("/x")}))
 			}

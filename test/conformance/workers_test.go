@@ -65,7 +65,7 @@ func (w *world) workers() workerAPI { return w.api.(workerAPI) }
 
 func TestWorkers(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "who claims is told of, with what runs, until long after", tell: func(w *world) {
+		ofTheGateway(story{name: "workers that claim are listed with their running tasks until they have been silent for long", tell: func(w *world) {
 			w.fill(3, spec{Queue: "mail"})
 			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
 			all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
@@ -85,7 +85,7 @@ func TestWorkers(t *testing.T) {
 			_, err := w.workers().Worker(w.ctx(), one.ID)
 			w.refused("one that is gone", err, refusal{Code: "not_found"})
 		}}),
-		ofTheGateway(story{name: "a worker that lets its leases end is lost, and told of for an hour", tell: func(w *world) {
+		ofTheGateway(story{name: "a worker whose leases expire is lost, and listed for an hour", tell: func(w *world) {
 			w.fill(3, spec{Queue: "mail"})
 			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 3, Worker: "w1", Lease: minute})
 			w.ack(c[2])
@@ -119,7 +119,7 @@ func TestWorkers(t *testing.T) {
 			back := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
 			is(w, "one that comes back", []any{len(back), back[0].Lost, back[0].LostAt.IsZero(), back[0].Running}, []any{1, "", true, 1})
 		}}),
-		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
+		ofTheGateway(story{name: "a quiet worker gets no tasks until it is resumed", tell: func(w *world) {
 			w.fill(3, spec{})
 			client := newSDK(w.T, w.testNode) // its claims have keys: a quiet worker's claims ask the shard for what an earlier one got
 			claimAs := func(worker string) int {
@@ -151,7 +151,7 @@ func TestWorkers(t *testing.T) {
 
 // A worker of the SDK learns that it is to be quiet, and stays quiet across its streams.
 func TestSDKWorkerIsQuiet(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "a worker is quiet and resumes", tell: func(w *world) {
+	tellAll(t, []story{ofTheGateway(story{name: "an SDK worker becomes quiet and resumes", tell: func(w *world) {
 		client := newSDK(w.T, w.testNode).client
 		mux := pawl.NewMux()
 		var ran atomic.Int64
@@ -219,7 +219,7 @@ func (c *cable) cut() {
 
 // A worker of the SDK whose process dies is lost, with the tasks that it held; one that drains is not.
 func TestSDKWorkerIsLost(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "a worker dies, and another one drains", tell: func(w *world) {
+	tellAll(t, []story{ofTheGateway(story{name: "an SDK worker that dies is lost, one that drains is not", tell: func(w *world) {
 		run := func(name string) (*cable, func()) {
 			line := &cable{testNode: w.testNode}
 			client, err := pawl.Dial("house", pawl.DialOptions{Logger: slog.New(slog.DiscardHandler), Dialer: line.dial})

@@ -65,7 +65,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	t.Helper()
 	h := &testNode{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), systemCopy: cluster.NewCopy(nil), authn: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
+	fatal := func(err error) { t.Errorf("fatal error of the node: %v", err) }
 	fs := vfs.NewMem()
 
 	logs, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: fs, SegmentSize: segmentSize, Logger: log, Fatal: fatal})
@@ -123,7 +123,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := g.Serve(h.pipe); err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("Serve: %v", err)
 		}
 	})
 	synctest.Wait() // a Serve that begins after Shutdown returns an error
@@ -201,7 +201,7 @@ func (s *lateSystem) View(ctx context.Context, fn func(store.Reader) error) erro
 func closeAtEnd(t *testing.T, c io.Closer) {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close: %v", err)
 		}
 	})
 }

@@ -67,10 +67,10 @@ func TestAPIExamples(t *testing.T) {
 	for op, example := range s.said {
 		written := rest.Examples()[op]
 		if !bytes.Equal(compact(written.Request), compact(example.Request)) {
-			t.Errorf("%s: the request of the example is %s, and the test sends %s", op, written.Request, example.Request)
+			t.Errorf("%s: the example's request is %s, but the test sends %s", op, written.Request, example.Request)
 		}
 		if got, want := outline(example.Answer), outline(written.Answer); got != want {
-			t.Errorf("%s: the example has %s\nand the server answers %s", op, want, example.Answer)
+			t.Errorf("%s: the example has %s\nbut the server answers %s", op, want, example.Answer)
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (s *session) until(op, path string) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	s.t.Fatalf("%s: the answer never has %s", op, path)
+	s.t.Fatalf("%s: no response has %s", op, path)
 }
 
 func (s *session) call(op, body string, set []string) (status int, answer []byte) {
@@ -297,7 +297,7 @@ func (s *session) call(op, body string, set []string) (status int, answer []byte
 	name, query, _ := strings.Cut(op, "?")
 	to, ok := s.ops[name]
 	if !ok {
-		s.t.Fatalf("there is no operation %s", name)
+		s.t.Fatalf("operation %s does not exist", name)
 	}
 	path := regexp.MustCompile(`\{(\w+)\}`).ReplaceAllStringFunc(to.path, func(p string) string { return s.vars[strings.Trim(p, "{}")] })
 	if query != "" {

@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 			output = x.bash(b)
 		case "text":
 			if got, want := firstWords(fullDisks.ReplaceAllString(output, "no problems\n")), firstWords(b.text); !slices.Equal(got, want) {
-				t.Errorf("%s: the commands before print lines that begin with %q, not %q:\n%s", b, got, want, output)
+				t.Errorf("%s: the first words of the commands' lines are %q, want %q:\n%s", b, got, want, output)
 			}
 		}
 		if t.Failed() {
@@ -77,7 +77,7 @@ func otherPorts(t *testing.T, text string) map[string]string {
 		ports[port] = fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 	}
 	if len(ports) != 6 {
-		t.Fatalf("ports of the page: %v, want six", slices.Sorted(maps.Keys(ports)))
+		t.Fatalf("the page uses the ports %v, want six", slices.Sorted(maps.Keys(ports)))
 	}
 	return ports
 }

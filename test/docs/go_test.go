@@ -29,7 +29,7 @@ func TestGoPrograms(t *testing.T) {
 			}
 			t.Run(strings.ReplaceAll(b.String(), "/", "_"), func(t *testing.T) {
 				if tidy, err := format.Source([]byte(b.text)); err != nil || string(tidy) != b.text {
-					t.Errorf("gofmt: %v; it would be\n%s", err, tidy)
+					t.Errorf("gofmt: %v; formatted it is\n%s", err, tidy)
 				}
 				name, verb := "main.go", []string{"vet"}
 				if strings.Contains(b.text, "\nfunc Test") {
@@ -76,10 +76,10 @@ func TestGoFragments(t *testing.T) {
 			file := "testdata/" + strings.TrimSuffix(filepath.Base(page), ".md") + ".go"
 			given, err := os.ReadFile(file)
 			if err != nil {
-				t.Errorf("%s is a fragment, and %v", b, err)
+				t.Errorf("%s is a fragment, but its declarations can't be read: %v", b, err)
 				continue
 			}
-			// The fragment is the body of a function, in a function that declares what the page takes for granted.
+			// The fragment is the body of a function, in a file that declares what the page takes for granted.
 			source := fmt.Sprintf("%s\nfunc _() error {\n//line %s:%d\n%s\nreturn nil\n}\n", given, b.page, b.line+1, b.text)
 			for _, err := range typeCheck(t, source) {
 				t.Error(err)

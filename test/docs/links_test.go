@@ -38,7 +38,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if checked < 300 {
-		t.Errorf("only %d links were found", checked)
+		t.Errorf("only %d links were found, want at least 300", checked)
 	}
 }
 
@@ -65,7 +65,7 @@ func checkLink(t *testing.T, page, target string) {
 		to = path.Join(path.Dir(page), u.Path)
 	}
 	if info, err := os.Stat(filepath.Join(root, to)); err != nil {
-		t.Errorf("%s: %s leads nowhere", page, target)
+		t.Errorf("%s: the target of %s does not exist", page, target)
 		return
 	} else if info.IsDir() || u.Fragment == "" {
 		return

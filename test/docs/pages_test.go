@@ -39,7 +39,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(root + "/docs/*.md")
 	if err != nil || len(found) < 20 {
-		t.Fatalf("%d pages: %v", len(found), err)
+		t.Fatalf("only %d pages were found: %v", len(found), err)
 	}
 	out := []string{"README.md"}
 	for _, path := range found {
@@ -74,7 +74,7 @@ func blocksOf(t *testing.T, page string) (out []block) {
 		}
 	}
 	if b != nil {
-		t.Errorf("%s: the block does not end", *b)
+		t.Errorf("%s: the code block is not closed", *b)
 	}
 	return out
 }

@@ -176,7 +176,7 @@ func TestShell(t *testing.T) {
 					output = x.bash(b)
 				case b.lang == "text" && output != "":
 					if got, want := shape(output), shape(b.text); !strings.Contains(got, want) {
-						t.Errorf("%s: the commands before print\n%s\nand not\n%s", b, output, b.text)
+						t.Errorf("%s: the commands before it print\n%s\nwant\n%s", b, output, b.text)
 					}
 				}
 			}
@@ -204,9 +204,9 @@ func shape(text string) string {
 func TestShape(t *testing.T) {
 	a, b := "mail  1  01a20e67-9bd3-7001-a53e-e7987e9fb3ca 14ms \n", "mail 1 0199f3c2-9bd3-7001-a53e-e7987e9fb3cb 2s\n"
 	if shape(a) != shape(b) {
-		t.Errorf("%q and %q", shape(a), shape(b))
+		t.Errorf("%q and %q differ, want them to have the same shape", shape(a), shape(b))
 	}
 	if shape("mail 1") == shape("mail 2") {
-		t.Error("a number was taken for an age")
+		t.Error("shape drops a number that is not an age")
 	}
 }

@@ -25,7 +25,7 @@ func TestWorkers(t *testing.T) {
 		}
 	}
 	if len(found) != len(workers) {
-		t.Errorf("workers of the pages: %v, want one for each of %v", found, workers)
+		t.Errorf("the pages have the workers %v, want one for each of %v", found, workers)
 	}
 	for _, b := range found {
 		t.Run(b.name(), func(t *testing.T) {
@@ -59,10 +59,10 @@ func TestWorkers(t *testing.T) {
 					t.Fatalf("%s: %+v, want %s", payload, task, want)
 				}
 				if want == pawltype.StateDead && task.AttemptLog[0].Error.Message != "the payload has no recipient" {
-					t.Errorf("%+v", task.AttemptLog)
+					t.Errorf("the attempt log is %+v", task.AttemptLog)
 				}
 				if want == pawltype.StateSucceeded && len(task.Result) == 0 {
-					t.Errorf("%s: no result", payload)
+					t.Errorf("%s: the task has no result", payload)
 				}
 			}
 			if err := stop(); err != nil && b.name() != "worker.sh" { // which can't be told to stop

@@ -289,7 +289,7 @@ var anomalies = []anomaly{
 	}, false, true},
 }
 
-// stale accepts an operation with an older token while a claim is live.
+// stale makes an operation with an older token succeed while a claim is live.
 func stale(op Op) func(*scene) string {
 	return on(Claim, func(s *scene, l *life, i int) bool {
 		before, _ := l.stateAt(i)

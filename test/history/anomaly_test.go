@@ -15,7 +15,7 @@ type anomaly struct {
 	rule  Invariant
 	kind  string // of world
 	spoil func(s *scene) (task string)
-	// who must detect it: replay and facts with the log; the search without it. The other may detect it too.
+	// stream and exact say who must detect it: replay and facts with the log, or the search without it. The other may detect it too.
 	stream, exact bool
 }
 
@@ -186,16 +186,16 @@ func TestAnomalies(t *testing.T) {
 				exact++
 			}
 			if !sees(whole, task, "") {
-				t.Errorf("%s: seed %d, task %s: not found: %s", a.name, seed, task, whole)
+				t.Errorf("%s: seed %d, task %s: not detected: %s", a.name, seed, task, whole)
 			}
 		}
 		number, _, _ := strings.Cut(string(a.rule), " ")
 		t.Logf("%-34s %-5s %5d/%d %5d/%d %5d/%d", a.name, number, check, found, stream, found, exact, found)
 		if found < seeds {
-			t.Errorf("%s: only %d histories have a place for it", a.name, found)
+			t.Errorf("%s: only %d histories allow it", a.name, found)
 		}
 		if a.stream && stream < found || a.exact && exact < found {
-			t.Errorf("%s: found by the log in %d, by search in %d of %d", a.name, stream, exact, found)
+			t.Errorf("%s: detected by the log in %d, by search in %d, of %d histories", a.name, stream, exact, found)
 		}
 	}
 }
@@ -251,11 +251,11 @@ func TestClock(t *testing.T) {
 	o := w.options()
 	o.Began, o.ClockBound = time.UnixMicro(w.began), 10*time.Millisecond
 	if r := Check(w.records, o); !r.OK() {
-		t.Fatalf("the right time: %s", r)
+		t.Fatalf("the history with the right time was rejected: %s", r)
 	}
 	o.Began = o.Began.Add(time.Hour)
 	if r := Check(w.records, o); !sees(r, "anywhere", Early) {
-		t.Fatalf("an hour off: %s", r)
+		t.Fatalf("shard time that is an hour off was not detected: %s", r)
 	}
 }
 
@@ -266,19 +266,19 @@ func TestUndecided(t *testing.T) {
 		records = append(records, Record{Seq: i, CallNS: int64(i+3) * 1e9, Op: []Op{Cancel, Retry, Discard}[i%3], Task: "t", Answer: Answer{Code: Unknown}})
 	}
 	if r := Check(records, Options{}); r.OK() || len(r.Undecided) != 1 {
-		t.Errorf("%d calls without an answer: %s", maxUnknown+1, r)
+		t.Errorf("a history with %d unanswered calls must be undecided: %s", maxUnknown+1, r)
 	}
 	records = records[:maxUnknown] // one fewer, for the lapse that the search may add
 	if r := Check(records, Options{}); !r.OK() {
-		t.Errorf("%d calls without an answer: %s", maxUnknown, r)
+		t.Errorf("a history with %d unanswered calls must pass: %s", maxUnknown, r)
 	}
 	end := told(call(Get, in("poisoned"), at(99, 99), func(r *Record) { r.CallNS, r.ReturnNS = 99e9, 99e9 }))
 	if r := Check(records, Options{Final: end, Timeout: time.Millisecond}); r.OK() || len(r.Undecided) != 1 {
-		t.Errorf("a search of a millisecond: %s", r)
+		t.Errorf("a search limited to a millisecond must be undecided: %s", r)
 	}
 	began := time.Now()
 	if r := Check(records[:12], Options{Final: end}); r.OK() || r.Found != 1 {
-		t.Errorf("a search without a bound: %s", r)
+		t.Errorf("a search without a limit must find a violation: %s", r)
 	}
-	t.Logf("an illegal history with 11 calls without an answer: %v", time.Since(began))
+	t.Logf("an illegal history with 11 unanswered calls took %v", time.Since(began))
 }

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// TestBroker: the real broker's responses pass, even when the network loses some. What the model says of Pawl holds.
+// TestBroker: the real broker's responses pass, even when the network loses some, and so the model describes Pawl.
 func TestBroker(t *testing.T) {
 	var all []Record
 	for _, loss := range []float64{0, 0.03} {
@@ -59,7 +59,7 @@ func happened(t *testing.T, records []Record) {
 	for _, what := range []string{"duplicate", "ack refused expired", "ack refused reclaimed", "ack refused cancelled", "ack refused completed",
 		"enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state", "run_now ok", "discard ok", "extend ok", "release ok"} {
 		if seen[what] == 0 {
-			t.Errorf("there was no %q among %v", what, seen)
+			t.Errorf("no call had the outcome %q: %v", what, seen)
 		}
 	}
 }

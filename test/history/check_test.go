@@ -47,7 +47,7 @@ func TestLegal(t *testing.T) {
 			t.Log(fmt.Sprint(&sums))
 			happened(t, all)
 			if c.lost > 0.02 && takenBack == 0 {
-				t.Error("no claim without an answer was taken back")
+				t.Error("no claim without an answer was taken back by the broker")
 			}
 		})
 	}
@@ -67,11 +67,11 @@ func TestRecords(t *testing.T) {
 	}
 	for i := range got {
 		if line := got[i].String(); strings.ContainsAny(line, "\n\t") {
-			t.Fatalf("not one line: %q", line)
+			t.Fatalf("the record is not one line: %q", line)
 		}
 	}
 	if _, err := Read(strings.NewReader(`{"client":1}` + "\n" + `{"clint":2}`)); err == nil || !strings.Contains(err.Error(), "record 1") {
-		t.Errorf("a misspelt field: %v", err)
+		t.Errorf("Read with a misspelt field: %v", err)
 	}
 }
 
@@ -91,11 +91,11 @@ func TestRecorder(t *testing.T) {
 	last := map[int]Record{}
 	for _, got := range r.Records() {
 		if was, ok := last[got.Client]; ok && (got.Seq != was.Seq+1 || got.CallNS < was.ReturnNS) || got.ReturnNS < got.CallNS {
-			t.Fatalf("%v after %v", got.String(), was.String())
+			t.Fatalf("%v follows %v", got.String(), was.String())
 		}
 		last[got.Client] = got
 	}
 	if len(r.Records()) != 800 {
-		t.Fatalf("%d records of 800", len(r.Records()))
+		t.Fatalf("there are %d records, want 800", len(r.Records()))
 	}
 }

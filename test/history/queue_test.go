@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// queue is a small correct task queue of one shard: histories made with it must pass. It is written from the contract, and shares nothing with the
-// model.
+// queue is a small correct task queue of one shard: histories made with it must pass. It is written from the API's contract, and shares no code with
+// the model.
 type queue struct {
 	shard  uint32
 	rng    *rand.Rand
@@ -70,7 +70,7 @@ func (t *qTask) ended() bool {
 
 func (t *qTask) used() int { return t.failures + t.crashes - t.exhausted }
 
-// timer is when time alone moves a task.
+// timer is a time at which a task moves by itself.
 type timer struct {
 	at    int64
 	t     *qTask
@@ -111,7 +111,7 @@ func (q *queue) close(t *qTask, how string) *qAttempt {
 	return a
 }
 
-// tick does what time alone does.
+// tick moves tasks whose time has come.
 func (q *queue) tick() {
 	for len(q.timers) > 0 && q.timers[0].at <= q.now {
 		m := heap.Pop(&q.timers).(timer)
@@ -148,7 +148,7 @@ func (q *queue) lose(t *qTask) {
 	q.close(t, "lost")
 }
 
-// run answers one call. The caller stamps the answer.
+// run executes one call. The caller stamps the answer.
 func (q *queue) run(r *Record) {
 	t := q.tasks[r.Task]
 	if r.Op != Enqueue && t == nil {
@@ -254,7 +254,7 @@ func (q *queue) given(r *Record, t *qTask) Record {
 	return g
 }
 
-// takeBack releases claims that nobody received.
+// takeBack releases claims whose answer was lost.
 func (q *queue) takeBack(got []Record) {
 	for i := range got {
 		if t := q.tasks[got[i].Task]; t.state == "claimed" && t.token == got[i].Token && !t.repeated {

@@ -13,8 +13,8 @@ import (
 // Op names a call.
 type Op string
 
-// The calls that are recorded. A claim has one record for each task that it gave, all with the same Client, Seq, CallNS
-// and ReturnNS; one without a task if it gave none or was not answered. So have batches of other calls.
+// The calls that are recorded. A claim has one record for each task that it returned, all with the same Client, Seq, CallNS and
+// ReturnNS, and one without a task if it returned none or was not answered. The same applies to batches of other calls.
 const (
 	Enqueue Op = "enqueue"
 	Claim   Op = "claim"
@@ -25,26 +25,26 @@ const (
 	Cancel  Op = "cancel"
 	Retry   Op = "retry" // an operator's replay of an ended task
 	RunNow  Op = "run_now"
-	Discard Op = "discard" // an operator's
+	Discard Op = "discard" // an operator's discard
 	Get     Op = "get"
 )
 
-// Code says what became of a call.
+// Code is the outcome of a call.
 type Code string
 
-// To take an Unknown for a Nope accuses an honest broker; to take a Nope for an Unknown excuses a lying one. In doubt a
+// Taking an Unknown for a Nope would report violations that are none, and taking a Nope for an Unknown would hide some. In doubt a
 // call is Unknown.
 const (
 	OK      Code = "ok"
-	Refused Code = "refused" // by the task's state, which the broker has looked at; Reason says why
-	Nope    Code = "nope"    // before the log: a limit, a bad argument, no leader. Certainly without effect
+	Refused Code = "refused" // because of the task's state, which the broker has checked; Reason says why
+	Nope    Code = "nope"    // refused before the log: a limit, a bad argument, no leader. Certainly without effect
 	Unknown Code = "unknown" // no answer: it may take effect at any time, or never
 )
 
 // Reason is why a call was refused.
 type Reason string
 
-// The first four are those of a stale claim.
+// The first four are the reasons of a stale claim.
 const (
 	Expired    Reason = "expired"
 	Reclaimed  Reason = "reclaimed"
@@ -55,7 +55,7 @@ const (
 	Conflict   Reason = "conflict"
 )
 
-// Fall is what a worker asked for with a failure.
+// Fall is the outcome that a worker requested with a failure.
 type Fall string
 
 // FallRetry is the default: "" means the same.
@@ -66,7 +66,7 @@ const (
 	FallPoison  Fall = "poison"
 )
 
-// Record is one call of a client and its answer. Fields that a call has no use for, or that were not seen, are zero.
+// Record is one call of a client and its answer. Fields that do not apply to a call, or were not seen, are zero.
 //
 // CallNS and ReturnNS are taken from one monotonic clock for all clients, before the first byte is sent and after the
 // last is read. Times that end in US are the shard's, in microseconds since 1970.
@@ -79,27 +79,27 @@ type Record struct {
 	Task     string `json:"task,omitempty"` // of an enqueue or a claim: as answered
 	Token    string `json:"token,omitempty"`
 	Fence    int64  `json:"fence,omitempty"` // of a claim and a read: as answered; of calls with a token: the token's
-	Queue    string `json:"queue,omitempty"` // of a claim: those asked for, with commas between
+	Queue    string `json:"queue,omitempty"` // of a claim: the requested queues, separated by commas
 	Payload  uint64 `json:"payload_hash,omitempty"`
-	// Retried: the call was sent more than once before it got this answer, so that it may have taken effect earlier than
-	// the answer says. Better: no repeats below the recorder, each with a record of its own.
+	// Retried: the call was sent more than once before this answer, so it may have taken effect earlier than the answer says. It is
+	// better not to repeat calls below the recorder, and to record each one.
 	Retried bool `json:"retried,omitempty"`
 	Args
 	Answer
 }
 
-// Args is what was asked for.
+// Args are the arguments of a call.
 type Args struct {
 	RequestID   string `json:"request_id,omitempty"`
 	Key         string `json:"idempotency_key,omitempty"`
 	ClaimKey    string `json:"claim_key,omitempty"`
 	DelayUS     int64  `json:"delay_us,omitempty"`
 	RunAtUS     int64  `json:"run_at_us,omitempty"`
-	MaxAttempts int    `json:"max_attempts,omitempty"` // 0: not known, so that running out of them is not checked
+	MaxAttempts int    `json:"max_attempts,omitempty"` // 0: unknown, so that running out of attempts is not checked
 	Fall        Fall   `json:"outcome,omitempty"`
 }
 
-// Answer is what came back. Shard, Index and TimeUS are those of the Pawl- headers, Index 0 if there were none.
+// Answer is what the client received. Shard, Index and TimeUS come from the Pawl- headers, and Index is 0 without them.
 type Answer struct {
 	Code         Code   `json:"code"`
 	Reason       Reason `json:"reason,omitempty"`
@@ -107,14 +107,14 @@ type Answer struct {
 	Shard        uint32 `json:"shard,omitempty"`
 	Index        uint64 `json:"index,omitempty"`
 	TimeUS       int64  `json:"time_us,omitempty"`
-	State        string `json:"state,omitempty"`          // of a refusal with wrong_state: the one that was told
+	State        string `json:"state,omitempty"`          // of a refusal with wrong_state: the state that it named
 	Attempt      int    `json:"attempt,omitempty"`        // of a claim: its number; of a read: the number of the last that began
 	LeaseUntilUS int64  `json:"lease_until_us,omitempty"` // of a claim, an extension, and a read of a claimed task
 	DueUS        int64  `json:"due_us,omitempty"`         // next_run_at
-	Releases     int    `json:"releases,omitempty"`       // of a read: how often it was given back, by holders or by the broker
+	Releases     int    `json:"releases,omitempty"`       // of a read: how often it was released, by holders or by the broker
 }
 
-// String is the record in one line.
+// String returns the record in one line.
 func (r *Record) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%.6f-%.6f client %d #%d %s %s", float64(r.CallNS)/1e9, float64(r.ReturnNS)/1e9, r.Client, r.Seq, r.Op, r.Task)
@@ -177,7 +177,7 @@ func Read(from io.Reader) (records []Record, err error) {
 	}
 }
 
-// HashPayload sums up a payload for Record.Payload. It is never 0, which says that the payload was not seen.
+// HashPayload returns a hash of a payload for Record.Payload. It is never 0, which means that the payload was not seen.
 func HashPayload(payload []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(payload)

@@ -17,20 +17,20 @@ type Recorder struct {
 // NewRecorder starts a clock for CallNS and ReturnNS.
 func NewRecorder() *Recorder { return &Recorder{began: time.Now()} }
 
-// Now is the time since the recorder began, in nanoseconds. It never falls.
+// Now returns the time since the recorder began, in nanoseconds. It never decreases.
 func (r *Recorder) Now() int64 { return int64(time.Since(r.began)) }
 
-// Began is the wall clock when Now was 0, for Options.Began.
+// Began returns the wall clock when Now was 0, for Options.Began.
 func (r *Recorder) Began() time.Time { return r.began }
 
-// Add notes calls that have been answered, or given up.
+// Add records calls that were answered or given up.
 func (r *Recorder) Add(records ...Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.records = append(r.records, records...)
 }
 
-// Records returns what was noted so far.
+// Records returns what was recorded so far.
 func (r *Recorder) Records() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

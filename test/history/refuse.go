@@ -1,6 +1,6 @@
 package history
 
-// refuse is the step of a call that was refused for the state of its task: the state must justify it.
+// refuse is the step of a call that was refused because of its task's state: the state must justify the refusal.
 func (s state) refuse(e *event) (state, fault) {
 	switch e.Reason {
 	case NotFound:
@@ -13,7 +13,7 @@ func (s state) refuse(e *event) (state, fault) {
 	return s, fine
 }
 
-// notFound is also the answer to a token that the task never gave.
+// notFound is also the answer to a token that the task never had.
 func (s state) notFound(e *event) (state, fault) {
 	if s.in == absent {
 		return s, fine
@@ -44,7 +44,7 @@ func (s state) stale(e *event) (state, fault) {
 	return s, fine
 }
 
-// justifies reports whether a claim that ended like this may be called stale for a reason.
+// justifies reports whether a claim that ended like this may be called stale for the given reason.
 func (s *state) justifies(a *attempt, why Reason) bool {
 	switch why {
 	case Completed:
@@ -59,9 +59,9 @@ func (s *state) justifies(a *attempt, why Reason) bool {
 	return false
 }
 
-// wrongState is a verb at a place where it makes no sense.
+// wrongState is a call that does not apply to the task's state.
 func (s state) wrongState(e *event) (state, fault) {
-	if e.Op == Extend { // a run has a longest time, and no lease goes beyond it
+	if e.Op == Extend { // a run has a timeout, and no lease extends beyond it
 		if s.holds(e) && s.mayLapse(e) {
 			return s, fine
 		}
@@ -78,7 +78,7 @@ func (s state) wrongState(e *event) (state, fault) {
 	return next, fine
 }
 
-// refusedAt is where a verb is refused with wrong_state.
+// refusedAt returns the places where a call is refused with wrong_state.
 func refusedAt(op Op) places {
 	switch op {
 	case Cancel:
@@ -87,7 +87,7 @@ func refusedAt(op Op) places {
 		return scheduled | ready | claimed | succeeded
 	case RunNow:
 		return claimed | ended
-	case Discard: // of a dead letter, too, if it was replayed and died again meanwhile
+	case Discard: // also of a dead letter, if it was replayed and died again meanwhile
 		return claimed | succeeded | cancelled | dead | poisoned
 	}
 	return 0

@@ -15,7 +15,7 @@ import (
 
 func sec(n int) int64 { return int64(n) * 1e6 }
 
-// told gives records their times and places, if they have none.
+// told sets the times and log positions of records that have none.
 func told(records ...Record) []Record {
 	for i := range records {
 		r := &records[i]
@@ -53,7 +53,7 @@ func enqueue(changes ...change) Record {
 	return recordOf(Enqueue, append([]change{func(r *Record) { r.RequestID, r.Payload, r.Queue = "r", 7, "q" }}, changes...))
 }
 
-// claim gives fence and token of that number, with a lease until second 100.
+// claim sets fence and token to the given number, with a lease until second 100.
 func claim(fence int, changes ...change) Record {
 	return recordOf(Claim, append([]change{token(fence), func(r *Record) {
 		r.Fence, r.Attempt, r.LeaseUntilUS, r.ClaimKey, r.Payload = int64(fence), fence, sec(100), fmt.Sprint("k", fence), 7
@@ -83,12 +83,12 @@ func at(index, s int) change {
 	return func(r *Record) { r.Shard, r.Index, r.TimeUS = 1, uint64(index), sec(s) }
 }
 
-// story is calls that a correct broker may answer so, up to the last; that one it may not.
+// story is calls that a correct broker may answer like this, except for the last one.
 type story struct {
 	why     string
 	records []Record
 	o       Options
-	before  bool // the calls before the last are no story of their own
+	before  bool // the calls before the last one are not a story of their own
 }
 
 var stories = []story{
@@ -193,7 +193,7 @@ var stories = []story{
 	{why: "shard time is far from the wall clock", records: told(enqueue()), o: Options{Began: time.UnixMicro(sec(5)), ClockBound: time.Second}, before: true},
 }
 
-// TestStories: each rule is broken by a story, and not by the story without its last call.
+// TestStories: each story violates a rule, and does not without its last call.
 func TestStories(t *testing.T) {
 	shown := map[string]bool{}
 	for i, s := range stories {
@@ -201,26 +201,26 @@ func TestStories(t *testing.T) {
 			shown[s.why] = true
 			s.o.Sample = -1
 			if r := Check(s.records, s.o); !slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Why == s.why }) {
-				t.Errorf("got %s", r)
+				t.Errorf("got report %s", r)
 			}
 			if last := len(s.records) - 1; !s.before && last > 0 {
 				if r := Check(s.records[:last], Options{}); !r.OK() {
-					t.Errorf("without the last call: %s", r)
+					t.Errorf("without the last call the report is %s", r)
 				}
 			}
 		})
 	}
 	for _, why := range faults(t) {
 		if !shown[why] && !slices.Contains(ofSearches, why) {
-			t.Errorf("no story shows %q", why)
+			t.Errorf("no story covers the fault %q", why)
 		}
 	}
 }
 
-// ofSearches is what only a search can say; TestSearchByTheLog shows it.
+// ofSearches are the faults that only a search reports. TestSearchByTheLog covers them.
 var ofSearches = []string{"its time was over", "the log has it earlier", "no order of the answers makes sense"}
 
-// faults are the words of every fault in the code.
+// faults returns the texts of all faults in the code.
 func faults(t *testing.T) (all []string) {
 	t.Helper()
 	files, err := os.ReadDir(".")
@@ -241,12 +241,12 @@ func faults(t *testing.T) (all []string) {
 		}
 	}
 	if len(all) < 50 {
-		t.Fatalf("only %d faults found in the code", len(all))
+		t.Fatalf("only %d faults were found in the code", len(all))
 	}
 	return all
 }
 
-// TestMayBe: what looks wrong and is right.
+// TestMayBe: histories that look wrong, but are legal.
 func TestMayBe(t *testing.T) {
 	for name, records := range map[string][]Record{
 		"ack after the lease's end, not taken back yet":                    told(enqueue(), claim(1, until(3)), call(Get, in("claimed"), fence(1)), call(Ack, token(1))),
@@ -290,26 +290,26 @@ func TestMayBe(t *testing.T) {
 	}
 }
 
-// overlap makes calls that were under way at the same time.
+// overlap makes calls run at the same time.
 func overlap(r *Record) { r.CallNS, r.ReturnNS = 1e9, 2e9 }
 
 func retried(r *Record) { r.Retried = true }
 
-// other makes it another request.
+// other gives a call another request id.
 func other(r *Record) { r.RequestID = "other" }
 
-// lasts makes the third call take so many seconds until its answer.
+// lasts makes the third call take that many seconds.
 func lasts(seconds int64) change {
 	return func(r *Record) { r.CallNS, r.ReturnNS = 3e9-seconds*1e9, 3e9 }
 }
 
-// bare leaves a record without a stamp.
+// bare removes a record's stamp.
 func bare(r *Record) { r.Index = noIndex }
 
 // noIndex marks a record that told must not stamp.
 const noIndex = ^uint64(0)
 
-// TestSearchByTheLog: a search follows the indexes that it knows, and no lapse comes before the end of its lease.
+// TestSearchByTheLog: a search follows the known indexes, and no lease is lost before it ends.
 func TestSearchByTheLog(t *testing.T) {
 	late := told(enqueue(), claim(1), call(Ack, token(1), overlap, at(3, 3)), call(Get, in("claimed"), fence(1), overlap, at(4, 4)), call(Cancel, unknown))
 	late[0].CallNS, late[0].ReturnNS, late[1].CallNS, late[1].ReturnNS = 1, 2, 3, 4

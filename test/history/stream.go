@@ -1,6 +1,6 @@
 package history
 
-// replay steps through each task that no lost answer leaves open, in the order of the log.
+// replay steps through each task that no lost answer leaves open, in log order.
 func (b *book) replay() {
 	var lives []*life
 	for _, l := range b.lives {
@@ -16,7 +16,7 @@ func (b *book) replay() {
 	}
 }
 
-// replayOne judges a task, or leaves it to the search, which tries every order and remembers what it has tried.
+// replayOne checks a task, or leaves it to the search, which tries every order and remembers what it has tried.
 func (b *book) replayOne(l *life) {
 	sortByLog(l.events)
 	r := replay{s: beginning()}
@@ -32,29 +32,29 @@ func (b *book) replayOne(l *life) {
 	}
 }
 
-// replay is the walk through one task.
+// replay is the replay of one task.
 type replay struct {
 	s      state
-	steps  int    // tried in the entry at hand
+	steps  int    // orders tried in the current entry
 	gaveUp bool   // the order within an entry could not be found in time
-	forked bool   // there may be another order within an entry that was passed, with another state after it
+	forked bool   // an entry that was passed may have another order, with another state after it
 	made   *event // the last one that changed the state
 	given  *event // the last claim
 
-	// of the furthest try in the entry at hand:
+	// of the furthest try in the current entry:
 	reached int
 	fault   fault
 	culprit *event
 }
 
-// maxTries bounds the orders that are tried of calls that share an entry. Calls that change nothing are not tried in more
-// than one place, so that only verbs that race for one task within a millisecond come near it.
+// maxTries bounds the orders that are tried for calls that share an entry. Calls that change nothing are tried in one place only, so
+// that only calls that race for one task within a millisecond come close to it.
 const maxTries = 10_000
 
-// maxShared is how many calls on one task may share an entry.
+// maxShared is the maximum number of calls on one task in an entry.
 const maxShared = 64
 
-// run returns false if an answer can't be.
+// run returns false if an answer is impossible.
 func (r *replay) run(events []event) bool {
 	for len(events) > 0 {
 		n := 1
@@ -77,8 +77,7 @@ func (r *replay) run(events []event) bool {
 	return true
 }
 
-// entry finds an order for calls that share an entry and steps through it. Done is the set of those that have their
-// place.
+// entry finds an order for calls that share an entry and steps through it. done is the set of calls that have their place.
 func (r *replay) entry(events []event, done uint64, n int) bool {
 	if r.steps++; r.steps > maxTries {
 		r.gaveUp = true
@@ -107,7 +106,7 @@ func (r *replay) entry(events []event, done uint64, n int) bool {
 			return true
 		}
 		if !changed || r.gaveUp {
-			return false // elsewhere it would change nothing either
+			return false // in another place it would change nothing either
 		}
 		e.wrote = false
 		r.s, r.made, r.given = before.s, before.made, before.given
@@ -115,14 +114,14 @@ func (r *replay) entry(events []event, done uint64, n int) bool {
 	return false
 }
 
-// take makes a step.
+// take takes one step.
 func (r *replay) take(e *event, next state) {
 	if next == r.s {
 		return
 	}
 	switch {
 	case e.Code != OK || e.Duplicate || e.Op == Get || e.Op == RunNow:
-	case e.Op == Claim: // given again, it may show a lease that was extended meanwhile
+	case e.Op == Claim: // returned again, it may show a lease that was extended meanwhile
 		e.wrote = next.fence != r.s.fence
 		r.given = e
 	default:
@@ -131,7 +130,7 @@ func (r *replay) take(e *event, next state) {
 	r.s, r.made = next, e
 }
 
-// mustWait reports whether another call that has no place yet had returned before the i-th was made.
+// mustWait reports whether another call without a place had returned before the i-th was made.
 func mustWait(events []event, done uint64, i int) bool {
 	for j := range events {
 		if done&(1<<j) == 0 && events[j].ReturnNS < events[i].CallNS {
@@ -141,7 +140,7 @@ func mustWait(events []event, done uint64, i int) bool {
 	return false
 }
 
-// shown are the records that show the fault: the last claim, the last change, and what does not fit.
+// shown returns the records that show the fault: the last claim, the last change, and the record that does not fit.
 func (r *replay) shown() (shown []*Record) {
 	if r.given != nil && r.given != r.made {
 		shown = append(shown, r.given.Record)

@@ -6,21 +6,21 @@ import (
 	"sort"
 )
 
-// The index of an answer is not trusted blindly: it is the sweep that keeps a broker from inventing an order.
+// Indexes of answers are not trusted: this sweep ensures that a broker can't invent an order.
 
-// moment is an event at a place in some order.
+// moment is an event with a position in some order.
 type moment struct {
 	at int64
 	*event
 }
 
-// shardLog is what one shard answered.
+// shardLog is the answers of one shard.
 type shardLog struct {
-	returns []moment // in the order in which answers came
-	latest  []int64  // the latest shard time that had been told by then
+	returns []moment // in the order of the answers
+	latest  []int64  // the latest shard time in any answer by then
 }
 
-// sweep checks, shard by shard, that the log keeps the order of real time, and shard time that of the log (I11); and that
+// sweep checks, for each shard, that the log keeps the order of real time, that shard time keeps the order of the log (I11), and that
 // shard time is near the wall clock (I7).
 func (b *book) sweep() {
 	b.logs = map[uint32]*shardLog{}
@@ -52,9 +52,9 @@ func (b *book) sweep() {
 
 func byMoment(a, b moment) int { return cmp.Compare(a.at, b.at) }
 
-// realTime: who had his answer before another one called stands before him in the log. Answers of one entry may have the
-// same index, and reads that of the entry that they came after; but nobody who changed something was called after an
-// answer with its index.
+// realTime: a call that was answered before another one was made precedes it in the log. Answers of one entry may have the same
+// index, and reads have the index of the entry that they followed. But a call that changed something was not made after an answer
+// with its index.
 func (b *book) realTime(log *shardLog) {
 	slices.SortFunc(log.returns, byMoment)
 	calls := make([]moment, len(log.returns))
@@ -66,7 +66,7 @@ func (b *book) realTime(log *shardLog) {
 		log.latest[i] = latest
 	}
 	slices.SortFunc(calls, byMoment)
-	var furthest, reported *event // one wrong index contradicts all that follow: it is reported once
+	var furthest, reported *event // one wrong index contradicts all that follow, so it is reported once
 	returned := 0
 	for _, m := range calls {
 		for ; returned < len(log.returns) && log.returns[returned].at < m.at; returned++ {
@@ -88,8 +88,8 @@ func (b *book) realTime(log *shardLog) {
 	}
 }
 
-// shardTime: shard time never falls along the log, and an entry has one time. A read has the time of whoever led when it
-// was answered, which the log does not hold; but it is not before that of its entry.
+// shardTime: shard time never decreases along the log, and an entry has one time. A read has the time of the leader that answered
+// it, which is not in the log, but is not before the time of its entry.
 func (b *book) shardTime(log *shardLog) {
 	var order []moment
 	for _, m := range log.returns {
@@ -106,7 +106,7 @@ func (b *book) shardTime(log *shardLog) {
 		}
 		return 1
 	})
-	var last *event // that changed something
+	var last *event // the last event that changed something
 	for _, m := range order {
 		switch {
 		case last == nil:
@@ -121,7 +121,7 @@ func (b *book) shardTime(log *shardLog) {
 	}
 }
 
-// clock: the time of a shard is near the wall clock at some moment of the call.
+// clock: the time of a shard is near the wall clock at some moment during the call.
 func (b *book) clock(e *event) {
 	bound := b.o.ClockBound.Microseconds()
 	if bound == 0 || e.TimeUS == 0 || e.Retried {
@@ -133,7 +133,7 @@ func (b *book) clock(e *event) {
 	}
 }
 
-// floor is a shard time that had been told before a call was made, so that the call can't have taken effect earlier.
+// floor returns a shard time that was in an answer before a call was made, so that the call can't have taken effect earlier.
 func (b *book) floor(shard uint32, callNS int64) int64 {
 	log := b.logs[shard]
 	if log == nil {

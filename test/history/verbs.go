@@ -1,6 +1,6 @@
 package history
 
-// accept is the step of a call that was answered OK.
+// accept is the step of a call that was answered with OK.
 func (s state) accept(e *event) (state, fault) {
 	switch e.Op {
 	case Enqueue:
@@ -107,7 +107,7 @@ func (s state) claim(e *event) (state, fault) {
 	return next, fine
 }
 
-// notClaimable says why the task could not be given.
+// notClaimable returns why the task could not be claimed.
 func (s *state) notClaimable() fault {
 	switch {
 	case s.in == absent:
@@ -138,7 +138,7 @@ func (s state) claimAgain(e *event) (state, fault) {
 	return s, fine
 }
 
-// settle is a verb on a claim. The token that ended an attempt gets its answer again.
+// settle is a call that ends a claim. The token that ended an attempt gets its answer again.
 func (s state) settle(e *event) (state, fault) {
 	if !s.holds(e) {
 		return s.settleAgain(e)
@@ -187,7 +187,7 @@ func (s state) settleAgain(e *event) (state, fault) {
 	return s, fault{StaleToken, "accepted, and the token is not that of the current claim"}
 }
 
-// repeatable is how a claim ended that a verb may end once more.
+// repeatable returns how a claim ended that a call may end once more.
 func repeatable(op Op) outcomes {
 	switch op {
 	case Ack:
@@ -255,7 +255,7 @@ func (s state) cancel(e *event) (state, fault) {
 	return next, fine
 }
 
-// replay gives an ended task a new life, and a retrying one its next attempt.
+// replay starts a new life of an ended task, or the next attempt of a retrying one.
 func (s state) replay(e *event) (state, fault) {
 	next, ok := s.seen(e, discarded|dead|poisoned|cancelled|retrying)
 	if !ok {
@@ -278,7 +278,7 @@ func (s state) replay(e *event) (state, fault) {
 	return next, fine
 }
 
-// get is a read. It tells the exact place, which may settle what was open.
+// get is a read. It returns the exact place, which may resolve what was open.
 func (s state) get(e *event) (state, fault) {
 	where := place(e.State)
 	next, ok := s.seen(e, where)

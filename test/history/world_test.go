@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// world is clients, a network and queues in simulated time. What it records is what clients of a correct queue see,
-// whatever happens to their calls.
+// world is clients, a network and queues in simulated time. It records what clients of a correct queue see, whatever happens to
+// their calls.
 type world struct {
 	c       chances
 	rng     *rand.Rand
@@ -21,7 +21,7 @@ type world struct {
 	records []Record
 	final   []Record
 	dead    []string
-	left    int // acts before it gets calm
+	left    int // acts before the faults end
 	calm    bool
 
 	enqueued int
@@ -29,10 +29,10 @@ type world struct {
 	asking   int // calls other than claims that may be sent again
 }
 
-// chances say how bad the world is, each a part of one.
+// chances are the probabilities of faults, each between 0 and 1.
 type chances struct {
 	tasks, clients, shards int
-	acts                   int     // of the clients, before it gets calm; 0: four for each task
+	acts                   int     // of the clients, before the faults end; 0: four for each task
 	lost                   float64 // calls without an answer
 	retried                float64 // of those: repeated below the recorder
 	crashes                int     // of each shard
@@ -45,21 +45,21 @@ type host struct {
 	waiting []*request
 	planned bool
 	down    bool
-	given   int // claims taken back
-	ended   int // so many of the first tasks have ended for good
+	given   int // claims taken back by the broker
+	ended   int // number of the first tasks that have ended for good
 }
 
-// request is one sending of a call.
+// request is one transmission of a call.
 type request struct {
 	run    func(q *queue) []Record // answers, without stamps
-	answer func([]Record)          // nil: nobody hears
-	back   bool                    // claims that nobody hears of are taken back at once
+	answer func([]Record)          // nil: the answer is lost
+	back   bool                    // claims whose answer is lost are taken back at once
 }
 
 type client struct {
 	id, seq int
-	held    []Record // claims that it believes it has
-	past    []Record // claims that it had
+	held    []Record // claims that the client believes to hold
+	past    []Record // claims that the client held
 }
 
 type item struct {
@@ -84,7 +84,7 @@ func (a *agenda) Pop() any {
 
 const ms = int64(1_000_000)
 
-// run makes a history: work under faults, then calm, until all tasks have ended, then a read of each.
+// run makes a history: work under faults, then without faults until all tasks have ended, then a read of each.
 func run(seed uint64, c chances) *world {
 	w := &world{c: c, rng: rand.New(rand.NewPCG(seed, 7)), began: 1_700_000_000_000_000, left: c.acts}
 	if w.left == 0 {
@@ -152,7 +152,7 @@ func (w *world) arrive(h *host, q *request) {
 	}
 }
 
-// round runs the requests that wait, in any order, as one entry of the log.
+// round runs the waiting requests, in any order, as one entry of the log.
 func (w *world) round(h *host) {
 	h.planned = false
 	waiting := h.waiting
@@ -186,7 +186,7 @@ func (w *world) round(h *host) {
 	}
 }
 
-// crash stops a shard for a while. What waits for a round is gone.
+// crash stops a shard for a while. Requests that wait for a round are lost.
 func (w *world) crash(h *host) {
 	if h.down || w.calm {
 		return
@@ -199,7 +199,7 @@ func (w *world) crash(h *host) {
 	})
 }
 
-// call sends a call and records what its client sees. Then is called with the answers, empty if there were none.
+// call sends a call and records what its client sees. It then calls then with the answers, which are empty if there were none.
 func (w *world) call(c *client, h *host, r Record, exec func(*queue) []Record, then func([]Record)) {
 	c.seq++
 	r.Client, r.Seq, r.CallNS = c.id, c.seq, w.now
@@ -234,7 +234,7 @@ func (w *world) send(h *host, r Record, exec func(*queue) []Record, then func([]
 	if lost && fate == 1 {
 		delay = w.upTo(4 * timeout) // it may arrive after its client has given up
 	}
-	if !lost || fate != 0 { // else it never arrives
+	if !lost || fate != 0 { // otherwise it never arrives
 		w.flying++
 		w.in(delay, func() {
 			w.flying--
@@ -263,7 +263,7 @@ func (w *world) note(r Record, answers []Record, then func([]Record)) {
 		a := &answers[i]
 		switch {
 		case a.Code == Nope && r.Retried:
-			a.Code = Unknown // the first try may have had an effect
+			a.Code = Unknown // the first transmission may have had an effect
 			fallthrough
 		case a.Code == Unknown || a.Code == Nope:
 			code := a.Code
@@ -276,7 +276,7 @@ func (w *world) note(r Record, answers []Record, then func([]Record)) {
 	then(answers)
 }
 
-// one is the exec of a call on one task.
+// one makes the exec function of a call on one task.
 func one(r Record) func(*queue) []Record {
 	return func(q *queue) []Record {
 		r := r
@@ -285,7 +285,7 @@ func one(r Record) func(*queue) []Record {
 	}
 }
 
-// act is what a client does next.
+// act makes a client's next call.
 func (w *world) act(c *client) {
 	again := func() { w.in(w.upTo(20*ms), func() { w.act(c) }) }
 	w.calm = w.left <= 0
@@ -308,7 +308,7 @@ func (w *world) act(c *client) {
 	}
 }
 
-// worked reports whether every task has ended, and nothing is on its way that could change that.
+// worked reports whether every task has ended, and no request in transit could change that.
 func (w *world) worked() bool {
 	if w.flying > 0 || w.asking > 0 {
 		return false
@@ -337,7 +337,7 @@ func (w *world) hostOf(task string) *host {
 
 func (w *world) anyHost() *host { return w.shards[w.rng.IntN(len(w.shards))] }
 
-// produce enqueues a task, some late, some with a key, some twice.
+// produce enqueues a task, sometimes with a delay, with a key, or twice.
 func (w *world) produce(c *client, then func()) {
 	h := w.anyHost()
 	n := w.made*64 + c.id
@@ -362,7 +362,7 @@ func (w *world) produce(c *client, then func()) {
 	})
 }
 
-// work claims, or goes on with what it has.
+// work claims, or continues with the claims that it has.
 func (w *world) work(c *client, then func()) {
 	if len(c.held) > 0 {
 		held := c.held[0]
@@ -400,7 +400,7 @@ func (w *world) work(c *client, then func()) {
 	})
 }
 
-// settle ends a claim in one way or another.
+// settle ends a claim in one of several ways.
 func (w *world) settle(c *client, g Record, then func()) {
 	h := w.hostOf(g.Task)
 	r := Record{Op: Ack, Task: g.Task, Token: g.Token, Fence: g.Fence}
@@ -415,7 +415,7 @@ func (w *world) settle(c *client, g Record, then func()) {
 	case p < 0.93:
 		r.Op = Extend
 		c.held = append(c.held, g)
-	default: // vanished
+	default: // the worker vanished
 		then()
 		return
 	}
@@ -429,13 +429,13 @@ func (w *world) settle(c *client, g Record, then func()) {
 		})
 	}
 	if !w.calm && w.chance(0.15) {
-		w.in(w.upTo(800*ms), send) // perhaps too late
+		w.in(w.upTo(800*ms), send) // perhaps after the lease
 		return
 	}
 	send()
 }
 
-// disrupt is what operators and confused workers do.
+// disrupt makes the calls of operators and confused workers.
 func (w *world) disrupt(c *client, then func()) {
 	h := w.anyHost()
 	if len(h.order) == 0 {
@@ -463,7 +463,7 @@ func (w *world) disrupt(c *client, then func()) {
 	w.call(c, h, r, one(r), func([]Record) { then() })
 }
 
-// options are those that a whole history is checked with.
+// options are the options for checking a whole history.
 func (w *world) options() Options {
 	return Options{Final: w.final, Drained: true, DeadLetters: append([]string{}, w.dead...)}
 }

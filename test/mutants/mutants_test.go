@@ -71,17 +71,17 @@ func TestFates(t *testing.T) {
 	}
 	for _, line := range got {
 		if !slices.Contains(want, line) {
-			t.Errorf("got %q", line)
+			t.Errorf("unexpected fate %q", line)
 		}
 	}
 	for _, line := range want {
 		if !slices.Contains(got, line) {
-			t.Errorf("no %q", line)
+			t.Errorf("missing fate %q", line)
 		}
 	}
 	last := filepath.Join(t.TempDir(), "last", "weak.survivors")
 	if passed, err := report(p, mutants, last, true); err != nil || passed {
-		t.Errorf("weak tests pass: %t, %v", passed, err)
+		t.Errorf("the report of weak tests: passed %t, %v", passed, err)
 	}
 	if again, err := readSurvivors(last); err != nil || len(again) != 11 || !again["weak.go Both: b: && without"] {
 		t.Errorf("survivors of the last run: %v, %v", again, err)
@@ -104,11 +104,11 @@ func TestEquivalents(t *testing.T) {
 	}
 	mutants := []*mutant{{name: "x.go G: b: never"}, {name: "x.go G: c: never"}}
 	if err := j.mark(mutants); err == nil || !strings.Contains(err.Error(), `"x.go G: b: always"`) || !mutants[0].equivalent || mutants[1].equivalent {
-		t.Errorf("marked %t and %t, %v", mutants[0].equivalent, mutants[1].equivalent, err)
+		t.Errorf("the mutants were marked %t and %t, %v", mutants[0].equivalent, mutants[1].equivalent, err)
 	}
 	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n", "x.go G: b: never\n\treason\n", "internal/a\ninternal/b\ninternal/a\n"} {
 		if all, err := read(bad); err == nil {
-			t.Errorf("%q was read: %v", bad, all)
+			t.Errorf("%q was parsed as %v, want an error", bad, all)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestEquivalents(t *testing.T) {
 // Every entry of the list names an existing mutant. None is run.
 func TestNoEquivalentIsStale(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the list has mutants of files for Linux alone")
+		t.Skip("the list has mutants of files that only Linux builds")
 	}
 	all, err := readEquivalents("equivalent.txt")
 	if err != nil {
@@ -171,17 +171,17 @@ func TestSample(t *testing.T) {
 		return names
 	}
 	if got := chosen(9, 1); got != "adefg" {
-		t.Errorf("9 of 5 that are wanted and not equivalent are %q", got)
+		t.Errorf("a sample of 9 of the 5 possible mutants is %q", got)
 	}
 	different := map[string]bool{}
 	for seed := range uint64(50) {
 		got := chosen(2, seed)
 		if len(got) != 2 || got != chosen(2, seed) {
-			t.Errorf("2 with seed %d are %q, and then %q", seed, got, chosen(2, seed))
+			t.Errorf("a sample of 2 with seed %d is %q, and then %q", seed, got, chosen(2, seed))
 		}
 		different[got] = true
 	}
 	if len(different) != 10 {
-		t.Errorf("50 seeds chose %d of the 10 pairs", len(different))
+		t.Errorf("50 seeds chose only %d of the 10 pairs", len(different))
 	}
 }

@@ -25,7 +25,7 @@ func TestDrawings(t *testing.T) {
 			t.Errorf("%s: %v", base, err)
 		}
 		if dark != content(t, base+"-dark.svg") {
-			t.Errorf("%s-dark.svg is not the dark form of %s.svg: make drawing", base, base)
+			t.Errorf("%s-dark.svg is not the dark version of %s.svg: run make drawing", base, base)
 		}
 		drawn := map[string]bool{}
 		for _, m := range word.FindAllStringSubmatch(light, -1) {
@@ -34,7 +34,7 @@ func TestDrawings(t *testing.T) {
 		for _, m := range label.FindAllStringSubmatch(content(t, text), -1) {
 			for line := range strings.SplitSeq(m[1], `\n`) {
 				if !drawn[strings.TrimSpace(line)] {
-					t.Errorf("%s.svg lacks %q: make drawing", base, line)
+					t.Errorf("%s.svg lacks %q: run make drawing", base, line)
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func TestPictures(t *testing.T) {
 			t.Errorf("%s has %d bytes, want at most %d", name, len(text), mostBytes)
 		}
 		if strings.HasSuffix(name, ".svg") && regexp.MustCompile(`(?i)<script|\bon[a-z]+=|href=`).MatchString(text) {
-			t.Errorf("%s has a script or leads elsewhere", name)
+			t.Errorf("%s has a script or a link", name)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestPictures(t *testing.T) {
 func TestWrapped(t *testing.T) {
 	got := wrapped(strings.Repeat("x", columns) + "yz\n\nend  \n")
 	if len(got) != 4 || len(got[0]) != columns || got[1] != "yz" || got[2] != "" || got[3] != "end" {
-		t.Errorf("%q", got)
+		t.Errorf("wrapped = %q", got)
 	}
 }
 

@@ -58,6 +58,6 @@ func TestKeyringVectors(t *testing.T) {
 		}
 	}
 	if have, err := os.ReadFile("keyring.json"); err != nil || !bytes.Equal(have, want) {
-		t.Errorf("keyring.json is not what the Go SDK makes (%v): what is encrypted already could not be read any more", err)
+		t.Errorf("keyring.json does not match the Go SDK (%v): existing ciphertexts could no longer be decrypted", err)
 	}
 }

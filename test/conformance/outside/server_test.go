@@ -16,7 +16,7 @@ import (
 func startServer(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("a real process")
+		t.Skip("skipped with -short: the test runs a real process")
 	}
 	program := os.Getenv("PAWL_BINARY")
 	if program == "" {
@@ -42,7 +42,7 @@ func startServer(t *testing.T) string {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := <-ended; err != nil || t.Failed() {
-			t.Logf("the server ended: %v\n%s", err, tail(log.String()))
+			t.Logf("the server exited: %v\n%s", err, tail(log.String()))
 		}
 	})
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {

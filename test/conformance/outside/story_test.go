@@ -70,7 +70,7 @@ func readStories(t testing.TB, player string) (out []story) {
 	t.Helper()
 	paths, err := filepath.Glob("stories/*.json")
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no stories: %v", err)
+		t.Fatalf("no stories were found: %v", err)
 	}
 	for _, path := range paths {
 		var raw []json.RawMessage
@@ -180,22 +180,22 @@ func TestStoriesAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range readStories(t, "x") {
 		if seen[s.Name] || s.Name == "" || strings.Trim(s.Name, "abcdefghijklmnopqrstuvwxyz-0123456789") != "" {
-			t.Errorf("the name %q is there twice, or has other letters than a-z, 0-9 and -", s.Name)
+			t.Errorf("the name %q is used twice, or has characters other than a-z, 0-9 and -", s.Name)
 		}
 		seen[s.Name] = true
 		if len(s.About) == 0 || s.Says == "" {
-			t.Errorf("%s: needs says and about", s.Name)
+			t.Errorf("%s: says and about are required", s.Name)
 		}
 		for _, id := range s.About {
 			told[id] = true
 			if !slices.ContainsFunc(features, func(f feature) bool { return f.ID == id }) {
-				t.Errorf("%s: is about %q, which features.json does not have", s.Name, id)
+				t.Errorf("%s: about has %q, which is not in features.json", s.Name, id)
 			}
 		}
 	}
 	for _, f := range features {
 		if told[f.ID] == f.Tests {
-			t.Errorf("feature %q: told in a story: %v; it is said to be tested without: %v", f.ID, told[f.ID], f.Tests)
+			t.Errorf("feature %q: told in a story: %v, but marked as tested without: %v", f.ID, told[f.ID], f.Tests)
 		}
 	}
 }

@@ -28,14 +28,14 @@ func TestTableIsThatOfTheFeatures(t *testing.T) {
 	before, rest, found := bytes.Cut(data, []byte(tableBegin))
 	_, after, ended := bytes.Cut(rest, []byte(tableEnd))
 	if !found || !ended {
-		t.Fatalf("%s has no place for the table", page)
+		t.Fatalf("%s has no markers for the table", page)
 	}
 	want := bytes.Join([][]byte{before, []byte(tableBegin), []byte(table(readFeatures(t))), []byte(tableEnd), after}, nil)
 	if bytes.Equal(data, want) {
 		return
 	}
 	if os.Getenv("PAWL_UPDATE") == "" {
-		t.Fatalf("the table of %s is not that of features.json: PAWL_UPDATE=1 go test ./test/conformance/outside -run Table", page)
+		t.Fatalf("the table of %s does not match features.json: run PAWL_UPDATE=1 go test ./test/conformance/outside -run Table", page)
 	}
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestGoNamesExist(t *testing.T) {
 	}
 	for _, f := range readFeatures(t) {
 		if f.Go != "" && !names[f.Go] {
-			t.Errorf("feature %q: there is no %s", f.ID, f.Go)
+			t.Errorf("feature %q: %s is not exported", f.ID, f.Go)
 		}
 	}
 }
@@ -149,17 +149,17 @@ func TestRESTNamesExist(t *testing.T) {
 		if method, path, ok := strings.Cut(f.REST, " "); ok {
 			if method == "header" {
 				if !strings.Contains(doc.Info.Description, path) {
-					t.Errorf("feature %q: the document does not speak of the header %s", f.ID, path)
+					t.Errorf("feature %q: the document does not describe the header %s", f.ID, path)
 				}
 				continue
 			}
 			if doc.Paths[path][strings.ToLower(method)] == nil {
-				t.Errorf("feature %q: there is no %s", f.ID, f.REST)
+				t.Errorf("feature %q: %s is not in the document", f.ID, f.REST)
 			}
 			continue
 		}
 		if schema, field, _ := strings.Cut(f.REST, "."); doc.Components.Schemas[schema].Properties[field] == nil {
-			t.Errorf("feature %q: there is no %s", f.ID, f.REST)
+			t.Errorf("feature %q: %s is not in the document", f.ID, f.REST)
 		}
 	}
 }
