@@ -221,7 +221,7 @@ func TestImports(t *testing.T) {
 			allowed, known = mayImport["examples"], true
 		}
 		if !known {
-			t.Errorf("%s: package %q has no row in the table", path, pkg)
+			t.Errorf("%s: package %q is not in the table", path, pkg)
 		}
 		for _, spec := range f.Imports {
 			name, err := strconv.Unquote(spec.Path.Value)
@@ -233,7 +233,7 @@ func TestImports(t *testing.T) {
 			}
 			for library, where := range onlyIn {
 				if (name == library || strings.HasPrefix(name, library+"/")) && !slices.Contains(where, pkg) {
-					t.Errorf("%s imports %s, which only %q may", path, name, where)
+					t.Errorf("%s imports %s, which only %q may import", path, name, where)
 				}
 			}
 		}
@@ -264,7 +264,7 @@ func TestTreeOfTheHouse(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("the tree has %q, want %q", got, want)
+		t.Errorf("the tree in docs/architecture.md has %q, want %q", got, want)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestDrawing(t *testing.T) {
 				pkg = "internal/" + pkg
 			}
 			if _, known := mayImport[pkg]; !known {
-				t.Errorf("%s: there is no package %q", line, pkg)
+				t.Errorf("%s: package %q does not exist", line, pkg)
 			}
 			pkgs[name] = pkg
 		}
@@ -304,7 +304,7 @@ func TestDrawing(t *testing.T) {
 		}
 	}
 	if len(pkgs) < 15 || arrows < 15 {
-		t.Errorf("the drawing has %d packages and %d arrows", len(pkgs), arrows)
+		t.Errorf("the drawing has only %d packages and %d arrows", len(pkgs), arrows)
 	}
 }
 
@@ -335,10 +335,10 @@ func TestPackageComments(t *testing.T) {
 			continue
 		}
 		if len(strings.Fields(text)) < 15 {
-			t.Errorf("package %q says too little: %q", pkg, text)
+			t.Errorf("the comment of package %q is too short: %q", pkg, text)
 		}
 		if lower := strings.ToLower(text); strings.HasPrefix(pkg, "internal/") && !strings.Contains(lower, "know") {
-			t.Errorf("package %q does not say what it does not know: %q", pkg, text)
+			t.Errorf("the comment of package %q does not say what it does not know: %q", pkg, text)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestNoFileIsTooLong(t *testing.T) {
 		}
 		generated := strings.HasSuffix(path, ".pb.go")
 		if lines := strings.Count(string(b), "\n"); lines > most && !generated {
-			t.Errorf("%s has %d lines, more than %d: it may hold two ideas", path, lines, most)
+			t.Errorf("%s has %d lines, more than %d: split it", path, lines, most)
 		}
 	})
 }
@@ -390,7 +390,7 @@ func TestPackagesAreSmall(t *testing.T) {
 	})
 	for _, pkg := range []string{"internal/engine", "internal/cluster"} {
 		if lines[pkg] < 1000 {
-			t.Errorf("package %q has %d lines: were they counted?", pkg, lines[pkg])
+			t.Errorf("package %q has only %d lines: were they counted?", pkg, lines[pkg])
 		}
 	}
 	for pkg, n := range lines {
@@ -405,7 +405,7 @@ func TestPackagesAreSmall(t *testing.T) {
 	}
 	for typ, n := range methods {
 		if most := cmp.Or(largeTypes[typ], mostMethods); n > most {
-			t.Errorf("type %s has %d methods, more than %d: it may be two", typ, n, most)
+			t.Errorf("type %s has %d methods, more than %d: split it", typ, n, most)
 		}
 	}
 }

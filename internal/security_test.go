@@ -55,12 +55,12 @@ func TestSecurityPageNamesTests(t *testing.T) {
 	for _, m := range named.FindAllStringSubmatch(string(page), -1) {
 		found++
 		if name := m[1] + m[2]; !there[name] {
-			t.Errorf("docs/security.md names %s, which is not there", name)
+			t.Errorf("docs/security.md names %s, which does not exist", name)
 		}
 	}
 	lines := regexp.MustCompile(`(?m)^\| S(\d+) \|`).FindAllString(string(page), -1)
 	if len(lines) != 26 || found < 60 {
-		t.Errorf("docs/security.md has %d lines and names %d tests, want 26 and 60 at least", len(lines), found)
+		t.Errorf("docs/security.md has %d lines and names %d tests, want 26 and at least 60", len(lines), found)
 	}
 }
 

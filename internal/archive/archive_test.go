@@ -73,24 +73,24 @@ func TestRecordsAreFoundAgain(t *testing.T) {
 	}
 	for n := 1; n < 6; n++ {
 		if got := all(t, a, n); got != "4 3 2 1" {
-			t.Errorf("pages of %d: %q", n, got)
+			t.Errorf("pages of %d records list %q", n, got)
 		}
 	}
 	for _, place := range []string{places[0] + "0", "dead-9.jsonl:1", "dead-9~000001.jsonl:1"} {
 		if _, err := a.Read(place); !errors.Is(err, ErrNoRecord) {
-			t.Errorf("Read(%q): %v", place, err)
+			t.Errorf("Read(%q) = %v, want ErrNoRecord", place, err)
 		}
 	}
 	for _, place := range []string{"", "x", "../etc/passwd:1", "dead-../x.jsonl:1", "dead-\x00.jsonl:1", places[0] + "\x00", places[0] + "\n", "\n" + places[0], "dead-.jsonl:1",
 		"dead-9.jsonl", "dead-9.jsonl:", "dead-9.jsonl:0", "dead-9.jsonl:+1", "dead-9.jsonl:01", "dead-9.jsonl:99999999999999999999", "dead-9xjsonl:1"} {
 		if _, err := a.Read(place); !errors.Is(err, ErrPlace) {
-			t.Errorf("Read(%q): %v", place, err)
+			t.Errorf("Read(%q) = %v, want ErrPlace", place, err)
 		}
 		if place == "" { // as a cursor it means the start
 			continue
 		}
 		if _, err := a.List(place, nil); !errors.Is(err, ErrPlace) {
-			t.Errorf("List(%q): %v", place, err)
+			t.Errorf("List(%q) = %v, want ErrPlace", place, err)
 		}
 	}
 }
@@ -103,10 +103,10 @@ func TestOldAndManyFilesGo(t *testing.T) {
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	if len(files) > 5 {
-		t.Errorf("%d files of 9 bytes, 40 bytes are allowed", len(files))
+		t.Errorf("there are %d files of 9 bytes, but 40 bytes are allowed", len(files))
 	}
 	if got := all(t, a, 100); !strings.HasPrefix(got, "00000019 00000018") {
-		t.Errorf("the newest are %q", got)
+		t.Errorf("the newest records are %q", got)
 	}
 	old := time.Now().Add(-100 * 24 * time.Hour)
 	for _, f := range files {
@@ -116,7 +116,7 @@ func TestOldAndManyFilesGo(t *testing.T) {
 	}
 	write(t, a, time.Now(), "new")
 	if got := all(t, a, 100); got != "new" {
-		t.Errorf("after 100 days there are %q", got)
+		t.Errorf("after 100 days the records are %q, want only the new one", got)
 	}
 	for _, f := range files {
 		if info, err := os.Stat(f); err == nil && info.Mode().Perm() != 0o600 {
@@ -141,6 +141,6 @@ func TestTornLineIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := all(t, a, 10); got != "1" {
-		t.Errorf("got %q", got)
+		t.Errorf("the records are %q, want 1", got)
 	}
 }

@@ -114,7 +114,7 @@ func (d *memDisk) Sync() error {
 
 func (d *memDisk) Close() error { return d.do("close directory") }
 
-// Write writes only half if it fails.
+// Write writes only half of the data if it fails.
 func (f *memFile) Write(b []byte) (int, error) {
 	err := f.disk.do("write")
 	if err != nil {
@@ -153,7 +153,7 @@ func TestPowerLossLeavesWhatWasAnswered(t *testing.T) {
 			}
 		}
 		if len(d.files) != files {
-			t.Errorf("with files of %d bytes they lie in %d, want %d", fileSize, len(d.files), files)
+			t.Errorf("with files of %d bytes there are %d files, want %d", fileSize, len(d.files), files)
 		}
 	}
 }
@@ -170,22 +170,22 @@ func TestFailedAppend(t *testing.T) {
 		write(t, a, noon, "second")
 		d.fails = op
 		if places, err := a.Append([][]byte{[]byte("3"), []byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
-			t.Errorf("%s fails: %v, %v", op, places, err)
+			t.Errorf("when %s fails Append returns %v, %v", op, places, err)
 		}
 		d.fails = ""
 		for name, f := range d.files {
 			if !f.closed {
-				t.Errorf("after %s failed, %s is open", op, name)
+				t.Errorf("after %s failed, %s is still open", op, name)
 			}
 		}
 		for _, record := range []string{"5", "6"} {
 			place := write(t, a, noon, record)[0]
 			if got, err := a.Read(place); string(got) != record || err != nil {
-				t.Errorf("after %s failed, %q is at %s: %v", op, got, place, err)
+				t.Errorf("after %s failed, Read returned %q for %s: %v", op, got, place, err)
 			}
 		}
 		if got := all(t, openOn(d.losePower(), Config{}), 1); !whole.MatchString(got) {
-			t.Errorf("after %s failed, and the power with it, there are %q", op, got)
+			t.Errorf("after %s failed and power was lost, the records are %q", op, got)
 		}
 	}
 }
@@ -197,10 +197,10 @@ func TestFailedRead(t *testing.T) {
 	for _, op := range []string{"list", "open", "read", "close read"} {
 		d.fails = op
 		if _, err := a.Read(place); op != "list" && !errors.Is(err, errDisk) {
-			t.Errorf("%s fails, and Read says %v", op, err)
+			t.Errorf("when %s fails Read returns %v", op, err)
 		}
 		if next, err := a.List("", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
-			t.Errorf("%s fails, and List says %q, %v", op, next, err)
+			t.Errorf("when %s fails List returns %q, %v", op, next, err)
 		}
 	}
 }
@@ -212,11 +212,11 @@ func TestFailedClose(t *testing.T) {
 		write(t, a, noon, "1")
 		d.fails = op
 		if err := a.Close(); !errors.Is(err, errDisk) {
-			t.Errorf("%s fails, and Close says %v", op, err)
+			t.Errorf("when %s fails Close returns %v", op, err)
 		}
 		for name, f := range d.files {
 			if !f.closed {
-				t.Errorf("%s is open", name)
+				t.Errorf("%s is still open", name)
 			}
 		}
 	}
@@ -226,11 +226,11 @@ func TestRecordWithNewlineIsRefused(t *testing.T) {
 	a := openOn(newMemDisk(), Config{})
 	for _, bad := range []string{"2\n3", "\n", "4\n"} {
 		if places, err := a.Append([][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
-			t.Errorf("%q went to %v", bad, places)
+			t.Errorf("Append accepted %q, at %v", bad, places)
 		}
 	}
 	if place := write(t, a, noon, "4")[0]; all(t, a, 10) != "4" || !strings.HasSuffix(place, ":1") {
-		t.Errorf("after it there is %q, the last at %s", all(t, a, 10), place)
+		t.Errorf("after the refused appends the records are %q, the last at %s", all(t, a, 10), place)
 	}
 }
 
@@ -252,12 +252,12 @@ func TestClockGoesBack(t *testing.T) {
 			name = fmt.Sprintf("dead-20260101T120000.000000000Z~%06d.jsonl", i)
 		}
 		if d.files[name] == nil {
-			t.Errorf("there is no %s", name)
+			t.Errorf("file %s does not exist", name)
 		}
 	}
 }
 
-// Kept are as many bytes as fit along with one more file, and no file whose last record is too old.
+// Files are kept up to the byte limit, with room for one more file, and none whose last record is too old.
 func TestTrimBoundaries(t *testing.T) {
 	for _, c := range []struct {
 		maxBytes int64
@@ -279,7 +279,7 @@ func TestTrimBoundaries(t *testing.T) {
 		}
 		write(t, a, noon.Add(c.age), "new")
 		if got := all(t, a, 10); got != c.want {
-			t.Errorf("of %d bytes, after %v: %q, want %q", c.maxBytes, c.age, got, c.want)
+			t.Errorf("with a limit of %d bytes, after %v: %q, want %q", c.maxBytes, c.age, got, c.want)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func TestDefaults(t *testing.T) {
 		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}},
 	} {
 		if got := openOn(newMemDisk(), c.cfg).cfg; got != c.want {
-			t.Errorf("%+v becomes %+v, want %+v", c.cfg, got, c.want)
+			t.Errorf("%+v with defaults is %+v, want %+v", c.cfg, got, c.want)
 		}
 	}
 }
@@ -316,10 +316,10 @@ func TestFilesThatAreNotThere(t *testing.T) {
 	}
 	write(t, a, noon.Add(time.Minute), "4")
 	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
-		t.Error("it removed what is not its own")
+		t.Error("the archive removed files that are not its own")
 	}
 	if next, err := a.List("nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
-		t.Errorf("a list from nowhere: %q, %v", next, err)
+		t.Errorf("List from an invalid place = %q, %v", next, err)
 	}
 }
 
@@ -337,7 +337,7 @@ func TestOSDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size, _, err := d.Stat("none"); !errors.Is(err, os.ErrNotExist) || size != 0 {
-		t.Errorf("Stat of what is not there: %d, %v", size, err)
+		t.Errorf("Stat of a missing file = %d, %v", size, err)
 	}
 	if err := d.Sync(); err != nil {
 		t.Error(err)
@@ -369,10 +369,10 @@ func (d *tallied) Close() error { d.closes++; return os.ErrClosed }
 func TestSyncDir(t *testing.T) {
 	d := &tallied{}
 	if err := syncDir(d, nil); !errors.Is(err, errDisk) || !errors.Is(err, os.ErrClosed) || *d != (tallied{1, 1}) {
-		t.Errorf("a directory was synced and closed %+v times: %v", *d, err)
+		t.Errorf("after syncDir the directory had %+v syncs and closes, %v, want one each and both errors", *d, err)
 	}
 	if err := syncDir(d, errDisk); !errors.Is(err, errDisk) || *d != (tallied{1, 1}) {
-		t.Errorf("one that could not be opened: %+v, %v", *d, err)
+		t.Errorf("after a directory that could not be opened: %+v, %v", *d, err)
 	}
 }
 
@@ -388,14 +388,14 @@ func TestPlacesOfOtherFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := a.Read(name + ":1"); !errors.Is(err, ErrPlace) {
-			t.Errorf("Read of %s: %q, %v", name, got, err)
+			t.Errorf("Read of %s = %q, %v, want ErrPlace", name, got, err)
 		}
 	}
 	place := write(t, a, noon, "1")[0]
 	name, _, _ := strings.Cut(place, ":")
 	for _, number := range []string{"", ":", ":0", ":-1", ":x", ":99999999999999999999"} {
 		if got, err := a.Read(name + number); !errors.Is(err, ErrPlace) {
-			t.Errorf("Read of %s: %q, %v", name+number, got, err)
+			t.Errorf("Read of %s = %q, %v, want ErrPlace", name+number, got, err)
 		}
 	}
 }

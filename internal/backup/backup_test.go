@@ -90,7 +90,7 @@ func TestDamage(t *testing.T) {
 		t.Helper()
 		_, _, _, err := read(bytes.NewReader(b))
 		if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNotBackup) && !errors.Is(err, ErrVersion) {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: read returned %v, want an error for a damaged file", what, err)
 		}
 	}
 	step := 1
@@ -129,22 +129,22 @@ func TestBlocksOutOfPlace(t *testing.T) {
 		return append(bytes.Clone(whole[:len(magic)+1]), bytes.Join(order, nil)...)
 	}
 	if !bytes.Equal(join(all...), whole) {
-		t.Fatal("the test does not know the blocks")
+		t.Fatal("blocks does not split the backup correctly")
 	}
 	for i := range all {
 		left := append(append([][]byte(nil), all[:i]...), all[i+1:]...)
 		if _, _, _, err := read(bytes.NewReader(join(left...))); !errors.Is(err, ErrDamaged) {
-			t.Errorf("without block %d of %d: %v", i, len(all), err)
+			t.Errorf("without block %d of %d: %v, want ErrDamaged", i, len(all), err)
 		}
 		twice := append(append([][]byte(nil), all[:i+1]...), all[i:]...)
 		if _, _, _, err := read(bytes.NewReader(join(twice...))); !errors.Is(err, ErrDamaged) {
-			t.Errorf("block %d of %d twice: %v", i, len(all), err)
+			t.Errorf("with block %d of %d twice: %v, want ErrDamaged", i, len(all), err)
 		}
 	}
 	swapped := append([][]byte(nil), all...)
 	swapped[1], swapped[4] = swapped[4], swapped[1] // data of two shards
 	if _, _, _, err := read(bytes.NewReader(join(swapped...))); !errors.Is(err, ErrDamaged) {
-		t.Errorf("data of two shards swapped: %v", err)
+		t.Errorf("with the data of two shards swapped: %v, want ErrDamaged", err)
 	}
 }
 
@@ -158,15 +158,15 @@ func TestNoBackup(t *testing.T) {
 		{magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
 	} {
 		if _, err := NewReader(strings.NewReader(c.text)); !errors.Is(err, c.want) {
-			t.Errorf("%q: %v, want %v", c.text, err, c.want)
+			t.Errorf("NewReader(%q): %v, want %v", c.text, err, c.want)
 		}
 	}
 	broken := errors.New("the disk is on fire")
 	if _, err := NewReader(iotest.ErrReader(broken)); !errors.Is(err, broken) {
-		t.Errorf("a stream that can't be read: %v", err)
+		t.Errorf("NewReader of a stream that can't be read: %v", err)
 	}
 	if _, _, _, err := read(io.MultiReader(bytes.NewReader(written(t)[:3000]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
-		t.Errorf("a stream that breaks: %v", err)
+		t.Errorf("read of a stream that fails: %v", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestWriterError(t *testing.T) {
 	_, err = w.Write(make([]byte, 2*dataBlock))
 	for _, err := range []error{err, w.EndPart(1, 1), w.EndPart(1, 1), w.EndPart(1, 1), w.Close()} {
 		if !errors.Is(err, full) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the error of the failed write", err)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestNextNeedsTheEnd(t *testing.T) {
 		t.Fatalf("shard %d, %v", shard, err)
 	}
 	if _, err := b.Next(); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("it went on: %v", err)
+		t.Errorf("Next succeeded before the end of the part: %v", err)
 	}
 }
 
@@ -238,7 +238,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(magic + "\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, parts, _, err := read(bytes.NewReader(b)); err == nil && len(parts) != len(h.Shards) {
-			t.Errorf("%d parts of %d", len(parts), len(h.Shards))
+			t.Errorf("read accepted %d parts of %d", len(parts), len(h.Shards))
 		}
 	})
 }

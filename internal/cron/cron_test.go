@@ -79,7 +79,7 @@ func TestNext(t *testing.T) {
 			now := at(t, c.from)
 			for _, want := range c.want {
 				if now = w.Next(began, now); !now.Equal(at(t, want)) {
-					t.Fatalf("next is %s, expected %s", now, want)
+					t.Fatalf("the next time is %s, want %s", now, want)
 				}
 				if now.Location() != time.UTC {
 					t.Errorf("%s is not in UTC", now)
@@ -103,22 +103,22 @@ func TestNextOnlyGrows(t *testing.T) {
 			for now, end := began, began.AddDate(1, 0, 0); now.Before(end); {
 				next := w.Next(began, now)
 				if !next.After(now) {
-					t.Fatalf("%s in %s: %s after %s", rule, zone, next, now)
+					t.Fatalf("%s in %s: Next returned %s, not after %s", rule, zone, next, now)
 				}
 				between := now.Add(next.Sub(now) / 2)
 				if again := w.Next(began, between); !again.Equal(next) {
-					t.Fatalf("%s in %s: from %s on %s is next, from %s on %s", rule, zone, now, next, between, again)
+					t.Fatalf("%s in %s: Next from %s is %s, but from %s it is %s", rule, zone, now, next, between, again)
 				}
 				wall := w.onWall(next).Format(time.DateTime)
 				if seen[wall] && !w.all {
-					t.Fatalf("%s in %s: %s comes twice", rule, zone, wall)
+					t.Fatalf("%s in %s: local time %s is due twice", rule, zone, wall)
 				}
 				seen[wall], days[wall[:len(time.DateOnly)]] = true, true
 				now = next
 			}
 			for day := 2; day < 364; day++ { // no clock skips a whole day
 				if date := began.AddDate(0, 0, day).Format(time.DateOnly); !days[date] {
-					t.Fatalf("%s in %s: nothing on %s", rule, zone, date)
+					t.Fatalf("%s in %s: nothing is due on %s", rule, zone, date)
 				}
 			}
 		}
@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 		{strings.Repeat("1,", 200) + "1 * * * *", "", "256"},
 	} {
 		if _, err := Parse(c.rule, c.zone); err == nil || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("%q in %q: %v, expected a word of %q", c.rule, c.zone, err, c.words)
+			t.Errorf("Parse(%q, %q) = %v, want an error with %q", c.rule, c.zone, err, c.words)
 		}
 	}
 }
@@ -157,10 +157,10 @@ func TestParseRefuses(t *testing.T) {
 func TestLongestExpression(t *testing.T) {
 	rule := "0 0 * * *" + strings.Repeat(" ", MaxExpression-9)
 	if _, err := Parse(rule, ""); err != nil {
-		t.Errorf("%d bytes: %v", len(rule), err)
+		t.Errorf("Parse of %d bytes: %v", len(rule), err)
 	}
 	if _, err := Parse(rule+" ", ""); err == nil {
-		t.Errorf("%d bytes are accepted", len(rule)+1)
+		t.Errorf("Parse accepted %d bytes", len(rule)+1)
 	}
 }
 
@@ -173,13 +173,13 @@ func TestIntervals(t *testing.T) {
 		}
 		for after, want := range map[time.Duration]time.Duration{-3 * d: d, -1: d, 0: d, d - 1: d, d: 2 * d, 5*d + 1: 6 * d} {
 			if got := w.Next(began.Add(time.Millisecond), began.Add(after)); !got.Equal(began.Add(want)) || got.Location() != time.UTC {
-				t.Errorf("every %v, %v after the beginning: %v, want %v", d, after, got, began.Add(want))
+				t.Errorf("every %v, %v after the start: Next = %v, want %v", d, after, got, began.Add(want))
 			}
 		}
 	}
 	for _, d := range []time.Duration{0, -time.Hour, MinEvery - 1, 1500 * time.Millisecond, MaxEvery + time.Second} {
 		if _, err := Every(d); err == nil {
-			t.Errorf("an interval of %v is accepted", d)
+			t.Errorf("Every accepted an interval of %v", d)
 		}
 	}
 }
@@ -194,14 +194,14 @@ func TestNewestOfACentury(t *testing.T) {
 	upto := began.AddDate(100, 0, 0)
 	for _, n := range []int{1, 60, 61} {
 		if got := w.Newest(began, began, upto, n); len(got) != n || !got[n-1].Equal(upto) || !got[0].Equal(upto.Add(time.Second*time.Duration(1-n))) {
-			t.Errorf("the newest %d are %d", n, len(got))
+			t.Errorf("Newest(%d) returned %d times, or the wrong ones", n, len(got))
 		}
 	}
 	if got := w.Last(began, upto.Add(-5*time.Second), upto); !got.Equal(upto) {
-		t.Errorf("the last is %v", got)
+		t.Errorf("Last = %v, want the end", got)
 	}
 	if got := (When{}).Newest(began, began, upto, 1); len(got) != 0 {
-		t.Errorf("no rule was due at %v", got)
+		t.Errorf("no rule is due at %v, want never", got)
 	}
 }
 
@@ -214,23 +214,23 @@ func TestNewest(t *testing.T) {
 	got := w.Newest(began, began, at(t, "2026-01-01T00:05:00Z"), 3)
 	want := []time.Time{at(t, "2025-12-31T23:40:00Z"), at(t, "2025-12-31T23:50:00Z"), at(t, "2026-01-01T00:00:00Z")}
 	if !slices.EqualFunc(got, want, time.Time.Equal) {
-		t.Errorf("the newest are %v, expected %v", got, want)
+		t.Errorf("Newest = %v, want %v", got, want)
 	}
 	if got := w.Last(began, at(t, "2026-01-01T00:00:00Z"), at(t, "2026-01-01T00:09:59Z")); !got.IsZero() {
-		t.Errorf("%v lies in an interval that has none", got)
+		t.Errorf("Last = %v, want no time in an interval without one", got)
 	}
 	if got := w.Last(began, at(t, "2025-12-31T23:59:59Z"), at(t, "2026-01-01T00:00:00Z")); !got.Equal(want[2]) {
-		t.Errorf("the last is %v, expected the end itself, %v", got, want[2])
+		t.Errorf("Last = %v, want the end of the interval, %v", got, want[2])
 	}
 	every, err := Every(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := every.Newest(began, began, began.Add(150*time.Minute), 5); len(got) != 2 {
-		t.Errorf("an interval has %v", got)
+		t.Errorf("Newest of an hourly rule = %v, want 2 times", got)
 	}
 	if got := (When{}).Next(began, began); !got.IsZero() {
-		t.Errorf("no rule is due at %v", got)
+		t.Errorf("Next without a rule = %v, want no time", got)
 	}
 }
 
@@ -249,7 +249,7 @@ func FuzzParse(f *testing.F) {
 				return
 			}
 			if !next.After(now) || next.Nanosecond() != 0 {
-				t.Fatalf("%q in %q: %s after %s", rule, zone, next, now)
+				t.Fatalf("%q in %q: Next returned %s after %s", rule, zone, next, now)
 			}
 			now = next
 		}
@@ -290,10 +290,10 @@ func TestCheck(t *testing.T) {
 		{"* 5-1 * * * *", "minute", `"5-1"`},
 	} {
 		if _, err := Parse(c.rule, ""); err != nil {
-			t.Errorf("%q can't be read: %v", c.rule, err)
+			t.Errorf("Parse(%q) = %v", c.rule, err)
 		}
 		if err := Check(c.rule); err == nil || !strings.HasPrefix(err.Error(), c.field+": ") || !strings.Contains(err.Error(), c.part) {
-			t.Errorf("%q: %v, want a refusal of %s %s", c.rule, err, c.field, c.part)
+			t.Errorf("Check(%q) = %v, want it to reject %s %s", c.rule, err, c.field, c.part)
 		}
 	}
 	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", "",
@@ -301,7 +301,7 @@ func TestCheck(t *testing.T) {
 		"* * * * * * *", "@daily,", "5-x * * * *", "99999999999999999999-3 * * * *", // Parse rejects these
 	} {
 		if err := Check(rule); err != nil {
-			t.Errorf("%q: %v", rule, err)
+			t.Errorf("Check(%q) = %v", rule, err)
 		}
 	}
 }

@@ -73,11 +73,11 @@ func TestWords(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", rule, err)
 		} else if got := w.Words(); got != want {
-			t.Errorf("%q is told as %q, expected %q", rule, got, want)
+			t.Errorf("%q is described as %q, want %q", rule, got, want)
 		}
 	}
 	if got := (When{}).Words(); got != "" {
-		t.Errorf("no rule is told as %q", got)
+		t.Errorf("no rule is described as %q, want nothing", got)
 	}
 }
 
@@ -103,11 +103,11 @@ func TestWordsTellRulesApart(t *testing.T) {
 		}
 		shared++
 		if !same(w, other) {
-			t.Errorf("%q stands for %q and for %q", words, rule, rules[words])
+			t.Errorf("%q describes both %q and %q", words, rule, rules[words])
 		}
 	}
 	if shared < 200 || len(known) < 200 {
-		t.Errorf("%d words, shared by %d rules: the rules are too few or too many to compare", len(known), shared)
+		t.Errorf("%d descriptions, shared by %d rules: too few to compare", len(known), shared)
 	}
 }
 
@@ -148,7 +148,7 @@ func FuzzWords(f *testing.F) {
 		}
 		words := w.Words()
 		if words == "" || len(words) > 2000 || strings.Contains(words, "  ") || strings.Contains(words, "%!") {
-			t.Errorf("%q is told as %q", rule, words)
+			t.Errorf("%q is described as %q", rule, words)
 		}
 	})
 }

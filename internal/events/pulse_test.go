@@ -29,7 +29,7 @@ func (h *heart) feel(wait time.Duration) string {
 	case err != nil:
 		h.t.Fatal(err)
 	case len(page.Events) > 0:
-		h.t.Errorf("a pulse has events: %+v", page)
+		h.t.Errorf("a pulse returned events: %+v", page)
 	}
 	h.at = page.Next
 	switch {
@@ -66,23 +66,23 @@ func TestPulse(t *testing.T) {
 		h.at = before
 		expect("an answer that was lost", h.feel(0), "changed")
 		if len(r.entries) != 0 || r.armed.Load() {
-			t.Errorf("for pulses %d entries are kept", len(r.entries))
+			t.Errorf("%d entries are kept although only pulses are read", len(r.entries))
 		}
 
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { happen(r, 4, "d") })
 		expect("while it waits", h.feel(time.Minute), "changed")
 		if took := time.Since(began); took != time.Second+pulseGather {
-			t.Errorf("it is told after %v", took)
+			t.Errorf("the change was reported after %v", took)
 		}
 		happen(r, 5, "e")
 		if r.Committed(6) != Look {
-			t.Error("nobody looks for what the other asked for")
+			t.Error("Committed does not ask for events, although the other reader waits for them")
 		}
 		time.Sleep(2 * pulseKept)
 		happen(r, 7, "f")
 		if len(r.pulses) != 0 || r.waitingPulses.Load() != 0 || r.Committed(8) != None {
-			t.Errorf("of readers that have gone %d pulses are left, %d felt", len(r.pulses), r.waitingPulses.Load())
+			t.Errorf("after all readers left %d pulses are kept, %d of them waiting", len(r.pulses), r.waitingPulses.Load())
 		}
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
@@ -94,7 +94,7 @@ func TestPulse(t *testing.T) {
 		time.AfterFunc(time.Second, r.Close)
 		expect("the end while it waits", h.feel(time.Minute), "closed")
 		if len(r.pulses) != 0 || r.waitingPulses.Load() != 0 {
-			t.Errorf("of an era that has ended %d pulses are left, %d felt", len(r.pulses), r.waitingPulses.Load())
+			t.Errorf("after the era ended %d pulses are kept, %d of them waiting", len(r.pulses), r.waitingPulses.Load())
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestNoBeatIsLost(t *testing.T) {
 					q.After.Index-- // as if the answer had been lost
 				}
 				if page, err = r.Read(context.Background(), q); err == nil && !page.Changed {
-					t.Errorf("reader %d was told of nothing behind %d", n, q.After.Index)
+					t.Errorf("reader %d got no change after %d", n, q.After.Index)
 					return
 				}
 			}
@@ -132,6 +132,6 @@ func TestNoBeatIsLost(t *testing.T) {
 	}
 	readers.Wait()
 	if got := r.waitingPulses.Load(); int(got) > len(r.pulses) || got < 0 {
-		t.Errorf("%d pulses are felt of %d", got, len(r.pulses))
+		t.Errorf("%d pulses are waiting, of %d", got, len(r.pulses))
 	}
 }

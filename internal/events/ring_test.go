@@ -61,7 +61,7 @@ func TestRing(t *testing.T) {
 		}
 		r := &Ring{}
 		if _, err := r.Read(t.Context(), Query{}); !errors.Is(err, ErrClosed) {
-			t.Errorf("a ring that was never opened: %v", err)
+			t.Errorf("Read of a ring that was never opened: %v, want ErrClosed", err)
 		}
 		r.Open()
 		happen(r, 5, "before")
@@ -95,7 +95,7 @@ func TestRing(t *testing.T) {
 		happen(r, 12, "g")
 		happen(r, 13, "h")
 		if len(r.entries) != 0 || r.Committed(13) != None {
-			t.Errorf("%d entries are kept for nobody", len(r.entries))
+			t.Errorf("%d entries are kept without a reader", len(r.entries))
 		}
 		got, _ = read(t, r, all, next)
 		expect("late", got, "reset")
@@ -104,7 +104,7 @@ func TestRing(t *testing.T) {
 		_, at = read(t, r, all, Place{})
 		r.Close()
 		if _, err := r.Read(t.Context(), Query{}); !errors.Is(err, ErrClosed) {
-			t.Errorf("a closed ring: %v", err)
+			t.Errorf("Read of a closed ring: %v, want ErrClosed", err)
 		}
 		r.Open()
 		got, _ = read(t, r, all, at)
@@ -130,21 +130,21 @@ func TestRingWaits(t *testing.T) {
 		time.Sleep(gatherTime / 2)
 		happen(r, 2, "b")
 		if got := <-answers; got != "a b <nil>" || time.Since(began) != gatherTime {
-			t.Errorf("one that waits gets %q after %v", got, time.Since(began))
+			t.Errorf("a waiting reader got %q after %v", got, time.Since(began))
 		}
 		ask(time.Second)
 		if got := <-answers; got != " <nil>" {
-			t.Errorf("when nothing comes: %q", got)
+			t.Errorf("a reader got %q when nothing happened", got)
 		}
 		ask(time.Hour)
 		r.Close()
 		if got := <-answers; !strings.Contains(got, "not led") {
-			t.Errorf("when the leader goes: %q", got)
+			t.Errorf("a waiting reader got %q when the leader's term ended", got)
 		}
 	})
 }
 
-// Excess events are dropped, the oldest first, and readers that have not read them are told.
+// Excess events are dropped, the oldest first, and readers that have not read them get a reset.
 func TestRingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Ring{}
@@ -155,14 +155,14 @@ func TestRingIsBounded(t *testing.T) {
 			happen(r, i+1, slices.Repeat([]string{long}, 1000)...)
 		}
 		if r.bytes > maxBytes || len(r.entries) < 5 {
-			t.Errorf("%d bytes, %d entries", r.bytes, len(r.entries))
+			t.Errorf("the ring keeps %d bytes in %d entries", r.bytes, len(r.entries))
 		}
 		if got, _ := read(t, r, all, at); got != "reset" {
-			t.Errorf("who has not read it gets %d bytes", len(got))
+			t.Errorf("a reader whose place was dropped got %d bytes, want a reset", len(got))
 		}
 		page, err := r.Read(t.Context(), Query{Filter: all, After: Place{at.Era, 38, wholeEntry}})
 		if err != nil || len(page.Events) > pageEvents || len(page.Events)*1200 > 2*pageBytes || page.Reset {
-			t.Errorf("a page has %d events, %v", len(page.Events), err)
+			t.Errorf("one page has %d events, %v", len(page.Events), err)
 		}
 		for next, n := page.Next, len(page.Events); ; {
 			page, err := r.Read(t.Context(), Query{Filter: all, After: next})
@@ -184,7 +184,7 @@ func TestRingIsBounded(t *testing.T) {
 		_, _ = read(t, r, all, Place{})
 		happen(r, 101, "younger")
 		if len(r.entries) != 2 {
-			t.Errorf("%d entries are kept beyond their time", len(r.entries)-2)
+			t.Errorf("%d entries too many are kept beyond their time", len(r.entries)-2)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestReadersMissNothing(t *testing.T) {
 					var got int
 					fmt.Sscan(e.Reason, &got)
 					if known && got != last+1 || got <= last {
-						t.Errorf("reader %d: event %d behind %d", n, got, last)
+						t.Errorf("reader %d: got event %d after %d", n, got, last)
 					}
 					last, known = got, true
 					at = Place{page.Next.Era, e.Index, e.Number}
@@ -254,20 +254,20 @@ func TestFilter(t *testing.T) {
 	} {
 		c.f.Namespace = "default"
 		if got := c.f.matches(&e); got != c.want {
-			t.Errorf("%+v: %v, want %v", c.f, got, c.want)
+			t.Errorf("%+v matches: %v, want %v", c.f, got, c.want)
 		}
 	}
 	nowhere := Event{Kind: OperationDone, Namespace: "default"}
 	if (&Filter{Namespace: "default", Scope: task.Scope{Queues: []string{"*"}}}).matches(&nowhere) {
-		t.Error("what is about no queue is seen within a scope")
+		t.Error("an event without a queue is visible within a scope of queues")
 	}
 	for kind, ok := range map[Kind]bool{"task.dead": true, "task.*": true, "*": false, "task.": false, "task.d*": false, "": false, "x.*": false} {
 		if err := CheckKinds("kind", []Kind{kind}); (err == nil) != ok {
-			t.Errorf("kind %q: %v", kind, err)
+			t.Errorf("CheckKinds(%q) = %v", kind, err)
 		}
 	}
 	if CheckKinds("kind", make([]Kind, maxKinds+1)) == nil {
-		t.Error("too many kinds pass")
+		t.Error("CheckKinds accepted too many kinds")
 	}
 }
 
@@ -275,11 +275,11 @@ func TestCursor(t *testing.T) {
 	p := Places{0: {3, 1 << 40, wholeEntry}, 7: {1<<32 - 1, 0, 0}, 300: {5, 12, 3}}
 	got, err := DecodePlaces(p.Encode())
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(p) {
-		t.Errorf("%v comes back as %v, %v", p, got, err)
+		t.Errorf("%v was decoded as %v, %v", p, got, err)
 	}
 	for _, bad := range [][]byte{{1}, {1, 0, 0, 0, 1}, {0xff}, {1, 0, 0, 0, 0, 1, 1}, slices.Concat(Places{1: {3, 1, 1}}.Encode(), Places{1: {3, 1, 1}}.Encode())} {
 		if _, err := DecodePlaces(bad); err == nil {
-			t.Errorf("%v is taken", bad)
+			t.Errorf("DecodePlaces accepted %v", bad)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func FuzzDecodePlaces(f *testing.F) {
 			return
 		}
 		if again, err := DecodePlaces(p.Encode()); err != nil || fmt.Sprint(again) != fmt.Sprint(p) {
-			t.Errorf("%v comes back as %v, %v", p, again, err)
+			t.Errorf("%v was decoded again as %v, %v", p, again, err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestPool(t *testing.T) {
 		for range 3 {
 			b := p.Get(n)
 			if len(*b) != n || cap(*b) > max(2*n, 1<<least) {
-				t.Errorf("Get(%d): %d bytes of %d", n, len(*b), cap(*b))
+				t.Errorf("Get(%d) = %d bytes with a capacity of %d", n, len(*b), cap(*b))
 			}
 			*b = (*b)[:n/2] // gRPC returns a prefix
 			p.Put(b)
@@ -33,7 +33,7 @@ func TestPool(t *testing.T) {
 	p.Put(&small)
 	for _, n := range []int{10, 4097, 5000, 8192} {
 		if b := p.Get(n); len(*b) != n {
-			t.Errorf("Get(%d) after a foreign buffer: %d bytes", n, len(*b))
+			t.Errorf("Get(%d) after a foreign buffer = %d bytes", n, len(*b))
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestCodec(t *testing.T) {
 				}
 				got := &pawlv1.TaskSpec{}
 				if err := (codec{}).Unmarshal(split(data), got); err != nil || !protobuf.Equal(got, sent) {
-					t.Errorf("a payload of %d bytes: %v, equal %t", size, err, protobuf.Equal(got, sent))
+					t.Errorf("a message of %d bytes: %v, equal %t", size, err, protobuf.Equal(got, sent))
 				}
 				data.Free()
 			}
@@ -77,7 +77,7 @@ func TestCodecRefuses(t *testing.T) {
 	}
 	bad := mem.BufferSlice{mem.SliceBuffer{0xff}}
 	if err := (codec{}).Unmarshal(bad, &pawlv1.TaskSpec{}); err == nil {
-		t.Error("a message that is none was decoded")
+		t.Error("an invalid message was decoded")
 	}
 	if _, err := (codec{}).Marshal(&pawlv1.TaskSpec{Type: "\xff" + string(make([]byte, 5000))}); err == nil {
 		t.Error("a string that is not UTF-8 was encoded")

@@ -43,7 +43,7 @@ func checkExpression(t *testing.T, where, expr string, known map[string]bool) {
 	t.Helper()
 	for _, name := range metricName.FindAllString(expr, -1) {
 		if !known[name] {
-			t.Errorf("%s stands on %s, which no page has", where, name)
+			t.Errorf("%s uses %s, which no metrics page has", where, name)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func anchor(heading string) string {
 func checkRunbook(t *testing.T, alert, at, section string) {
 	t.Helper()
 	if section == "" {
-		t.Errorf("%s leads to docs/alerts.md#%s, which is not there", alert, at)
+		t.Errorf("%s links to docs/alerts.md#%s, which does not exist", alert, at)
 		return
 	}
 	for part, says := range map[string]*regexp.Regexp{
@@ -84,7 +84,7 @@ func checkRunbook(t *testing.T, alert, at, section string) {
 	} {
 		_, rest, _ := strings.Cut(section, "\n- *"+part+"*")
 		if item, _, _ := strings.Cut(rest, "\n- "); !says.MatchString(item) {
-			t.Errorf("docs/alerts.md#%s has no item %s that says %s: %q", at, part, says, item)
+			t.Errorf("docs/alerts.md#%s has no item %s that matches %s: %q", at, part, says, item)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestAlerts(t *testing.T) {
 		checkExpression(t, r.Alert, r.Expr, known)
 	}
 	if n := len(rules.Groups[0].Rules); n < 9 {
-		t.Errorf("%d alerts", n)
+		t.Errorf("there are only %d alerts, want at least 9", n)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestDashboard(t *testing.T) {
 	taken := map[[2]int]string{}
 	for _, p := range board.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q shows nothing", p.Title)
+			t.Errorf("panel %q has no targets", p.Title)
 		}
 		for _, target := range p.Targets {
 			checkExpression(t, "panel "+p.Title, target.Expr, known)
@@ -156,7 +156,7 @@ func TestDashboard(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
-					t.Fatalf("panel %q lies over %q", p.Title, other)
+					t.Fatalf("panel %q overlaps %q", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -178,11 +178,11 @@ func TestCompose(t *testing.T) {
 	read(t, deploy+"compose/compose.yaml", &compose)
 	for name, s := range compose.Services {
 		if (s.Image == "") == (s.Build.Context == "") {
-			t.Errorf("service %s has image %q and is built from %q", name, s.Image, s.Build.Context)
+			t.Errorf("service %s has image %q and build context %q, want exactly one of them", name, s.Image, s.Build.Context)
 		}
 		for _, port := range s.Ports {
 			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("service %s is open to other machines: %s", name, port)
+				t.Errorf("service %s publishes a port beyond this machine: %s", name, port)
 			}
 		}
 		for _, v := range s.Volumes {
@@ -206,7 +206,7 @@ func TestCompose(t *testing.T) {
 	}
 	read(t, deploy+"prometheus/prometheus.yaml", &prometheus)
 	if prometheus.RuleFiles[0] != "alerts.yaml" || prometheus.ScrapeConfigs[0].Job != "pawl" {
-		t.Errorf("Prometheus reads %q and scrapes %q", prometheus.RuleFiles, prometheus.ScrapeConfigs[0].Job)
+		t.Errorf("Prometheus reads the rules %q and scrapes %q, want alerts.yaml and pawl", prometheus.RuleFiles, prometheus.ScrapeConfigs[0].Job)
 	}
 	var any map[string]any
 	read(t, deploy+"grafana/provisioning/datasources/prometheus.yaml", &any)

@@ -88,7 +88,7 @@ func (p *Page) read(t testing.TB) string {
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
-		t.Fatalf("the page is %d: %s", w.Code, w.Body)
+		t.Fatalf("the page has status %d: %s", w.Code, w.Body)
 	}
 	return w.Body.String()
 }
@@ -105,7 +105,7 @@ func TestPage(t *testing.T) {
 		}
 		want, err := os.ReadFile(golden)
 		if err != nil || got != string(want) {
-			t.Errorf("the page has changed (%v): look at it, and run go test ./internal/metrics -update. Got\n%s", err, got)
+			t.Errorf("the page has changed (%v). Check the difference, and run go test ./internal/metrics -update. Got\n%s", err, got)
 		}
 		problems, err := promlint.New(strings.NewReader(got)).Lint()
 		for _, p := range problems {
@@ -149,7 +149,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		{began, `pawl_stale_acks_total{namespace="default",reason="reclaimed"} 0`},
 	} {
 		if !strings.Contains(c.page, c.series+"\n") {
-			t.Errorf("no %s", c.series)
+			t.Errorf("the page lacks %s", c.series)
 		}
 	}
 }
@@ -190,16 +190,16 @@ func TestPageIsBounded(t *testing.T) {
 		t.Errorf("%d series of queues, want %d", n, 6*(maxQueues+1))
 	}
 	if n := series["pawl_tasks_total"]; n > 7*(2000+1001) {
-		t.Errorf("%d series of types", n)
+		t.Errorf("there are %d series of types, too many", n)
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="_other",state="dead"} 9000`) {
-		t.Error("the queues without series of their own are not added up")
+		t.Error("the queues without their own series are not summed")
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="queue-9999",state="ready"} 9999`) {
 		t.Error("the queue with the most tasks has no series")
 	}
 	if !strings.Contains(page, `pawl_queue_new_dead_letters{namespace="default",queue="queue-0007"} 1`) {
-		t.Error("a queue with a new dead letter has no series, since it has few tasks")
+		t.Error("a queue with a new dead letter has no series because it has few tasks")
 	}
 	t.Logf("%d MB, %v", len(page)>>20, series)
 }
@@ -220,14 +220,14 @@ func TestQueuesAreAddedUp(t *testing.T) {
 	}
 }
 
-// Only the node that sends notices reports how long they have waited: what another one knows is outdated.
+// Only the node that sends notifications reports how long they have waited: what another one knows is outdated.
 func TestOldestNoticeIsToldWhereItIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := sources(stats.New(time.Now()))
 		for _, leads := range []bool{true, false} {
 			src.Webhooks = func(context.Context) Webhooks { return Webhooks{Oldest: time.Minute, Leads: leads} }
 			if told := strings.Contains(New(src).read(t), "pawl_webhook_oldest_undelivered_seconds 60"); told != leads {
-				t.Errorf("leads %v: told %v", leads, told)
+				t.Errorf("with leads %v the age is on the page: %v", leads, told)
 			}
 		}
 	})
@@ -294,7 +294,7 @@ func TestTableOfDocs(t *testing.T) {
 	head, rest, begins := strings.Cut(string(b), tableBegin)
 	said, tail, ends := strings.Cut(rest, tableEnd)
 	if !begins || !ends {
-		t.Fatalf("%s has no place for the table", doc)
+		t.Fatalf("%s has no markers for the table", doc)
 	}
 	want := table(t)
 	switch {
@@ -304,6 +304,6 @@ func TestTableOfDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s is not what the page has: run go test ./internal/metrics -update", doc)
+		t.Errorf("the table of %s does not match the page: run go test ./internal/metrics -update", doc)
 	}
 }

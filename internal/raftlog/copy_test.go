@@ -41,7 +41,7 @@ func TestOldEntriesThatCannotBeRead(t *testing.T) {
 			synctest.Wait()
 		}
 		if told, _ := fatal.Load().(error); err == nil || !errors.Is(told, ondisk.ErrDamaged) {
-			t.Errorf("it writes on, %v, and told of %v", err, told)
+			t.Errorf("writes ended with %v, and the log reported %v, want an error and ErrDamaged", err, told)
 		}
 		_ = log.Close()
 	})
@@ -53,31 +53,31 @@ func TestCopy(t *testing.T) {
 	save(t, s, aHardState(1, 1, 0), entries(1, 1, 3))
 	before := s.index.places[0]
 	if err := d.log.copyOnce(); err != nil || s.index.places[0] != before {
-		t.Errorf("entries of the last segments are copied, %v", err)
+		t.Errorf("entries of the last segments were copied, %v", err)
 	}
 	old := func() oldEntries {
 		all, _ := d.log.entriesBefore(2)
 		if len(all) != 1 || !all[0].current(d.log) {
-			t.Fatalf("of %d shards there are entries", len(all))
+			t.Fatalf("%d shards have entries to copy, want 1", len(all))
 		}
 		return all[0]
 	}
 	if err := d.log.copy(old()); err != nil || s.index.places[0] == before {
-		t.Errorf("copied, they lie where they did, %v", err)
+		t.Errorf("the copied entry is still at its old place, %v", err)
 	}
 	s.tail = nil
 	wantLog(t, s, "1:1 2:1 3:1")
 	o := old()
 	o.places[1].offset, s.index.places[1].offset = o.places[1].length-1, o.places[1].length-1
 	if err := d.log.copy(o); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("what is no entry is copied: %v", err)
+		t.Errorf("copy of a place without an entry returned %v, want ErrDamaged", err)
 	}
 	if err := s.Compact(2); err != nil {
 		t.Fatal(err)
 	}
 	o.places[0].length++
 	if err := d.log.copy(o); o.current(d.log) || err != nil {
-		t.Errorf("entries that were compacted meanwhile are still current, or missed: %v", err)
+		t.Errorf("compacted entries still count as current, or copy returned %v", err)
 	}
 	d.close()
 }
@@ -92,7 +92,7 @@ func TestCutRecordIsRefused(t *testing.T) {
 		l := &Log{shards: map[uint32]*shardIndex{}}
 		err := l.apply(wal.LSN(1), content[:len(content)-cut])
 		if (err == nil) != (cut == 0) {
-			t.Errorf("without its last %d bytes: %v", cut, err)
+			t.Errorf("a record without its last %d bytes: %v", cut, err)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 			t.Parallel()
 			worn, first, promised := wornDisk(t, clean)
 			if index, err := worn.copy().lost(first, promised); index != 0 || err != nil {
-				t.Fatalf("nothing flipped: entry %d is lost; %v", index, err)
+				t.Fatalf("with no bit flipped entry %d is lost; %v", index, err)
 			}
 			flips, refusals := 0, 0
 			for _, file := range worn.files() {
@@ -166,7 +166,7 @@ func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
 	worn.write(file, b)
 	index, err := worn.lost(first, promised)
 	if index != 0 {
-		d.t.Errorf("bit %d of byte %d of %d in %q flipped: entry %d is lost, and nobody says so", bit, at, len(b), file, index)
+		d.t.Errorf("bit %d of byte %d of %d in %q flipped: entry %d was lost without an error", bit, at, len(b), file, index)
 	}
 	if err != nil && !errors.Is(err, ondisk.ErrDamaged) && !errors.Is(err, ErrIdentity) {
 		d.t.Errorf("bit %d of byte %d in %q flipped: refused with %v, want ondisk.ErrDamaged", bit, at, file, err)
@@ -183,9 +183,9 @@ func TestCutFileIsNoticed(t *testing.T) {
 			d := worn.copy()
 			d.write(file, whole[:n])
 			if index, err := d.lost(first, promised); index != 0 {
-				t.Errorf("%q cut to %d of %d bytes: entry %d is lost, and nobody says so", file, n, len(whole), index)
+				t.Errorf("%q truncated to %d of %d bytes: entry %d was lost without an error", file, n, len(whole), index)
 			} else if err != nil && !errors.Is(err, ondisk.ErrDamaged) {
-				t.Errorf("%q cut to %d bytes: refused with %v, want ondisk.ErrDamaged", file, n, err)
+				t.Errorf("%q truncated to %d bytes: refused with %v, want ondisk.ErrDamaged", file, n, err)
 			}
 		}
 		d := worn.copy()
@@ -193,7 +193,7 @@ func TestCutFileIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if index, err := d.lost(first, promised); index != 0 {
-			t.Errorf("%q removed: entry %d is lost, and nobody says so", file, index)
+			t.Errorf("%q removed: entry %d was lost without an error", file, index)
 		} else if err != nil && !errors.Is(err, ondisk.ErrDamaged) {
 			t.Errorf("%q removed: refused with %v, want ondisk.ErrDamaged", file, err)
 		}
@@ -221,7 +221,7 @@ func TestDamageCanBeAccepted(t *testing.T) {
 		}
 	}
 	if kept[true] == 0 || kept[false] == 0 {
-		t.Errorf("kept some entries %d times, none %d times: both should happen", kept[true], kept[false])
+		t.Errorf("accepting the loss kept entries %d times and none %d times, want both to happen", kept[true], kept[false])
 	}
 }
 
@@ -231,12 +231,12 @@ func (d *disk) acceptDamage(where string, first uint64, kept map[bool]int) {
 	cfg.AcceptDataLoss = true
 	log, err := Open(cfg)
 	if err != nil {
-		d.t.Errorf("%s: accepted, but %v", where, err)
+		d.t.Errorf("%s: Open failed although the loss was accepted: %v", where, err)
 		return
 	}
 	s, err := log.Shard(7, Start{Index: first - 1, Term: 1})
 	if err != nil {
-		d.t.Errorf("%s: accepted, but %v", where, err)
+		d.t.Errorf("%s: Shard failed although the loss was accepted: %v", where, err)
 		return
 	}
 	last, _ := s.LastIndex()
@@ -251,7 +251,7 @@ func (d *disk) acceptDamage(where string, first uint64, kept map[bool]int) {
 		}
 		for _, e := range es {
 			if string(e.GetData()) != string(payload(e.GetIndex())) {
-				d.t.Errorf("%s: entry %d holds something else", where, e.GetIndex())
+				d.t.Errorf("%s: entry %d has other data", where, e.GetIndex())
 			}
 		}
 	}
@@ -269,7 +269,7 @@ func FuzzDecodeSlot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _, of, err := decodeSlot(b)
 		if err == nil && len(of) > maxShards {
-			t.Errorf("%d marks", len(of))
+			t.Errorf("a slot with %d marks was accepted", len(of))
 		}
 	})
 }
@@ -292,7 +292,7 @@ func FuzzReplay(f *testing.F) {
 		}
 		for _, x := range l.shards {
 			if whole, err := x.check(); err == nil && whole != len(x.places) {
-				t.Errorf("%d of %d entries, and nothing is wrong", whole, len(x.places))
+				t.Errorf("%d of %d entries are contiguous, but check returned no error", whole, len(x.places))
 			}
 		}
 	})
@@ -306,13 +306,13 @@ func TestEntryFarBeyond(t *testing.T) {
 		fits  bool
 	}{{10, true}, {11, true}, {11 + maxGap, true}, {11 + maxGap + maxGap + 1, false}} {
 		if err := x.put(c.index, place{record: 1, term: 1}); (err == nil) != c.fits {
-			t.Errorf("entry %d after %d: %v", c.index, x.last().index, err)
+			t.Errorf("put of entry %d after %d: %v", c.index, x.last().index, err)
 		}
 	}
 	content := appendHead(nil, recordCopied, 7)
 	content = appendEntry(content, &pb.Entry{Index: new(uint64(maxGap + 1)), Term: new(uint64(1))})
 	l := &Log{shards: map[uint32]*shardIndex{}}
 	if err := l.apply(1, content); err == nil {
-		t.Error("it is replayed")
+		t.Error("a record with a gap too large was replayed")
 	}
 }

@@ -32,14 +32,14 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 	} {
 		r := &reader{}
 		if read(r); r.err == nil || r.rest != nil {
-			t.Errorf("%s: %v, and %d bytes are left", what, r.err, len(r.rest))
+			t.Errorf("%s: %v, with %d bytes left", what, r.err, len(r.rest))
 		}
 	}
 	for _, kind := range []pb.EntryType{pb.EntryNormal, pb.EntryConfChange, pb.EntryConfChangeV2} {
 		r := &reader{rest: []byte{3, 2, byte(kind), 1, 'a'}}
 		e := r.entry()
 		if err := r.end(); err != nil || e.GetIndex() != 3 || e.GetTerm() != 2 || e.GetType() != kind || string(e.GetData()) != "a" {
-			t.Errorf("an entry of type %v is read as %v, %v", kind, e, err)
+			t.Errorf("an entry of type %v was decoded as %v, %v", kind, e, err)
 		}
 	}
 }
@@ -55,20 +55,20 @@ func TestIdentityIsWhole(t *testing.T) {
 		b[at] ^= 1
 		err := id.check(b)
 		if errors.Is(err, ErrIdentity) == (at == 0) || err == nil {
-			t.Errorf("with another byte %d: %v", at, err)
+			t.Errorf("with byte %d changed: %v", at, err)
 		}
 		if at > 0 && !strings.Contains(err.Error(), "they are of cluster") {
-			t.Errorf("with another byte %d: %v", at, err)
+			t.Errorf("with byte %d changed: %v", at, err)
 		}
 	}
 	b := id.encode()
 	b[24] = 9
 	if err := id.check(b); err == nil || !strings.Contains(err.Error(), "cluster 01000000000000000000000000000002, node 9;") {
-		t.Errorf("got %v", err)
+		t.Errorf("check = %v, want an error about node 9", err)
 	}
 	for _, short := range [][]byte{nil, id.encode()[:24], append(id.encode(), 0)} {
 		if err := id.check(short); err == nil {
-			t.Errorf("%d bytes are an identity", len(short))
+			t.Errorf("an identity of %d bytes was accepted", len(short))
 		}
 	}
 }
@@ -82,22 +82,22 @@ func TestIndexOfShard(t *testing.T) {
 	}
 	for index, term := range map[uint64]uint64{4: 0, 5: 0, 6: 3, 8: 4, 9: 0} {
 		if got := x.at(index).term; got != term {
-			t.Errorf("entry %d is of term %d, want %d", index, got, term)
+			t.Errorf("entry %d has term %d, want %d", index, got, term)
 		}
 	}
 	if whole, err := x.check(); whole != 3 || err != nil {
-		t.Errorf("%d entries are whole, %v", whole, err)
+		t.Errorf("%d entries are contiguous, %v, want 3", whole, err)
 	}
 	x.places[1].term = 2
 	if whole, err := x.check(); whole != 1 || err == nil {
-		t.Errorf("an entry of an earlier term follows: %d entries are whole, %v", whole, err)
+		t.Errorf("when an entry of an earlier term follows %d entries are contiguous, %v, want 1", whole, err)
 	}
 	x.places[1] = place{}
 	if whole, err := x.check(); whole != 1 || err == nil || !strings.Contains(err.Error(), "entry 7 is missing") {
-		t.Errorf("one is missing: %d entries are whole, %v", whole, err)
+		t.Errorf("when an entry is missing %d entries are contiguous, %v, want 1", whole, err)
 	}
 	if x.set(7, place{record: 1, term: 9}); len(x.places) != 2 || x.last() != (position{7, 9}) {
-		t.Errorf("after one was replaced the last is %+v of %d", x.last(), len(x.places))
+		t.Errorf("after an entry was replaced the last is %+v of %d", x.last(), len(x.places))
 	}
 }
 
@@ -134,7 +134,7 @@ func TestMarksAreWrittenInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, fs := newMarks(t, &atomic.Int32{})
 		if m.seq != 1 {
-			t.Errorf("the first marks have number %d", m.seq)
+			t.Errorf("the first marks have number %d, want 1", m.seq)
 		}
 		if err := m.set(mark{shard: 7}); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestMarksAreWrittenInTurns(t *testing.T) {
 			time.Sleep(2 * markPeriod)
 			synctest.Wait()
 			if m.slot() == last {
-				t.Errorf("write %d lies where the one before it did", i+1)
+				t.Errorf("write %d went to the same slot as the one before it", i+1)
 			}
 			last = m.slot()
 			if k, ok := reread(t, fs).get(7); !ok || k.position != (position{i + 1, 2}) {
@@ -164,7 +164,7 @@ func TestMarksAreBounded(t *testing.T) {
 		m.byShard[i] = mark{shard: i}
 	}
 	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}}); err == nil || len(m.byShard) != maxShards {
-		t.Errorf("%d shards have marks, %v", len(m.byShard), err)
+		t.Errorf("%d shards have marks, %v, want the new one refused", len(m.byShard), err)
 	}
 	if err := m.set(mark{5, 6, position{7, 8}}); err != nil {
 		t.Error(err)
@@ -173,7 +173,7 @@ func TestMarksAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	if got := reread(t, fs); len(got.byShard) != maxShards || got.byShard[5] != (mark{5, 6, position{7, 8}}) {
-		t.Errorf("%d marks are read, one of them %+v", len(got.byShard), got.byShard[5])
+		t.Errorf("%d marks were read, one of them %+v", len(got.byShard), got.byShard[5])
 	}
 	more := func(count uint32, bytes int) error {
 		b := append([]byte(slotMagic), us.encode()...)
@@ -197,7 +197,7 @@ func TestMarksAreBounded(t *testing.T) {
 	b := make([]byte, slotHead+4)
 	copy(b, "pawlmarc")
 	if _, _, _, err := decodeSlot(b); err == nil || !strings.Contains(err.Error(), "unknown format") {
-		t.Errorf("of another form: %v", err)
+		t.Errorf("marks of another version: %v", err)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestLastEntryIsReplaced(t *testing.T) {
 	save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
 	save(t, s, aHardState(2, 1, 0), entries(2, 5, 5))
 	if wantLog(t, s, "1:1 2:1 3:1 4:1 5:2"); len(s.tail) != 5 {
-		t.Errorf("%d entries are in memory", len(s.tail))
+		t.Errorf("%d entries are in memory, want 5", len(s.tail))
 	}
 	d.close()
 	wantLog(t, d.openShard(Start{}), "1:1 2:1 3:1 4:1 5:2")
@@ -243,14 +243,14 @@ func TestEntriesFit(t *testing.T) {
 		}
 		for most, want := range map[uint64]int{0: 1, two - 1: 1, two: 2, 1 << 20: 4} {
 			if es, err := s.Entries(1, 5, most); err != nil || len(es) != want {
-				t.Errorf("from memory %v, in %d bytes there are %d entries, want %d, %v", cached, most, len(es), want, err)
+				t.Errorf("with entries in memory %v, a limit of %d bytes returned %d entries, want %d, %v", cached, most, len(es), want, err)
 			}
 		}
 	}
 	s.index.places[0].offset, s.index.places[1].offset = s.index.places[1].offset, s.index.places[0].offset
 	s.log.cfg.Fatal = func(error) {}
 	if es, err := s.Entries(1, 3, 1<<20); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("entries at each other's places are read as %v, %v", es, err)
+		t.Errorf("entries at swapped places were read as %v, %v, want ErrDamaged", es, err)
 	}
 }
 
@@ -258,26 +258,26 @@ func TestSaveAndCompactRefuse(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
 	if !d.log.Has(7) || d.log.Has(8) {
-		t.Error("which shards have logs here is not known")
+		t.Error("Has is wrong about which shards have logs")
 	}
 	save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
 	if err := s.Save(nil, entries(1, 7, 7)); err == nil {
-		t.Error("an entry was saved behind a gap")
+		t.Error("an entry was saved after a gap")
 	}
 	for _, index := range []uint64{3, 3, 2, 0} {
 		if err := s.Compact(index); err != nil {
-			t.Errorf("compacted up to %d: %v", index, err)
+			t.Errorf("Compact(%d) = %v", index, err)
 		}
 	}
 	wantLog(t, s, "4:1 5:1")
 	if _, err := s.Term(2); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("the term of a compacted entry: %v", err)
+		t.Errorf("Term of a compacted entry: %v, want ErrCompacted", err)
 	}
 	for _, index := range []uint64{3, 2} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("entry %d takes the place of a compacted one", index)
+					t.Errorf("entry %d was saved in place of a compacted one", index)
 				}
 			}()
 			_ = s.Save(nil, entries(2, index, index))
@@ -285,7 +285,7 @@ func TestSaveAndCompactRefuse(t *testing.T) {
 	}
 	d.close()
 	if err := errors.Join(s.Reset(9, 2), d.log.Remove(7)); err == nil || len(strings.Split(err.Error(), "\n")) != 2 {
-		t.Errorf("a log that is closed is reset and removed: %v", err)
+		t.Errorf("Reset and Remove of a closed log: %v, want two errors", err)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestEntriesSyncNoMarks(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := syncs.Load() - before; n > 1 {
-			t.Errorf("six entries made %d syncs of the marks, want one at most", n)
+			t.Errorf("six entries made %d syncs of the marks, want at most one", n)
 		}
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
@@ -352,7 +352,7 @@ func TestMarksAndTerms(t *testing.T) {
 		}
 		d.close()
 		if _, err := d.open().Shard(7, Start{}); errors.Is(err, ondisk.ErrDamaged) != c.lost || err != nil && !c.lost {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Shard returned %v", what, err)
 		}
 		d.close()
 		if !c.lost {
@@ -368,7 +368,7 @@ func TestMarksAndTerms(t *testing.T) {
 			t.Fatal(err)
 		}
 		if hs, _, _ := s.InitialState(); hs.GetTerm() != max(c.mark.term, 3)+1 || s.Epoch() != 1 {
-			t.Errorf("%s: accepted, it goes on in term %d of epoch %d", what, hs.GetTerm(), s.Epoch())
+			t.Errorf("%s: after the loss was accepted the term is %d in epoch %d", what, hs.GetTerm(), s.Epoch())
 		}
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
@@ -385,7 +385,7 @@ func TestMarksOfOthers(t *testing.T) {
 	other := us
 	other.Node++
 	if _, err := openMarks(fs, "marks", other, nil); !errors.Is(err, ErrIdentity) {
-		t.Errorf("marks of another node: %v", err)
+		t.Errorf("marks of another node: %v, want ErrIdentity", err)
 	}
 	broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpOpen {
@@ -394,7 +394,7 @@ func TestMarksOfOthers(t *testing.T) {
 		return nil
 	}))
 	if m, err := openMarks(broken, "marks", us, nil); m != nil || !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("marks that can't be read now: %v", err)
+		t.Errorf("marks that can't be read at the moment: %v", err)
 	}
 }
 
@@ -418,7 +418,7 @@ func TestMarksAreGivenUp(t *testing.T) {
 			}))
 			log, err := Open(cfg)
 			if failed != (err != nil) || err != nil && (!errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged)) {
-				t.Errorf("%v of %s failed: %v; %v", kind, of, failed, err)
+				t.Errorf("%v of %s failed: %v; Open returned %v", kind, of, failed, err)
 			}
 			if err == nil {
 				err = log.Close()
@@ -430,7 +430,7 @@ func TestMarksAreGivenUp(t *testing.T) {
 	}
 	d.write("/data/raft/marks", make([]byte, 2*slotLen))
 	if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("damaged marks: %v", err)
+		t.Errorf("Open with damaged marks: %v, want ErrDamaged", err)
 	}
 	log, err := Open(accepting)
 	if err != nil {
@@ -438,7 +438,7 @@ func TestMarksAreGivenUp(t *testing.T) {
 	}
 	s, err := log.Shard(7, Start{})
 	if err != nil || s.Epoch() != 1 {
-		t.Fatalf("given up: epoch %d, %v", s.Epoch(), err)
+		t.Fatalf("with the loss accepted: epoch %d, %v, want 1", s.Epoch(), err)
 	}
 	wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
 	if err := log.Close(); err != nil {

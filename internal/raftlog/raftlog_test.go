@@ -107,12 +107,12 @@ func wantLog(t *testing.T, s *ShardLog, want string) {
 				t.Errorf("term of entry %d is %d, %v; want %d", e.GetIndex(), term, err, e.GetTerm())
 			}
 			if want := fmt.Sprintf("entry %d of term %d", e.GetIndex(), e.GetTerm()); string(e.GetData()) != want {
-				t.Errorf("entry %d holds %q, want %q", e.GetIndex(), e.GetData(), want)
+				t.Errorf("entry %d has %q, want %q", e.GetIndex(), e.GetData(), want)
 			}
 		}
 	}
 	if got := strings.Join(got, " "); got != want {
-		t.Errorf("log holds %q, want %q", got, want)
+		t.Errorf("the log has %q, want %q", got, want)
 	}
 }
 
@@ -120,7 +120,7 @@ func wantHard(t *testing.T, s *ShardLog, term, vote, commit uint64) {
 	t.Helper()
 	hs, _, _ := s.InitialState()
 	if hs.GetTerm() != term || hs.GetVote() != vote || hs.GetCommit() != commit {
-		t.Errorf("hard state is term %d, vote %d, commit %d; want %d, %d, %d", hs.GetTerm(), hs.GetVote(), hs.GetCommit(), term, vote, commit)
+		t.Errorf("the hard state is term %d, vote %d, commit %d; want %d, %d, %d", hs.GetTerm(), hs.GetVote(), hs.GetCommit(), term, vote, commit)
 	}
 }
 
@@ -219,18 +219,18 @@ func TestCutBackAtEveryCrash(t *testing.T) {
 		}
 		if crashed == nil {
 			if op < 5 {
-				t.Fatalf("only %d writes seen", op)
+				t.Fatalf("only %d writes were seen", op)
 			}
 			return
 		}
 		d.mem = crashed
 		s = d.openShard(Start{}) // must not be refused
 		if last, _ := s.LastIndex(); last != 6 && last != 4 {
-			t.Errorf("crash at write %d: log ends at %d", op, last)
+			t.Errorf("crash at write %d: the log ends at %d", op, last)
 		}
 		d.close()
 	}
-	t.Fatal("never came to an end")
+	t.Fatal("the loop did not end")
 }
 
 func TestCompact(t *testing.T) {
@@ -242,13 +242,13 @@ func TestCompact(t *testing.T) {
 	}
 	wantLog(t, s, "4:1 5:1")
 	if _, err := s.Entries(3, 5, 1<<20); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("entries below the start: %v, want ErrCompacted", err)
+		t.Errorf("Entries below the start: %v, want ErrCompacted", err)
 	}
 	if _, err := s.Term(2); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("term below the start: %v, want ErrCompacted", err)
+		t.Errorf("Term below the start: %v, want ErrCompacted", err)
 	}
 	if term, err := s.Term(3); term != 1 || err != nil {
-		t.Errorf("term of the start: %d, %v", term, err)
+		t.Errorf("Term of the start = %d, %v", term, err)
 	}
 	if err := s.Compact(5); err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestLogBelowAppliedIsReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rn.HasReady() {
-		t.Error("raft has something to do")
+		t.Error("Raft has work to do")
 	}
 	d.close()
 }
@@ -310,12 +310,12 @@ func TestTailIsBounded(t *testing.T) {
 		sum += len(e.GetData())
 	}
 	if sum != s.tailLen || sum > maxTail {
-		t.Errorf("tail has %d bytes, counts %d, may have %d", sum, s.tailLen, maxTail)
+		t.Errorf("the tail has %d bytes, counted as %d, want at most %d", sum, s.tailLen, maxTail)
 	}
 	for _, lo := range []uint64{1, 50, 90, 100} {
 		es, err := s.Entries(lo, 101, 250<<10)
 		if err != nil || es[0].GetIndex() != lo || len(es) > 2 {
-			t.Errorf("entries from %d: %d of them, %v", lo, len(es), err)
+			t.Errorf("Entries from %d returned %d, %v", lo, len(es), err)
 		}
 	}
 	d.close()
@@ -334,12 +334,12 @@ func TestShorterThanMarkIsRefused(t *testing.T) {
 	d.mem = early
 	_, err := d.open().Shard(7, Start{Index: 2, Term: 3})
 	if !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "entries 6 to 9 of shard 7 are lost") {
-		t.Errorf("got %v", err)
+		t.Errorf("Shard = %v, want an error that entries 6 to 9 are lost", err)
 	}
 	d.close()
 
 	if _, err := d.open().Shard(7, Start{Index: 9, Term: 3}); err != nil {
-		t.Errorf("what the state has is not lost: %v", err)
+		t.Errorf("entries that the state has were reported as lost: %v", err)
 	}
 	d.close()
 }
@@ -391,7 +391,7 @@ func TestLostVoteIsRefused(t *testing.T) {
 	copyFile(t, late, early, "/data/raft/marks")
 	d.mem = early
 	if _, err := d.open().Shard(7, Start{}); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("got %v, want ondisk.ErrDamaged", err)
+		t.Errorf("Shard = %v, want ondisk.ErrDamaged", err)
 	}
 	d.close()
 }
@@ -403,7 +403,7 @@ func TestOtherIdentityIsRefused(t *testing.T) {
 	cfg := d.config()
 	cfg.Identity.Node = 2
 	if _, err := Open(cfg); !errors.Is(err, ErrIdentity) {
-		t.Errorf("got %v, want ErrIdentity", err)
+		t.Errorf("Open = %v, want ErrIdentity", err)
 	}
 }
 
@@ -426,7 +426,7 @@ func TestMissingFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s, err = log.Shard(7, Start{Index: 2, Term: 1}); err != nil || s.Epoch() != 1 {
-			t.Errorf("without %q, loss accepted: %v, epoch %d", gone, err, s.Epoch())
+			t.Errorf("without %q, with the loss accepted: %v, epoch %d", gone, err, s.Epoch())
 		}
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
@@ -481,11 +481,11 @@ func TestFailedSyncIsFinal(t *testing.T) {
 		on.Store(true)
 		for i := uint64(2); i <= 4; i++ {
 			if err := s.Save(aHardState(i, 1, 0), entries(i, i, i)); err == nil {
-				t.Errorf("save %d succeeded after a failed fsync of %q", i, file)
+				t.Errorf("Save %d succeeded after a failed fsync of %q", i, file)
 			}
 		}
 		if n := fatals.Load(); n != 1 {
-			t.Errorf("fatal was called %d times", n)
+			t.Errorf("fatal was called %d times, want once", n)
 		}
 		// The log isn't closed: a process in this state exits.
 	}
@@ -509,21 +509,21 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !d.log.Has(7) || d.log.Has(8) {
-		t.Error("it does not know which logs it has")
+		t.Error("Has is wrong about which shards have logs")
 	}
 	if err := d.log.Remove(7); err != nil {
 		t.Fatal(err)
 	}
 	d.losePower(0, 1)
 	if log := d.open(); log.Has(7) {
-		t.Error("it still has the log")
+		t.Error("Has still reports the removed log")
 	}
 	s, err := d.log.Shard(7, Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if last, _ := s.LastIndex(); last != 0 || s.hard.GetTerm() != 0 {
-		t.Errorf("the new log is at entry %d, term %d", last, s.hard.GetTerm())
+		t.Errorf("the new log is at entry %d, term %d, want an empty one", last, s.hard.GetTerm())
 	}
 	d.close()
 }
@@ -582,7 +582,7 @@ func testOldEntriesAreCopied(t *testing.T) {
 		first, last := d.log.wal.Segments()
 		copied = copied || first > 1
 		if last-first > keepSegments+4 {
-			t.Fatalf("segments %d to %d are kept", first, last)
+			t.Fatalf("segments %d to %d are kept, too many", first, last)
 		}
 		wantLog(t, idle, "1:1 2:1 3:1 4:1 5:1")
 		if next%7 == 0 {
@@ -597,7 +597,7 @@ func testOldEntriesAreCopied(t *testing.T) {
 		idle.tail, idle.tailLen = nil, 0 // so that they are read from disk
 	}
 	if !copied {
-		t.Error("nothing was copied")
+		t.Error("no entry was copied")
 	}
 	save(t, idle, aHardState(2, 1, 0), entries(2, 4, 4)) // copied entries can be replaced like any others
 	d.close()
@@ -632,12 +632,12 @@ func TestReadThatFailsIsFatal(t *testing.T) {
 	}
 	broken.Store(true)
 	if _, err := s.Entries(2, 4, 1<<20); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("got %v, want EIO, which is no damage", err)
+		t.Errorf("Entries = %v, want EIO that is not damage", err)
 	}
 	if len(reported) != 1 || !errors.Is(reported[0], syscall.EIO) {
 		t.Errorf("reported %v, want EIO", reported)
 	}
 	if err := s.Save(aHardState(2, 1, 0), nil); err == nil {
-		t.Error("it writes on")
+		t.Error("Save succeeded after a failed read")
 	}
 }

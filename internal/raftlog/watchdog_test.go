@@ -53,10 +53,10 @@ func TestHangingDisk(t *testing.T) {
 				}
 				if c.fatal {
 					if said == nil || !strings.Contains(said.Error(), "the disk hangs") || err == nil {
-						t.Errorf("a sync of %q hung for %v: fatal %v, the next save %v", file, c.hangs, said, err)
+						t.Errorf("a sync of %q hung for %v: fatal %v, the next Save %v", file, c.hangs, said, err)
 					}
 				} else if said != nil || err != nil {
-					t.Errorf("a sync of %q took %v: fatal %v, save %v", file, c.hangs, said, err)
+					t.Errorf("a sync of %q took %v: fatal %v, Save %v", file, c.hangs, said, err)
 				}
 				_ = log.Close() // it may fail, but its goroutines must end
 			})
@@ -69,11 +69,11 @@ func TestBeats(t *testing.T) {
 	d := newWatchdog()
 	p := d.watch("log")
 	if d.busy() || p.beat() != nil {
-		t.Error("something is under way before anything has begun")
+		t.Error("the watchdog is busy before a write has begun")
 	}
 	p.begin()
 	if !d.busy() {
-		t.Error("what has begun is not under way")
+		t.Error("the watchdog is not busy during a write")
 	}
 	beats := func(what string, n int) {
 		t.Helper()
@@ -88,10 +88,10 @@ func TestBeats(t *testing.T) {
 	p.begin()
 	beats("after an end", stallBeats)
 	if err := p.beat(); err == nil {
-		t.Error("a write that hangs is not found")
+		t.Error("a hanging write was not detected")
 	}
 	if p.end(); d.busy() {
-		t.Error("what has ended is under way")
+		t.Error("the watchdog is busy after the write ended")
 	}
 }
 
@@ -105,13 +105,13 @@ func TestWatchdogSleeps(t *testing.T) {
 		go d.run(make(chan struct{}), func(error) { failed <- time.Since(began) })
 		synctest.Wait()
 		if !d.asleep.Load() {
-			t.Error("it beats though nothing is under way")
+			t.Error("the watchdog is not asleep although no write is in progress")
 		}
 		time.Sleep(time.Hour)
 		began = time.Now()
 		p.begin()
 		if took := <-failed; took != stallBeats*stallBeat {
-			t.Errorf("it found a write that hangs after %v, want %v", took, stallBeats*stallBeat)
+			t.Errorf("a hanging write was detected after %v, want %v", took, stallBeats*stallBeat)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 func TestPagesAreBounded(t *testing.T) {
 	i := Info{Hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}}, Running: make([]Run, 2)}
 	if got := i.size(); got != 300+1+2+3+4+8+5+2+400 {
-		t.Errorf("its size is %d", got)
+		t.Errorf("the size is %d", got)
 	}
 	for size, want := range map[int]int{maxPageBytes / 3: 3, maxPageBytes/3 - 1: 4, maxPageBytes - 1: 2, maxPageBytes + 1: 1} {
 		r := New()
@@ -58,17 +58,17 @@ func TestQueries(t *testing.T) {
 	}
 	for id, want := range map[string]int{"": listRuns, "A": listRuns + 2} {
 		if got := r.List(Query{Namespace: "default", ID: id, Limit: 1}).Workers[0]; len(got.Running) != want {
-			t.Errorf("with id %q %d tasks are told, want %d", id, len(got.Running), want)
+			t.Errorf("List with id %q returns %d running tasks, want %d", id, len(got.Running), want)
 		}
 	}
 	q := everybody()
 	q.Scope = task.Scope{Queues: []string{"ma*"}}
 	if got := r.List(q).Workers[0]; got.Hidden {
-		t.Errorf("something of it is hidden: %+v", got)
+		t.Errorf("the worker has hidden tasks or queues: %+v", got)
 	}
 }
 
-// With each call a claimer says what it takes. It is present while a call runs, and gone when it has made none for long.
+// With each call a claimer names the queues it takes from. It is present while a call runs, and gone when it has made none for long.
 func TestClaimersInLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -76,7 +76,7 @@ func TestClaimersInLists(t *testing.T) {
 		w := r.Begin(h)
 		time.Sleep(time.Minute)
 		if got := r.List(everybody()).Workers[0]; !got.SeenAt.Equal(time.Now()) {
-			t.Errorf("in a call it was seen at %v", got.SeenAt)
+			t.Errorf("a claimer in a call was last seen at %v, want now", got.SeenAt)
 		}
 		w.Done()
 		h.Types = []string{"a"}
@@ -91,7 +91,7 @@ func TestClaimersInLists(t *testing.T) {
 				workers = c.Workers["mail"]
 			}
 			if n := len(r.List(everybody()).Workers); n != want || workers != want {
-				t.Errorf("%s: %d are told of, and %d are counted, want %d", what, n, workers, want)
+				t.Errorf("%s: %d workers are listed, and %d are counted, want %d", what, n, workers, want)
 			}
 		}
 		there("at the end of its time", 1)
@@ -113,10 +113,10 @@ func TestClaimersInLists(t *testing.T) {
 // The id of a claimer is the same on every node of every release, so that quiet ones stay quiet.
 func TestIDsOfClaimersStay(t *testing.T) {
 	if got := (claimerKey{"default", "w", "10.0.0.1"}).id(); got != "32e96da034e8b0c430579b88" {
-		t.Errorf("it is %s", got)
+		t.Errorf("the id of a claimer is %s", got)
 	}
 	if got := (key{"default", "0123456789abcdef01234567"}).short(); got != 0x0123456789abcdef {
-		t.Errorf("in short it is %x", got)
+		t.Errorf("the short form of the id is %x", got)
 	}
 }
 

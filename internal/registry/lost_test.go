@@ -15,7 +15,7 @@ import (
 type registries struct {
 	t     *testing.T
 	nodes []*Registry
-	// ends is how claims whose leases are over ended, by task; of others nothing is reported.
+	// ends is how claims whose leases are over ended, by task. Other claims are not reported.
 	ends map[task.ID]string
 	cut  bool // no node can reach another
 }
@@ -29,7 +29,7 @@ func linked(t *testing.T, n int) *registries {
 		go r.Run(ctx, Links{
 			Elsewhere: func(_ context.Context, missed []Absence) []bool {
 				if len(missed) == 0 {
-					t.Error("other nodes are asked for nobody")
+					t.Error("other nodes are asked about no workers")
 				}
 				return rs.elsewhere(r, missed)
 			},
@@ -114,16 +114,16 @@ func TestLostStream(t *testing.T) {
 		rs.expect("then", "w 2 lost disconnected #1 #2")
 		got := r.List(Query{Namespace: "default", ID: "W", Limit: 1, Lost: true}).Workers[0]
 		if !got.Lost.At.Equal(began.Add(time.Second)) || !got.SeenAt.Equal(began) || got.Stream {
-			t.Errorf("it was lost at %v, seen at %v, connected %v", got.Lost.At, got.SeenAt, got.Stream)
+			t.Errorf("the worker was lost at %v, seen at %v, connected: %v", got.Lost.At, got.SeenAt, got.Stream)
 		}
 		is(t, "for who does not ask for lost ones", names(r.List(everybody())), "")
 		is(t, "of another queue", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9, Lost: true})), "")
 		is(t, "of another namespace", names(r.List(Query{Namespace: "other", Limit: 9, Lost: true})), "")
 		if c := r.Counts()["default"]; c != nil {
-			t.Errorf("it is counted: %+v", c)
+			t.Errorf("a lost worker is counted: %+v", c)
 		}
 		if sum := Sum([]Tally{r.Tally([]QueueName{{"default", "mail"}})}, 1)[0]; sum.Workers != 0 || len(sum.Groups) != 0 || sum.Held != 0 {
-			t.Errorf("it counts as a worker of its queue: %+v", sum)
+			t.Errorf("a lost worker counts as a worker of its queue: %+v", sum)
 		}
 		time.Sleep(LostFor - 30*time.Second)
 		rs.expect("most of an hour later", "w 2 lost disconnected #1 #2")
@@ -135,7 +135,7 @@ func TestLostStream(t *testing.T) {
 		time.Sleep(2 * leftFor)
 		synctest.Wait()
 		if inside(r, func() int { return len(r.lost.byKey) + len(r.lost.of) + r.lost.size + len(r.heldBy) }) != 0 || r.hasTimed() {
-			t.Error("something of it is kept")
+			t.Error("the registry still keeps something of the lost worker")
 		}
 	})
 }
@@ -191,11 +191,11 @@ func TestProperEnds(t *testing.T) {
 				r := rs.nodes[0]
 				left := func() int { return len(r.left) }
 				if n := inside(r, left); n != maxLeft {
-					t.Errorf("%d that ended are remembered, want at most %d", n, maxLeft)
+					t.Errorf("%d workers that left properly are remembered, want at most %d", n, maxLeft)
 				}
 				time.Sleep(leftFor + 2*sweepEvery)
 				if n := inside(r, left); n != 0 {
-					t.Errorf("%d that ended are remembered", n)
+					t.Errorf("%d workers that left properly are still remembered", n)
 				}
 			})
 		})
@@ -245,7 +245,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("at the same node", "w 0")
 		if n := inside(here, func() int { return len(here.heldBy) }); n != 0 {
-			t.Errorf("%d tasks are still those of the worker that was lost", n)
+			t.Errorf("%d tasks are still held by the lost worker", n)
 		}
 		again.Extended(one.Task, one.Token, time.Now().Add(time.Hour))
 		again.Extended(two.Task, one.Token, time.Now().Add(time.Hour)) // of another claim
@@ -263,7 +263,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		rs.expect("at another node", "w 0")
 		kept := func(r *Registry) int { return inside(r, func() int { return len(r.lost.byKey) }) }
 		if kept(here) != 0 {
-			t.Error("the first node still misses it")
+			t.Error("the first node still keeps the worker as lost")
 		}
 		again.Leave(true)
 		time.Sleep(LostFor / 2)
@@ -284,7 +284,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("lost there", "w 1 lost disconnected #7")
 		if kept(here) != 0 || kept(there) != 1 {
-			t.Errorf("it is kept %d and %d times, want only where it was lost last", kept(here), kept(there))
+			t.Errorf("the worker is kept as lost %d and %d times, want only on the node that lost it last", kept(here), kept(there))
 		}
 
 		// Later too, and also while the nodes can't reach each other: the list asks both.
@@ -309,7 +309,7 @@ func TestLeasesEndBeforeTheStream(t *testing.T) {
 		w.Taken(three.Task, three.Token, true)
 		w.Taken(four.Task, four.Token, false) // cancelled
 		if got := rs.nodes[0].List(everybody()).Workers[0]; !got.SeenAt.Equal(seen) || got.RunningNow != 1 {
-			t.Errorf("it was seen at %v and runs %d, want %v and 1", got.SeenAt, got.RunningNow, seen)
+			t.Errorf("the worker was seen at %v and runs %d tasks, want %v and 1", got.SeenAt, got.RunningNow, seen)
 		}
 		w.Leave(false)
 		time.Sleep(lostGrace + sweepEvery)
@@ -321,7 +321,7 @@ func TestLeasesEndBeforeTheStream(t *testing.T) {
 			v.Taken(run(i, 0).Task, run(i, 0).Token, true)
 		}
 		if len(v.expired) != maxLostRuns {
-			t.Errorf("%d tasks are kept whose leases have ended, want at most %d", len(v.expired), maxLostRuns)
+			t.Errorf("%d tasks with expired leases are kept, want at most %d", len(v.expired), maxLostRuns)
 		}
 		v.Leave(true)
 		u := rs.nodes[0].Join(helloOf("u", "mail"), "U", 0, nil)
@@ -383,17 +383,17 @@ func TestLostClaimer(t *testing.T) {
 					t.Errorf("%d lost workers are kept", n)
 				}
 				if _, ok := r.Holding(one.Task, one.Token); ok {
-					t.Error("it holds a task whose lease is over")
+					t.Error("Holding returns a task whose lease is over")
 				}
 				q := everybody()
 				q.Lost = true
 				for _, i := range rs.nodes[0].List(q).Workers {
 					if i.Lost != nil && !i.Lost.At.Equal(began.Add(30*time.Second)) {
-						t.Errorf("it was lost at %v, want the end of its lease", i.Lost.At.Sub(began))
+						t.Errorf("the worker was lost after %v, want the end of its lease", i.Lost.At.Sub(began))
 					}
 				}
 				if sum := Sum([]Tally{rs.nodes[0].Tally([]QueueName{{"default", "mail"}})}, 1)[0]; strings.Contains(c.want, "lost") && sum.Workers != 0 {
-					t.Errorf("it counts as a worker of its queue: %+v", sum)
+					t.Errorf("a lost worker counts as a worker of its queue: %+v", sum)
 				}
 				time.Sleep(LostFor + KeptFor)
 				if strings.Contains(name, "waits") {
@@ -401,7 +401,7 @@ func TestLostClaimer(t *testing.T) {
 				}
 				rs.expect("long after", "")
 				if n := inside(r, func() int { return len(r.unclear) + len(r.heldBy) + len(r.expired) + len(r.toWatch) + r.claimers.size }); n != 0 {
-					t.Errorf("%d doubts, tasks and claimers are kept", n)
+					t.Errorf("%d unclear claims, tasks and claimers are still kept", n)
 				}
 			})
 		})
@@ -443,25 +443,25 @@ func TestVerdictsThatComeLate(t *testing.T) {
 		time.Sleep(sweepEvery)
 		rs.expect("in any order", "w 2 lost lease_lost #1 #2")
 		if got := inside(r, func() time.Time { return r.lost.byKey[w.key].lost.At }); !got.Equal(long.LeaseUntil) {
-			t.Errorf("it was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
+			t.Errorf("the worker was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
 		}
 		if size := inside(r, func() int { return r.lost.size - w.weight }); size != 0 {
-			t.Errorf("its weight is %d more than what the lost take", size)
+			t.Errorf("the total size is off by %d bytes", size)
 		}
 		again := r.Begin(helloOf("w", "mail"))
 		again.Done()
 		if again != w {
-			t.Error("it came back as another one")
+			t.Error("the worker came back as another one")
 		}
 		if inside(r, func() bool { return w.shown || w.lost != nil }) {
-			t.Error("it is there again, and shown as lost")
+			t.Error("the worker came back, but is still shown as lost")
 		}
 
 		// It is lost again, with what it holds now. The later lease is reported last.
 		short, long = run(5, 20*time.Second), run(6, 40*time.Second)
 		w.Took([]Run{short, long}, time.Now())
 		if _, ok := r.Holding(short.Task, short.Token); !ok {
-			t.Error("what it has taken since is not known")
+			t.Error("Holding does not find a task claimed since the worker came back")
 		}
 		time.Sleep(time.Minute)
 		r.LeaseOver(short.Task, short.Token, task.StaleExpired)
@@ -470,7 +470,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 		time.Sleep(sweepEvery)
 		rs.expect("lost again", "w 2 lost lease_lost #5 #6")
 		if got := inside(r, func() time.Time { return w.lost.At }); !got.Equal(long.LeaseUntil) {
-			t.Errorf("it was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
+			t.Errorf("the worker was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
 		}
 		r.Begin(helloOf("w", "mail")).Done()
 
@@ -482,7 +482,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 		old.Done()
 		time.Sleep(time.Hour + sweepEvery + leaseGrace)
 		if again := r.Begin(helloOf("w", "mail")); again == old {
-			t.Fatal("it was not forgotten")
+			t.Fatal("the claimer was not forgotten")
 		} else {
 			again.Done()
 		}

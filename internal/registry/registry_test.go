@@ -71,12 +71,12 @@ func TestStreams(t *testing.T) {
 		is(t, "behind it", names(r.List(Query{Namespace: "default", Limit: 1, After: Place{"a", "A"}})), "b 0/0 draining")
 		is(t, "by id", names(r.List(Query{Namespace: "default", ID: b.ID(), Limit: 1})), "b 0/0 draining")
 		if a.Ended(one.Task, two.Token) || !a.Ended(one.Task, one.Token) {
-			t.Error("a claim ends by its own token, and no other")
+			t.Error("Ended accepted another claim's token, or refused its own")
 		}
 		a.Extended(two.Task, two.Token, time.Now().Add(time.Hour))
 		got := r.List(Query{Namespace: "default", ID: "A", Limit: 1}).Workers[0]
 		if len(got.Running) != 1 || !got.Running[0].LeaseUntil.Equal(time.Now().Add(time.Hour)) {
-			t.Errorf("it runs %+v", got.Running)
+			t.Errorf("the worker runs %+v", got.Running)
 		}
 		again := r.Join(helloOf("a", "mail"), "A", 0, nil) // before the node noticed that it had gone
 		a.Leave(true)
@@ -99,7 +99,7 @@ func TestScope(t *testing.T) {
 	page := r.List(q)
 	is(t, "in the scope", names(page), "both 2/2")
 	if w := page.Workers[0]; len(w.Queues) != 1 || !w.Hidden || len(w.Running) != 1 || w.Running[0].Queue != "mail" {
-		t.Errorf("it is told %+v", w)
+		t.Errorf("in a scope of one queue the worker is %+v", w)
 	}
 	q.Queue = "sms"
 	is(t, "a queue outside of it", names(r.List(q)), "")
@@ -119,19 +119,19 @@ func TestClaimers(t *testing.T) {
 		elsewhere.Address = "10.0.0.2"
 		r.Begin(elsewhere).Done()
 		if b := r.Begin(helloOf("a", "sms")); b != a {
-			t.Error("a second call is another worker")
+			t.Error("a second call from the same address created another worker")
 		}
 		a.Done()
 		is(t, "what it takes by its last call", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9})), "a 2/2")
 		if got, ok := r.Holding(one.Task, one.Token); !ok || got.Queue != "mail" {
-			t.Errorf("it holds %+v, %v", got, ok)
+			t.Errorf("Holding = %+v, %v", got, ok)
 		}
 		if _, ok := r.Holding(one.Task, two.Token); ok {
-			t.Error("a claim is known by the token of another")
+			t.Error("Holding accepted the token of another claim")
 		}
 		r.Ended(one.Task, one.Token)
 		if _, ok := r.Holding(one.Task, one.Token); ok {
-			t.Error("a claim is held that has ended")
+			t.Error("Holding returns a claim that has ended")
 		}
 		r.Extended(two.Task, two.Token, time.Now().Add(2*time.Minute))
 		time.Sleep(90 * time.Second)
@@ -142,12 +142,12 @@ func TestClaimers(t *testing.T) {
 		is(t, "long after", names(r.List(everybody())), "")
 		r.sweep()
 		if r.claimers.size != 0 || len(r.heldBy) != 0 {
-			t.Errorf("%d claimers and %d tasks are kept", r.claimers.size, len(r.heldBy))
+			t.Errorf("%d claimers and %d tasks are still kept", r.claimers.size, len(r.heldBy))
 		}
 	})
 }
 
-// Names come from callers, which must neither fill the memory nor be turned away.
+// Names come from callers. They must neither fill the memory nor be rejected.
 func TestClaimersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -155,7 +155,7 @@ func TestClaimersAreBounded(t *testing.T) {
 			r.Begin(helloOf(fmt.Sprint(i), "mail")).Done()
 		}
 		if r.claimers.size != maxClaimers {
-			t.Errorf("%d claimers", r.claimers.size)
+			t.Errorf("%d claimers are kept", r.claimers.size)
 		}
 		runs := make([]Run, maxHeld+100)
 		for i := range runs {
@@ -169,7 +169,7 @@ func TestClaimersAreBounded(t *testing.T) {
 		time.Sleep(KeptFor + time.Second)
 		r.Begin(helloOf("new", "mail"))
 		if r.claimers.size != 2 { // and the one in a call
-			t.Errorf("%d claimers when most have gone", r.claimers.size)
+			t.Errorf("%d claimers are kept after most have left, want 2", r.claimers.size)
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestQuiet(t *testing.T) {
 			t.Helper()
 			slices.Sort(told)
 			if !slices.Equal(told, want) {
-				t.Errorf("%s: %v were told, want %v", what, told, want)
+				t.Errorf("%s: %v were notified, want %v", what, told, want)
 			}
 			told = nil
 		}
@@ -200,12 +200,12 @@ func TestQuiet(t *testing.T) {
 		_, changes := a.Quiet()
 		_, again := a.Quiet()
 		if a.setQuiet(&Quiet{Version: 4}); changes.Err() != nil {
-			t.Error("who waits for a change was woken by the same word")
+			t.Error("setting the same quiet again woke a waiting caller")
 		}
 		r.SetQuiet(6, false, []QuietChange{{"default", "A", &Quiet{Reason: "repair", Until: time.Now().Add(time.Hour), Version: 6}}})
 		heard("another word", "a")
 		if q, _ := a.Quiet(); q.Reason != "repair" || changes.Err() == nil || again.Err() == nil {
-			t.Errorf("it is to be told %+v; two that waited for it were woken: %v and %v", q, changes.Err() != nil, again.Err() != nil)
+			t.Errorf("the quiet to report is %+v; the two waiting callers were woken: %v and %v", q, changes.Err() != nil, again.Err() != nil)
 		}
 		r.SetQuiet(6, false, []QuietChange{word("B", 6)})
 		heard("another worker", "b")
@@ -223,12 +223,12 @@ func TestQuiet(t *testing.T) {
 		heard("one that comes back knowing")
 		q, changed := a.Quiet()
 		if q == nil || q.Version != 4 {
-			t.Errorf("it is to be told %+v", q)
+			t.Errorf("the quiet to report is %+v, want version 4", q)
 		}
 		r.SetQuiet(7, false, []QuietChange{{"default", "A", nil}})
 		heard("a resume", "a")
 		if q, _ := a.Quiet(); q != nil || changed.Err() == nil {
-			t.Error("who waited for the change was not woken")
+			t.Error("the caller that waited for a change was not woken")
 		}
 
 		// A claimer is quiet by the id that it has on every node.
@@ -246,7 +246,7 @@ func TestQuiet(t *testing.T) {
 
 		r.SetQuiet(8, true, nil)
 		if q, _ := c.Quiet(); q != nil {
-			t.Error("the claimer is quiet, though nobody is")
+			t.Error("the claimer is still quiet after all quiet was removed")
 		}
 
 		// Expired quiet has no effect any more, without further notice.
@@ -269,11 +269,11 @@ func TestOldWordsAreForgotten(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		r.sweep()
 		if len(r.quiet) != 1 {
-			t.Errorf("%d words are kept, want the one that is not over", len(r.quiet))
+			t.Errorf("%d quiet entries are kept, want only the one that has not expired", len(r.quiet))
 		}
 		time.Sleep(time.Hour)
 		if q, _ := r.Join(helloOf("a", "mail"), "1", 0, nil).Quiet(); q != nil {
-			t.Errorf("whoever comes when it is over is told %+v", q)
+			t.Errorf("a worker that joins after the quiet expired got %+v", q)
 		}
 
 		// Quiet workers take tasks again when the time is over, even if nothing else happens.
@@ -282,7 +282,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 		knows := r.Join(helloOf("a", "mail"), "A", 12, nil)
 		time.Sleep(KeptFor + 2*sweepEvery)
 		if q, _ := knows.Quiet(); q != nil {
-			t.Error("one that came with a word is quiet for ever")
+			t.Error("a worker that joined with a quiet version never resumes")
 		}
 		told := r.Join(helloOf("b", "mail"), "B", 0, nil)
 		time.Sleep(sweepEvery)
@@ -290,30 +290,30 @@ func TestOldWordsAreForgotten(t *testing.T) {
 		r.SetQuiet(20, true, []QuietChange{{"default", "B", &Quiet{Until: time.Now().Add(time.Minute)}}})
 		time.Sleep(time.Minute + 2*sweepEvery)
 		if q, _ := told.Quiet(); q != nil {
-			t.Error("one that was told is quiet for ever")
+			t.Error("a worker that was notified of a quiet never resumes")
 		}
 	})
 }
 
-// A worker that was told to be quiet and connects to a node that does not know of it yet stays quiet until the node does.
+// A worker that was told to be quiet and connects to a node that has not applied that yet stays quiet until the node has.
 func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func(w *Worker) bool { q, _ := w.Quiet(); return q != nil }
 		r := New()
 		r.SetQuiet(10, true, nil)
 		if !quiet(r.Join(helloOf("a", "mail"), "A", 12, nil)) || quiet(r.Join(helloOf("b", "mail"), "B", 9, nil)) {
-			t.Error("a node that is behind believes the worker, and one that is not does not")
+			t.Error("a node behind the worker's version ignored it, or a node ahead of it did not")
 		}
 		a, c := r.Join(helloOf("a", "mail"), "A", 12, nil), r.Join(helloOf("c", "mail"), "C", 12, nil)
 		r.SetQuiet(11, false, nil)
 		r.SetQuiet(11, true, nil)
 		if !quiet(a) {
-			t.Error("it takes tasks before the node knows")
+			t.Error("the worker takes tasks before the node has applied the change")
 		}
 		r.SetQuiet(12, false, []QuietChange{{"default", "A", &Quiet{Until: time.Now().Add(time.Hour), Version: 12}}})
 		r.sweep()
 		if !quiet(a) || quiet(c) {
-			t.Errorf("when it knows: a quiet %v, c quiet %v", quiet(a), quiet(c))
+			t.Errorf("after the node applied the change a is quiet: %v, c is quiet: %v", quiet(a), quiet(c))
 		}
 
 		// Quiet from a cluster that no longer exists does not last for good.
@@ -321,12 +321,12 @@ func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 		e := r.Join(helloOf("e", "mail"), "E", 1000, nil)
 		r.SetQuiet(13, false, []QuietChange{{"default", "E", nil}})
 		if quiet(e) || !quiet(d) {
-			t.Error("a resume must reach the worker")
+			t.Error("the resume did not reach worker e, or also ended the quiet of d")
 		}
 		time.Sleep(KeptFor)
 		r.sweep()
 		if quiet(d) {
-			t.Error("it is quiet for ever")
+			t.Error("the worker is quiet forever")
 		}
 	})
 }
@@ -338,7 +338,7 @@ func TestMerge(t *testing.T) {
 	}
 	got := Merge([]Info{info("b", 0, "n1", 1), info("a", 0, "n1", 1), info("a", time.Second, "n2", 2)})
 	if len(got) != 2 || got[0].Node != "n2" || got[0].RunningNow != 3 || got[1].Name != "b" {
-		t.Errorf("merged: %+v", got)
+		t.Errorf("Merge = %+v", got)
 	}
 }
 
@@ -419,13 +419,13 @@ func TestSlotsOfAWorker(t *testing.T) {
 		w.Took([]Run{three}, time.Now())
 		is(t, "the end of a task is on its way, the next is there", list(), "a 2/2")
 		if c := r.Counts()["default"]; c.Busy != 2 || c.Free != 0 {
-			t.Errorf("counted are %d busy and %d free, want 2 and 0", c.Busy, c.Free)
+			t.Errorf("%d slots are busy and %d are free, want 2 and 0", c.Busy, c.Free)
 		}
 		w.Ended(one.Task, one.Token)
 		w.Ended(two.Task, two.Token)
 		is(t, "one runs", list(), "a 1/2")
 		if c := r.Counts()["default"]; c.Busy != 1 || c.Free != 1 {
-			t.Errorf("counted are %d busy and %d free, want 1 and 1", c.Busy, c.Free)
+			t.Errorf("%d slots are busy and %d are free, want 1 and 1", c.Busy, c.Free)
 		}
 		other := New()
 		there := other.Join(h, "A", 0, nil)

@@ -21,25 +21,25 @@ func TestNamespacesLeaveRoomForWorkers(t *testing.T) {
 		come("greedy", fmt.Sprint("w", n))
 	}
 	if n := told("greedy"); n != maxClaimers {
-		t.Fatalf("%d workers are told of, want %d", n, maxClaimers)
+		t.Fatalf("%d workers are listed, want %d", n, maxClaimers)
 	}
 	for n := range 3 {
 		come("modest", fmt.Sprint("w", n))
 	}
 	come("greedy", "another")
 	if g, m := told("greedy"), told("modest"); g != maxClaimers-3 || m != 3 {
-		t.Errorf("%d and %d workers are told of, want %d and 3", g, m, maxClaimers-3)
+		t.Errorf("%d and %d workers are listed, want %d and 3", g, m, maxClaimers-3)
 	}
 	for n := range maxClaimers {
 		come("second", fmt.Sprint("w", n))
 	}
 	g, s := told("greedy"), told("second")
 	if m := told("modest"); m != 3 || g+s != maxClaimers-3 || max(g, s)-min(g, s) > 1 {
-		t.Errorf("%d, %d and %d workers are told of, want two halves and 3", g, s, m)
+		t.Errorf("%d, %d and %d workers are listed, want two halves and 3", g, s, m)
 	}
 }
 
-// What claimers of one namespace hold leaves room for those of another, and is dropped with claimers that are no longer listed.
+// The claims of one namespace leave room for those of another, and are dropped with claimers that are no longer listed.
 func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	r := New()
 	last := 0
@@ -54,7 +54,7 @@ func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	known := func(what string, want int) {
 		t.Helper()
 		if n := len(r.heldBy); n != want {
-			t.Errorf("%s: %d claims are told of, want %d", what, n, want)
+			t.Errorf("%s: %d claims are known, want %d", what, n, want)
 		}
 	}
 	take("greedy", "w", maxHeld)
@@ -75,6 +75,6 @@ func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	}
 	known("of all but those who lost theirs", maxClaimers-3)
 	if n := r.heldOf["greedy"]; n != maxClaimers-3 {
-		t.Errorf("%d are counted", n)
+		t.Errorf("%d claims are counted for the namespace", n)
 	}
 }

@@ -94,7 +94,7 @@ default video 0
 other mail 1; : 1 (0/0) and 0`)
 		is(t, "none", fmt.Sprint(Sum(nil, 1)), fmt.Sprint([]task.QueueWorkers{{}}))
 
-		n1.Begin(helloOf("i", "sms")) // goes on waiting
+		n1.Begin(helloOf("i", "sms")) // keeps waiting
 		time.Sleep(KeptFor + time.Second)
 		queues = queueNames("default", "mail", "sms", "video")
 		is(t, "when those who claimed by single calls have gone, and nobody has swept", all(n1, n2), `
@@ -122,12 +122,12 @@ func TestQuietCallersAreCountedOnce(t *testing.T) {
 		}
 		sum := Sum(tallies, 1)[0]
 		if len(sum.Groups) != 1 || sum.Groups[0].Quiet != 6 || sum.Workers != 0 {
-			t.Errorf("%s; want 6 quiet: three callers and a stream at each of three nodes", told(sum))
+			t.Errorf("the sum is %s; want 6 quiet: three callers and a stream on each of three nodes", told(sum))
 		}
 	})
 }
 
-// A caller that extends a lease or ends a task is present, however long ago it claimed.
+// A caller that extends a lease or ends a task counts as present, however long ago it claimed.
 func TestCallersWhoAreAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -138,7 +138,7 @@ func TestCallersWhoAreAtWork(t *testing.T) {
 		there := func(what string, want int) {
 			t.Helper()
 			if n := Sum([]Tally{r.Tally(queueNames("default", "mail"))}, 1)[0].Workers; n != want {
-				t.Errorf("%s: %d workers are there, want %d", what, n, want)
+				t.Errorf("%s: %d workers are present, want %d", what, n, want)
 			}
 		}
 		time.Sleep(KeptFor - time.Second)
@@ -169,7 +169,7 @@ func TestTallyKnowsSinceWhen(t *testing.T) {
 				tallies = append(tallies, r.Tally(queueNames("default", "q")))
 			}
 			if got := Sum(tallies, 1)[0].Known; got != want {
-				t.Errorf("%s: for %s, want %s", what, got, want)
+				t.Errorf("%s: callers are known for %s, want %s", what, got, want)
 			}
 		}
 		known("an old one", time.Hour+time.Minute, old)
@@ -214,7 +214,7 @@ func TestTallyOfMany(t *testing.T) {
 		}
 	}
 	if callers != maxTallied || len(tally.Types) > maxTypeSets || groups > maxGroups+len(queues) {
-		t.Errorf("%d callers are told apart, in %d groups of %d sets of types", callers, groups, len(tally.Types))
+		t.Errorf("the tally has %d callers, in %d groups with %d sets of types", callers, groups, len(tally.Types))
 	}
 	for i, w := range Sum([]Tally{tally}, len(queues)) {
 		untold := 0
@@ -224,7 +224,7 @@ func TestTallyOfMany(t *testing.T) {
 			}
 		}
 		if w.Workers != 2001 || untold == 0 {
-			t.Errorf("queue %d: %d workers, want 2001; of %d the types are not told", i, w.Workers, untold)
+			t.Errorf("queue %d: %d workers, want 2001; %d of them without their types", i, w.Workers, untold)
 		}
 	}
 	for i := range maxTypeSets + 1 {
@@ -234,7 +234,7 @@ func TestTallyOfMany(t *testing.T) {
 	}
 	tally = r.Tally(queueNames("default", "sets"))
 	if w := Sum([]Tally{tally}, 1)[0]; len(tally.Types) != maxTypeSets || w.Workers != maxTypeSets+1 || !w.Groups[0].Untold || w.Groups[0].Connected != 1 {
-		t.Errorf("%d sets of types are told of %d workers, the first of %+v", len(tally.Types), w.Workers, w.Groups[0])
+		t.Errorf("%d sets of types for %d workers, the first group is %+v", len(tally.Types), w.Workers, w.Groups[0])
 	}
 }
 
@@ -254,7 +254,7 @@ func TestHeldByQuietWorkers(t *testing.T) {
 			tally := r.Tally(queueNames("default", "mail", "sms"))
 			got := Sum([]Tally{tally}, 2)
 			if got[0].Held != want || got[1].Held != 0 || hello.Queues[0].Queue != "mail" && got[0].Groups != nil {
-				t.Errorf("%s: %+v, want %d held", what, got, want)
+				t.Errorf("%s: %+v, want %d tasks held by quiet workers", what, got, want)
 			}
 		}
 		many := helloOf("w", "mail")
@@ -283,13 +283,13 @@ func TestBoundsOfTally(t *testing.T) {
 		tl := &tallier{sets: map[string]int{}}
 		one := tl.set(types(c.first, 0))
 		if again := tl.set(types(c.first, 0)); again != one {
-			t.Errorf("the same types have the places %d and %d", one, again)
+			t.Errorf("the same types have the indexes %d and %d", one, again)
 		}
 		if at := tl.set(types(c.second, c.first)); at != c.at {
-			t.Errorf("behind %d types the place of the next is %d, want %d", c.first, at, c.at)
+			t.Errorf("after %d types the index of the next set is %d, want %d", c.first, at, c.at)
 		}
 		if c.at == 2 && tl.set(types(c.third, c.first+1)) != 0 {
-			t.Error("more types have a place than may be")
+			t.Error("a set of types over the limit got an index")
 		}
 	}
 
@@ -299,11 +299,11 @@ func TestBoundsOfTally(t *testing.T) {
 	}
 	for i := range 3 {
 		if g := tl.group(i, 2); g.Types != 0 || tl.groups[[2]int{i, 0}] != g {
-			t.Errorf("beyond the bound a group is %+v", g)
+			t.Errorf("a group over the limit is %+v", g)
 		}
 	}
 	if tl.group(3, 1).Types != 1 || len(tl.groups) != maxGroups+3 {
-		t.Errorf("there are %d groups", len(tl.groups))
+		t.Errorf("the tally has %d groups", len(tl.groups))
 	}
 
 	tl.listed = maxTallied - 1
@@ -312,11 +312,11 @@ func TestBoundsOfTally(t *testing.T) {
 		tl.add(g, &Worker{key: key{"default", strings.Repeat(id, 24)}, hello: Hello{Name: id}, quiet: &Quiet{}})
 	}
 	if len(g.QuietCallers) != 1 || g.Quiet != 2 || g.Named != "a" || g.QuietID != strings.Repeat("a", 24) {
-		t.Errorf("of three quiet callers are told: %+v", g)
+		t.Errorf("three quiet callers are reported as %+v", g)
 	}
 }
 
-// Nodes of other releases may report less, and groups that this one does not know.
+// Nodes of other releases may report less, and refer to groups that this one does not know.
 func TestSumsOfOddTallies(t *testing.T) {
 	quiet := func(id string) Tally { return Tally{Queues: [][]Group{{{QuietID: id, Named: id, MoreCallers: 1}}}} }
 	sum := Sum([]Tally{quiet("b"), quiet("a"), quiet("c"), quiet(""), {}}, 2)
@@ -325,7 +325,7 @@ func TestSumsOfOddTallies(t *testing.T) {
 	}
 	sum = Sum([]Tally{{Queues: [][]Group{{{Types: 2}}}, Types: [][]string{{"x"}}}}, 1)
 	if !sum[0].Groups[0].Untold {
-		t.Errorf("a set that is not there is told as %+v", sum[0].Groups[0])
+		t.Errorf("a missing set of types is reported as %+v", sum[0].Groups[0])
 	}
 }
 

@@ -22,7 +22,7 @@ func TestVerdictAboutOneWhoCameBack(t *testing.T) {
 		r.leaseExpired(unclearClaim{second, two, time.Now()})
 		r.leaseExpired(unclearClaim{first, one, time.Now()})
 		if w := r.lost.byKey[first.key]; w != second || len(w.running) != 2 {
-			t.Errorf("lost is the one before: %v, with %d tasks", w == first, len(w.running))
+			t.Errorf("the earlier worker is the one recorded as lost: %v, with %d tasks", w == first, len(w.running))
 		}
 	})
 }
@@ -58,14 +58,14 @@ func TestLostWorkersAreBounded(t *testing.T) {
 		}
 		all := func() int { return len(r.lost.byKey) }
 		if n := inside(r, all); n != maxLost || !kept("small", "s") || kept("default", "50") || !kept("default", "51") {
-			t.Errorf("%d are kept; of the small namespace %v, 50 %v, 51 %v", n, kept("small", "s"), kept("default", "50"), kept("default", "51"))
+			t.Errorf("%d lost workers are kept; in the small namespace: %v, 50: %v, 51: %v", n, kept("small", "s"), kept("default", "50"), kept("default", "51"))
 		}
 
 		lose("default", "much", 3*maxLostRuns, 3*maxLostTypes)
 		time.Sleep(lostGrace + sweepEvery)
 		got := r.List(Query{Namespace: "default", ID: "much", Limit: 1, Lost: true}).Workers[0]
 		if got.RunningNow != 3*maxLostRuns || len(got.Running) != maxLostRuns || got.Running[0].Token.Fence != 0 || len(got.Types) != maxLostTypes {
-			t.Errorf("it held %d, of which %d are told from %d on, and %d types", got.RunningNow, len(got.Running), got.Running[0].Token.Fence, len(got.Types))
+			t.Errorf("the worker held %d tasks, %d of them are listed from fence %d on, and %d types", got.RunningNow, len(got.Running), got.Running[0].Token.Fence, len(got.Types))
 		}
 		for i := range 900 {
 			lose("default", fmt.Sprint("much", i), maxLostRuns, maxLostTypes)
@@ -77,7 +77,7 @@ func TestLostWorkersAreBounded(t *testing.T) {
 			return size
 		})
 		if counted := inside(r, func() int { return r.lost.size }); size != counted || size > maxLostBytes || size < maxLostBytes/2 || !kept("small", "s") {
-			t.Errorf("they take %d, by the count %d", size, counted)
+			t.Errorf("the lost workers have a size of %d, but %d is counted", size, counted)
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestMergeOfLostWorkers(t *testing.T) {
 	} {
 		got := Merge(c.infos)
 		if len(got) != 1 || (got[0].Lost != nil) != c.lost || got[0].RunningNow != c.runs {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: Merge = %+v", name, got)
 		}
 		if c.runs == 5 && !got[0].Lost.At.Equal(now.Add(time.Second)) {
 			t.Errorf("%s: lost at %v, want the later time", name, got[0].Lost.At)
@@ -123,7 +123,7 @@ func TestAnswersAboutAnEarlierAbsence(t *testing.T) {
 		for _, seen := range []bool{true, false} {
 			r.judge(&before, seen, time.Now())
 			if w.shown || r.lost.byKey[w.key] != w {
-				t.Errorf("seen %v: it is shown %v", seen, w.shown)
+				t.Errorf("seen %v: the worker is shown: %v", seen, w.shown)
 			}
 		}
 	})

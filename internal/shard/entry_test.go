@@ -35,7 +35,7 @@ func TestParseEntry(t *testing.T) {
 	}
 	for h, want := range map[header]bool{{term: 3, base: 4}: true, {term: 3, base: 5}: false, {term: 2, base: 4}: false} {
 		if h.holds(5, 3) != want {
-			t.Errorf("%+v at entry 5 of term 3 takes effect: %v", h, !want)
+			t.Errorf("%+v holds at entry 5 of term 3: %v", h, !want)
 		}
 	}
 }

@@ -26,11 +26,11 @@ func TestIdleReplicaSleeps(t *testing.T) {
 		for range 3 {
 			w.countOnce(c)
 			if !l.ticking(t) {
-				t.Error("it sleeps right after a write")
+				t.Error("the replica stopped ticking right after a write")
 			}
 			w.wait(time.Minute)
 			if l.ticking(t) {
-				t.Error("it does not sleep after a minute without a write")
+				t.Error("the replica still ticks after a minute without a write")
 			}
 		}
 		// A replica that no longer belongs to the group returns with a later term, which ends the leadership.
@@ -40,12 +40,12 @@ func TestIdleReplicaSleeps(t *testing.T) {
 		}
 		w.wait(10 * time.Second)
 		if _, now := l.shard.Leader(); now <= term+5 {
-			t.Errorf("it leads in term %d after it heard of term %d", now, term+5)
+			t.Errorf("the replica leads in term %d after it received a message of term %d", now, term+5)
 		}
 		if _, serves := l.shard.Now(); serves {
 			w.countOnce(c)
 		} else {
-			t.Error("it serves no more")
+			t.Error("the replica no longer serves calls")
 		}
 		w.endAll()
 	})
@@ -75,7 +75,7 @@ func TestIdleGroupsStayTogether(t *testing.T) {
 				_, term := l.shard.Leader()
 				w.wait(5 * time.Minute)
 				if leader, now := l.shard.Leader(); leader != l.id || now != term {
-					t.Errorf("replica %d led in term %d; after five idle minutes %d leads in %d", l.id, term, leader, now)
+					t.Errorf("replica %d led in term %d; after five idle minutes replica %d leads in term %d", l.id, term, leader, now)
 				}
 				if last.id == l.id {
 					last = w.nodes[0]
@@ -85,7 +85,7 @@ func TestIdleGroupsStayTogether(t *testing.T) {
 				last.start(0)
 				w.wait(10 * time.Second)
 				if leader, _ := last.alive().shard.Leader(); leader != l.id {
-					t.Errorf("replica %d takes %d for the leader, which is %d", last.id, leader, l.id)
+					t.Errorf("replica %d believes that %d leads, but %d does", last.id, leader, l.id)
 				}
 				w.endAll()
 			})

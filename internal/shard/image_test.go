@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// An image has what was answered before it was requested, and nothing written while it is read.
+// An image contains what was acknowledged before it was requested, and nothing written while it is read.
 func TestImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -29,15 +29,15 @@ func TestImage(t *testing.T) {
 			return snap.WriteImage(&image)
 		})
 		if err != nil || b.get("a") != "2" {
-			t.Fatalf("image: %v, then a=%q", err, b.get("a"))
+			t.Fatalf("Image: %v; then a = %q, want 2", err, b.get("a"))
 		}
 		head, rows, err := store.CheckImage(&image)
 		if err != nil || rows != 1 || head.Position.Index != at.Index || head.Position.Term != at.Term {
-			t.Errorf("the image is %+v with %d rows, %v, want one at %+v", head, rows, err, at)
+			t.Errorf("the image is %+v with %d rows, %v, want one row at %+v", head, rows, err, at)
 		}
 		broken := errors.New("nobody takes it")
 		if _, err := b.Image(t.Context(), func(context.Context, *store.Snapshot) error { return broken }); !errors.Is(err, broken) {
-			t.Errorf("an error of the reader became %v", err)
+			t.Errorf("an error of the reader was returned as %v", err)
 		}
 	})
 }
@@ -59,10 +59,10 @@ func TestImageMakesWay(t *testing.T) {
 		<-reading
 		b.Stop()
 		if err := <-ended; !errors.Is(err, ErrStopped) {
-			t.Errorf("the image ended with %v", err)
+			t.Errorf("Image on a replica that stopped returned %v, want ErrStopped", err)
 		}
 		if _, err := b.Image(t.Context(), nil); !errors.Is(err, ErrStopped) {
-			t.Errorf("an image of a replica that has stopped: %v", err)
+			t.Errorf("Image after Stop returned %v, want ErrStopped", err)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestImageOnlyOfLeader(t *testing.T) {
 		defer b.close()
 		var not *NotLeader
 		if _, err := b.Image(t.Context(), nil); !errors.As(err, &not) {
-			t.Errorf("got %v", err)
+			t.Errorf("Image on a replica that does not lead returned %v, want NotLeader", err)
 		}
 	})
 }

@@ -113,7 +113,7 @@ func TestGrowAndMove(t *testing.T) {
 		w.nodes[0].start(0)
 		w.onLeader("transfer", func(ctx context.Context, l *life) error { return l.shard.Transfer(ctx, 1, "test") })
 		if l := w.leader(); l.id != 1 {
-			t.Errorf("after the transfer %d leads", l.id)
+			t.Errorf("after the transfer replica %d leads, want 1", l.id)
 		}
 		// The third moves to the fourth machine.
 		w.nodes[3].start(0)
@@ -124,7 +124,7 @@ func TestGrowAndMove(t *testing.T) {
 		w.nodes[2].renew()
 		st, err := w.leader().shard.Status(t.Context())
 		if err != nil || !slices.Equal(st.Voters, []uint64{1, 2, 4}) {
-			t.Errorf("voters are %v, %v", st.Voters, err)
+			t.Errorf("the voters are %v, %v, want 1, 2 and 4", st.Voters, err)
 		}
 		w.countOnce(c)
 		w.settle([]*client{c})
@@ -357,20 +357,20 @@ func TestPeek(t *testing.T) {
 			w.wait(10 * time.Millisecond)
 		}
 		if _, age := peek(); age > time.Second {
-			t.Errorf("it calls itself %v old", age)
+			t.Errorf("the follower reported an age of %v, want at most 1 s", age)
 		}
 		w.wait(10 * time.Second)
 		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.StartHash(ctx); return err })
 		w.wait(100 * time.Millisecond)
 		if _, age := peek(); age > time.Second {
-			t.Errorf("it calls itself %v old, though its leader has just said that there is no more", age)
+			t.Errorf("the follower reported an age of %v right after a message from its leader, want at most 1 s", age)
 		}
 		w.isolate(follower.num, true, true)
 		before := c.lo
 		w.countOnce(c)
 		w.wait(10 * time.Second)
 		if got, age := peek(); got != before || age < 10*time.Second || age > 12*time.Second {
-			t.Errorf("cut off for 10 s it shows %d at an age of %v, want %d", got, age, before)
+			t.Errorf("after 10 s without its leader the follower returned %d at an age of %v, want %d at 10 to 12 s", got, age, before)
 		}
 		w.endAll()
 	})
@@ -388,7 +388,7 @@ func TestBar(t *testing.T) {
 		for range 5 {
 			w.wait(3 * time.Second)
 			if l := w.leader(); l == old {
-				t.Error("it leads though it is barred")
+				t.Error("the barred replica leads")
 			}
 			w.leader().end(false) // the others take over
 			w.wait(5 * time.Second)
@@ -402,7 +402,7 @@ func TestBar(t *testing.T) {
 	})
 }
 
-// A message of the leader counts only once all entries that it announced are applied. Older messages, those of others and empty ones never count.
+// A message from the leader counts only once all entries that it announced are applied. Older messages, those from other replicas and empty ones never count.
 func TestWhatALeaderTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -430,7 +430,7 @@ func TestWhatALeaderTells(t *testing.T) {
 			} {
 				l.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
 				if n := l.freshness; n.latest.sent != c.told || n.applied.sent != c.fresh {
-					t.Errorf("%s: it was told at %d, and is as fresh as %d; want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told, c.fresh)
+					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told, c.fresh)
 				}
 			}
 		})
@@ -448,16 +448,16 @@ func TestPeekEnds(t *testing.T) {
 	}
 	for range 50 { // by chance there may be enough time
 		if err := look(over); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("without time: %v", err)
+			t.Errorf("Peek with a cancelled context: %v", err)
 		}
 	}
 	b.close()
 	if err := look(context.Background()); !errors.Is(err, ErrStopped) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("Peek after Stop: %v, want ErrStopped", err)
 	}
 	for range 50 { // nobody may receive it, or it may be left in the channel
 		if index, err := b.StartHash(context.Background()); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
-			t.Errorf("a mark after the end: entry %d, %v", index, err)
+			t.Errorf("StartHash after Stop: entry %d, %v", index, err)
 		}
 	}
 }
@@ -480,24 +480,24 @@ func TestChangesThatAreNone(t *testing.T) {
 			t.Errorf("change %v: %v, want %v", c.changes, err, c.want)
 		}
 		if st := b.status(); !slices.Equal(st.Voters, []uint64{1}) || len(st.Learners) > 0 {
-			t.Errorf("after change %v: %+v", c.changes, st)
+			t.Errorf("after change %v the members are %+v, want voter 1 alone", c.changes, st)
 		}
 	}
 	if err := b.Change(ctx, nil, Change{2, Learner}); err != nil {
 		t.Error(err)
 	}
 	if st := b.status(); !slices.Equal(st.Voters, []uint64{1}) || !slices.Equal(st.Learners, []uint64{2}) || st.Progress[2].Active {
-		t.Errorf("with a learner that nobody has heard of: %+v", st)
+		t.Errorf("with a learner that never started: %+v", st)
 	}
 	b.close()
 	for index, want := range map[uint64]error{0: ErrStopped, 5: ErrUnknown} {
 		l := &loop{change: &change{index: index, done: make(chan error, 1)}}
 		c := l.change
 		if l.abandonChange(ErrStopped); l.change != nil {
-			t.Error("it is under way still")
+			t.Error("the abandoned change is still pending")
 		}
 		if err := <-c.done; err != want {
-			t.Errorf("at entry %d it ends with %v, want %v", index, err, want)
+			t.Errorf("a change at entry %d ended with %v, want %v", index, err, want)
 		}
 	}
 }
@@ -518,7 +518,7 @@ func TestHashesAreForgotten(t *testing.T) {
 		}
 		for i, at := range marks {
 			if h, ok := b.Hash(at); ok != (i >= 2) || ok && h.Index != at {
-				t.Errorf("mark %d of %d: %+v, %v", i, len(marks), h, ok)
+				t.Errorf("the hash for mark %d of %d: %+v, found %v", i, len(marks), h, ok)
 			}
 		}
 	})

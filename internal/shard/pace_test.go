@@ -46,7 +46,7 @@ func TestSlowDisk(t *testing.T) {
 					w.wait(10 * time.Second)
 				}
 				if stays := w.leader() == first; stays != c.stays || first.shard.SlowDisk() == c.stays {
-					t.Errorf("it leads on: %v, and calls its disk slow: %v; want it to lead on: %v", stays, first.shard.SlowDisk(), c.stays)
+					t.Errorf("the first leader still leads: %v, and reports its disk as slow: %v; want it still leading: %v", stays, first.shard.SlowDisk(), c.stays)
 				}
 				if !c.stays {
 					w.wait(90 * time.Second) // to see that it does not lead again
@@ -153,17 +153,17 @@ func TestFasterReplica(t *testing.T) {
 		}
 		candidates := map[uint64]uint64{2: 1, 3: 1, 4: 1}
 		if got := p.fasterReplica(paceWindow-1, candidates); got != 0 {
-			t.Errorf("%s: %d within the window", c.name, got)
+			t.Errorf("%s: replica %d was chosen within the window", c.name, got)
 		}
 		if got := p.fasterReplica(paceWindow, candidates); got != c.want {
-			t.Errorf("%s: %d takes over, want %d", c.name, got, c.want)
+			t.Errorf("%s: replica %d was chosen to take over, want %d", c.name, got, c.want)
 		}
 		if rests := p.from > paceWindow; rests != (c.want != 0) || (p.slowAt != 0) != (c.want != 0) || p.own.n != 0 {
-			t.Errorf("%s: it measures again from %v, and was slow at %v", c.name, p.from, p.slowAt)
+			t.Errorf("%s: the next window starts at %v, and the disk was slow at %v", c.name, p.from, p.slowAt)
 		}
 	}
 	if got := (&latency{}).mean(); got != 0 {
-		t.Errorf("nothing took %v", got)
+		t.Errorf("the mean of no samples is %v, want 0", got)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestSlowDiskIsForgotten(t *testing.T) {
 	now := time.Hour
 	s := &Shard{cfg: Config{Time: store.TimeSource{Elapsed: func() time.Duration { return now }}}}
 	if s.SlowDisk() {
-		t.Error("it is slow from the start")
+		t.Error("the disk is reported as slow from the start")
 	}
 	s.pace.slowAt = now
 	for _, c := range []struct {
@@ -180,7 +180,7 @@ func TestSlowDiskIsForgotten(t *testing.T) {
 		want  bool
 	}{{0, true}, {slowPeriod - 1, true}, {slowPeriod, false}} {
 		if now = time.Hour + c.after; s.SlowDisk() != c.want {
-			t.Errorf("%v later it is slow: %v", c.after, !c.want)
+			t.Errorf("%v after the handover SlowDisk is %v", c.after, !c.want)
 		}
 	}
 }

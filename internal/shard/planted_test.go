@@ -35,14 +35,14 @@ var plantedBugs = []struct{ bug, by string }{
 // the tests run by default.
 func TestPlantedBugsAreCaught(t *testing.T) {
 	if os.Getenv("PAWL_PLANTED") != "" {
-		t.Skip("this is one of the runs that the test makes")
+		t.Skip("this process is one of the test's own runs")
 	}
 	seed := regexp.MustCompile(`seed (\d+)`)
 	for _, p := range plantedBugs {
 		t.Run(p.bug, func(t *testing.T) {
 			out, caught := runPlanted(p.bug, p.by, "2m")
 			if at := seed.FindSubmatch(out); !caught {
-				t.Errorf("%s did not notice it", p.by)
+				t.Errorf("%s did not catch the bug", p.by)
 			} else if at != nil {
 				t.Logf("caught by %s in seed %s", p.by, at[1])
 			} else {

@@ -25,7 +25,7 @@ func owners(calls []*call) string {
 	return b.String()
 }
 
-// An owner that never stops calling makes others wait for one of its calls, and no more, even if a round had no room for all that it took.
+// An owner that never stops calling delays others by one of its calls at most, even if a round had no room for all that it took.
 func TestOwnersTakeTurns(t *testing.T) {
 	q := newQueue()
 	push := func(s string) {
@@ -56,13 +56,13 @@ func TestOwnersTakeTurns(t *testing.T) {
 	push("b")
 	expect(9, "cab")
 	if q.hasUpdates() || len(q.lines)+len(q.turns) > 0 {
-		t.Errorf("nothing waits, and there are %v", q.turns)
+		t.Errorf("the queue is empty, but still has turns %v", q.turns)
 	}
 	for range maxWaitingOf {
 		push("a")
 	}
 	if err := q.push(updateOf("a")); !errors.Is(err, ErrBusy) {
-		t.Errorf("one more of a: %v", err)
+		t.Errorf("a call over the owner's limit returned %v, want ErrBusy", err)
 	}
 	push("b")
 }
@@ -96,7 +96,7 @@ func TestTurnsKeepOrder(t *testing.T) {
 		}
 		for owner, calls := range pushed {
 			if fmt.Sprint(calls) != fmt.Sprint(taken[owner]) {
-				t.Fatalf("seed %d: of %s %d calls came in, %d out, or in another order", seed, owner, len(calls), len(taken[owner]))
+				t.Fatalf("seed %d: owner %s pushed %d calls, and %d were taken, or in another order", seed, owner, len(calls), len(taken[owner]))
 			}
 		}
 	}

@@ -79,39 +79,39 @@ func TestRecover(t *testing.T) {
 	log, state, stop := atRest(t, mem)
 	before := state.Applied()
 	if reach, err := Reach(log, state, 1); err != nil || reach.Index != last.Index || reach.Term != last.Term {
-		t.Errorf("it reaches to %+v, %v, want entry %d of term %d", reach, err, last.Index, last.Term)
+		t.Errorf("Reach = %+v, %v, want entry %d of term %d", reach, err, last.Index, last.Term)
 	}
 	if now := state.Applied(); now.Index != before.Index || before.Index >= last.Index {
-		t.Errorf("asked how far it reaches, the state went from entry %d to %d of %d", before.Index, now.Index, last.Index)
+		t.Errorf("Reach moved the state from entry %d to %d of %d", before.Index, now.Index, last.Index)
 	}
 	refuse := errors.New("not now")
 	if _, err := Recover(log, state, 1, 5<<32|1, func(*store.Tx) error { return refuse }); !errors.Is(err, refuse) {
-		t.Errorf("an edit that fails: %v", err)
+		t.Errorf("Recover with a failing edit returned %v, want the edit's error", err)
 	}
 	if at := state.Applied(); at.Index != last.Index || at.Time != last.Time {
-		t.Errorf("after an edit that fails the state is at entry %d of %v, want %d of %v", at.Index, at.Time, last.Index, last.Time)
+		t.Errorf("after a failed edit the state is at entry %d and time %v, want %d and %v", at.Index, at.Time, last.Index, last.Time)
 	}
 	for epoch := uint64(1); epoch <= 3; epoch++ {
 		was := max(state.Applied().Index, last.Index)
 		at, err := Recover(log, state, 1, 5<<32|1, func(tx *store.Tx) error {
 			if row(tx, "k3") != "v3" || tx.Index() != was+1 {
-				t.Errorf("the edit sees %q at entry %d", row(tx, "k3"), tx.Index())
+				t.Errorf("the edit saw k3=%q at entry %d", row(tx, "k3"), tx.Index())
 			}
 			tx.Set([]byte("edited"), []byte("yes"))
 			return nil
 		})
 		conf := new(pb.ConfState)
 		if err != nil || proto.Unmarshal(at.Conf, conf) != nil || !slices.Equal(conf.Voters, []uint64{5<<32 | 1}) || len(conf.Learners) > 0 {
-			t.Fatalf("recovered with members %v, %v", conf, err)
+			t.Fatalf("Recover left members %v, %v", conf, err)
 		}
 		if at.Index != was+1 || at.Term != last.Term || at.Time != last.Time {
-			t.Errorf("recovered at %+v, want entry %d of term %d", at, was+1, last.Term)
+			t.Errorf("Recover returned %+v, want entry %d of term %d", at, was+1, last.Term)
 		}
 		mem = mem.CrashClone(vfs.CrashCloneCfg{})
 		stop()
 		log, state, stop = atRest(t, mem)
 		if now := state.Applied(); now.Index != at.Index || now.Term != at.Term {
-			t.Errorf("after a power loss it is at %+v, want %+v", now, at)
+			t.Errorf("after a power loss the state is at %+v, want %+v", now, at)
 		}
 		if got, err := state.Epoch(); err != nil || got != epoch {
 			t.Errorf("the epoch is %d, %v, want %d", got, err, epoch)
@@ -126,7 +126,7 @@ func TestRecover(t *testing.T) {
 				t.Fatal(err)
 			}
 			if reach, err := Reach(log, state, 1); err != nil || reach.Index != at.Index {
-				t.Errorf("without a log it reaches to %+v, %v", reach, err)
+				t.Errorf("Reach without a log = %+v, %v", reach, err)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestRecoverRefuses(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	log, state, stop := atRest(t, mem)
 	if _, err := Recover(log, state, 1, 5<<32|1, nil); err == nil || err.Error() != "replica 1.5 never received the state of its shard" {
-		t.Errorf("without a state: %v", err)
+		t.Errorf("Recover without a state returned %v", err)
 	}
 	stop()
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
@@ -154,10 +154,10 @@ func TestRecoverRefuses(t *testing.T) {
 	log, state, stop = atRest(t, b.stopped())
 	before := state.Applied().Index
 	if _, err := Recover(log, state, 1, 1, nil); err == nil || err.Error() != "shard 1: entry 3: entry of 1 bytes is cut short" {
-		t.Errorf("with an entry that nobody knows: %v", err)
+		t.Errorf("Recover with an entry of an unknown version returned %v", err)
 	}
 	if at, err := Reach(log, state, 1); err != nil || at.Index != 4 || before >= at.Index {
-		t.Errorf("it reaches from entry %d to %d, %v", before, at.Index, err)
+		t.Errorf("Reach went from entry %d to %d, %v", before, at.Index, err)
 	}
 	stop()
 }

@@ -121,7 +121,7 @@ func (b *bench) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.fatals) > 0 {
-		b.t.Errorf("fatal: %v", b.fatals)
+		b.t.Errorf("fatal was called with %v", b.fatals)
 	}
 }
 
@@ -159,23 +159,23 @@ func TestUpdateAndView(t *testing.T) {
 		t.Errorf("a is %q", got)
 	}
 	if node, term := b.Leader(); node != 1 || term != 2 {
-		t.Errorf("node %d leads in term %d", node, term)
+		t.Errorf("Leader = node %d in term %d, want node 1 in term 2", node, term)
 	}
 	if _, ok := b.Now(); !ok {
-		t.Error("no time from a leader")
+		t.Error("the leader has no shard time")
 	}
 	_, seen, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, errRefused })
 	if err != errRefused || seen.Index != 3 {
-		t.Errorf("refused with %v at %+v", err, seen)
+		t.Errorf("Update returned %v at %+v, want the refusal at entry 3", err, seen)
 	}
 	b.wantHooks("elected 2", "committed 3")
 	b.close()
 	b.wantHooks("dropped")
 	if _, err := b.set("a", "2"); err != ErrStopped {
-		t.Errorf("after Stop: %v", err)
+		t.Errorf("Update after Stop: %v, want ErrStopped", err)
 	}
 	if _, ok := b.Now(); ok {
-		t.Error("time without leadership")
+		t.Error("a replica that stopped still has a shard time")
 	}
 }
 
@@ -204,13 +204,13 @@ func TestGuard(t *testing.T) {
 		return struct{}{}, nil
 	})
 	if err != nil || runs != 2 || at.Index != 5 {
-		t.Errorf("ran %d times, stamp %+v, %v", runs, at, err)
+		t.Errorf("the call ran %d times, stamp %+v, %v, want 2 runs and entry 5", runs, at, err)
 	}
 	if got := b.get("k"); got != "5" {
-		t.Errorf("the call wrote for index %s, and stands at 5", got)
+		t.Errorf("the call wrote index %s, want 5", got)
 	}
 	if got := b.get("stale"); got != "" {
-		t.Error("an entry took effect on a state that it was not computed on")
+		t.Error("an entry was applied to a state other than the one it was computed on")
 	}
 	b.wantHooks("elected 2", "dropped", "elected 2", "committed 5")
 	b.close()
@@ -227,12 +227,12 @@ func TestFirstFormOfMembershipChange(t *testing.T) {
 		})
 	}})
 	if _, err := b.set("k", "v"); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrStopped) {
-		t.Errorf("the call beside it: %v", err)
+		t.Errorf("the concurrent call returned %v, want ErrUnknown or ErrStopped", err)
 	}
 	b.Stop()
 	b.mu.Lock()
 	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "entry 3: a membership change in Raft's v1 format") {
-		t.Errorf("the replica ended with %v", b.fatals)
+		t.Errorf("fatal was called with %v, want one error about Raft's v1 format", b.fatals)
 	}
 	b.fatals = nil
 	b.mu.Unlock()
@@ -262,9 +262,9 @@ func TestMisbehavingCall(t *testing.T) {
 				if i == 4 {
 					var p *PanicError
 					if _, _, err := Update(context.Background(), b.Shard, bad); !errors.As(err, &p) {
-						t.Errorf("a call that %s got %v", how, err)
+						t.Errorf("a call that %s returned %v, want a PanicError", how, err)
 					} else if _, n, ok := strings.Cut(err.Error(), "had written "); ok && n != "7 bytes" {
-						t.Errorf("a call of 7 bytes is said to have written %s", n)
+						t.Errorf("the error reports %s written, want 7 bytes", n)
 					}
 				} else if _, err := b.set(fmt.Sprint("good", i), "x"); err != nil {
 					t.Error(err)
@@ -279,7 +279,7 @@ func TestMisbehavingCall(t *testing.T) {
 			}
 		}
 		if got := b.get("bad"); got != "" {
-			t.Errorf("something was kept of a call that %s", how)
+			t.Errorf("a write was kept from a call that %s", how)
 		}
 		b.close()
 	}
@@ -320,7 +320,7 @@ func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 				seen[at] = true
 			}
 			if took := time.Since(began); len(seen) != cap(indexes) || took > 0 {
-				t.Errorf("without room %s, %d calls took %d rounds and %v", name, cap(indexes), len(seen), took)
+				t.Errorf("without room %s, %d calls took %d rounds and %v, want one round each and no waiting", name, cap(indexes), len(seen), took)
 			}
 		})
 	}
@@ -354,23 +354,23 @@ func TestContextEnds(t *testing.T) {
 		wg.Go(func() {
 			_, _, err := Update(ctx, b.Shard, slow)
 			if !errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("left while it ran: %v", err)
+				t.Errorf("a call whose context ended while it ran returned %v", err)
 			}
 		})
 		synctest.Wait()
 		wg.Go(func() {
 			_, _, err := Update(ctx, b.Shard, func(*store.Tx) (struct{}, error) { ran = true; return struct{}{}, nil })
 			if errors.Is(err, ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("left before it ran: %v", err)
+				t.Errorf("a call whose context ended before it ran returned %v", err)
 			}
 		})
 		wg.Wait()
 		close(release)
 		if got := b.get("slow"); got != "x" {
-			t.Errorf("the call that ran wrote %q", got)
+			t.Errorf("the call that ran wrote %q, want x", got)
 		}
 		if ran {
-			t.Error("a call ran that its caller was told did not")
+			t.Error("a call ran although its caller was told that it did not")
 		}
 		b.close()
 	})
@@ -381,11 +381,11 @@ func TestNotLeader(t *testing.T) {
 	b := startBench(t, fixture{voters: []uint64{1, 2, 3}})
 	var no *NotLeader
 	if _, err := b.set("a", "1"); !errors.As(err, &no) || no.Leader != 0 {
-		t.Errorf("update: %v", err)
+		t.Errorf("Update without a leader returned %v, want NotLeader", err)
 	}
 	_, _, err := View(context.Background(), b.Shard, func(store.Reader) (int, error) { return 0, nil })
 	if !errors.As(err, &no) {
-		t.Errorf("view: %v", err)
+		t.Errorf("View without a leader returned %v, want NotLeader", err)
 	}
 	b.close()
 	b.wantHooks()
@@ -431,10 +431,10 @@ func TestStartFails(t *testing.T) {
 		}
 	}
 	if at, err := Reach(log, fresh, 1); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
-		t.Errorf("it reaches to %+v, %v", at, err)
+		t.Errorf("Reach with a state behind the log = %+v, %v", at, err)
 	}
 	if at, err := Recover(log, fresh, 1, 1, nil); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
-		t.Errorf("recovered at %+v, %v", at, err)
+		t.Errorf("Recover with a state behind the log = %+v, %v", at, err)
 	}
 }
 
@@ -470,7 +470,7 @@ func TestEpochOfTheLog(t *testing.T) {
 	o := <-elected
 	s.Stop()
 	if epoch, err := state.Epoch(); err != nil || epoch != 1 || o.Epoch != 1 {
-		t.Errorf("the state has epoch %d, %v, its leader %d, want 1", epoch, err, o.Epoch)
+		t.Errorf("the state has epoch %d, %v, and its leader %d, want 1", epoch, err, o.Epoch)
 	}
 	if err := errors.Join(log.Close(), state.Close()); err != nil {
 		t.Error(err)
@@ -489,7 +489,7 @@ func TestRaftsWords(t *testing.T) {
 			lines.lines = nil
 			want := fmt.Sprintf("level=%s msg=raft shard=7 event=word-%d", strings.TrimSpace(level), i)
 			if say(fmt.Sprint("word-", i)); len(lines.lines) != 1 || !strings.HasSuffix(lines.lines[0], want) {
-				t.Errorf("the log says %q, want %q", lines.lines, want)
+				t.Errorf("the log has %q, want %q", lines.lines, want)
 			}
 		}
 	}
@@ -497,7 +497,7 @@ func TestRaftsWords(t *testing.T) {
 		func() {
 			defer func() {
 				if p := recover(); p != "broken" {
-					t.Errorf("it panics with %v", p)
+					t.Errorf("the logger panicked with %v, want broken", p)
 				}
 			}()
 			say("broken")
@@ -513,18 +513,18 @@ func TestSnapshotsThatFail(t *testing.T) {
 		l.cfg.Transport = brokenTransport{}
 		snap := l.cfg.State.Snapshot()
 		if err := l.writeSnapshot(context.Background(), &pb.Message{}, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
-			t.Errorf("a transport that panics: %v", err)
+			t.Errorf("writeSnapshot with a transport that panics returned %v", err)
 		}
 		snap.Close()
 		l.cfg.Transport = old
 		at := l.cfg.State.Applied()
 		m := &pb.Message{Snapshot: &pb.Snapshot{Metadata: metadata(at, l.members)}}
 		if err := matches(m, at); err != nil {
-			t.Errorf("its own state: %v", err)
+			t.Errorf("a snapshot with its own position was refused: %v", err)
 		}
 		for i, other := range []store.Position{{Index: at.Index + 1, Term: at.Term, Conf: at.Conf}, {Index: at.Index, Term: at.Term + 1, Conf: at.Conf}, {Index: at.Index, Term: at.Term}} {
 			if err := matches(m, other); err == nil {
-				t.Errorf("state %d of another: no error", i)
+				t.Errorf("a snapshot with position %d of another state was accepted", i)
 			}
 		}
 	})
@@ -554,21 +554,21 @@ func TestDiskFails(t *testing.T) {
 		}
 		on.Store(true)
 		if _, err := b.set("during", "x"); !errors.Is(err, ErrUnknown) {
-			t.Errorf("%s fails: %v, want ErrUnknown", fault, err)
+			t.Errorf("when %s fails Update returns %v, want ErrUnknown", fault, err)
 		}
 		if _, err := b.set("after", "x"); !errors.Is(err, ErrStopped) {
-			t.Errorf("after %s failed: %v, want ErrStopped", fault, err)
+			t.Errorf("after %s failed Update returns %v, want ErrStopped", fault, err)
 		}
 		b.Stop()
 		b.mu.Lock()
 		if len(b.fatals) != 2 { // of the log and of the shard
-			t.Errorf("%s fails: fatal was called with %v", fault, b.fatals)
+			t.Errorf("when %s fails fatal was called with %v, want two calls", fault, b.fatals)
 		}
 		b.mu.Unlock()
 		// The stores aren't closed: a process in this state exits.
 		again := startBench(t, fixture{mem: b.mem.CrashClone(vfs.CrashCloneCfg{})})
 		if again.get("before") != "x" || again.get("after") != "" {
-			t.Errorf("after a restart: before is %q, after is %q", again.get("before"), again.get("after"))
+			t.Errorf("after a restart before is %q and after is %q, want x and nothing", again.get("before"), again.get("after"))
 		}
 		again.close()
 	}
@@ -597,7 +597,7 @@ func TestStateFails(t *testing.T) {
 		return ok, nil
 	})
 	if err == nil {
-		t.Error("the call was answered")
+		t.Error("the call succeeded although the state can't be read")
 	}
 	b.Stop()
 	if len(b.fatals) == 0 {
@@ -627,7 +627,7 @@ func TestShardTimeNeverFalls(t *testing.T) {
 	}
 	began, before = b.loop.leading.Began, b.loop.leading.Before
 	if at.Time < first.Time || before != first.Time || began < before {
-		t.Errorf("time went from %d to %d; leadership began at %d after %d", first.Time, at.Time, began, before)
+		t.Errorf("shard time went from %d to %d; leadership began at %d after %d", first.Time, at.Time, began, before)
 	}
 	b.close()
 }
@@ -645,7 +645,7 @@ func FuzzParseEntry(f *testing.F) {
 		again := make([]byte, headerLen)
 		h.put(again)
 		if string(append(again, body...)) != string(b) {
-			t.Errorf("parsed %x, and put it together as %x", b, again)
+			t.Errorf("%x was parsed, and encoded again as %x", b, again)
 		}
 	})
 }
@@ -662,7 +662,7 @@ func TestUnknownEntryStops(t *testing.T) {
 	}
 	b.Stop()
 	if len(b.fatals) != 1 {
-		t.Errorf("fatal was called with %v", b.fatals)
+		t.Errorf("fatal was called with %v, want one call", b.fatals)
 	}
 	b.fatals = nil
 	b.close()
@@ -695,12 +695,12 @@ func TestReadAsync(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-ended:
-			t.Error("the replica ended before the read")
+			t.Error("the replica stopped before the read had ended")
 		default:
 		}
 		close(applied)
 		if <-ended; read != "first" {
-			t.Errorf("it read %q", read)
+			t.Errorf("ReadAsync read %q, want first", read)
 		}
 	})
 }
@@ -718,13 +718,13 @@ func TestReadAsyncPanics(t *testing.T) {
 	select {
 	case <-b.done:
 	case <-time.After(time.Minute):
-		t.Fatal("the replica lives on")
+		t.Fatal("the replica did not stop")
 	}
 	b.Stop()
 	if err := errors.Join(b.log.Close(), b.state.Close()); err != nil {
 		t.Error(err)
 	}
 	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "a row that nobody can read") {
-		t.Errorf("fatal: %v", b.fatals)
+		t.Errorf("fatal was called with %v", b.fatals)
 	}
 }

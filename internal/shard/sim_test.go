@@ -328,7 +328,7 @@ func (s *sometimes) want(t *testing.T, whats ...string) {
 	t.Logf("seen: %v", s.seen)
 	for _, what := range whats {
 		if s.seen[what] == 0 {
-			t.Errorf("in no seed: %s", what)
+			t.Errorf("no seed saw: %s", what)
 		}
 	}
 }

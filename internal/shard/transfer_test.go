@@ -93,16 +93,16 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 					began := time.Now()
 					err := l.shard.Transfer(t.Context(), to.id, "test")
 					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("node %d", to.num)) || took > time.Second {
-						t.Errorf("after %v: %v, want that it is not handed over to node %d", took, err, to.num)
+						t.Errorf("Transfer returned after %v with %v, want ErrNoTransfer for node %d within 1 s", took, err, to.num)
 					}
 				})
 				gap, err := serving(l, 3*time.Second)
 				asking.Wait()
 				if err != nil || gap > 200*time.Millisecond || w.leader() != l {
-					t.Errorf("no answer for %v, errors %v", gap, err)
+					t.Errorf("calls were not answered for %v, errors %v", gap, err)
 				}
 				if said := lines.about("was not handed over"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) || !strings.Contains(said[0], "replica=1.0") {
-					t.Errorf("the log says %q", said)
+					t.Errorf("the log has %q, want one line with both nodes", said)
 				}
 				w.heal()
 				if to.alive() != nil {
@@ -112,7 +112,7 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 				}
 				time.Sleep(firstBackoff)
 				if err := l.shard.Transfer(t.Context(), to.id, "test"); err != nil {
-					t.Errorf("when it answers again: %v", err)
+					t.Errorf("Transfer after the replica came back: %v", err)
 				}
 				if now := w.leader(); now.node != to {
 					t.Errorf("node %d leads, want node %d", now.num, to.num)
@@ -141,19 +141,19 @@ func TestHowTransfersEnd(t *testing.T) {
 		began := time.Now()
 		for _, m := range []*life{l, to} {
 			if err := m.shard.Transfer(t.Context(), l.id, "test"); err != nil {
-				t.Errorf("replica %d, asked to hand over to who leads: %v", m.id, err)
+				t.Errorf("replica %d, asked to hand over to the current leader: %v", m.id, err)
 			}
 		}
 		var no *NotLeader
 		if err := to.shard.Transfer(t.Context(), third.id, "test"); !errors.As(err, &no) || no.Leader != l.id {
-			t.Errorf("a follower, asked to hand over: %v", err)
+			t.Errorf("a follower that was asked to hand over returned %v, want NotLeader", err)
 		}
 		if took := time.Since(began); took > 0 {
-			t.Errorf("that took %v", took)
+			t.Errorf("the calls took %v, want no time", took)
 		}
 		w.loses(func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow })
 		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) || !strings.HasSuffix(err.Error(), "it did not take over in an election timeout") {
-			t.Errorf("when it does not hear that it is to take over: %v", err)
+			t.Errorf("Transfer to a replica that never receives the request returned %v", err)
 		}
 		w.loses(nil)
 		w.isolate(third.num, true, true)
@@ -165,18 +165,18 @@ func TestHowTransfersEnd(t *testing.T) {
 			other <- l.shard.Transfer(t.Context(), to.id, "test")
 		}()
 		if err := l.shard.Transfer(ctx, third.id, "test"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("with a caller that has no more time: %v", err)
+			t.Errorf("Transfer whose context ended returned %v", err)
 		}
 		if err := <-other; !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("it is being handed to the replica on node %d", third.num)) {
-			t.Errorf("while it is being handed to another: %v", err)
+			t.Errorf("Transfer during another transfer returned %v", err)
 		}
 		if n := len(lines.about("new leader")); n != 1 {
-			t.Errorf("%d leaders were elected", n)
+			t.Errorf("%d leaders were elected, want 1", n)
 		}
 		w.heal()
 		w.endAll()
 		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrStopped) {
-			t.Errorf("after its end: %v", err)
+			t.Errorf("Transfer after Stop: %v, want ErrStopped", err)
 		}
 	})
 }
@@ -209,10 +209,10 @@ func TestSlowDiskWaitsForATransfer(t *testing.T) {
 			return handed
 		}
 		if slow(&transfer{to: w.nodes[(l.num+1)%3].id}) || l.shard.SlowDisk() {
-			t.Errorf("its disk is called slow: %v", l.shard.SlowDisk())
+			t.Errorf("during a transfer SlowDisk is %v, or the disk was blamed", l.shard.SlowDisk())
 		}
 		if !slow(nil) || !l.shard.SlowDisk() {
-			t.Errorf("without a handover its disk is called slow: %v", l.shard.SlowDisk())
+			t.Errorf("without a transfer SlowDisk is %v, or the disk was not blamed", l.shard.SlowDisk())
 		}
 		w.endAll()
 	})
@@ -243,7 +243,7 @@ func TestUnfitToLead(t *testing.T) {
 		is := func(when string, want ...uint64) {
 			t.Helper()
 			if got := unfit(t, l); !slices.Equal(got, want) {
-				t.Errorf("%s: unfit are %v, want %v", when, got, want)
+				t.Errorf("%s: unfit replicas are %v, want %v", when, got, want)
 			}
 		}
 		time.Sleep(time.Second)
@@ -261,7 +261,7 @@ func TestUnfitToLead(t *testing.T) {
 		for range 8 {
 			w.isolate(to.num, true, true)
 			if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) {
-				t.Fatalf("a transfer to who is cut off: %v", err)
+				t.Fatalf("a transfer to a replica that is cut off: %v", err)
 			}
 			w.heal()
 			time.Sleep(backoff - 20*time.Millisecond)
@@ -272,7 +272,7 @@ func TestUnfitToLead(t *testing.T) {
 		}
 		w.isolate(to.num, true, true)
 		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) {
-			t.Fatalf("a transfer to who is cut off: %v", err)
+			t.Fatalf("a transfer to a replica that is cut off: %v", err)
 		}
 		w.heal()
 		time.Sleep(time.Second)
@@ -310,7 +310,7 @@ func TestBarredWithOneThatDied(t *testing.T) {
 			if dead == 2 { // nobody to ask, until it notices that nobody is alive
 				time.Sleep(300 * time.Millisecond)
 				if _, serves := l.shard.Now(); !serves || !l.shard.Leads() {
-					t.Error("it gave up its leadership for nobody")
+					t.Error("the barred replica gave up leadership with no other replica alive")
 				}
 				w.endAll()
 				return
@@ -318,14 +318,14 @@ func TestBarredWithOneThatDied(t *testing.T) {
 			began := time.Now()
 			for w.leader() == l {
 				if time.Sleep(10 * time.Millisecond); time.Since(began) > 2*time.Second {
-					t.Fatalf("with %d dead it leads on", dead)
+					t.Fatalf("with %d replicas down the barred replica still leads", dead)
 				}
 			}
 			if dead == 1 {
 				w.leader().end(false)
 				time.Sleep(3 * time.Second)
 				if _, serves := l.shard.Now(); serves || l.shard.Leads() {
-					t.Error("it is barred, and leads alone")
+					t.Error("the barred replica leads alone")
 				}
 			}
 			w.endAll()
@@ -348,7 +348,7 @@ func TestBarredInFavourOfTheFirst(t *testing.T) {
 		w.nodes[2].alive().shard.Bar("it stops")
 		time.Sleep(time.Second)
 		if l := w.leader(); l.id != 1 {
-			t.Errorf("replica %d leads", l.id)
+			t.Errorf("replica %d leads, want 1", l.id)
 		}
 		w.endAll()
 	})
@@ -364,7 +364,7 @@ func TestTransfersThatAreRefused(t *testing.T) {
 		w.caughtUp(3)
 		l := w.leader()
 		if err := l.shard.Transfer(t.Context(), 3, "test"); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), "does not vote") {
-			t.Errorf("to a learner: %v", err)
+			t.Errorf("Transfer to a learner returned %v", err)
 		}
 		st, err := l.shard.Status(t.Context())
 		if err != nil {
@@ -379,7 +379,7 @@ func TestTransfersThatAreRefused(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 			if took := w.leader() == other; took != (why == "") {
-				t.Errorf("barred because %q: it took over: %v", why, took)
+				t.Errorf("barred because %q: the replica took over: %v", why, took)
 			}
 		}
 		w.endAll()
@@ -393,11 +393,11 @@ func TestOldMessagesAreNoSignOfLife(t *testing.T) {
 	l.notePeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
 	l.notePeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
 	if at, heard := l.transfers.heardAt[2]; heard || l.transfers.heardAt[3] != 9 {
-		t.Errorf("an old message: heard at %d, %v; one of this term: heard at %d, want 9", at, heard, l.transfers.heardAt[3])
+		t.Errorf("after an old message replica 2 was heard at %d, %v; replica 3 at %d, want 9", at, heard, l.transfers.heardAt[3])
 	}
 }
 
-// Every change of leader is one line at the new leader: from whom, to whom, and why.
+// Every change of leader is one line in the new leader's log: from which node, to which, and why.
 func TestChangesOfLeaderAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, lines := calmGroup(t)
@@ -406,12 +406,12 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 			t.Helper()
 			all := lines.about("new leader")
 			if len(all) != said+1 {
-				t.Fatalf("%s: the log has %d lines more, want 1: %q", when, len(all)-said, all)
+				t.Fatalf("%s: the log has %d new lines, want 1: %q", when, len(all)-said, all)
 			}
 			said++
 			for _, part := range append(parts, fmt.Sprintf("to=%d ", l.num), "shard=1", "replica=1.0") {
 				if !strings.Contains(all[said-1], part) {
-					t.Errorf("%s: the log says %q, want %s", when, all[said-1], part)
+					t.Errorf("%s: the log has %q, want %s", when, all[said-1], part)
 				}
 			}
 		}
@@ -431,7 +431,7 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 		w.isolate(third.num, true, true)
 		time.Sleep(5 * time.Second)
 		if lost := lines.about("stepped down"); len(lost) != 1 || !strings.Contains(lost[0], "level=WARN") {
-			t.Errorf("a leader that is cut off: %q", lost)
+			t.Errorf("the log of a leader that was cut off: %q", lost)
 		}
 		w.heal()
 		w.leader()
@@ -440,7 +440,7 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 			is("cut off, and back", last, fmt.Sprintf("from=%d ", third.num), `why="elected again"`)
 		}
 		if raft := append(lines.about("level=WARN msg=raft"), lines.about("level=ERROR msg=raft")...); len(raft) != 0 {
-			t.Errorf("raft's own words, with ids: %q", raft)
+			t.Errorf("Raft's own lines were logged: %q", raft)
 		}
 		w.endAll()
 	})
@@ -455,26 +455,26 @@ func TestSplitProbe(t *testing.T) {
 		l.addProbe(m)
 		got, probe, ok := splitProbe(m.GetContext())
 		if !ok || probe != 7 || !slices.Equal(got, raw) {
-			t.Errorf("%v came back as %v, probe %d, %v", raw, got, probe, ok)
+			t.Errorf("%v with a probe was split into %v, probe %d, %v", raw, got, probe, ok)
 		}
 		if got, _, ok := splitProbe(raw); ok || !slices.Equal(got, raw) {
-			t.Errorf("%v without a probe: %v, %v", raw, got, ok)
+			t.Errorf("splitProbe(%v) without a probe = %v, %v", raw, got, ok)
 		}
 		answer := func(from, probe uint64) bool {
 			l.transfers.current.probe = probe
 			sent := &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(from), Context: m.GetContext()}
 			ready := l.answersProbe(sent)
 			if !slices.Equal(sent.GetContext(), raw) {
-				t.Errorf("Raft would see %v, want %v", sent.GetContext(), raw)
+				t.Errorf("Raft receives context %v, want %v", sent.GetContext(), raw)
 			}
 			return ready
 		}
 		if !answer(2, 7) || answer(3, 7) || answer(2, 8) {
-			t.Error("an answer of another replica, or to another probe, counts, or the right one does not")
+			t.Error("an answer from another replica or to another probe counted, or the right one did not")
 		}
 		other := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(3)), Context: raw}
 		if l.addProbe(other); !slices.Equal(other.GetContext(), raw) {
-			t.Errorf("another replica is asked: %v", other.GetContext())
+			t.Errorf("another replica was probed: %v", other.GetContext())
 		}
 	}
 }

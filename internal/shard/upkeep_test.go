@@ -29,7 +29,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("the defaults are %+v, %v, %d", c.Limits, c.TickInterval, c.ElectionTicks)
 	}
 	if got := c.Node(5<<32 | 7); got != "7" {
-		t.Errorf("a node is called %q", got)
+		t.Errorf("node 7 is called %q", got)
 	}
 	c.Fatal(nil)
 	c.Logger.Info("nobody hears it")
@@ -47,19 +47,19 @@ func TestTrail(t *testing.T) {
 		want  []uint64
 	}{{99, nil}, {1, []uint64{2}}, {100, []uint64{2, 3}}, {50, []uint64{2, 3}}, {500, []uint64{2, 3, 5}}, {99, []uint64{2, 3, 5}}, {1, []uint64{2, 3, 5, 7}}} {
 		if tr.add(uint64(i+1), c.bytes); !slices.Equal(tr.from, c.want) { // #nosec G115 -- small
-			t.Errorf("after entry %d it is %v, want %v", i+1, tr.from, c.want)
+			t.Errorf("after entry %d the trail is %v, want %v", i+1, tr.from, c.want)
 		}
 	}
 	for steps, want := range []uint64{7, 5, 3, 2, 0, 0} {
 		if got := tr.end(steps); got != want {
-			t.Errorf("to keep %d steps it may be cut to %d, want %d", steps, got, want)
+			t.Errorf("end(%d) = %d, want %d", steps, got, want)
 		}
 	}
 	for i := range uint64(maxTrail) {
 		tr.add(100+i, 100)
 	}
 	if len(tr.from) != maxTrail || tr.from[0] != 100 || tr.end(maxTrail-1) != 100 {
-		t.Errorf("it has %d steps from %d", len(tr.from), tr.from[0])
+		t.Errorf("the trail has %d steps from %d", len(tr.from), tr.from[0])
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFlushes(t *testing.T) {
 			before := durable()
 			time.Sleep(time.Second)
 			if got := durable(); got != before {
-				t.Errorf("with %d entries in the log it was flushed up to %d", entries, got)
+				t.Errorf("with %d entries in the log the state was flushed up to %d", entries, got)
 			}
 			at, err := b.set("k", "v")
 			if err != nil {
@@ -94,15 +94,15 @@ func TestFlushes(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if got := durable(); got != at.Index {
-				t.Errorf("with one more it is flushed up to %d, want %d", got, at.Index)
+				t.Errorf("with one more entry the state is flushed up to %d, want %d", got, at.Index)
 			}
 			b.onLoop(func(l *loop) {
 				if l.upkeep.bytes != 0 || l.upkeep.from != at.Index || l.upkeep.flushing {
-					t.Errorf("after a flush up to %d, %d bytes after entry %d are not flushed", at.Index, l.upkeep.bytes, l.upkeep.from)
+					t.Errorf("after a flush up to %d, %d bytes after entry %d count as unflushed", at.Index, l.upkeep.bytes, l.upkeep.from)
 				}
 			})
 			if begins = b.status().First; begins != at.Index+1 {
-				t.Errorf("the log begins at %d, want it cut up to %d", begins, at.Index)
+				t.Errorf("the log begins at %d, want it truncated up to %d", begins, at.Index)
 			}
 		}
 	})
@@ -118,7 +118,7 @@ func (b *bench) status() Status {
 	return st
 }
 
-// A leader keeps the log for silent replicas, within bounds; a follower keeps little; and nothing unflushed is ever cut.
+// A leader keeps the log for silent replicas, within bounds; a follower keeps little; and nothing unflushed is ever removed.
 func TestLogIsKeptForWhoLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 11, 3, new(sometimes))
@@ -154,13 +154,13 @@ func TestLogIsKeptForWhoLags(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (st.Progress != nil) != (m == l) {
-				t.Errorf("replica %d knows how far others are: %v", m.id, st.Progress)
+				t.Errorf("replica %d reports the others' progress: %v", m.id, st.Progress)
 			}
 			return st.Last + 1 - st.First
 		}
 		write(40)
 		if n := kept(l); n != 0 {
-			t.Errorf("with all there the leader keeps %d entries", n)
+			t.Errorf("with all replicas up to date the leader keeps %d entries, want none", n)
 		}
 		if n := kept(follower); n != 1 {
 			t.Errorf("a follower keeps %d entries, want one step", n)
@@ -168,7 +168,7 @@ func TestLogIsKeptForWhoLags(t *testing.T) {
 		dead.end(false)
 		write(30)
 		if n := kept(l); n != 16 {
-			t.Errorf("for who is silent the leader keeps %d entries, want 16 steps", n)
+			t.Errorf("for a silent replica the leader keeps %d entries, want 16 steps", n)
 		}
 		w.endAll()
 	})

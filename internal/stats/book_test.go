@@ -47,16 +47,16 @@ func TestReport(t *testing.T) {
 	}
 	r := b.Report(now, Queue{"default", "mail"}, Minutes2)
 	if first, last := r.Rates[119-61].Enqueued, r.Rates[119-1].Enqueued; first != 3 || last != 2 || r.Last != now.Unix() {
-		t.Errorf("a minute apart lie %d and %d tasks, last step %d", first, last, r.Last)
+		t.Errorf("steps a minute apart have %d and %d tasks, last step %d", first, last, r.Last)
 	}
 	if p := r.Wait.Quantile(0.5); p < 25*time.Millisecond || p > 50*time.Millisecond {
-		t.Errorf("the median of waits of 40ms is %v", p)
+		t.Errorf("the median wait is %v, want about 40ms", p)
 	}
 	if other := b.Report(now, Queue{"other", ""}, Hour); other.Total() != (Rates{}) {
-		t.Errorf("another namespace saw %+v", other.Total())
+		t.Errorf("another namespace reports %+v", other.Total())
 	}
 	if old := b.Report(dawn.Add(2*time.Hour), Queue{"default", ""}, Hour); old.Total() != (Rates{}) || old.Wait.Count() != 0 {
-		t.Errorf("two hours later the last hour has %+v", old.Total())
+		t.Errorf("two hours later the last hour still has %+v", old.Total())
 	}
 }
 
@@ -88,7 +88,7 @@ func TestLevelsAgree(t *testing.T) {
 		}
 	}
 	if most := len(b.spaces["default"].rates[0].slots); most > 300 {
-		t.Errorf("%d steps of 1s are kept", most)
+		t.Errorf("%d steps of 1s are kept, want at most 300", most)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestNodesAddUp(t *testing.T) {
 	sum := one.Report(now, Queue{"default", "q"}, Minutes5)
 	sum.Add(late)
 	if sum.Last != late.Last || len(sum.Rates) != 30 {
-		t.Errorf("clocks apart: last step %d with %d steps, want %d", sum.Last, len(sum.Rates), late.Last)
+		t.Errorf("with clocks apart the last step is %d of %d steps, want %d", sum.Last, len(sum.Rates), late.Last)
 	}
 }
 
@@ -129,11 +129,11 @@ func TestBrief(t *testing.T) {
 	b.life(now, "q", 6, time.Second, time.Second)
 	got := b.Briefs(now, "default", []string{"none", "q"})
 	if got[1].Rates.In() != 6 || got[1].Rates.Out() != 6 || got[1].Span != 10*time.Second || got[1].Wait.Count() != 6 || got[0].Rates.In() != 0 {
-		t.Errorf("10s after the start: %+v", got)
+		t.Errorf("10s after the start the briefs are %+v", got)
 	}
 	got = b.Briefs(now.Add(61*time.Second), "default", []string{"q"})
 	if got[0].Rates.In() != 0 || got[0].Span != time.Minute || got[0].Wait.Count() != 6 {
-		t.Errorf("a minute later: %+v", got[0])
+		t.Errorf("a minute later the brief is %+v", got[0])
 	}
 }
 
@@ -144,14 +144,14 @@ func TestRoom(t *testing.T) {
 		b.Record(now, []Event{event(fmt.Sprintf("q%d", i), "t", Enqueued)})
 	}
 	if n := len(b.queues); n != maxQueues+1 || b.Report(now, Queue{"default", Other}, Hour).Rates[359].Enqueued != 10 {
-		t.Errorf("%d queues have figures, and others have %+v", n, b.Report(now, Queue{"default", Other}, Hour).Total())
+		t.Errorf("%d queues have figures, and the other queues have %+v", n, b.Report(now, Queue{"default", Other}, Hour).Total())
 	}
 	now = now.Add(idleTime)
 	b.Record(now, []Event{event("q1", "t", Enqueued)})
 	now = now.Add(time.Second)
 	b.Record(now, []Event{event("new", "t", Enqueued)})
 	if b.queues[Queue{"default", "new"}] == nil || b.queues[Queue{"default", "q1"}] == nil || len(b.queues) != maxQueues+1 {
-		t.Errorf("a new queue got no room of an idle one: %d queues", len(b.queues))
+		t.Errorf("a new queue did not replace an idle one: %d queues", len(b.queues))
 	}
 	if got := b.Report(now, Queue{"default", ""}, Hour).Total().Enqueued; got != maxQueues+12 {
 		t.Errorf("the namespace has %d enqueues, want %d", got, maxQueues+12)
@@ -160,14 +160,14 @@ func TestRoom(t *testing.T) {
 		b.Record(now, []Event{event("new", fmt.Sprintf("t%d", i), Failed)})
 	}
 	if n := len(b.queues[Queue{"default", "new"}].types); n != maxTypes+1 {
-		t.Errorf("%d types have figures", n)
+		t.Errorf("%d types have figures, want the maximum and one for the others", n)
 	}
 	types := 0
 	for _, f := range b.queues {
 		types += len(f.types)
 	}
 	if types != b.types {
-		t.Errorf("%d types, counted as %d", types, b.types)
+		t.Errorf("there are %d types, but %d are counted", types, b.types)
 	}
 }
 
@@ -180,10 +180,10 @@ func TestFailing(t *testing.T) {
 	}
 	r := b.Report(dawn.Add(30*time.Minute), Queue{"default", ""}, Hour)
 	if len(r.Failing) != 4 || r.Failing[0].Queue != "p" || r.Failing[0].Failures != 30 || r.Failing[1].Failures != 10 || r.Failing[3].Last.Error != "error 29" {
-		t.Errorf("got %+v", r.Failing)
+		t.Errorf("the failing types are %+v", r.Failing)
 	}
 	if r := b.Report(dawn.Add(2*time.Hour), Queue{"default", ""}, Hour); len(r.Failing) != 0 {
-		t.Errorf("two hours later: %+v", r.Failing)
+		t.Errorf("two hours later the failing types are %+v", r.Failing)
 	}
 }
 
@@ -220,10 +220,10 @@ func TestSave(t *testing.T) {
 		bad := append([]byte(nil), file...)
 		bad[at] ^= 0x10
 		if err := New(now).Load(bad, now); !errors.Is(err, ErrFormat) {
-			t.Fatalf("byte %d of %d changed: got %v", at, len(file), err)
+			t.Fatalf("with byte %d of %d changed: %v, want ErrFormat", at, len(file), err)
 		}
 		if err := New(now).Load(file[:at], now); !errors.Is(err, ErrFormat) {
-			t.Fatalf("cut at %d of %d: got %v", at, len(file), err)
+			t.Fatalf("truncated at %d of %d: %v, want ErrFormat", at, len(file), err)
 		}
 	}
 }
@@ -233,11 +233,11 @@ func TestClockSetBack(t *testing.T) {
 	b.life(dawn.Add(24*time.Hour), "q", 1, 0, 0)
 	b.life(dawn, "q", 2, 0, 0)
 	if got := b.Report(dawn, Queue{"default", "q"}, Day).Total().Enqueued; got != 2 {
-		t.Errorf("after the clock was set back a day it has %d enqueues, want 2", got)
+		t.Errorf("after the clock was set back a day the report has %d enqueues, want 2", got)
 	}
 	b.life(dawn.Add(-2*time.Second), "q", 1, 0, 0)
 	if got := b.Report(dawn, Queue{"default", "q"}, Minutes2).Total().Enqueued; got != 3 {
-		t.Errorf("2s back it has %d, want 3", got)
+		t.Errorf("after the clock was set back 2s the report has %d enqueues, want 3", got)
 	}
 }
 
@@ -248,14 +248,14 @@ func TestTicks(t *testing.T) {
 	b.Tick(dawn, Tick{Namespace: "default", Schedule: "missed", Late: time.Hour, Skipped: 5, Reason: "missed"})
 	b.Tick(dawn, Tick{Namespace: "default", Schedule: "paused", Late: time.Hour, Skipped: 2, Reason: "paused"})
 	if got := b.Late(dawn, "default"); len(got) != 2 || got[0].Schedule != "late" || got[1].Skipped != 5 {
-		t.Errorf("late: %+v", got)
+		t.Errorf("the late schedules are %+v", got)
 	}
 	if got := b.Late(dawn.Add(2*time.Hour), "default"); len(got) != 0 {
-		t.Errorf("two hours later: %+v", got)
+		t.Errorf("two hours later the late schedules are %+v", got)
 	}
 	got := b.TickTotals()
 	if len(got) != 1 || got[0].Delay.Count() != 2 || got[0].Skipped["missed"] != 5 || got[0].Skipped["paused"] != 2 {
-		t.Errorf("totals: %+v", got)
+		t.Errorf("the tick totals are %+v", got)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestTotals(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if s := b.StaleTotals(); len(s) != 1 || s[0].Count != 2 {
-		t.Errorf("stale: %+v", s)
+		t.Errorf("the stale totals are %+v", s)
 	}
 }
 
@@ -283,7 +283,7 @@ func (h *Histogram) add(d time.Duration) { h.observe(bucketOf(d), d) }
 func TestQuantile(t *testing.T) {
 	var h Histogram
 	if h.Quantile(0.5) != 0 || h.Mean() != 0 {
-		t.Errorf("of nothing: %v", h.Quantile(0.5))
+		t.Errorf("Quantile of an empty histogram = %v", h.Quantile(0.5))
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
@@ -297,7 +297,7 @@ func TestQuantile(t *testing.T) {
 	h = Histogram{}
 	h.add(100 * time.Hour)
 	if got := h.Quantile(0.5); got != 24*time.Hour {
-		t.Errorf("beyond the bounds: %v", got)
+		t.Errorf("Quantile beyond the bounds = %v, want 24h", got)
 	}
 }
 

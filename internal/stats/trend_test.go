@@ -37,7 +37,7 @@ func TestTrend(t *testing.T) {
 			t.Errorf("%v: the last step begins at %d, want %d", time.Duration(c.window), g, w)
 		}
 		if g, w := fmt.Sprint(got[1].Steps), fmt.Sprint(make([]Flow, c.steps)); g != w {
-			t.Errorf("%v: of a queue without events: %s", time.Duration(c.window), g)
+			t.Errorf("%v: a queue without events has %s", time.Duration(c.window), g)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestTrendsAdd(t *testing.T) {
 		sum := Trend{Last: a.Last, Steps: append([]Flow(nil), a.Steps...)}
 		sum.Add(c.o)
 		if got := fmt.Sprint(sum); got != c.want {
-			t.Errorf("%v and %v are %s, want %s", a, c.o, got, c.want)
+			t.Errorf("%v plus %v = %s, want %s", a, c.o, got, c.want)
 		}
 	}
 }

@@ -29,14 +29,14 @@ func (b *Book) runs(now time.Time, queue, typ string, n int, wait, run time.Dura
 func TestLogBuckets(t *testing.T) {
 	for i, bound := range LogBounds {
 		if got := logBucketOf(bound); got != i {
-			t.Errorf("%v is in bucket %d, want %d", bound, got, i)
+			t.Errorf("%v is counted in bucket %d, want %d", bound, got, i)
 		}
 		if got := logBucketOf(bound + 1); got != i+1 {
-			t.Errorf("%v is in bucket %d, want %d", bound+1, got, i+1)
+			t.Errorf("%v is counted in bucket %d, want %d", bound+1, got, i+1)
 		}
 	}
 	if logBucketOf(0) != 0 || logBucketOf(1<<62) != logBuckets-1 {
-		t.Errorf("0 is in bucket %d, 146 years in %d", logBucketOf(0), logBucketOf(1<<62))
+		t.Errorf("0 is counted in bucket %d, 146 years in %d", logBucketOf(0), logBucketOf(1<<62))
 	}
 }
 
@@ -52,7 +52,7 @@ func TestPacked(t *testing.T) {
 		p := pack(&wait, &run)
 		p.addTo(&wait2, &run2)
 		if wait != wait2 || run != run2 {
-			t.Fatalf("packed and read again: %v, want %v", wait2, wait)
+			t.Fatalf("packed and unpacked: %v, want %v", wait2, wait)
 		}
 		for at := range p { // damaged bytes are read as far as they go
 			bad := slices.Clone(p)
@@ -69,13 +69,13 @@ func TestTypeReport(t *testing.T) {
 	b.runs(dawn.Add(10*time.Minute), "bulk", "welcome", 2, time.Second, 10*time.Second, Failed)
 	r := b.typed(dawn.Add(20*time.Minute), "welcome", Hour, "")
 	if p := r.Run.Quantile(0.5); p < 90*time.Millisecond || p > 128*time.Millisecond {
-		t.Errorf("the median of runs of 100ms is %v", p)
+		t.Errorf("the median run is %v, want about 100ms", p)
 	}
 	if len(r.Slowest) != 6 || r.Slowest[0].Ran != 10*time.Second || !r.Slowest[0].Failed || r.Slowest[0].Worker != "w1" || r.Slowest[5].Failed {
-		t.Errorf("the slowest: %+v", r.Slowest)
+		t.Errorf("the slowest runs are %+v", r.Slowest)
 	}
 	if len(r.Failing) != 1 || r.Failing[0].Queue != "bulk" || r.Failing[0].Failures != 2 {
-		t.Errorf("failing: %+v", r.Failing)
+		t.Errorf("the failing types are %+v", r.Failing)
 	}
 	b.runs(dawn.Add(70*time.Minute), "mail", "welcome", 6, 10*time.Millisecond, 100*time.Millisecond, Succeeded)
 	b.runs(dawn.Add(70*time.Minute), "mail", "other", 9, 0, 0, Succeeded)
@@ -98,7 +98,7 @@ func TestTypeReport(t *testing.T) {
 		}
 	}
 	if got := b.TypeQueues("default", "welcome", anyQueue); len(got) != 2 {
-		t.Errorf("its queues: %v", got)
+		t.Errorf("the type's queues are %v", got)
 	}
 }
 
@@ -113,14 +113,14 @@ func TestSlowest(t *testing.T) {
 		got = append(got, s.Ran)
 	}
 	if want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}; !slices.Equal(got, want) {
-		t.Errorf("of one step: got %v, want %v", got, want)
+		t.Errorf("in one step the slowest runs are %v, want %v", got, want)
 	}
 	b.runs(dawn.Add(10*time.Minute), "q", "t", 1, 0, time.Second, Succeeded) // a new step accepts faster runs
 	if r := b.typed(dawn.Add(11*time.Minute), "t", Hour, ""); len(r.Slowest) != 6 || r.Slowest[5].Ran != time.Second {
-		t.Errorf("of two steps: %+v", r.Slowest)
+		t.Errorf("in two steps the slowest runs are %+v", r.Slowest)
 	}
 	if r := b.typed(dawn.Add(61*time.Minute), "t", Hour, ""); len(r.Slowest) != 1 {
-		t.Errorf("an hour later: %+v", r.Slowest)
+		t.Errorf("an hour later the slowest runs are %+v", r.Slowest)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 			sum.add(f)
 		}
 		if sum.In != wants[0].Rates.In() || sum.Failed != wants[0].Rates.Bad() {
-			t.Errorf("the trend over %v adds up to %+v, the window to %+v", time.Duration(w), sum, wants[0].Rates)
+			t.Errorf("the trend over %v adds up to %+v, but the window to %+v", time.Duration(w), sum, wants[0].Rates)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestLastError(t *testing.T) {
 	}
 	for range 20 { // queues come in any order
 		if got := b.TypeBriefs(dawn.Add(time.Minute), "default", Hour, []string{"t"}, anyQueue)[0]; got.Last.Error != "b" || len(got.Queues) != 3 {
-			t.Fatalf("got %+v in %v", got.Last, got.Queues)
+			t.Fatalf("the last error is %+v in %v, want b in 3 queues", got.Last, got.Queues)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestPeriodsAround(t *testing.T) {
 		r := b.TypeReport(now, TypeQuery{Namespace: "default", Type: "t", Window: Hour, Around: deploy, Asked: now}, anyQueue)
 		if c.length == 0 {
 			if r.Before != nil || r.After != nil {
-				t.Errorf("%v ago: got %+v and %+v, want nothing", c.ago, r.Before, r.After)
+				t.Errorf("%v ago: the periods are %+v and %+v, want none", c.ago, r.Before, r.After)
 			}
 			continue
 		}
@@ -217,7 +217,7 @@ func TestPeriodsAround(t *testing.T) {
 			t.Errorf("%v ago: got %s, want %s", c.ago, got, want)
 		}
 		if x.From+x.Seconds > deploy.Unix() || y.From < deploy.Unix() || y.From+y.Seconds > now.Unix() {
-			t.Errorf("%v ago: %+v and %+v don't lie before and after it", c.ago, x, y)
+			t.Errorf("%v ago: the periods %+v and %+v are not before and after the given time", c.ago, x, y)
 		}
 	}
 }
@@ -242,17 +242,17 @@ func TestTypesAreSaved(t *testing.T) {
 		}
 	}
 	if span := later.TypeCounts(now, "default", Day, func(string, string) bool { return true }).Span; span < 80*time.Minute || span > 90*time.Minute {
-		t.Errorf("it knows of %v, and what was saved is of 85m", span)
+		t.Errorf("the loaded statistics span %v, want about 85m", span)
 	}
 	if span := later.typed(now.Add(10*time.Second), "t1", Minutes5, "").Span; span != 10*time.Second {
-		t.Errorf("it knows of %v of the steps that are not saved, and began 10s ago", span)
+		t.Errorf("the steps that are not saved span %v, want 10s", span)
 	}
 	later.runs(now.Add(time.Minute), "q", "t1", 1, 0, 0, Succeeded) // a copy is as good as the first
 	if r := later.typed(now.Add(time.Minute), "t1", Day, ""); r.Total().Succeeded != 1 {
-		t.Errorf("%+v, want 1 that succeeded", r.Total())
+		t.Errorf("the totals are %+v, want 1 success", r.Total())
 	}
 	if err := New(now).Load(file[:len(file)-1], now); err == nil {
-		t.Error("a file that is cut was loaded")
+		t.Error("a truncated file was loaded")
 	}
 }
 
@@ -264,7 +264,7 @@ func TestRoomForTypes(t *testing.T) {
 	}
 	b.Record(now, []Event{event("new", "late", Enqueued)})
 	if b.types != maxAllTypes+1 || b.queues[Queue{"default", "new"}].types[Other] == nil {
-		t.Fatalf("%d types, and those of the new queue are %v", b.types, b.queues[Queue{"default", "new"}].types)
+		t.Fatalf("%d types are kept, and those of the new queue are %v", b.types, b.queues[Queue{"default", "new"}].types)
 	}
 	now = now.Add(idleType + time.Minute)
 	for i := range 3 {
@@ -279,7 +279,7 @@ func TestRoomForTypes(t *testing.T) {
 		types += len(f.types)
 	}
 	if types != b.types {
-		t.Errorf("%d types, counted as %d", types, b.types)
+		t.Errorf("there are %d types, but %d are counted", types, b.types)
 	}
 }
 

@@ -22,10 +22,10 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func TestClockTakesTheLaterTime(t *testing.T) {
 	f := &fakeTime{wall: noon}
 	if got := LeaderClock(f.source(), TimeOf(noon.Add(-time.Hour))).Now(); got != TimeOf(noon) {
-		t.Errorf("after down-time it is %s", got.Time())
+		t.Errorf("after downtime the clock is at %s, want noon", got.Time())
 	}
 	if got := LeaderClock(f.source(), TimeOf(noon.Add(time.Hour))).Now(); got != TimeOf(noon.Add(time.Hour)) {
-		t.Errorf("with a wall clock that is behind it is %s", got.Time())
+		t.Errorf("with a wall clock that is behind the clock is at %s, want one o'clock", got.Time())
 	}
 }
 
@@ -40,7 +40,7 @@ func TestClockDoesNotFollowJumps(t *testing.T) {
 			f.pass(time.Second)
 			now := c.Now()
 			if now < before {
-				t.Fatalf("time ran back by %s", before.Sub(now))
+				t.Fatalf("time went back by %s", before.Sub(now))
 			}
 			before = now
 		}
@@ -59,7 +59,7 @@ func TestClockLeansTowardsTheWall(t *testing.T) {
 		c.Now()
 	}
 	if off := c.Now().Sub(TimeOf(f.wall)); off.Abs() > time.Millisecond {
-		t.Errorf("an hour after a step of 1s it is still off by %s", off)
+		t.Errorf("an hour after a step of 1s the clock is still off by %s", off)
 	}
 }
 
@@ -71,6 +71,6 @@ func TestClockDoesNotLoseShortSteps(t *testing.T) {
 		c.Now()
 	}
 	if got := c.Now().Sub(TimeOf(noon)); got < 99*time.Millisecond || got > 101*time.Millisecond {
-		t.Errorf("a million steps of 100ns made %s", got)
+		t.Errorf("a million steps of 100ns advanced the clock by %s, want 100ms", got)
 	}
 }

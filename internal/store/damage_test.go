@@ -123,7 +123,7 @@ func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
 	at := int(s.Applied().Index) // #nosec G115 -- a few
 	if err == nil {
 		if got != w.rows[at] {
-			w.t.Errorf("%s: at entry %d it has %d bytes of rows, want %d, and nobody says so", what, at, len(got), len(w.rows[at]))
+			w.t.Errorf("%s: at entry %d the state has %d bytes of rows, want %d, and no error was reported", what, at, len(got), len(w.rows[at]))
 		}
 		err = s.db.Compact(w.t.Context(), []byte{0}, []byte{0xff, 0xff}, false)
 	}
@@ -134,7 +134,7 @@ func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
 		return stopped
 	}
 	if err != nil {
-		w.t.Errorf("%s: %v, and it was not reported", what, err)
+		w.t.Errorf("%s: reading failed with %v, which was not reported to Fatal", what, err)
 	}
 	if at < len(w.rows)-1 {
 		return older
@@ -156,7 +156,7 @@ func (w *shelf) mustBeDamage(what string, err error) {
 	w.t.Helper()
 	var damage *ondisk.DamageError
 	if !errors.Is(err, ondisk.ErrDamaged) || !errors.As(err, &damage) || !strings.HasPrefix(damage.File, "state") || damage.Reason == "" || strings.Contains(err.Error(), "\n") {
-		w.t.Errorf("%s: %v, want one line that says what is damaged", what, err)
+		w.t.Errorf("%s: %v, want one line that names what is damaged", what, err)
 	}
 }
 
@@ -165,7 +165,7 @@ func (w *shelf) mustBeDamage(what string, err error) {
 func TestFlippedBitIsNoticed(t *testing.T) {
 	w := wornShelf(t)
 	if f := w.play("nothing flipped", func(map[string][]byte) {}); f != unnoticed {
-		t.Fatalf("nothing flipped: %s", f)
+		t.Fatalf("with no bit flipped the state is %s", f)
 	}
 	kinds := map[string]map[fate]int{}
 	flips := 0
@@ -185,10 +185,10 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		t.Log(name, len(w.files[name]), kinds[name])
 		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // in its footer, which is redundant
-			t.Errorf("%q: of %d flipped bits %v", name, len(w.files[name])/stride, kinds[name])
+			t.Errorf("%q: %d flipped bits had the effects %v, too many unnoticed", name, len(w.files[name])/stride, kinds[name])
 		}
 		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 { // Pebble checks some of it when it opens the store
-			t.Errorf("%q, which holds no data: %v", name, kinds[name])
+			t.Errorf("%q, which holds no data, had the effects %v", name, kinds[name])
 		}
 	}
 }
@@ -203,12 +203,12 @@ func TestLostFileIsNoticed(t *testing.T) {
 		}
 	}
 	if f := w.play("all are missing", func(files map[string][]byte) { clear(files) }); f != refused {
-		t.Errorf("with all files missing it is %s", f)
+		t.Errorf("with all files missing the state is %s, want it refused", f)
 	}
 	if f := w.play("only the lock is left", func(files map[string][]byte) {
 		maps.DeleteFunc(files, func(name string, _ []byte) bool { return name != "LOCK" })
 	}); f != refused {
-		t.Errorf("with the lock alone it is %s", f)
+		t.Errorf("with only the lock file the state is %s, want it refused", f)
 	}
 }
 
@@ -243,14 +243,14 @@ func TestDamageWhileOpen(t *testing.T) {
 				defer func() {
 					var f *Failure
 					if p := recover(); name != "merge" && (p == nil || !errors.As(p.(error), &f) || !errors.Is(f, ondisk.ErrDamaged)) {
-						t.Errorf("it went on with %v, want a failure", p)
+						t.Errorf("the read ended with %v, want a failure due to damage", p)
 					}
 				}()
 				read(s)
 			}()
 			var damage *ondisk.DamageError
 			if said := <-reported; len(reported) > 0 || !errors.As(said, &damage) || !strings.HasSuffix(damage.File, ".sst") {
-				t.Errorf("reported %v and %d more, want once that a table is damaged, like %s", said, len(reported), table)
+				t.Errorf("reported %v and %d more, want a single report that a table is damaged, such as %s", said, len(reported), table)
 			}
 		})
 	}
@@ -313,12 +313,12 @@ func TestOlderValueThatCannotBeRead(t *testing.T) {
 	}
 	defer func() {
 		if p := recover(); p == nil {
-			t.Error("it went on")
+			t.Error("the read did not fail")
 		}
 	}()
 	snap.GetEach([][]byte{[]byte("a1"), []byte("a2")}, func(i int, value []byte) {
 		if string(value) != string(long[100*i:]) {
-			t.Errorf("it read row %d as %q", i, value)
+			t.Errorf("row %d was read as %q", i, value)
 		}
 	})
 }
@@ -351,7 +351,7 @@ func TestNewerFormatIsNoDamage(t *testing.T) {
 	w.files["marker.format-version.000099.999"] = nil
 	_, err := Open(Config{Dir: "state", FS: put(t, w.files), Identity: me})
 	if err == nil || errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "format 999") {
-		t.Errorf("opened: %v", err)
+		t.Errorf("Open = %v, want an error about format 999 that is not damage", err)
 	}
 }
 
@@ -366,11 +366,11 @@ func TestOpenOnAFullDisk(t *testing.T) {
 		})
 		s, err := Open(Config{Dir: "state", FS: errorfs.Wrap(vfs.NewMem(), full)})
 		if err == nil {
-			t.Errorf("no room for %q: the state opens, and closes with %v", file, s.Close())
+			t.Errorf("no room for %q: Open succeeded, and Close returned %v", file, s.Close())
 			continue
 		}
 		if !strings.Contains(err.Error(), "no space left on device") || errors.Is(err, ondisk.ErrDamaged) {
-			t.Errorf("no room for %q: %v, want that there is no space left, and no damage", file, err)
+			t.Errorf("no room for %q: %v, want an error about space, and no damage", file, err)
 		}
 	}
 }
@@ -392,10 +392,10 @@ func TestShortTableIsDamage(t *testing.T) {
 	defer s.Close()
 	short.Store(true)
 	if _, err := s.readAll(); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), `state "state" is damaged`) {
-		t.Errorf("read: %v, want damage", err)
+		t.Errorf("readAll: %v, want damage", err)
 	}
 	if said := <-reported; !errors.Is(said, ondisk.ErrDamaged) || len(reported) > 0 {
-		t.Errorf("reported %v and %d more, want damage, once", said, len(reported))
+		t.Errorf("reported %v and %d more, want a single report of damage", said, len(reported))
 	}
 	short.Store(false)
 }
@@ -413,7 +413,7 @@ func TestDiskErrorIsNoDamage(t *testing.T) {
 	cfg := Config{Dir: "state", FS: failing, Identity: me}
 	broken.Store(true)
 	if _, err := Open(cfg); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) || strings.Count(err.Error(), "state in") != 1 {
-		t.Errorf("opened: %v, want EIO", err)
+		t.Errorf("Open: %v, want EIO", err)
 	}
 	broken.Store(false)
 	reported := make(chan error, 9)
@@ -426,13 +426,13 @@ func TestDiskErrorIsNoDamage(t *testing.T) {
 	broken.Store(true)
 	_, err = s.readAll()
 	if !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("read: %v, want EIO", err)
+		t.Errorf("readAll: %v, want EIO", err)
 	}
 	if !strings.Contains(err.Error(), "read: ") {
-		t.Errorf("the error does not say that it came while the state was read: %v", err)
+		t.Errorf("the error does not say that it occurred while the state was read: %v", err)
 	}
 	if said := <-reported; !errors.Is(said, syscall.EIO) || len(reported) > 0 || !strings.HasPrefix(said.Error(), `state in "state": `) {
-		t.Errorf("reported %v and %d more, want EIO, once", said, len(reported))
+		t.Errorf("reported %v and %d more, want EIO once", said, len(reported))
 	}
 	broken.Store(false)
 }

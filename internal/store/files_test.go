@@ -89,7 +89,7 @@ func TestErrorsOfSwitchAreTold(t *testing.T) {
 		case failing > len(done):
 			return
 		case failing > 0 && !errors.Is(err, errDisk):
-			t.Errorf("operation %d, %s, failed: %v", failing, done[failing-1], err)
+			t.Errorf("operation %d, %s, failed, but the result is %v", failing, done[failing-1], err)
 		case failing > 0:
 			continue
 		}
@@ -98,7 +98,7 @@ func TestErrorsOfSwitchAreTold(t *testing.T) {
 			switch {
 			case strings.Contains(op, fmt.Sprint(errorfs.OpRename)):
 				if renamed != "" {
-					t.Errorf("%s is not on disk when %s follows", renamed, op)
+					t.Errorf("%s was not synced when %s followed", renamed, op)
 				}
 				renamed = op
 			case op == fmt.Sprint(errorfs.OpFileSync, " a"):
@@ -106,7 +106,7 @@ func TestErrorsOfSwitchAreTold(t *testing.T) {
 			}
 		}
 		if renamed != "" {
-			t.Errorf("%s is not on disk at the end", renamed)
+			t.Errorf("%s was not synced at the end", renamed)
 		}
 	}
 }
@@ -123,24 +123,24 @@ func TestImageIsWrittenInBlocks(t *testing.T) {
 	defer snap.Close()
 	w := &countedWriter{}
 	if err := snap.WriteImage(w); err != nil || w.writes != 1+1+4+1 || w.largest > 3*imageBlock/2 {
-		t.Errorf("it has %d writes, of up to %d bytes, %v", w.writes, w.largest, err)
+		t.Errorf("the image has %d writes of up to %d bytes, %v", w.writes, w.largest, err)
 	}
 	for failing := 1; failing <= w.writes; failing++ {
 		bad := &countedWriter{failing: failing}
 		if err := snap.WriteImage(bad); !errors.Is(err, errDisk) || bad.writes != failing {
-			t.Errorf("write %d of %d failed: %v", failing, bad.writes, err)
+			t.Errorf("with write %d failing, WriteImage made %d writes: %v", failing, bad.writes, err)
 		}
 	}
 	if _, n, whole := snap.Hash(t.Context()); n != 7 || !whole {
-		t.Errorf("hashed %d rows, whole: %v", n, whole)
+		t.Errorf("hashed %d rows, complete: %v", n, whole)
 	}
 	exact := &imageWriter{w: &countedWriter{}}
 	exact.row([]byte("k"), make([]byte, imageBlock-1-1-3))
 	if len(exact.buf) != 0 {
-		t.Errorf("a full block of %d bytes waits", len(exact.buf))
+		t.Errorf("a full block of %d bytes was not written", len(exact.buf))
 	}
 	if err := exact.end(); err != nil || exact.w.(*countedWriter).writes != 2 {
-		t.Errorf("it ends with %d writes, %v", exact.w.(*countedWriter).writes, err)
+		t.Errorf("the image ended with %d writes, %v", exact.w.(*countedWriter).writes, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestImagesByHand(t *testing.T) {
 		}
 		_, rows, err := CheckImage(&b)
 		if c.ok && (err != nil || rows != uint64(len(c.rows))) || !c.ok && !errors.Is(err, ErrImage) {
-			t.Errorf("%s: %d rows, %v", what, rows, err)
+			t.Errorf("%s: CheckImage = %d rows, %v", what, rows, err)
 		}
 	}
 	for n, want := range map[uint32]string{maxBlock: "it is truncated", maxBlock + 1: "at most"} {
@@ -227,7 +227,7 @@ func TestFormsOfOwnRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, err := s.Epoch(); e != want || err != nil {
-			t.Errorf("epoch %q: %d, %v", row, e, err)
+			t.Errorf("Epoch of row %q = %d, %v", row, e, err)
 		}
 	}
 	for _, row := range []string{"", "\x01", "\x02\x01", "\x01\xff"} {
@@ -235,10 +235,10 @@ func TestFormsOfOwnRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, err := s.Epoch(); err == nil {
-			t.Errorf("epoch %q is read as %d", row, e)
+			t.Errorf("Epoch accepted row %q as %d", row, e)
 		}
 		if err := (&Snapshot{reads: reads{s, s.db}}).WriteImage(&countedWriter{}); err == nil {
-			t.Errorf("an image was written of epoch %q", row)
+			t.Errorf("WriteImage accepted epoch row %q", row)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestStatesWithoutIdentity(t *testing.T) {
 	other := me
 	other.Shard++
 	if _, err := Open(Config{Dir: "state", FS: after, Identity: other}); !errors.Is(err, ErrIdentity) {
-		t.Errorf("a new one that lost its power is opened as another: %v", err)
+		t.Errorf("a new state that lost power was opened with another identity: %v", err)
 	}
 	for what, key := range map[string][]byte{"nothing": nil, "a row": []byte("a"), "a row of the store": positionKey, "the last row": {0xfe, 0xff}} {
 		mem := vfs.NewCrashableMem()
@@ -279,7 +279,7 @@ func TestStatesWithoutIdentity(t *testing.T) {
 		s, err := Open(Config{Dir: "state", FS: mem, Identity: me})
 		if key != nil {
 			if !errors.Is(err, ErrIdentity) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: Open returned %v, want ErrIdentity", what, err)
 			}
 			continue
 		}
@@ -292,7 +292,7 @@ func TestStatesWithoutIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open(Config{Dir: "state", FS: after, Identity: other}); !errors.Is(err, ErrIdentity) {
-			t.Errorf("%s: when the power was lost: %v", what, err)
+			t.Errorf("%s: after a power loss another identity got %v, want ErrIdentity", what, err)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestStagedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hashOf(p) != hashOf(s) {
-		t.Errorf("switched to %s, want %s", hashOf(p), hashOf(s))
+		t.Errorf("the state's hash is %s after the switch, want %s", hashOf(p), hashOf(s))
 	}
 	if _, err := p.Stage(bytes.NewReader(imageOf(t, other))); err != nil {
 		t.Fatal(err)
@@ -324,7 +324,7 @@ func TestStagedTwice(t *testing.T) {
 	}
 	p = open(t, mem, peer)
 	if _, err := mem.Stat(p.stagedDir()); err == nil || hashOf(p) != hashOf(s) {
-		t.Errorf("what was staged is still there, %v, or taken for the state: %s", err, hashOf(p))
+		t.Errorf("the staged state is still there, %v, or was taken for the state: %s", err, hashOf(p))
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -338,28 +338,28 @@ func TestNewState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.cfg.MemTableSize != 8<<20 {
-		t.Errorf("tables in memory have %d bytes", s.cfg.MemTableSize)
+		t.Errorf("MemTableSize is %d bytes by default, want 8 MiB", s.cfg.MemTableSize)
 	}
 	snap := s.Snapshot()
 	if pos, err := snap.Position(); pos.Index != 0 || err != nil {
-		t.Errorf("it is at %+v, %v", pos, err)
+		t.Errorf("a new state is at %+v, %v", pos, err)
 	}
 	snap.Close()
 	if e, err := s.Epoch(); e != 0 || err != nil {
-		t.Errorf("it is in epoch %d, %v", e, err)
+		t.Errorf("a new state is in epoch %d, %v", e, err)
 	}
 	if err := s.Apply(Position{Index: 1}, nil); err != nil || s.Applied().Index != 1 {
-		t.Errorf("an entry without rows: %v, at %+v", err, s.Applied())
+		t.Errorf("Apply without rows: %v, at %+v", err, s.Applied())
 	}
 	tx := s.Begin(1, 2)
 	tx.Set([]byte("a"), nil)
 	for _, entry := range [][]byte{{0}, tx.Seal(nil)[:5], append(tx.Seal(nil), 0)} {
 		if err := s.Apply(Position{Index: 2}, entry); err == nil {
-			t.Errorf("an entry %x was applied", entry)
+			t.Errorf("entry %x was applied", entry)
 		}
 	}
 	if key, _, ok := tx.First([]byte("a"), []byte("b")); !ok || string(key) != "a" {
-		t.Errorf("the first key is %q, %v", key, ok)
+		t.Errorf("First = %q, %v, want a", key, ok)
 	}
 	tx.Close()
 	if err := s.Close(); err != nil { // which would find an iterator that is still open
@@ -376,7 +376,7 @@ func TestWhatOpenSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "unknown format") {
-		t.Errorf("an unknown form: %v", err)
+		t.Errorf("Open with an identity of an unknown format: %v", err)
 	}
 	mem = vfs.NewMem()
 	s = open(t, mem, me)
@@ -392,7 +392,7 @@ func TestWhatOpenSays(t *testing.T) {
 			return nil
 		}))
 		if _, err := Open(Config{Dir: "state", FS: disk, Identity: me}); !errors.Is(err, errDisk) || errors.Is(err, ondisk.ErrDamaged) {
-			t.Errorf("list %d failed: %v", failing, err)
+			t.Errorf("list %d failed, and Open returned %v, want the disk's error", failing, err)
 		}
 	}
 }
@@ -414,7 +414,7 @@ func TestOwnRowsAreDurable(t *testing.T) {
 	s = open(t, after, other)
 	defer s.Close()
 	if e, err := s.Epoch(); e != 4 || err != nil {
-		t.Errorf("epoch %d, %v", e, err)
+		t.Errorf("Epoch = %d, %v, want 4", e, err)
 	}
 	if err := s.SetEpoch(5); err != nil {
 		t.Fatal(err)
@@ -424,6 +424,6 @@ func TestOwnRowsAreDurable(t *testing.T) {
 	last := open(t, again, other)
 	defer last.Close()
 	if e, err := last.Epoch(); e != 5 || err != nil {
-		t.Errorf("epoch %d, %v", e, err)
+		t.Errorf("Epoch = %d, %v, want 5", e, err)
 	}
 }

@@ -52,7 +52,7 @@ func TestImageRoundTrip(t *testing.T) {
 	s := source(t)
 	defer s.Close()
 	if head, rows, err := CheckImage(bytes.NewReader(imageOf(t, s))); err != nil || head.Shard != me.Shard || head.Epoch != 3 || rows != 5 {
-		t.Errorf("the image is %+v with %d rows, %v", head, rows, err)
+		t.Errorf("the image is %+v with %d rows, %v, want 5 rows in epoch 3", head, rows, err)
 	}
 	p := open(t, vfs.NewMem(), peer)
 	defer p.Close()
@@ -62,30 +62,30 @@ func TestImageRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := p.Get([]byte("old")); !ok || pos.Index != 40 {
-		t.Errorf("staging changed the state, or gave %+v", pos)
+		t.Errorf("Stage changed the state, or returned %+v", pos)
 	}
 	if err := p.Switch(); err != nil {
 		t.Fatal(err)
 	}
 	got, want := p.Applied(), s.Applied()
 	if fmt.Sprint(got) != fmt.Sprint(want) || hashOf(p) != hashOf(s) {
-		t.Errorf("after the switch it is at %+v with %s, want %+v with %s", got, hashOf(p), want, hashOf(s))
+		t.Errorf("after the switch the state is at %+v with hash %s, want %+v with %s", got, hashOf(p), want, hashOf(s))
 	}
 	if durable, err := p.Durable(); err != nil || durable.Index != want.Index {
-		t.Errorf("durable is %+v, %v", durable, err)
+		t.Errorf("Durable = %+v, %v", durable, err)
 	}
 	if e, err := p.Epoch(); err != nil || e != 3 {
-		t.Errorf("epoch %d, %v", e, err)
+		t.Errorf("Epoch = %d, %v, want 3", e, err)
 	}
 	if !p.Installed() {
-		t.Error("it does not say that it came from an image")
+		t.Error("Installed is false after a switch to an image")
 	}
 	if err := p.ClearInstalled(); err != nil || p.Installed() {
-		t.Errorf("cleared, %v, and it still says that it came from an image", err)
+		t.Errorf("ClearInstalled returned %v, or Installed is still true", err)
 	}
 	round(t, p, "k00=new")
 	if hashOf(p) == hashOf(s) {
-		t.Error("the hash of different states is the same")
+		t.Error("different states have the same hash")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestImageRefused(t *testing.T) {
 	for _, id := range []Identity{{Cluster: [16]byte{9}, Replica: 2, Shard: me.Shard}, {Cluster: me.Cluster, Replica: 2, Shard: 99}} {
 		p := open(t, vfs.NewMem(), id)
 		if _, err := p.Stage(bytes.NewReader(image)); !errors.Is(err, ErrIdentity) {
-			t.Errorf("an image for %+v: %v", id, err)
+			t.Errorf("Stage into %+v returned %v, want ErrIdentity", id, err)
 		}
 		p.Close()
 	}
@@ -114,7 +114,7 @@ func TestImageRefused(t *testing.T) {
 			}
 		}
 		if _, err := fs.Stat(p.stagedDir()); err == nil {
-			t.Errorf("%s: something is left", what)
+			t.Errorf("%s: a staged directory was left behind", what)
 		}
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -180,15 +180,15 @@ func TestSwitchIsAllOrNothing(t *testing.T) {
 		case again.Applied().Index == 0 && again.isBlankButOwn():
 			seen["none yet"]++ // the power went before the old one was flushed
 		default:
-			t.Errorf("power lost at write %d: %+v with %s", n, again.Applied(), hashOf(again))
+			t.Errorf("power lost at write %d: the state is at %+v with hash %s", n, again.Applied(), hashOf(again))
 		}
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("found %v", seen)
+	t.Logf("found states %v", seen)
 	if seen["old"] == 0 || seen["new"] == 0 {
-		t.Error("one of the two was never found")
+		t.Error("no restart found the old state, or none the new one")
 	}
 }
 

@@ -65,11 +65,11 @@ func TestNothingIsMergedWhereOpenFails(t *testing.T) {
 		}))
 		s, err := Open(Config{Dir: "state", FS: full, Identity: me, Fatal: func(err error) { t.Error(err) }})
 		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatalf("Open gave %v, %v", s, err)
+			t.Fatalf("Open = %v, %v, want ENOSPC", s, err)
 		}
 		synctest.Wait()
 		if after := tables(t, fs); !slices.Equal(after, before) {
-			t.Errorf("the tables were %v, and are %v", before, after)
+			t.Errorf("the tables were %v before, and are %v now", before, after)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestTablesAreMergedAfterOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := unmerged(t)
 		if n := len(tables(t, fs)); n < 30 {
-			t.Fatalf("%d tables wait to be merged", n)
+			t.Fatalf("only %d tables wait for compaction, want at least 30", n)
 		}
 		s := open(t, fs, me)
 		synctest.Wait()
@@ -87,7 +87,7 @@ func TestTablesAreMergedAfterOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(tables(t, fs)); n > 3 {
-			t.Errorf("%d tables are left", n)
+			t.Errorf("%d tables are left after compaction, want at most 3", n)
 		}
 	})
 }

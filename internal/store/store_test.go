@@ -67,26 +67,26 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	tx.Delete([]byte("c"))
 	write(tx, "d=3", "e=5", "-d:f", "d=4")
 	if got := strings.Join(rows(tx), " "); got != "a=1 b=20 d=4" {
-		t.Errorf("the Tx sees %s", got)
+		t.Errorf("the Tx sees %s, want a=1 b=20 d=4", got)
 	}
 	if got := strings.Join(rows(s), " "); got != "a=1 b=2 c=3" {
-		t.Errorf("before it is applied the store has %s", got)
+		t.Errorf("before the Tx was applied the store has %s, want a=1 b=2 c=3", got)
 	}
 	if _, ok := tx.Get([]byte("c")); ok {
-		t.Error("a deleted row is there")
+		t.Error("Get found a deleted row")
 	}
 	var each []string
 	tx.GetEach([][]byte{[]byte("a"), []byte("aa"), []byte("c"), []byte("d")}, func(i int, v []byte) { each = append(each, fmt.Sprintf("%d %s", i, v)) })
 	if got := strings.Join(each, "; "); got != "0 1; 3 4" {
-		t.Errorf("GetEach gave %s", got)
+		t.Errorf("GetEach = %s, want 0 1; 3 4", got)
 	}
 	if key, _, ok := tx.First([]byte("aa"), []byte("z")); !ok || string(key) != "b" {
-		t.Errorf("First gave %q, %t", key, ok)
+		t.Errorf("First = %q, %t, want b", key, ok)
 	}
 	var back []string
 	tx.ScanBack([]byte("a"), []byte("z"), func(k, _ []byte) bool { back = append(back, string(k)); return len(back) < 2 })
 	if fmt.Sprint(back) != "[d b]" {
-		t.Errorf("ScanBack gave %q", back)
+		t.Errorf("ScanBack = %q, want d and b", back)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestGetRuns(t *testing.T) {
 		}
 		tx.GetRuns(keys, func(i int, v []byte, apart bool) { got = append(got, fmt.Sprint(string(keys[i])+"="+string(v), apart)) })
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("seed %d: of %q, keys %q gave %q, want %q", seed, rows(tx), keys, got, want)
+			t.Errorf("seed %d: with rows %q, GetRuns(%q) = %q, want %q", seed, rows(tx), keys, got, want)
 		}
 		tx.Close()
 		_ = s.Close()
@@ -150,7 +150,7 @@ func TestApplyTx(t *testing.T) {
 		wrong := at
 		wrong.Index++
 		if err := leader.ApplyTx(wrong, tx); err == nil {
-			t.Error("a round is applied at another index")
+			t.Error("a round was applied at another index than its own")
 		}
 		if err := errors.Join(leader.ApplyTx(at, tx), follower.Apply(at, entry)); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestSnapshotStands(t *testing.T) {
 	defer snap.Close()
 	round(t, s, "a=2", "b=3")
 	if got := strings.Join(rows(snap), " "); got != "a=1" {
-		t.Errorf("the snapshot has %s", got)
+		t.Errorf("the snapshot has %s, want a=1", got)
 	}
 }
 
@@ -206,13 +206,13 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 		s = open(t, after, me)
 		at := s.Applied()
 		if at.Index < durable.Index {
-			t.Errorf("seed %d: entry %d was durable, %d is left", seed, durable.Index, at.Index)
+			t.Errorf("seed %d: entry %d was durable, but after the power loss the state is at %d", seed, durable.Index, at.Index)
 		}
 		if got := strings.Join(rows(s), " "); got != history[at.Index] {
-			t.Errorf("seed %d: at entry %d the state is %q, it was %q", seed, at.Index, got, history[at.Index])
+			t.Errorf("seed %d: at entry %d the state is %q, want %q", seed, at.Index, got, history[at.Index])
 		}
 		if at.Index > 0 && (at.Term != 3 || string(at.Conf) != "conf" || at.Time != Time(at.Index)) {
-			t.Errorf("seed %d: position %+v", seed, at)
+			t.Errorf("seed %d: the position is %+v", seed, at)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ func TestTablesShareNoFile(t *testing.T) {
 			for _, f := range level {
 				n++
 				if from, to := f.Smallest.UserKey, f.Largest.UserKey; from[0] != to[0] {
-					t.Errorf("a file has rows from %q to %q", from, to)
+					t.Errorf("a file has rows from %q to %q, of more than one table", from, to)
 				}
 			}
 		}
@@ -246,13 +246,13 @@ func TestTablesShareNoFile(t *testing.T) {
 		}
 	}
 	if n := files(); n < 5 { // the store's own rows are a table too; some may be compacted by now
-		t.Errorf("%d files after three flushes, want 5 at least", n)
+		t.Errorf("%d files after three flushes, want at least 5", n)
 	}
 	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff}, false); err != nil {
 		t.Fatal(err)
 	}
 	if n := files(); n != 5 {
-		t.Errorf("%d files after a merge, want 5", n)
+		t.Errorf("%d files after a compaction, want 5", n)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestApplyRefuses(t *testing.T) {
 		t.Error("an entry was applied twice")
 	}
 	if got := strings.Join(rows(s), " "); got != "a=1" || s.Applied().Index != 1 {
-		t.Errorf("after refusals the state is %s at %d", got, s.Applied().Index)
+		t.Errorf("after refused entries the state is %s at entry %d, want a=1 at 1", got, s.Applied().Index)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestIdentity(t *testing.T) {
 	}
 	for _, other := range []Identity{{Cluster: [16]byte{2}, Replica: 1, Shard: 7}, {Cluster: [16]byte{1}, Replica: 2, Shard: 7}, {Cluster: [16]byte{1}, Replica: 1, Shard: 8}} {
 		if _, err := Open(Config{Dir: "state", FS: fs, Identity: other}); !errors.Is(err, ErrIdentity) {
-			t.Errorf("opened as %+v: %v", other, err)
+			t.Errorf("Open as %+v: %v, want ErrIdentity", other, err)
 		}
 	}
 	s = open(t, fs, me)
@@ -325,7 +325,7 @@ func FuzzApply(f *testing.F) {
 		at := s.Applied()
 		_ = s.Apply(Position{Index: at.Index + 1, Term: 1}, entry) // any result, but no panic
 		if !bytes.Equal(given, entry) {
-			t.Error("Apply changed the entry, which belongs to the log")
+			t.Error("Apply changed the entry, which the log owns")
 		}
 	})
 }
@@ -336,11 +336,11 @@ func FuzzDecodeRows(f *testing.F) {
 	f.Fuzz(func(t *testing.T, row []byte) {
 		if p, err := decodePosition(row); err == nil {
 			if again, err := decodePosition(encodePosition(p)); err != nil || again.Index != p.Index || again.Time != p.Time {
-				t.Errorf("%+v became %+v: %v", p, again, err)
+				t.Errorf("%+v was decoded again as %+v: %v", p, again, err)
 			}
 		}
 		if id, err := decodeIdentity(row); err == nil && !bytes.Equal(encodeIdentity(id), row) {
-			t.Errorf("identity %+v has two forms", id)
+			t.Errorf("identity %+v has two encodings", id)
 		}
 	})
 }
@@ -357,7 +357,7 @@ func TestTablesAreMerged(t *testing.T) {
 			}
 		}
 		if n := s.db.Metrics().Compact.Count; n == 0 {
-			t.Error("nothing is merged")
+			t.Error("no compaction ran")
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

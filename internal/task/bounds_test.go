@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// refuses checks that a check refuses the given field; "": none.
+// refuses checks that an error refuses the given field, or is nil if the field is empty.
 func refuses(t *testing.T, what string, err error, field string) {
 	t.Helper()
 	switch e, refused := AsError(err); {
@@ -29,7 +29,7 @@ func many(n int) []string {
 	return all
 }
 
-// Everything that a producer may specify is accepted at its bounds, and refused beyond them.
+// Every field of a spec is accepted at its bounds, and refused beyond them.
 func TestBoundsOfSpec(t *testing.T) {
 	headers := func(n, bytes int) map[string]string {
 		all := map[string]string{}
@@ -129,7 +129,7 @@ func TestLimitsStay(t *testing.T) {
 		"an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of news": {NotificationSamples, 5},
 	} {
 		if c.is != c.was {
-			t.Errorf("the limit of %s is %d, it was %d", name, c.is, c.was)
+			t.Errorf("the limit of %s is %d, want %d", name, c.is, c.was)
 		}
 	}
 }
@@ -140,13 +140,13 @@ func TestFill(t *testing.T) {
 	s.Fill()
 	if s.Queue != "default" || s.Priority != Normal || s.IdempotencyTTL != day || s.Then[0].Queue != "default" || s.Then[0].IdempotencyTTL != 0 ||
 		s.Unique.Key == "" || s.Unique.States != Unfinished || s.Unique.OnConflict != Keep {
-		t.Errorf("of nothing: %+v, %+v", s, s.Unique)
+		t.Errorf("an empty spec was filled as %+v, %+v", s, s.Unique)
 	}
 	s = Spec{Type: "t", Queue: "q", Priority: High, IdempotencyKey: "k", IdempotencyTTL: 5, Unique: &Unique{"u", allStates, Reject}}
 	before := *s.Unique
 	s.Fill()
 	if s.Queue != "q" || s.Priority != High || s.IdempotencyTTL != 5 || *s.Unique != before {
-		t.Errorf("what was said became %+v, %+v", s, s.Unique)
+		t.Errorf("Fill changed set fields: %+v, %+v", s, s.Unique)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestBoundsOfRetry(t *testing.T) {
 	}
 	for n, want := range map[int]time.Duration{-1: 30 * time.Second, 0: 30 * time.Second, 1: 30 * time.Second, 2: time.Minute, 7: 30 * time.Minute} {
 		if got := DefaultRetry.Delay(n, 0); got != want {
-			t.Errorf("after %d attempts it waits %v, want %v", n, got, want)
+			t.Errorf("after %d attempts the delay is %v, want %v", n, got, want)
 		}
 	}
 }
@@ -218,16 +218,16 @@ func TestBoundsOfBreaker(t *testing.T) {
 func TestBreakerFill(t *testing.T) {
 	b := Breaker{}
 	if b.Fill(); b != DefaultBreaker {
-		t.Errorf("nothing becomes %+v", b)
+		t.Errorf("an empty breaker was filled as %+v", b)
 	}
 	b = Breaker{Hold: 20 * time.Minute}
 	if b.Fill(); b.MaxHold != 20*time.Minute || b.Probes != 3 {
-		t.Errorf("a long hold becomes %+v", b)
+		t.Errorf("a breaker with a long hold was filled as %+v", b)
 	}
 	said := Breaker{1, 2, 3, 4, 5, 6}
 	b = said
 	if b.Fill(); b != said {
-		t.Errorf("%+v becomes %+v", said, b)
+		t.Errorf("Fill changed %+v to %+v", said, b)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestBreakerHolds(t *testing.T) {
 	b := Breaker{Hold: 3 * time.Second, MaxHold: 10 * time.Second}
 	for opened, want := range map[int]time.Duration{0: 3, 1: 3, 2: 6, 3: 10, 4: 10, 1_000_000: 10} {
 		if got := b.HoldAfter(opened); got != want*time.Second {
-			t.Errorf("opened %d times it holds for %v, want %ds", opened, got, want)
+			t.Errorf("opened %d times the breaker holds for %v, want %ds", opened, got, want)
 		}
 	}
 }
@@ -244,22 +244,22 @@ func TestBreakerHolds(t *testing.T) {
 func TestBreakersOfTypes(t *testing.T) {
 	s := DefaultSettings()
 	if s.Breaks() || s.BreakerOf("t").IsSet() {
-		t.Error("a queue has breakers that nobody asked for")
+		t.Error("the default settings have a breaker")
 	}
 	s.Breakers = map[string]Breaker{"own": DefaultBreaker, "none": {}}
 	if !s.Breaks() || !s.BreakerOf("own").IsSet() || s.BreakerOf("t").IsSet() {
-		t.Error("that of one type is not known, or is that of another")
+		t.Error("BreakerOf misses a type's own breaker, or returns it for another type")
 	}
 	if delete(s.Breakers, "own"); s.Breaks() {
-		t.Error("a type that is excepted counts as a breaker")
+		t.Error("a type without a breaker counts as one with a breaker")
 	}
 	s.Breaker = Breaker{FailureRate: 1}
 	if s.BreakerOf("none").IsSet() || s.BreakerOf("t") != s.Breaker || !s.Breaks() {
-		t.Error("a type with a rule of its own has that of the queue, or another has not")
+		t.Error("a type with an entry of its own has the queue's breaker, or another type lacks it")
 	}
 	s.Breakers = nil
 	if !s.Breaks() {
-		t.Error("that of the queue is not known")
+		t.Error("the queue's own breaker is ignored")
 	}
 }
 
@@ -354,19 +354,19 @@ func TestBoundsOfQuotas(t *testing.T) {
 		all[name] = int64(i + 1)
 	}
 	if got := (Quotas{}).Change(all); got != (Quotas{1, 2, 3, 4, 5, 6, 7}) {
-		t.Errorf("quotas 1 to 7 are kept as %+v", got)
+		t.Errorf("quotas 1 to 7 were set as %+v", got)
 	}
 	if got := (Quotas{Backlog: 5, Running: 7, Queues: 9}).Whole(); got != (Amounts{5, NoLimit, 7}) {
-		t.Errorf("in amounts it is %+v", got)
+		t.Errorf("the quotas as amounts are %+v", got)
 	}
 	for q, tasks := range map[Quotas]bool{{}: false, {Queues: 1, Schedules: 1, Requests: 1, Bytes: 1}: false, {Backlog: 1}: true, {BacklogBytes: 1}: true, {Running: 1}: true} {
 		if q.Tasks() != tasks {
-			t.Errorf("%+v is about tasks: %v", q, q.Tasks())
+			t.Errorf("%+v limits tasks: %v", q, q.Tasks())
 		}
 	}
 	s := Spec{Payload: make([]byte, 3), Then: []Spec{{Payload: make([]byte, 4)}, {Then: []Spec{{Payload: make([]byte, 5)}}}}}
 	if s.Size() != 12 {
-		t.Errorf("3, 4 and 5 bytes count as %d", s.Size())
+		t.Errorf("payloads of 3, 4 and 5 bytes have size %d", s.Size())
 	}
 }
 
@@ -409,16 +409,16 @@ func TestBoundsOfSchedule(t *testing.T) {
 		s.Fill()
 		refuses(t, what, s.Check(DefaultLimits()), c.field)
 		if tick := s.TickSpec(); IsOverlap(tick.Unique) != (s.Overlap == OverlapSkip) {
-			t.Errorf("%s: ticks have unique key %+v", what, tick.Unique)
+			t.Errorf("%s: the ticks have unique key %+v", what, tick.Unique)
 		}
 	}
 	s := Schedule{Name: long, Cron: "* * * * *", Task: Spec{Type: "t"}, Overlap: OverlapSkip}
 	s.Fill()
 	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("at most %d are allowed", 256-len(overlapKey))) {
-		t.Errorf("a name that is too long beside overlap: %v", err)
+		t.Errorf("a name that is too long with an overlap key: %v", err)
 	}
 	if IsOverlap(nil) || IsOverlap(&Unique{Key: "other"}) {
-		t.Error("another key is taken for that of ticks")
+		t.Error("another key was taken for the overlap key of a schedule")
 	}
 }
 
@@ -471,7 +471,7 @@ func TestBoundsOfChains(t *testing.T) {
 	}
 	s := Spec{Type: "1", Queue: "22", Key: "333", IdempotencyKey: "4444", Payload: make([]byte, 5), ContentType: "666666", Tags: []string{"7777777", "8"}, Headers: map[string]string{"99": "99"}}
 	if got := s.size() - (&Spec{}).size(); got != 1+2+3+4+5+6+7+1+4 {
-		t.Errorf("33 bytes are taken for %d", got)
+		t.Errorf("a spec of 33 bytes has size %d", got)
 	}
 }
 
@@ -526,30 +526,30 @@ func TestRulesAreShared(t *testing.T) {
 		64: {10, Rate{6, time.Second, 6}}, 32: {5, Rate{6, 2 * time.Second, 3}}, 1: {1, Rate{6, 64 * time.Second, 1}}, 0: {1, Rate{6, 64 * time.Second, 1}},
 	} {
 		if got := r.Share(slots); got != want {
-			t.Errorf("%d slots of %+v are %+v, want %+v", slots, r, got, want)
+			t.Errorf("Share(%d) of %+v is %+v, want %+v", slots, r, got, want)
 		}
 	}
 	if got := r.Share(32).Whole(32); got != (Rules{10, Rate{6, time.Second, 6}}) {
-		t.Errorf("the whole of a half is %+v", got)
+		t.Errorf("Whole of half a share is %+v", got)
 	}
 	if got := r.Share(0).Whole(0); got.Rate.Period != time.Second || got.MaxRunning != 64 {
-		t.Errorf("the whole of what is left is %+v", got)
+		t.Errorf("Whole of an empty share is %+v", got)
 	}
 	if got := (Rules{MaxRunning: 64}).Share(1); got != (Rules{MaxRunning: 1}) || got.Whole(1) != (Rules{MaxRunning: 64}) {
-		t.Errorf("without a rate: %+v", got)
+		t.Errorf("the share without a rate is %+v", got)
 	}
 	if got := (Rules{MaxRunning: 1}).Share(1); got.MaxRunning != 1 {
-		t.Errorf("a 64th of one task is %d", got.MaxRunning)
+		t.Errorf("a 64th of one running task is %d, want 1", got.MaxRunning)
 	}
 	if got := (Rules{Rate: Rate{Limit: 9, Period: time.Second, Burst: 1}}).Share(1); got.Rate.Burst != 1 {
-		t.Errorf("a 64th of a bucket of 1 holds %d", got.Rate.Burst)
+		t.Errorf("a 64th of a bucket of 1 has capacity %d, want 1", got.Rate.Burst)
 	}
 	if (Rate{}).IsSet() || !(Rate{Limit: 1}).IsSet() {
-		t.Error("whether there is a rate is not known")
+		t.Error("IsSet is wrong for an empty rate or for a set one")
 	}
 	for _, burst := range []int{1, 5} {
 		if got := (Rate{Limit: 3, Burst: burst}).Capacity(); got != burst {
-			t.Errorf("a bucket of %d holds %d", burst, got)
+			t.Errorf("a bucket with burst %d has capacity %d", burst, got)
 		}
 	}
 }
@@ -558,7 +558,7 @@ func TestRulesOfKeys(t *testing.T) {
 	own, all := KeyRules{Weight: 2}, KeyRules{Rules: Rules{MaxRunning: 1}}
 	s := Settings{PerKey: all, Keys: map[string]KeyRules{"own": own}}
 	if s.RulesOf("own") != own || s.RulesOf("other") != all || s.RulesOf("") != (KeyRules{}) {
-		t.Errorf("rules are %+v, %+v, %+v", s.RulesOf("own"), s.RulesOf("other"), s.RulesOf(""))
+		t.Errorf("the rules of the keys are %+v, %+v, %+v", s.RulesOf("own"), s.RulesOf("other"), s.RulesOf(""))
 	}
 }
 
@@ -566,11 +566,11 @@ func TestSlots(t *testing.T) {
 	set := SlotSet(1<<0 | 1<<3 | 1<<63)
 	for n, want := range map[int]SlotSet{-1: 0, 0: 0, 1: 1, 2: 1 | 1<<3, 3: set, 9: set} {
 		if got := set.First(n); got != want || got.Len() != min(max(n, 0), 3) {
-			t.Errorf("the first %d of %b are %b", n, set, got)
+			t.Errorf("the first %d slots of %b are %b", n, set, got)
 		}
 	}
 	if !set.Has(63) || set.Has(62) || !set.Has(0) || AllSlots.Len() != SlotCount {
-		t.Error("what is in a set is not known")
+		t.Error("Has or Len is wrong")
 	}
 	// Slots are stored: they never change. A task's slot depends on its key, else its unique key, else its idempotency key, else its request.
 	s := Spec{Key: "a", Unique: &Unique{Key: "a"}, IdempotencyKey: "a", RequestID: ID{1}}
@@ -579,7 +579,7 @@ func TestSlots(t *testing.T) {
 		less()
 		slot, ok := s.Slot()
 		if !ok || slot < 0 || slot >= SlotCount {
-			t.Errorf("%+v is in slot %d, %v", s, slot, ok)
+			t.Errorf("%+v has slot %d, %v", s, slot, ok)
 		}
 		got = append(got, slot)
 	}
@@ -588,7 +588,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("by key, unique key, idempotency key, request and once key the slots are %v, want %v", got, want)
 	}
 	if _, ok := (&Spec{}).Slot(); ok {
-		t.Error("what has no key has a slot")
+		t.Error("a spec without a key has a slot")
 	}
 }
 
@@ -596,17 +596,17 @@ func TestPauses(t *testing.T) {
 	at := time.Unix(1, 0)
 	var first QueueConfig
 	if _ = first.Pause(Hold{By: "one", At: at}); first.PausedBy != "one" {
-		t.Errorf("paused without a reason: %+v", first)
+		t.Errorf("after a pause without a reason: %+v", first)
 	}
 	var c QueueConfig
 	_ = c.Pause(Hold{Reason: "a", By: "one", At: at})
 	_ = c.Pause(Hold{Reason: "a", By: "two", At: at.Add(1)})
 	if !c.Paused || c.PausedReason != "a" || c.PausedBy != "one" || !c.PausedAt.Equal(at) {
-		t.Errorf("paused again for the same reason: %+v", c)
+		t.Errorf("after a second pause for the same reason: %+v", c)
 	}
 	_ = c.Pause(Hold{Reason: "b", By: "two", At: at.Add(1)})
 	if c.PausedReason != "b" || c.PausedBy != "two" || !c.PausedAt.Equal(at) {
-		t.Errorf("paused for another reason: %+v", c)
+		t.Errorf("after a pause for another reason: %+v", c)
 	}
 	_ = c.Pause(Hold{Type: "x", Reason: "a", By: "one", At: at})
 	_ = c.Pause(Hold{Key: "x", Reason: "a", By: "one", At: at})
@@ -614,41 +614,41 @@ func TestPauses(t *testing.T) {
 	_ = c.Pause(Hold{Key: "x", Reason: "a", By: "two"})
 	_ = c.Pause(Hold{Type: "x", Reason: "b", By: "two"})
 	if want := []Hold{{"x", "", "b", "two", at}, {"", "x", "a", "one", at}}; !slices.Equal(c.Holds, want) || before[0].Reason != "a" {
-		t.Errorf("holds are %+v, were %+v", c.Holds, before)
+		t.Errorf("the holds are %+v, and the earlier ones are %+v", c.Holds, before)
 	}
 	if h, ok := c.HeldType("x"); !ok || h.Reason != "b" {
-		t.Errorf("the type is held by %+v, %v", h, ok)
+		t.Errorf("HeldType = %+v, %v", h, ok)
 	}
 	if h, ok := c.HeldKey("x"); !ok || h.Reason != "a" {
-		t.Errorf("the key is held by %+v, %v", h, ok)
+		t.Errorf("HeldKey = %+v, %v", h, ok)
 	}
 	for _, name := range []string{"", "y"} {
 		_, byType := c.HeldType(name)
 		_, byKey := c.HeldKey(name)
 		if byType || byKey {
-			t.Errorf("%q is held: as a type %v, as a key %v", name, byType, byKey)
+			t.Errorf("%q is held as a type: %v, as a key: %v", name, byType, byKey)
 		}
 	}
 	keys := QueueConfig{Paused: true, Holds: []Hold{{Key: "x"}, {Key: "y"}}}
 	if _ = keys.Resume(Hold{Key: "x"}); !keys.Paused || len(keys.Holds) != 1 || keys.Holds[0].Key != "y" {
-		t.Errorf("resumed one key: %+v", keys)
+		t.Errorf("after a key was resumed: %+v", keys)
 	}
 	_ = c.Resume(Hold{Type: "x"})
 	if !c.Paused || len(c.Holds) != 1 || c.Holds[0].Key != "x" || !c.Limited() {
-		t.Errorf("resumed one type: %+v", c)
+		t.Errorf("after a type was resumed: %+v", c)
 	}
 	_ = c.Resume(Hold{})
 	if c.Paused || c.PausedReason+c.PausedBy != "" || !c.PausedAt.IsZero() || len(c.Holds) != 1 {
-		t.Errorf("resumed the queue: %+v", c)
+		t.Errorf("after the queue was resumed: %+v", c)
 	}
 	for i := range MaxHolds - 1 {
 		if err := c.Pause(Hold{Type: fmt.Sprint(i)}); err != nil {
-			t.Fatalf("type %d: %v", i, err)
+			t.Fatalf("Pause of type %d: %v", i, err)
 		}
 	}
 	refuses(t, "one pause too many", c.Pause(Hold{Type: "more"}), "queue")
 	if len(c.Holds) != MaxHolds {
-		t.Errorf("then there are %d", len(c.Holds))
+		t.Errorf("after the refused pause there are %d holds", len(c.Holds))
 	}
 	for what, h := range map[string]Hold{"key": {Type: "a", Key: "b"}, "type": {Type: "\n"}} {
 		refuses(t, what, h.Check(DefaultLimits()), what)
@@ -671,14 +671,14 @@ func TestLimited(t *testing.T) {
 	} {
 		c := QueueConfig{Settings: DefaultSettings()}
 		if c.Limited() {
-			t.Fatal("nothing is limited, it says")
+			t.Fatal("default settings count as limited")
 		}
 		if say(&c); !c.Limited() {
-			t.Errorf("%s: not limited", what)
+			t.Errorf("%s: the queue does not count as limited", what)
 		}
 		again, err := DecodeQueueConfig(c.Encode())
 		if err != nil || !again.Equal(c) || c.Equal(QueueConfig{Settings: DefaultSettings()}) {
-			t.Errorf("%s: %+v was read as %+v, %v", what, c, again, err)
+			t.Errorf("%s: %+v was decoded as %+v, %v", what, c, again, err)
 		}
 	}
 }
@@ -691,16 +691,16 @@ func TestUnknownForms(t *testing.T) {
 		"spec":     func(b []byte) error { _, err := DecodeSpec(b); return err },
 	} {
 		if err := read([]byte("\x01{}")); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: decoding an empty object: %v", what, err)
 		}
 		for _, bad := range []string{"", "\x02{}", "\x00{}", "\x01{", "{}"} {
 			if read([]byte(bad)) == nil {
-				t.Errorf("%s: %q was read", what, bad)
+				t.Errorf("%s: %q was decoded without an error", what, bad)
 			}
 		}
 	}
 	s := Spec{Type: "t", Then: []Spec{{Type: "u"}}, Headers: map[string]string{"a": "b"}}
 	if again, err := DecodeSpec(EncodeSpec(&s)); err != nil || again.Type != "t" || len(again.Then) != 1 || !maps.Equal(again.Headers, s.Headers) {
-		t.Errorf("%+v was read as %+v, %v", s, again, err)
+		t.Errorf("%+v was decoded as %+v, %v", s, again, err)
 	}
 }

@@ -31,7 +31,7 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 		err := c.now.Check(c.etag)
 		if c.want == "" {
 			if err != nil {
-				t.Errorf("%v with %q: %v, want that it passes", c.now, c.etag, err)
+				t.Errorf("%v with etag %q: %v, want no error", c.now, c.etag, err)
 			}
 			continue
 		}
@@ -40,7 +40,7 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 			code = task.ErrInvalidArgument
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, code) {
-			t.Errorf("%v with %q: %v, want %q", c.now, c.etag, err, c.want)
+			t.Errorf("%v with etag %q: %v, want %q", c.now, c.etag, err, c.want)
 		}
 	}
 }

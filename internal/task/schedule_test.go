@@ -17,7 +17,7 @@ func TestSchedulesThatSayTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !left.Equal(&said) || !left.Equal(&stored) {
-		t.Errorf("%s differs from %s", left.Encode(), said.Encode())
+		t.Errorf("%s is not equal to %s", left.Encode(), said.Encode())
 	}
 	for field, other := range map[string]func(*Schedule){
 		"payload": func(s *Schedule) { s.Task.Payload = []byte("0") }, "tags": func(s *Schedule) { s.Task.Tags = []string{"x"} },
@@ -26,7 +26,7 @@ func TestSchedulesThatSayTheSame(t *testing.T) {
 	} {
 		s := left
 		if other(&s); left.Equal(&s) {
-			t.Errorf("another %s passes for the same schedule", field)
+			t.Errorf("a schedule with another %s counts as equal", field)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestScope(t *testing.T) {
 		}
 	}
 	if !(Scope{}).Covers(Scope{}) || !(Scope{}).Sees("any") || (Scope{Queues: []string{}}).Sees("any") {
-		t.Error("the zero scope must see all, one without patterns nothing")
+		t.Error("the zero scope must see everything, and one without patterns nothing")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestScopeAgainstExpressions(t *testing.T) {
 			t.Fatalf("pattern %q, name %q: sees %v, want %v", p, name, got, want)
 		}
 		if a.Covers(b) && b.Sees(name) && !a.Sees(name) {
-			t.Fatalf("%q is said to cover %q, but sees no %q", p, b.Queues, name)
+			t.Fatalf("%q covers %q, but does not see %q", p, b.Queues, name)
 		}
 		if !a.Covers(a) || !(Scope{}).Covers(a) || a.Covers(Scope{}) {
 			t.Fatalf("%q must cover itself, be covered by all, and not cover all", p)
@@ -81,11 +81,11 @@ func TestScopeCheck(t *testing.T) {
 	for patterns, ok := range map[string]bool{"mail": true, "*": true, "a*b:c_d-e.f*": true, "": false, "a b": false, "a\x00": false,
 		"(mail|sms)": false, strings.Repeat("*", MaxStars+1): false, strings.Repeat("a", 257): false, "é": false} {
 		if err := (Scope{Queues: []string{patterns}}).Check("queues", l); (err == nil) != ok {
-			t.Errorf("pattern %q: %v", patterns, err)
+			t.Errorf("Check of pattern %q: %v", patterns, err)
 		}
 	}
 	if (Scope{Queues: []string{}}).Check("queues", l) == nil || (Scope{Queues: slices.Repeat([]string{"a"}, MaxPatterns+1)}).Check("queues", l) == nil ||
 		(Scope{Queues: []string{"a", "b c"}}).Check("queues", l) == nil {
-		t.Error("no patterns, too many, and one that is none behind a good one must be refused")
+		t.Error("a scope without patterns, with too many, or with an invalid one was accepted")
 	}
 }

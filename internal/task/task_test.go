@@ -16,12 +16,12 @@ func TestIDHoldsShardAndTime(t *testing.T) {
 		}
 		again, err := ParseID(strings.ToUpper(id.String()))
 		if err != nil || again != id {
-			t.Errorf("%s became %s, %v", id, again, err)
+			t.Errorf("%s was parsed as %s, %v", id, again, err)
 		}
 	}
 	for _, bad := range []string{"", "x", "019b76df-0915-7001-9e29-5d82f964f29", "019b76df-0915-7001-9e29-5d82f964f296x", "019b76df_0915-7001-9e29-5d82f964f296", "g19b76df-0915-7001-9e29-5d82f964f296"} {
 		if id, err := ParseID(bad); err == nil {
-			t.Errorf("%q became %s", bad, id)
+			t.Errorf("ParseID(%q) = %s, want an error", bad, id)
 		}
 	}
 }
@@ -33,12 +33,12 @@ func FuzzToken(f *testing.F) {
 		token, err := ParseToken(s)
 		if err != nil {
 			if !errors.Is(err, ErrInvalidArgument) {
-				t.Errorf("%q: %v", s, err)
+				t.Errorf("ParseToken(%q): %v, want ErrInvalidArgument", s, err)
 			}
 			return
 		}
 		if again, err := ParseToken(token.String()); err != nil || again != token {
-			t.Errorf("%+v became %+v, %v", token, again, err)
+			t.Errorf("%+v was parsed again as %+v, %v", token, again, err)
 		}
 	})
 }
@@ -56,15 +56,15 @@ func TestRetryDelays(t *testing.T) {
 			t.Errorf("delay %d is %s, want %s", i+1, got, w)
 		}
 		if got := DefaultRetry.Delay(i+1, 1); got != w+w/4 {
-			t.Errorf("delay %d with all its jitter is %s, want %s", i+1, got, w+w/4)
+			t.Errorf("delay %d with full jitter is %s, want %s", i+1, got, w+w/4)
 		}
 	}
 	if got := DefaultRetry.Delay(1_000_000, 0); got != 30*time.Minute {
-		t.Errorf("the millionth delay is %s", got)
+		t.Errorf("the millionth delay is %s, want 30m", got)
 	}
 	for _, bad := range []Retry{{Initial: -1}, {Initial: 2, Max: 1, Factor: 1}, {Factor: 0.5}, {Factor: math.NaN()}, {Factor: 1, Jitter: 2}, {Factor: 1, Jitter: math.Inf(1)}} {
 		if err := bad.Check("retry"); !errors.Is(err, ErrInvalidArgument) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("Check of %+v: %v", bad, err)
 		}
 	}
 }
@@ -85,10 +85,10 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 		if again, ok := ParseState(from.String()); !ok || again != from {
-			t.Errorf("%s is read as %s", from, again)
+			t.Errorf("%s is parsed as %s", from, again)
 		}
 		if from.Waiting() && !from.CanBecome(Cancelled) {
-			t.Errorf("%s can't be cancelled", from)
+			t.Errorf("%s is a waiting state, but can't be cancelled", from)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestUniqueIsChecked(t *testing.T) {
 	}
 	for _, c := range OnConflicts {
 		if again, ok := ParseOnConflict(c.String()); !ok || again != c {
-			t.Errorf("%s is read as %s", c, again)
+			t.Errorf("%s is parsed as %s", c, again)
 		}
 	}
 }
@@ -185,20 +185,20 @@ func TestUniqueKeyOfContent(t *testing.T) {
 		s.Unique = &Unique{}
 		s.Fill()
 		if other, taken := keys[s.Unique.Key]; taken {
-			t.Errorf("%s and %s have one key", name, other)
+			t.Errorf("%s and %s have the same unique key", name, other)
 		}
 		keys[s.Unique.Key] = name
 	}
 	// The key is stored, and compared with those of other releases.
 	one := Spec{Type: "a", Payload: []byte("1"), Unique: &Unique{}}
 	if one.Fill(); one.Unique.Key != "sha256:cb9ed6369daef2372a1bcdc9c1e05d22c908f4cc183f44ff0b5b2c698cadba24" {
-		t.Errorf("the content has key %q", one.Unique.Key)
+		t.Errorf("the unique key of the content is %q", one.Unique.Key)
 	}
 	plain, json := Spec{Type: "a", Unique: &Unique{}}, Spec{Type: "a", ContentType: "application/json", Key: "k", Queue: "q", Unique: &Unique{}}
 	plain.Fill()
 	json.Fill()
 	if plain.Unique.Key != json.Unique.Key {
-		t.Errorf("JSON that says so has key %q, else %q", json.Unique.Key, plain.Unique.Key)
+		t.Errorf("with an explicit JSON content type the unique key is %q, without one %q", json.Unique.Key, plain.Unique.Key)
 	}
 }
 
@@ -220,12 +220,12 @@ func TestSettingsAreChecked(t *testing.T) {
 		s := DefaultSettings()
 		spoil(&s)
 		if e, ok := AsError(s.Check()); !ok || e.Field != field {
-			t.Errorf("%s: %v", field, s.Check())
+			t.Errorf("Check of invalid %s: %v", field, s.Check())
 		}
 	}
 	c := QueueConfig{Version: 3, Settings: good, Paused: true, PausedReason: "deploy", CreatedAt: time.Unix(1, 0).UTC()}
 	if again, err := DecodeQueueConfig(c.Encode()); err != nil || !again.Equal(c) {
-		t.Errorf("%+v became %+v, %v", c, again, err)
+		t.Errorf("%+v was decoded as %+v, %v", c, again, err)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestCall(t *testing.T) {
 		a, b := pair(t, net)
 		b.call = func(_ context.Context, from Peer, method string, request []byte) ([]byte, error) {
 			if from != member(1) || method != "claim" {
-				t.Errorf("asked %q by %v, want claim by %v", method, from, member(1))
+				t.Errorf("the handler got %q from %v, want claim from %v", method, from, member(1))
 			}
 			return bytes.ToUpper(request), nil
 		}
@@ -55,11 +55,11 @@ func TestCallLimits(t *testing.T) {
 		}
 		_, err := a.Call(t.Context(), 2, "big", make([]byte, MaxCall+1))
 		if !errors.Is(err, ErrNotSent) || ran {
-			t.Errorf("a request above the limit: %v, ran %t, want ErrNotSent", err, ran)
+			t.Errorf("a request above the limit: %v, handler ran: %t, want ErrNotSent", err, ran)
 		}
 		var remote *RemoteError
 		if _, err = a.Call(t.Context(), 2, "big", nil); !errors.As(err, &remote) || !strings.Contains(err.Error(), "at most 41943040") {
-			t.Errorf("an answer above the limit: %v, want a RemoteError that names it", err)
+			t.Errorf("an answer above the limit: %v, want a RemoteError that names the limit", err)
 		}
 		b.call = func(_ context.Context, _ Peer, _ string, request []byte) ([]byte, error) { return request, nil }
 		if answer, err := a.Call(t.Context(), 2, "big", make([]byte, MaxCall)); len(answer) != MaxCall || err != nil {
@@ -94,7 +94,7 @@ func TestNotSent(t *testing.T) {
 			}
 		}
 		if _, err := a.Call(within(t, time.Second), 3, "claim", nil); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNotSent) {
-			t.Errorf("call to silence = %v", err)
+			t.Errorf("call to a silent node = %v", err)
 		}
 		a.Close()
 		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) {
@@ -133,10 +133,10 @@ func TestUnknown(t *testing.T) {
 				err := <-done
 				var remote *RemoteError
 				if err == nil || errors.Is(err, ErrNotSent) || errors.As(err, &remote) || errors.Is(err, context.Canceled) {
-					t.Errorf("call = %v, want an error that leaves it open", err)
+					t.Errorf("call = %v, want an error that leaves the outcome open", err)
 				}
 				if took := time.Since(began); took > pingEvery+pingWait {
-					t.Errorf("noticed after %v, want at most %v", took, pingEvery+pingWait)
+					t.Errorf("the failure was detected after %v, want at most %v", took, pingEvery+pingWait)
 				}
 			})
 		})
@@ -156,7 +156,7 @@ func TestSentIntoNothing(t *testing.T) {
 		net.cable("n2").silence(true)
 		_, err := a.Call(within(t, time.Second), 2, "enqueue", []byte("x"))
 		if ran || errors.Is(err, ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("call = %v, ran %t, want a deadline and not ErrNotSent", err, ran)
+			t.Errorf("call = %v, handler ran: %t, want a deadline and not ErrNotSent", err, ran)
 		}
 	})
 }
@@ -209,11 +209,11 @@ func TestCallAddress(t *testing.T) {
 		}
 		who, answer, err = a.CallAddress(t.Context(), "n2", "join", nil)
 		if !errors.Is(err, ErrNotSent) || who != (Peer{}) || answer != nil || !strings.Contains(err.Error(), `this node, "n2", belongs to no cluster yet`) {
-			t.Errorf("a call to a fresh node = %v, %q, %v", who, answer, err)
+			t.Errorf("a call to a node without a cluster = %v, %q, %v", who, answer, err)
 		}
 		for _, method := range []string{"claim", ""} {
 			if _, _, err = fresh.CallAddress(t.Context(), "n1", method, nil); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "may join ours") {
-				t.Errorf("call %q of a fresh node = %v, want a refusal", method, err)
+				t.Errorf("call %q from a node without a cluster = %v, want a refusal", method, err)
 			}
 		}
 		a.call = func(context.Context, Peer, string, []byte) ([]byte, error) { return nil, errors.New("name in use") }
@@ -225,10 +225,10 @@ func TestCallAddress(t *testing.T) {
 		fresh.become(member(2))
 		fresh.SetPeers(map[uint32]Address{1: {"n1", "n1"}})
 		if _, err := fresh.Call(t.Context(), 1, "claim", nil); err != nil {
-			t.Errorf("call of a member: %v", err)
+			t.Errorf("call from the new member: %v", err)
 		}
 		if _, _, err = fresh.CallAddress(within(t, time.Second), "nowhere", "join", nil); !errors.Is(err, ErrNotSent) {
-			t.Errorf("call to nowhere = %v, want ErrNotSent", err)
+			t.Errorf("call to an unknown address = %v, want ErrNotSent", err)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestManyCalls(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, err := a.Call(within(t, time.Second), 2, "quick", nil); err != nil {
-			t.Errorf("a call beside %d that wait: %v", n, err)
+			t.Errorf("a call while %d others wait: %v", n, err)
 		}
 		close(release)
 		for range n {

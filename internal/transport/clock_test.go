@@ -27,17 +27,17 @@ func TestOffset(t *testing.T) {
 		}
 		for _, number := range []uint32{3, 9} {
 			if _, _, ok := a.Offset(number); ok {
-				t.Errorf("an offset of node %d, which never answered", number)
+				t.Errorf("Offset returned a value for node %d, which never answered", number)
 			}
 		}
 		net.cable("n2").silence(true)
 		pass(clockFresh - pingEvery - time.Millisecond)
 		if _, _, ok := a.Offset(2); !ok {
-			t.Error("no offset though the last answer is younger than 10s")
+			t.Error("Offset returned no value although the last answer is younger than 10s")
 		}
 		pass(pingEvery + 2*time.Millisecond)
 		if _, _, ok := a.Offset(2); ok {
-			t.Error("an offset though the last answer is older than 10s")
+			t.Error("Offset returned a value although the last answer is older than 10s")
 		}
 	})
 }
@@ -63,7 +63,7 @@ func TestClock(t *testing.T) {
 			t.Errorf("%s: %v, %v, %t, want %v, %v", name, offset, rtt, ok, c.offset, c.rtt)
 		}
 		if _, _, ok := k.estimate(now.Add(clockFresh + 1)); ok {
-			t.Errorf("%s: an estimate from old answers", name)
+			t.Errorf("%s: estimate returned a value from old answers", name)
 		}
 	}
 }

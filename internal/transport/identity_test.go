@@ -19,11 +19,11 @@ import (
 func refused(t *testing.T, a, b *node, words ...string) {
 	t.Helper()
 	b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
-		t.Error("a call was let in")
+		t.Error("a call reached the handler")
 		return nil, nil
 	}
-	b.stream = func(Peer, string, Stream) error { t.Error("a stream was let in"); return nil }
-	b.snapshot = func(context.Context, []byte, io.Reader) error { t.Error("a snapshot was let in"); return nil }
+	b.stream = func(Peer, string, Stream) error { t.Error("a stream reached the handler"); return nil }
+	b.snapshot = func(context.Context, []byte, io.Reader) error { t.Error("a snapshot reached the handler"); return nil }
 	_, callErr := a.Call(within(t, 5*time.Second), 2, "claim", nil)
 	_, openErr := a.Call(within(t, 5*time.Second), 2, "join", nil)
 	_, streamErr := a.OpenStream(within(t, 5*time.Second), 2, "work")
@@ -35,7 +35,7 @@ func refused(t *testing.T, a, b *node, words ...string) {
 		}
 		for _, w := range words {
 			if !strings.Contains(fmt.Sprint(err), w) {
-				t.Errorf("%s = %v, want %q in it", what, err, w)
+				t.Errorf("%s = %v, want %q in the error", what, err, w)
 			}
 		}
 	}
@@ -44,10 +44,10 @@ func refused(t *testing.T, a, b *node, words ...string) {
 		pass(100 * time.Millisecond)
 	}
 	if got := b.received(); len(got) > 0 {
-		t.Errorf("%d messages were let in", len(got))
+		t.Errorf("%d messages reached the handler", len(got))
 	}
 	if len(a.losses()) == 0 {
-		t.Error("nobody was told that messages were lost")
+		t.Error("Unreachable was not called although messages were lost")
 	}
 	for _, w := range words {
 		a.says("a peer refused us", strings.ReplaceAll(w, `"`, `\"`))
@@ -92,20 +92,20 @@ func TestRemoved(t *testing.T) {
 		a.Send(2, []Envelope{heartbeat(1, 2), entries(1, 2, 10)})
 		settle()
 		if got := b.received(); len(got) != 0 {
-			t.Errorf("%d messages were let in on an open stream", len(got))
+			t.Errorf("%d messages of a removed member arrived on an open stream", len(got))
 		}
 		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "node 1 was removed") {
 			t.Errorf("call = %v, want a refusal", err)
 		}
 		if answer, err := a.Call(t.Context(), 2, "join", nil); err != nil || string(answer) != "join " {
-			t.Errorf("open call = %q, %v: Admit is not for these", answer, err)
+			t.Errorf("open call = %q, %v, want it answered without Admit", answer, err)
 		}
 		b.remove(1, nil)
 		pass(2 * time.Second)
 		a.Send(2, []Envelope{heartbeat(1, 3)})
 		settle()
 		if got := b.received(); len(got) != 1 {
-			t.Errorf("%d messages arrived after it was let in again, want 1", len(got))
+			t.Errorf("%d messages arrived after the member was admitted again, want 1", len(got))
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
 		b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
-			t.Error("a call was let in")
+			t.Error("a call reached the handler")
 			return nil, nil
 		}
 		l := a.newLink(Address{Address: "n2"})
@@ -150,7 +150,7 @@ func TestStrangers(t *testing.T) {
 			out, in := frame{kind: kindBody}, new(frame)
 			ctx := metadata.NewOutgoingContext(within(t, time.Second), md)
 			if err := l.cc.Invoke(ctx, methodCall, &out, in); err == nil {
-				t.Errorf("a call with %s was let in", name)
+				t.Errorf("a call with %s was accepted", name)
 			}
 		}
 		s, err := l.cc.NewStream(a.withIdentity(t.Context(), 2, ""), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, methodRaft)
@@ -159,7 +159,7 @@ func TestStrangers(t *testing.T) {
 		}
 		_ = s.SendMsg(&frame{kind: kindBody, body: []byte("\x05nonsense")})
 		if err := s.RecvMsg(new(frame)); err == nil || !strings.Contains(err.Error(), "damaged frame") {
-			t.Errorf("a nonsense frame = %v, want it refused", err)
+			t.Errorf("an invalid frame = %v, want it refused", err)
 		}
 		b.says("a peer's frame can't be read", "peer=n1")
 	})
@@ -179,7 +179,7 @@ func TestScan(t *testing.T) {
 			began := time.Now()
 			go func() { _, _ = conn.Write([]byte(bytes)) }()
 			if _, err := io.Copy(io.Discard, conn); err != nil {
-				t.Errorf("%.10q: %v", bytes, err)
+				t.Errorf("%.10q: reading until the close: %v", bytes, err)
 			}
 			if took := time.Since(began); took > handshakeTimeout {
 				t.Errorf("%.10q was closed after %v, want at most %v", bytes, took, handshakeTimeout)
@@ -208,7 +208,7 @@ func TestHandshakeMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		// The tests' pipe itself has 512 KiB.
 		if each := (after.TotalAlloc-before.TotalAlloc)/n - 512<<10; int64(each) > 64<<10 {
-			t.Errorf("%d bytes for each connection, want at most %d", int64(each), 64<<10)
+			t.Errorf("each connection allocated %d bytes, want at most %d", int64(each), 64<<10)
 		}
 	})
 }
@@ -237,14 +237,14 @@ func TestGate(t *testing.T) {
 		dial()
 		dial()
 		if n, err := dial().Read(make([]byte, 1)); n != 0 || err != io.EOF {
-			t.Errorf("a connection too many: read %d, %v, want it closed", n, err)
+			t.Errorf("a connection above the limit: read %d, %v, want it closed", n, err)
 		}
 		first := <-accepted
 		_ = first.Close()
 		_ = first.Close() // frees one place, not two
 		dial()
 		if n, err := dial().Read(make([]byte, 1)); n != 0 || err != io.EOF {
-			t.Errorf("a connection too many after a close: read %d, %v, want it closed", n, err)
+			t.Errorf("a connection above the limit after a close: read %d, %v, want it closed", n, err)
 		}
 		_ = g.Close()
 	})
@@ -261,17 +261,17 @@ func TestSeldom(t *testing.T) {
 			pass(time.Second)
 		}
 		if said != 4 {
-			t.Errorf("said %d times in 3 minutes, want 4", said)
+			t.Errorf("%d lines were allowed in 3 minutes, want 4", said)
 		}
 		for i := range 10 * maxLogKeys {
 			s.allow(fmt.Sprint(i))
 		}
 		if len(s.last) > maxLogKeys || s.allow("one more") {
-			t.Errorf("%d keys are remembered, want at most %d", len(s.last), maxLogKeys)
+			t.Errorf("%d keys are kept, want at most %d", len(s.last), maxLogKeys)
 		}
 		pass(logPause)
 		if !s.allow("one more") {
-			t.Error("nothing may be said after a flood")
+			t.Error("no line is allowed after a flood")
 		}
 	})
 }

@@ -61,7 +61,7 @@ func TestLargest(t *testing.T) {
 		a.Send(2, []Envelope{entries(1, 3, 10)})
 		settle()
 		if got := b.received(); len(got) != 1 || got[0].Message.Entries[0].GetIndex() != 3 {
-			t.Errorf("got %d messages after one that is too large, want the next", len(got))
+			t.Errorf("got %d messages after one that was too large, want the next one", len(got))
 		}
 		if len(a.losses()) != 1 {
 			t.Errorf("losses at %v, want one", a.losses())
@@ -167,26 +167,26 @@ func TestOverflow(t *testing.T) {
 				synctest.Wait()
 				lost := a.losses()
 				if n := len(lost); n < 3 || n > 5 {
-					t.Errorf("losses were told %d times in 4.5s: %v, want once a second", n, lost)
+					t.Errorf("Unreachable was called %d times in 4.5s: %v, want once a second", n, lost)
 				}
 				for i := 1; i < len(lost); i++ {
 					if d := lost[i].Sub(lost[i-1]); d < time.Second {
-						t.Errorf("losses %d and %d were told %v apart, want 1s", i-1, i, d)
+						t.Errorf("calls %d and %d of Unreachable were %v apart, want 1s", i-1, i, d)
 					}
 				}
 				p, _ := a.peer(2)
 				for _, q := range []*queue{p.smallQueue, p.bigQueue} {
 					if q.count > q.most || q.bytes > q.mostBytes {
-						t.Errorf("queue has %d messages of %d bytes, at most %d and %d", q.count, q.bytes, q.most, q.mostBytes)
+						t.Errorf("the queue has %d messages of %d bytes, want at most %d and %d", q.count, q.bytes, q.most, q.mostBytes)
 					}
 				}
 				if time.Since(began) > 5*time.Second {
-					t.Errorf("Send blocked: it took %v", time.Since(began))
+					t.Errorf("Send took %v, want it not to block", time.Since(began))
 				}
 				close(stuck)
 				settle()
 				if p.smallQueue.count+p.bigQueue.count+p.smallQueue.bytes+p.bigQueue.bytes != 0 {
-					t.Errorf("queues have %d and %d bytes left, want none", p.smallQueue.bytes, p.bigQueue.bytes)
+					t.Errorf("the queues still have %d and %d bytes, want none", p.smallQueue.bytes, p.bigQueue.bytes)
 				}
 			})
 		})
@@ -211,7 +211,7 @@ func TestSendAfterCut(t *testing.T) {
 		net.cable("n2").cut()
 		arrives(b, "after a cut")
 		if len(a.losses()) == 0 {
-			t.Error("nobody was told of the loss")
+			t.Error("Unreachable was not called after the cut")
 		}
 		b.Close()
 		pass(50 * time.Second)
@@ -236,12 +236,12 @@ func TestSilence(t *testing.T) {
 		pass(10 * time.Second)
 		dials := net.cable("n2").dialled()
 		if dials > 3 {
-			t.Errorf("%d dials in peace, want at most one for each connection", dials)
+			t.Errorf("%d dials without a fault, want at most one for each connection", dials)
 		}
 		net.cable("n2").silence(true)
 		pass(2*pingEvery + pingWait + time.Second)
 		if net.cable("n2").dialled() == dials {
-			t.Error("silence was not noticed")
+			t.Error("the silent peer was not dialled again")
 		}
 		pass(20 * time.Second)
 		net.cable("n2").silence(false)
@@ -269,23 +269,23 @@ func TestSetPeers(t *testing.T) {
 		a.SetPeers(map[uint32]Address{1: {"n1", "n1"}, 2: {"n2", "n2"}}) // nothing new
 		settle()
 		if _, err := a.peer(1); err == nil {
-			t.Error("a node is a peer of itself")
+			t.Error("the node is a peer of itself")
 		}
 		if s.Context().Err() != nil {
-			t.Error("the same peers again cut a stream")
+			t.Error("setting the same peers again cut a stream")
 		}
 		a.SetPeers(map[uint32]Address{1: {"n1", "n1"}})
 		if _, err := s.Recv(); err == nil || errors.Is(err, ErrNotSent) {
-			t.Errorf("a stream to a peer that is gone = %v, want an error", err)
+			t.Errorf("a stream to a removed peer = %v, want an error", err)
 		}
 		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) {
-			t.Errorf("call to a peer that is gone = %v, want ErrNotSent", err)
+			t.Errorf("call to a removed peer = %v, want ErrNotSent", err)
 		}
 		a.Send(2, []Envelope{heartbeat(1, 1)})
 		dials := net.cable("n2").dialled()
 		pass(time.Minute)
 		if net.cable("n2").dialled() != dials {
-			t.Error("a peer that is gone was dialled")
+			t.Error("a removed peer was dialled")
 		}
 	})
 }
@@ -297,7 +297,7 @@ func TestFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b) > frameSize(want) {
-		t.Errorf("frame has %d bytes, its bound is %d", len(b), frameSize(want))
+		t.Errorf("the frame has %d bytes, more than its bound of %d", len(b), frameSize(want))
 	}
 	got, err := parseFrame(b)
 	same := func(a, b Envelope) bool { return a.Shard == b.Shard && proto.Equal(a.Message, b.Message) }
@@ -306,7 +306,7 @@ func TestFrames(t *testing.T) {
 	}
 	for n := range b {
 		if got, err := parseFrame(b[:n]); !errors.Is(err, errFrame) {
-			t.Errorf("the first %d of %d bytes gave %v, %v, want errFrame", n, len(b), got, err)
+			t.Errorf("parse of the first %d of %d bytes = %v, %v, want errFrame", n, len(b), got, err)
 		}
 	}
 	for in, word := range map[string]string{
@@ -317,7 +317,7 @@ func TestFrames(t *testing.T) {
 		"\x00x":                            "1 bytes after its last message",
 	} {
 		if _, err := parseFrame([]byte(in)); !errors.Is(err, errFrame) || !strings.Contains(err.Error(), word) {
-			t.Errorf("parse of %q = %v, want %q", in, err, word)
+			t.Errorf("parse of %q = %v, want %q in the error", in, err, word)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func FuzzFrame(f *testing.F) {
 		envelopes, err := parseFrame(b)
 		if err != nil {
 			if envelopes != nil {
-				t.Errorf("%v beside %v", envelopes, err)
+				t.Errorf("parseFrame returned the error %v with messages %v", envelopes, err)
 			}
 			return
 		}
@@ -350,7 +350,7 @@ func FuzzFrame(f *testing.F) {
 			t.Fatal(err)
 		}
 		if back, err := parseFrame(again); err != nil || fmt.Sprint(back) != fmt.Sprint(envelopes) {
-			t.Errorf("written and read again: %v, %v, want %v", back, err, envelopes)
+			t.Errorf("encoded and parsed again: %v, %v, want %v", back, err, envelopes)
 		}
 	})
 }

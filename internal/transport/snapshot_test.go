@@ -46,13 +46,13 @@ func TestSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(head) != "head" || !bytes.Equal(got, want) {
-				t.Errorf("of %d bytes came %d, with head %q", n, len(got), head)
+				t.Errorf("of %d bytes %d arrived, with head %q", n, len(got), head)
 			}
 		}
 		dials := net.cable("n2").dialled()
 		pass(time.Second)
 		if net.cable("n2").dialled() != dials {
-			t.Error("a connection of a snapshot was made again")
+			t.Error("the connection of a snapshot was dialled again")
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestSnapshotRefused(t *testing.T) {
 			}
 			var remote *RemoteError
 			if err := a.SendSnapshot(t.Context(), 2, nil, body); !errors.As(err, &remote) || remote.Message != "no room: 3 MiB free" {
-				t.Errorf("refused %s: %v, want the receiver's words", name, err)
+				t.Errorf("refused %s: %v, want the receiver's error", name, err)
 			}
 		}
 		b.snapshot = func(_ context.Context, _ []byte, r io.Reader) error {
@@ -81,18 +81,21 @@ func TestSnapshotRefused(t *testing.T) {
 			return err
 		}
 		if err := a.SendSnapshot(t.Context(), 2, nil, body); err == nil || !strings.Contains(err.Error(), "before its end") {
-			t.Errorf("a snapshot taken in part = %v, want an error", err)
+			t.Errorf("a snapshot that was read in part = %v, want an error", err)
 		}
-		b.snapshot = func(context.Context, []byte, io.Reader) error { t.Error("the handler ran"); return nil }
+		b.snapshot = func(context.Context, []byte, io.Reader) error {
+			t.Error("a snapshot with too large a head reached the handler")
+			return nil
+		}
 		if err := a.SendSnapshot(t.Context(), 2, make([]byte, MaxHead+1), body); !errors.Is(err, ErrNotSent) {
-			t.Errorf("too large a head = %v, want ErrNotSent", err)
+			t.Errorf("a snapshot with too large a head = %v, want ErrNotSent", err)
 		}
 		if err := a.SendSnapshot(t.Context(), 9, nil, body); !errors.Is(err, ErrNotSent) {
-			t.Errorf("a snapshot for nobody = %v, want ErrNotSent", err)
+			t.Errorf("a snapshot to an unknown node = %v, want ErrNotSent", err)
 		}
 		b.remove(1, errors.New("node 1 was removed"))
 		if err := a.SendSnapshot(t.Context(), 2, nil, body); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "was removed") {
-			t.Errorf("a snapshot of one who was removed = %v, want ErrNotSent", err)
+			t.Errorf("a snapshot from a removed node = %v, want ErrNotSent", err)
 		}
 	})
 }
@@ -114,7 +117,7 @@ func TestSnapshotDamaged(t *testing.T) {
 			b.snapshot = func(_ context.Context, _ []byte, r io.Reader) error {
 				got, err := io.ReadAll(r)
 				if len(got) > at {
-					t.Errorf("%d bytes were read, past the damage at %d", len(got), at)
+					t.Errorf("%d bytes were read, beyond the damage at %d", len(got), at)
 				}
 				read = err
 				return err
@@ -122,7 +125,7 @@ func TestSnapshotDamaged(t *testing.T) {
 			err := a.SendSnapshot(t.Context(), 2, nil, body)
 			var remote *RemoteError
 			if !errors.Is(read, errSnapshot) || !errors.As(err, &remote) || !strings.Contains(err.Error(), "has checksum") {
-				t.Errorf("damage at %d: read %v, sent %v, want a wrong checksum", at, read, err)
+				t.Errorf("damage at %d: read = %v, SendSnapshot = %v, want a wrong checksum", at, read, err)
 			}
 		})
 	}
@@ -188,7 +191,7 @@ func TestSnapshotFrames(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, want %v", name, len(got), err, c.want)
 		}
 		if _, again := r.Read(make([]byte, 1)); again == nil || errors.Is(again, io.EOF) != (c.want == nil) {
-			t.Errorf("%s: a read after the end: %v", name, again)
+			t.Errorf("%s: Read after the end = %v", name, again)
 		}
 	}
 }
@@ -224,14 +227,14 @@ func TestSnapshotCut(t *testing.T) {
 				})
 				var remote *RemoteError
 				if err == nil || errors.As(err, &remote) || errors.Is(err, ErrNotSent) {
-					t.Errorf("sent = %v, want an error that leaves it open", err)
+					t.Errorf("SendSnapshot = %v, want an error that leaves the outcome open", err)
 				}
 				if err := <-read; !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Errorf("read = %v, want ErrUnexpectedEOF", err)
 				}
 				// gRPC lets a client wait for 10 s before it checks the other side.
 				if took := time.Since(began); took > keepaliveClient+keepaliveWait+time.Second {
-					t.Errorf("noticed after %v", took)
+					t.Errorf("the failure was detected after %v", took)
 				}
 			})
 		})
@@ -255,13 +258,13 @@ func TestSnapshotRate(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took < 5400*time.Millisecond || took > 6100*time.Millisecond {
-			t.Errorf("12 MiB at 2 MiB/s took %v, want 6s less a burst", took)
+			t.Errorf("12 MiB at 2 MiB/s took %v, want 6s minus a burst", took)
 		}
 		_, body := state(4 << 20)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := a.SendSnapshot(ctx, 2, nil, body); err == nil {
-			t.Error("a snapshot of 2s was sent in 1s")
+			t.Error("a snapshot that takes 2s was sent in 1s")
 		}
 	})
 }

@@ -19,7 +19,7 @@ func TestStream(t *testing.T) {
 		a, b := pair(t, net)
 		b.stream = func(from Peer, method string, s Stream) error {
 			if from != member(1) || method != "work" {
-				t.Errorf("stream %q of %v, want work of %v", method, from, member(1))
+				t.Errorf("the handler got stream %q from %v, want work from %v", method, from, member(1))
 			}
 			for {
 				frame, err := s.Recv()
@@ -59,13 +59,13 @@ func TestStream(t *testing.T) {
 			}
 			_ = s.Send([]byte(last))
 			if got, err := s.Recv(); got != nil || !check(err) {
-				t.Errorf("after %q came %q, %v", last, got, err)
+				t.Errorf("after %q Recv = %q, %v", last, got, err)
 			}
 			if err := s.Send(nil); !errors.Is(err, errStreamOver) {
-				t.Errorf("send after the end = %v, want errStreamOver", err)
+				t.Errorf("Send after the end = %v, want errStreamOver", err)
 			}
 			if err := s.Send(make([]byte, MaxFrame+1)); err == nil || !strings.Contains(err.Error(), "at most") {
-				t.Errorf("send of too much = %v", err)
+				t.Errorf("Send above the limit = %v", err)
 			}
 		}
 	})
@@ -87,7 +87,7 @@ func TestStreamEnds(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; err == nil || err == io.EOF {
-			t.Errorf("the handler of a cancelled stream got %v, want an error", err)
+			t.Errorf("the handler of a cancelled stream received %v, want an error", err)
 		}
 		s, err := a.OpenStream(t.Context(), 2, "work")
 		if err != nil {
@@ -100,14 +100,14 @@ func TestStreamEnds(t *testing.T) {
 		}
 		<-ended
 		if took := time.Since(began); took > pingEvery+pingWait+time.Second {
-			t.Errorf("both sides noticed after %v", took)
+			t.Errorf("the failure was detected after %v", took)
 		}
 		a.SetPeers(map[uint32]Address{2: {"nowhere", "n2"}})
 		if _, err := a.OpenStream(t.Context(), 2, "work"); !errors.Is(err, ErrNotSent) {
-			t.Errorf("a stream to nowhere = %v, want ErrNotSent", err)
+			t.Errorf("a stream to an unreachable address = %v, want ErrNotSent", err)
 		}
 		if _, err := a.OpenStream(t.Context(), 9, "work"); !errors.Is(err, ErrNotSent) {
-			t.Errorf("a stream to nobody = %v, want ErrNotSent", err)
+			t.Errorf("a stream to an unknown node = %v, want ErrNotSent", err)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestClose(t *testing.T) {
 				}
 				synctest.Wait()
 				if left := others(); left != "" {
-					t.Errorf("goroutines are left:\n%s", left)
+					t.Errorf("goroutines are still running:\n%s", left)
 				}
 				if err := a.Serve(net.listen("n1")); err != nil {
 					t.Errorf("Serve after Close = %v, want nil", err)

@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 		}
 		long := bytes.Repeat([]byte("x"), 4*maxUnproven) // an authenticated peer may send more than a stranger
 		if answer, err := a.Call(t.Context(), 2, "claim", long); err != nil || len(answer) != len("claim ")+len(long) {
-			t.Errorf("an answer of %d bytes, %v", len(answer), err)
+			t.Errorf("a long answer arrived with %d bytes, %v", len(answer), err)
 		}
 		a.Send(2, []Envelope{heartbeat(1, 1), entries(1, 1, 1<<20)})
 		settle()
@@ -91,19 +91,19 @@ func TestTLS(t *testing.T) {
 		b.snapshot = func(_ context.Context, _ []byte, r io.Reader) (err error) { got, err = io.ReadAll(r); return err }
 		want, body := state(1 << 20)
 		if err := a.SendSnapshot(t.Context(), 2, nil, body); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("snapshot of %d bytes: %d, %v", len(want), len(got), err)
+			t.Errorf("a snapshot of %d bytes arrived with %d, %v", len(want), len(got), err)
 		}
 		fresh := start(t, net, Peer{Name: "n3"}, withTLS(ca.node("n3", month)))
 		if who, _, err := fresh.CallAddress(t.Context(), "n2", "join", nil); err != nil || who != member(2) {
 			t.Errorf("join = %v, %v", who, err)
 		}
 		if _, _, ok := b.Offset(1); !ok {
-			t.Error("no ping came through")
+			t.Error("no ping was answered")
 		}
 		b.become(Peer{Cluster: ours, Number: 2, Name: "n9"})
 		who, _, err := fresh.CallAddress(t.Context(), "n2", "join", nil)
 		if who != (Peer{}) || err == nil || !strings.Contains(err.Error(), `node "n9" (2) answered with the certificate of node "n2"`) {
-			t.Errorf("a liar's answer = %v, %v", who, err)
+			t.Errorf("CallAddress to a node with a false name = %v, %v", who, err)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestTalkativeStrangers(t *testing.T) {
 		client := tls.Client(conn, stranger)
 		_ = client.Handshake() // it has sent everything
 		if _, err := client.Read(make([]byte, 1)); err == nil {
-			t.Error("a talkative client is let in")
+			t.Error("a client that sent too much before authenticating was not disconnected")
 		}
 		settle()
 		n.says("a connection to the peer port was refused", "more than 32768 bytes before it proved its identity")
@@ -147,7 +147,7 @@ func TestTalkativeStrangers(t *testing.T) {
 		}()
 		n.SetPeers(map[uint32]Address{3: {"n3", "n3"}})
 		if _, err := n.Call(within(t, time.Minute), 3, "claim", nil); err == nil {
-			t.Error("a talkative server is believed")
+			t.Error("the answer of a server that sent too much before authenticating was accepted")
 		}
 		n.says("the TLS handshake with a peer failed", "more than 32768 bytes before it proved its identity")
 		_ = l.Close()
@@ -197,7 +197,10 @@ func TestTLSRefusals(t *testing.T) {
 				a := start(t, net, self, withTLS(c.peer(t, ca)))
 				a.become(member(1)) // it lies only from now on
 				a.SetPeers(map[uint32]Address{2: {"n2", "n2"}})
-				b.call = func(context.Context, Peer, string, []byte) ([]byte, error) { t.Error("it was let in"); return nil, nil }
+				b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
+					t.Error("a call with a false identity reached the handler")
+					return nil, nil
+				}
 				_, err := a.Call(within(t, 5*time.Second), 2, "claim", nil)
 				if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), c.call) {
 					t.Errorf("call = %v, want ErrNotSent with %q", err, c.call)
@@ -205,7 +208,7 @@ func TestTLSRefusals(t *testing.T) {
 				a.Send(2, []Envelope{heartbeat(1, 1)})
 				settle()
 				if got := b.received(); len(got) > 0 {
-					t.Errorf("%d messages were let in", len(got))
+					t.Errorf("%d messages with a false identity arrived", len(got))
 				}
 				a.says(c.n1Log)
 				b.says(c.n2Log)
@@ -218,7 +221,10 @@ func TestTLSRefusals(t *testing.T) {
 func TestTLSWrongServer(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		_, a, b := tlsPair(t, net, month)
-		b.call = func(context.Context, Peer, string, []byte) ([]byte, error) { t.Error("it was asked"); return nil, nil }
+		b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
+			t.Error("a call to a node with the wrong name reached the handler")
+			return nil, nil
+		}
 		a.SetPeers(map[uint32]Address{2: {"n2", "n5"}})
 		_, err := a.Call(within(t, 5*time.Second), 2, "claim", nil)
 		if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), `certificate of node "n2", not of "n5"`) {
@@ -272,12 +278,12 @@ func TestTLSHandshakes(t *testing.T) {
 			"no HTTP/2":                    func(c *tls.Config) { c.NextProtos = nil },
 		} {
 			if err := try(change); err == nil {
-				t.Errorf("a handshake with %s went through", name)
+				t.Errorf("a handshake with %s succeeded", name)
 			}
 		}
 		pass(month + time.Second)
 		if err := try(func(c *tls.Config) { c.VerifyConnection = nil }); err == nil {
-			t.Error("a handshake with an expired certificate went through")
+			t.Error("a handshake with an expired certificate succeeded")
 		}
 	})
 }
@@ -341,7 +347,7 @@ func TestReload(t *testing.T) {
 		write(path, []byte("half a file"))
 		pass(2 * time.Second)
 		if err := fails(); err == nil {
-			t.Error("a call with an expired certificate went through")
+			t.Error("a call with an expired certificate succeeded")
 		}
 		a.says("changed certificate files can't be used", "n1.crt")
 		ca.node("n1", month)
@@ -354,14 +360,14 @@ func TestReload(t *testing.T) {
 		write(path, []byte("half a file"))
 		pass(2 * time.Minute)
 		if err := fails(); err != nil {
-			t.Errorf("call beside a broken file: %v", err)
+			t.Errorf("call with a broken file in place: %v", err)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
 		if err := fails(); err != nil {
-			t.Errorf("call without a file: %v", err)
+			t.Errorf("call with the file removed: %v", err)
 		}
 		ca.node("n7", month)
 		for _, end := range []string{".crt", ".key"} {
@@ -371,7 +377,7 @@ func TestReload(t *testing.T) {
 		}
 		pass(2 * time.Minute)
 		if err := fails(); err != nil {
-			t.Errorf("call beside another node's files: %v", err)
+			t.Errorf("call with another node's files in place: %v", err)
 		}
 	})
 }
@@ -399,7 +405,7 @@ func TestNewTLS(t *testing.T) {
 		_, err := New(Config{Self: func() Peer { return Peer{Name: "n1"} }, TLS: c.files})
 		for _, w := range c.words {
 			if err == nil || !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: %v, want %q in it", name, err, w)
+				t.Errorf("%s: %v, want %q in the error", name, err, w)
 			}
 		}
 	}

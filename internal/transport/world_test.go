@@ -72,7 +72,7 @@ func start(t *testing.T, net *network, self Peer, change ...func(*Config)) *node
 	t.Cleanup(func() {
 		n.Close()
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("Serve: %v", err)
 		}
 	})
 	return n

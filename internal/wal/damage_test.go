@@ -143,7 +143,7 @@ func TestDamageByHand(t *testing.T) {
 		_, err := replayed(on(t, c.files...), false)
 		var damage *ondisk.DamageError
 		if !errors.As(err, &damage) {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: Open returned %v, want a DamageError", c.name, err)
 			continue
 		}
 		if damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) || !strings.Contains(damage.Reason, c.reason) {
@@ -186,7 +186,7 @@ func TestAcceptedDamageOfTheLastSegment(t *testing.T) {
 		damage(sixth)
 		fs := on(t, fifth, sixth)
 		if _, err := replayed(fs, false); !errors.Is(err, ondisk.ErrDamaged) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Open returned %v, want ErrDamaged", name, err)
 		}
 		for _, accept := range []bool{true, false} {
 			if got, err := replayed(fs, accept); err != nil || got != "a" {
@@ -203,7 +203,7 @@ func TestOtherOwnerOfAnEmptyLog(t *testing.T) {
 		f.b = f.b[:size]
 		var other *OwnerError
 		if _, err := replayed(on(t, f), false); !errors.As(err, &other) || string(other.Owner) != "them" {
-			t.Errorf("the log of another, of %d bytes, opens with %v", size, err)
+			t.Errorf("a log of %d bytes of another owner: %v, want an OwnerError", size, err)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestReplayIsRefused(t *testing.T) {
 		return nil
 	})
 	if want := fmt.Sprintf("record at %d: no", segmentHead+40); calls != 2 || !errors.Is(err, no) || !strings.Contains(err.Error(), want) {
-		t.Errorf("after %d records: %v, want %q", calls, err, want)
+		t.Errorf("replay ended after %d records with %v, want %q", calls, err, want)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestOwnersAreShort(t *testing.T) {
 		for range 2 {
 			log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
 			if (err == nil) != (n <= 256) {
-				t.Errorf("an owner of %d bytes: %v", n, err)
+				t.Errorf("Open with an owner of %d bytes: %v", n, err)
 			}
 			if err == nil {
 				if err := log.Close(); err != nil {
@@ -254,7 +254,7 @@ func TestOwnersAreShort(t *testing.T) {
 			}
 		}
 		if names, err := w.mem.List("/wal"); err != nil || n > 256 && len(names) > 0 {
-			t.Errorf("an owner of %d bytes: files %q (%v)", n, names, err)
+			t.Errorf("Open with an owner of %d bytes left the files %q (%v)", n, names, err)
 		}
 	}
 }

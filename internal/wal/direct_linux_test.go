@@ -53,7 +53,7 @@ func TestWithoutDirectWrites(t *testing.T) {
 			w.mustAdd(make([]byte, 1000), true)
 		}
 		if w.log.last.direct != nil {
-			t.Error("the segment has a file for direct writes")
+			t.Error("the segment has a file for direct writes although the disk refuses them")
 		}
 		w.close()
 	}
@@ -114,7 +114,7 @@ func TestErrorAtAnyOperationOfRealFiles(t *testing.T) {
 			err = errors.Join(w.add([]byte("record"), true), w.log.Close())
 		}
 		if fs.open != 0 {
-			t.Errorf("operation %d fails (%v): %d files stay open", fail, err, fs.open)
+			t.Errorf("operation %d fails (%v): %d files are still open", fail, err, fs.open)
 		}
 		if fail > 0 && fs.done < fail {
 			return
@@ -135,7 +135,7 @@ func TestDirectFileCannotBeOpened(t *testing.T) {
 			return nil
 		}))
 		if _, err := w.open(); !errors.Is(err, errBroken) {
-			t.Errorf("open %d fails: %v after %d", fail+1, err, opened.Load())
+			t.Errorf("open %d fails: Open returned %v after %d opens", fail+1, err, opened.Load())
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestSetDirectRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if setDirect(badFile{f}) {
-		t.Error("a file whose flags can't be set passes for one with direct access")
+		t.Error("setDirect succeeded on a file whose flags can't be set")
 	}
 }
 
@@ -165,9 +165,9 @@ func TestDirectWrites(t *testing.T) {
 		w.check(w.mustOpen())
 		if w.log.last.direct == nil {
 			if directWorks(t, w.dir) {
-				t.Fatal("the file system of the test's directory has direct writes, and the log does without")
+				t.Fatal("the file system of the test's directory supports direct writes, but the log does not use them")
 			}
-			t.Skip("the file system of the test's directory has no direct writes")
+			t.Skip("the file system of the test's directory does not support direct writes")
 		}
 		var callers sync.WaitGroup
 		for caller := range uint64(4) {
@@ -183,7 +183,7 @@ func TestDirectWrites(t *testing.T) {
 		callers.Wait()
 		w.mustAdd([]byte("the last one"), true)
 		if w.log.last.direct == nil {
-			t.Error("a later segment has no direct writes")
+			t.Error("a later segment does not use direct writes")
 		}
 		for _, p := range w.records[len(w.records)-30:] {
 			if got, err := w.log.Read(p.at, len(p.content)); err != nil || string(got) != string(p.content) {
@@ -193,6 +193,6 @@ func TestDirectWrites(t *testing.T) {
 		w.close()
 	}
 	if writes.Load() == 0 || writes.Load() != direct.Load() {
-		t.Errorf("%d of %d writes go past the page cache", direct.Load(), writes.Load())
+		t.Errorf("%d of %d writes bypassed the page cache", direct.Load(), writes.Load())
 	}
 }

@@ -31,7 +31,7 @@ func (f blockFile) WriteAt(b []byte, at int64) (int, error) {
 	if f.fs.opened.Load() && at >= segmentHead {
 		f.fs.writes.Add(1)
 		if address := uintptr(unsafe.Pointer(&b[0])); at%blockSize != 0 || len(b)%blockSize != 0 || address%blockSize != 0 {
-			f.fs.t.Errorf("%d bytes at %x are written at %d", len(b), address, at)
+			f.fs.t.Errorf("%d bytes at address %x are written at offset %d, want whole, aligned blocks", len(b), address, at)
 		}
 	}
 	return f.File.WriteAt(b, at)
@@ -54,7 +54,7 @@ func TestWritesAreBlocks(t *testing.T) {
 		w.synced = len(w.records)
 	}
 	if fs.writes.Load() < 100 {
-		t.Errorf("only %d writes were looked at", fs.writes.Load())
+		t.Errorf("only %d writes were checked, want at least 100", fs.writes.Load())
 	}
 }
 
@@ -63,6 +63,6 @@ func TestSegmentsAreBlocks(t *testing.T) {
 	cfg := w.config()
 	cfg.SegmentSize += 8
 	if l, err := Open(cfg, nil); err == nil {
-		t.Error("opened with segments of", cfg.SegmentSize, "bytes:", l.Close())
+		t.Error("Open accepted a segment size of", cfg.SegmentSize, "bytes, and Close returned", l.Close())
 	}
 }

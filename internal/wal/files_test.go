@@ -212,17 +212,17 @@ func TestErrorAtAnyOperation(t *testing.T) {
 				err := w.use(rand.New(rand.NewPCG(seed, 8)))
 				failed := fail > 0 && fs.done >= fail
 				if failed != errors.Is(err, errBroken) || !failed && err != nil {
-					t.Errorf("seed %d, operation %d fails (%v): the log said %v", seed, fail, failed, err)
+					t.Errorf("seed %d, operation %d fails (%v): the log reported %v", seed, fail, failed, err)
 				}
 				if fs.open != 0 {
-					t.Errorf("seed %d, operation %d fails: %d files stay open", seed, fail, fs.open)
+					t.Errorf("seed %d, operation %d fails: %d files are still open", seed, fail, fs.open)
 				}
 				w.fs, w.failed = nil, nil
 				w.check(w.mustOpen())
 				if fail%2 == 0 {
 					w.mustAdd([]byte("more"), true)
 				}
-				w.losePower(0, nil) // what was read once must not be lost, even if it was not synced then
+				w.losePower(0, nil) // what was once read must not be lost, even if it was not synced then
 				w.check(w.mustOpen())
 				w.close()
 				if fail > 0 && !failed {
@@ -262,7 +262,7 @@ func TestDirectory(t *testing.T) {
 			w.close()
 			w.synced = len(w.records)
 			if fs.open != 0 {
-				t.Errorf("%d files stay open", fs.open)
+				t.Errorf("%d files are still open", fs.open)
 			}
 		}
 	})
@@ -292,13 +292,13 @@ func TestReadKeepsItsFile(t *testing.T) {
 			synctest.Wait()
 		}
 		if oldest, _ := w.log.Segments(); oldest != 1 {
-			t.Errorf("while segment 1 is read, the oldest is %d", oldest)
+			t.Errorf("the oldest segment is %d while segment 1 is read", oldest)
 		}
 		if got := <-read; got != "first<nil>" {
-			t.Errorf("read %q", got)
+			t.Errorf("Read returned %q, want first and no error", got)
 		}
 		if oldest, newest := w.log.Segments(); newest-oldest > 1 {
-			t.Errorf("after the read there are segments %d to %d", oldest, newest)
+			t.Errorf("after the read the segments are %d to %d", oldest, newest)
 		}
 		w.close()
 	})
@@ -347,7 +347,7 @@ func TestCloseWakesAppenders(t *testing.T) {
 		synctest.Wait()
 		w.close()
 		if err := <-told; !errors.Is(err, ErrClosed) {
-			t.Errorf("an append ended with %v, want %v", err, ErrClosed)
+			t.Errorf("Append ended with %v, want %v", err, ErrClosed)
 		}
 	})
 }
@@ -366,29 +366,29 @@ func (w *world) checkDirectory(strangers []string) {
 		}
 		var n uint32
 		if _, err := fmt.Sscanf(name, "%d.log", &n); err != nil || name != fmt.Sprintf("%010d.log", n) {
-			w.t.Fatalf("a file is named %q", name)
+			w.t.Fatalf("unexpected file %q", name)
 		}
 		info, err := w.mem.Stat(w.dir + "/" + name)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if first, last := w.log.Segments(); (n < first || n > last) && info.Size() != testSegment {
-			w.t.Errorf("segments %d to %d are needed, and file %d, which is to be used, has %d bytes", first, last, n, info.Size())
+			w.t.Errorf("segments %d to %d are needed, and spare file %d has %d bytes", first, last, n, info.Size())
 		}
 		bytes += uint64(info.Size())
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
 	if got := w.log.DiskBytes(); got != bytes {
-		w.t.Errorf("the files have %d bytes, and the log says %d", bytes, got)
+		w.t.Errorf("the files have %d bytes, but DiskBytes reports %d", bytes, got)
 	}
 	first, last := w.log.Segments()
 	for n := first; n <= last+1; n++ { // the needed ones, and the next one, which is ready
 		if !slices.Contains(numbers, n) {
-			w.t.Errorf("segments %d to %d are needed, and there are the files %d", first, last, numbers)
+			w.t.Errorf("segments %d to %d are needed, but the files are %d", first, last, numbers)
 		}
 	}
 	if free := len(numbers) - int(last-first) - 2; free > maxFree {
-		w.t.Errorf("%d files wait to be used again: segments %d to %d of %d", free, first, last, numbers)
+		w.t.Errorf("%d spare files: segments %d to %d of %d", free, first, last, numbers)
 	}
 }

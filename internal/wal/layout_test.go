@@ -38,7 +38,7 @@ func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 		b := w.bytesOf(1)
 		first, ok := parse(b[segmentHead:], lsnOf(1, segmentHead))
 		if end, needed, _, is := parseCheckpoint(first.content); !ok || !is || end != 0 || needed != 1 || first.synced != 0 {
-			t.Fatalf("when a new log is open, its first record is %+v", first)
+			t.Fatalf("the first record of a new log is %+v", first)
 		}
 		synced := lsnOf(1, segmentHead+first.size)
 		var want []LSN
@@ -55,10 +55,10 @@ func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 			n := int(binary.LittleEndian.Uint32(rec[4:]))
 			r, ok := parse(rec, at)
 			if !ok || r.synced != want[i] {
-				t.Errorf("record %d at %s says that the log was synced up to %s (%t), want %s", i, at, r.synced, ok, want[i])
+				t.Errorf("record %d at %s: synced up to %s (%t), want %s", i, at, r.synced, ok, want[i])
 			}
 			if pad := rec[recordHead+n : recordSize(n)]; slices.ContainsFunc(pad, func(x byte) bool { return x != 0 }) {
-				t.Errorf("record %d is filled up with %x", i, pad)
+				t.Errorf("record %d is padded with %x, want zeros", i, pad)
 			}
 		}
 		w.close()
@@ -80,13 +80,13 @@ func TestFormat(t *testing.T) {
 		got := f.b[4096+8 : f.at]
 		sum := crc32.Checksum(got[4:24+len(content)], crc32.MakeTable(crc32.Castagnoli))
 		if want := hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, sum)) + want; hex.EncodeToString(got) != want {
-			t.Errorf("a record with %q is %x, want %s", content, got, want)
+			t.Errorf("a record with %q is encoded as %x, want %s", content, got, want)
 		}
 	}
 	f := on(t, segmentFile(7).record("\x09\x10\x00\x00\x06\x00\x00\x00"+"\x07\x00\x00\x00"+"what is needed", 0))
 	log, err := Open(Config{Dir: "/wal", FS: f, Owner: []byte("us"), SegmentSize: testSegment}, func(at LSN, content []byte, checkpoint bool) error {
 		if at != 7<<32|4096 || string(content) != "what is needed" || !checkpoint {
-			t.Errorf("at %s there is %q (%t)", at, content, checkpoint)
+			t.Errorf("the record at %s is %q (checkpoint: %t)", at, content, checkpoint)
 		}
 		return nil
 	})
@@ -116,7 +116,7 @@ func TestNameOfTheNextSegmentIsKept(t *testing.T) {
 		w.mustOpen()
 		synctest.Wait()
 		if err := w.log.Close(); !errors.Is(err, errBroken) || !errors.Is(w.failed, errBroken) {
-			t.Fatalf("the log closes with %v, and told %v", err, w.failed)
+			t.Fatalf("Close returned %v, and the log reported %v, want the disk's error from both", err, w.failed)
 		}
 		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == errorfs.OpCreate { // of the third
@@ -155,7 +155,7 @@ func TestLargeRecords(t *testing.T) {
 			got = append(got, at.Segment())
 		}
 		if want := []uint32{1, 2, 2, 3}; !slices.Equal(got, want) {
-			t.Errorf("the records lie in segments %d, want %d", got, want)
+			t.Errorf("the records are in segments %d, want %d", got, want)
 		}
 		w.synced = len(w.records)
 		w.check(w.mustOpen())
@@ -174,7 +174,7 @@ func TestSegmentIsFilled(t *testing.T) {
 	w.mustOpen() // the log ends where its file does
 	w.mustAdd(nil, true)
 	if got := [2]uint32{w.live[1].Segment(), w.live[2].Segment()}; got != [2]uint32{1, 2} {
-		t.Errorf("a record that just fits and the next lie in segments %d, want 1 and 2", got)
+		t.Errorf("a record that just fits and the next one are in segments %d, want 1 and 2", got)
 	}
 	w.close()
 	w.synced = len(w.records)
@@ -204,7 +204,7 @@ func TestOpenWritesNothing(t *testing.T) {
 		synctest.Wait()
 		w.close()
 		if writes > 0 {
-			t.Errorf("opening wrote %d times", writes)
+			t.Errorf("opening the log made %d writes", writes)
 		}
 	})
 }
@@ -246,7 +246,7 @@ func TestDefaults(t *testing.T) {
 			return nil
 		})
 		if err != nil || n != round {
-			t.Fatalf("round %d: %d records, %v", round, n, err)
+			t.Fatalf("round %d: %d records were replayed, %v", round, n, err)
 		}
 		if err := log.Append(1, true, func(_ LSN, b []byte) { b[0] = 'a' }); err != nil {
 			t.Fatal(err)
@@ -257,7 +257,7 @@ func TestDefaults(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, fileName(1)))
 	if err != nil || info.Size() != 16<<20 {
-		t.Errorf("a segment: %+v, %v; want 16 MiB", info, err)
+		t.Errorf("the first segment is %+v, %v; want 16 MiB", info, err)
 	}
 	fs := &countedFS{FS: vfs.NewMem()}
 	cfg.Dir, cfg.FS = "", fs
@@ -272,9 +272,9 @@ func TestDefaults(t *testing.T) {
 		err = log.Append(1<<20, true, func(LSN, []byte) {})
 	}
 	if err == nil {
-		t.Error("a disk that fails is not noticed")
+		t.Error("Append on a failed disk returned no error")
 	}
 	if log.Close() == nil {
-		t.Error("a log that has failed closes as if it had not")
+		t.Error("Close of a failed log returned no error")
 	}
 }

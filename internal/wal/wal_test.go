@@ -158,7 +158,7 @@ func (w *world) check(got []placed) {
 		return
 	}
 	if len(got) == 0 {
-		w.t.Fatalf("nothing is left of %d synced records", w.synced)
+		w.t.Fatalf("none of %d synced records is left", w.synced)
 	}
 	from := 0
 	for from < len(w.records) && w.records[from].at != got[0].at {
@@ -166,7 +166,7 @@ func (w *world) check(got []placed) {
 	}
 	// A checkpoint also counts records that were not confirmed as synced: they precede it.
 	if len(got) < min(w.keep, from+len(got)) {
-		w.t.Fatalf("the log begins with record %d of %d (%d synced), though the newest %d are needed", from, len(w.records), w.synced, w.keep)
+		w.t.Fatalf("the log begins with record %d of %d (%d synced), but the newest %d are needed", from, len(w.records), w.synced, w.keep)
 	}
 	if from+len(got) < w.synced || from+len(got) > len(w.records) {
 		w.t.Fatalf("replayed records %d to %d of %d, %d of them synced", from, from+len(got), len(w.records), w.synced)
@@ -283,11 +283,11 @@ func TestRead(t *testing.T) {
 	last := w.records[len(w.records)-1]
 	for _, more := range []int{-1, 1, 8} {
 		if got, err := w.log.Read(last.at, len(last.content)+more); !errors.Is(err, ondisk.ErrDamaged) {
-			t.Errorf("with %d bytes more it reads %d, %v", more, len(got), err)
+			t.Errorf("Read with a length off by %d returned %d bytes, %v, want ErrDamaged", more, len(got), err)
 		}
 	}
 	if got, err := w.log.Read(lsnOf(last.at.Segment(), 0), 0); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("where there is no record it reads %d bytes, %v", len(got), err)
+		t.Errorf("Read where there is no record returned %d bytes, %v, want ErrDamaged", len(got), err)
 	}
 	w.change(fileName(last.at.Segment()), func(f vfs.File, _ int64) {
 		if _, err := f.WriteAt([]byte{last.content[0] ^ 1}, int64(last.at.Offset()+recordHead)); err != nil {
@@ -295,12 +295,12 @@ func TestRead(t *testing.T) {
 		}
 	})
 	if got, err := w.log.Read(last.at, len(last.content)); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("a record that is damaged is read as %d bytes, %v", len(got), err)
+		t.Errorf("Read of a damaged record returned %d bytes, %v, want ErrDamaged", len(got), err)
 	}
 	w.close()
 	w.log.next = nil // as if none were ready
 	if n := w.log.DiskBytes(); n < 2*testSegment {
-		t.Errorf("its segments take %d bytes", n)
+		t.Errorf("DiskBytes is %d, want at least two segments", n)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestCallersShareSyncs(t *testing.T) {
 		}
 		w.close()
 		if got := w.mustOpen(); len(got) != 64 {
-			t.Errorf("%d records are there, want 64", len(got))
+			t.Errorf("%d records were replayed, want 64", len(got))
 		}
 		w.close()
 	})
@@ -353,7 +353,7 @@ func TestFailureIsFinal(t *testing.T) {
 				return broken
 			}
 			if (op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpFileSyncData) && failed.Load() == op.Path {
-				t.Errorf("kind %v: %s is written or synced again", kind, op.Path)
+				t.Errorf("kind %v: %s was written or synced again after its failure", kind, op.Path)
 			}
 			return nil
 		}))
@@ -371,19 +371,19 @@ func TestFailureIsFinal(t *testing.T) {
 			}
 		}
 		if !errors.Is(err, broken) {
-			t.Errorf("kind %v: append gives %v, want %v", kind, err, broken)
+			t.Errorf("kind %v: Append = %v, want %v", kind, err, broken)
 		}
 		if again := w.add([]byte("after"), true); !errors.Is(again, broken) {
-			t.Errorf("kind %v: append after the failure gives %v, want %v", kind, again, broken)
+			t.Errorf("kind %v: Append after the failure = %v, want %v", kind, again, broken)
 		}
 		if err := w.log.Close(); !errors.Is(err, broken) {
-			t.Errorf("kind %v: Close gives %v, want %v", kind, err, broken)
+			t.Errorf("kind %v: Close = %v, want %v", kind, err, broken)
 		}
 		if !errors.Is(w.failed, broken) {
 			t.Errorf("kind %v: reported %v, want %v", kind, w.failed, broken)
 		}
 		if again := w.add([]byte("later"), true); !errors.Is(again, broken) {
-			t.Errorf("kind %v: append after Close gives %v, want %v", kind, again, broken)
+			t.Errorf("kind %v: Append after Close = %v, want %v", kind, again, broken)
 		}
 		w.fs = nil
 		w.check(w.mustOpen())
@@ -400,7 +400,7 @@ func TestOtherOwner(t *testing.T) {
 	cfg.Owner = []byte("them")
 	var other *OwnerError
 	if _, err := Open(cfg, func(LSN, []byte, bool) error { return nil }); !errors.As(err, &other) || string(other.Owner) != "us" {
-		t.Errorf("the log of another opens with %v, want that it is of %q", err, "us")
+		t.Errorf("Open of another owner's log = %v, want an error that it belongs to %q", err, "us")
 	}
 }
 
@@ -423,7 +423,7 @@ func TestFilesAreUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(names) > 5 || made.Load() > 5 {
-		t.Errorf("60 segments took %d new files, %d are left: %q", made.Load(), len(names), names)
+		t.Errorf("60 segments took %d new files, and %d are left: %q", made.Load(), len(names), names)
 	}
 	if first, last := w.log.Segments(); last < 50 || last-first > 1 {
 		t.Errorf("segments %d to %d are needed, want the last two of over 50", first, last)
@@ -503,15 +503,15 @@ func TestFlippedBit(t *testing.T) {
 				continue
 			}
 			if !errors.Is(err, ondisk.ErrDamaged) {
-				t.Fatalf("%s, byte %d: %v", name, at, err)
+				t.Fatalf("%s, byte %d flipped: Open returned %v", name, at, err)
 			}
 			noticed++
 			c.acceptLoss()
 		}
 	}
-	t.Logf("noticed %d, took the last record %d, changed nothing %d", noticed, last, harmless)
+	t.Logf("detected %d, lost the last record %d, no effect %d", noticed, last, harmless)
 	if noticed < 500 || last == 0 || harmless == 0 {
-		t.Error("that can't be all kinds of bytes")
+		t.Error("the flipped bits did not cover every kind of byte")
 	}
 }
 
@@ -535,7 +535,7 @@ func (w *world) acceptLoss() {
 		w.t.Fatal(err)
 	}
 	if !strings.Contains(said.String(), "is damaged") {
-		w.t.Errorf("the loss was accepted, and the log says %q", said.String())
+		w.t.Errorf("the accepted loss was not logged: %q", said.String())
 	}
 	w.log, w.synced = log, 0
 	if len(got) == 0 {
@@ -572,7 +572,7 @@ func TestCutAndMissingFiles(t *testing.T) {
 			case errors.Is(err, ondisk.ErrDamaged):
 				c.acceptLoss()
 			case err != nil:
-				t.Fatalf("%s cut to %d: %v", name, left, err)
+				t.Fatalf("%s truncated to %d: Open returned %v", name, left, err)
 			default:
 				c.synced = 0 // the end of the log may be lost without a witness: its owner's mark would reveal it
 				c.check(got)
@@ -619,7 +619,7 @@ func FuzzParse(f *testing.F) {
 			copy(again[recordHead:], r.content)
 			sealAll(again, LSN(at), r.synced)
 			if n := recordHead + len(r.content); !bytes.Equal(again[:n], b[:n]) {
-				t.Errorf("%x passes for a record, and is written as %x", b, again)
+				t.Errorf("%x was parsed as a record, but encodes as %x", b, again)
 			}
 		}
 	})
