@@ -123,17 +123,22 @@ func TestEventsGoOn(t *testing.T) {
 // An invalid actor and a closed client are reported.
 func TestEventsOfNobody(t *testing.T) {
 	s, operator := start(t)
+	refusals := 0
 	for _, err := range operator.WithActor("Łena").Events(t.Context(), admin.EventFilter{}) {
-		if !errors.Is(err, pawltype.ErrInvalidArgument) {
+		if refusals++; !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("events for an invalid actor: %v, want ErrInvalidArgument", err)
 		}
 	}
+	if refusals != 1 {
+		t.Errorf("events for an invalid actor were refused %d times, want once", refusals)
+	}
 	s.frames = [][]any{{told("c", "1"), status.Error(codes.Unavailable, "away")}}
-	for _, err := range operator.Events(t.Context(), admin.EventFilter{}) {
-		if err != nil && !errors.Is(err, pawltype.ErrClosed) {
-			t.Errorf("events of a closed client: %v, want ErrClosed", err)
-		}
+	var last error
+	for _, last = range operator.Events(t.Context(), admin.EventFilter{}) {
 		s.client.Close()
+	}
+	if !errors.Is(last, pawltype.ErrClosed) {
+		t.Errorf("events of a closed client: %v, want ErrClosed", last)
 	}
 }
 

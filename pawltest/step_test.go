@@ -204,7 +204,11 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 
 // Names have a limit, and if the checkpoint leaves no room for a step, the error is returned before fn runs.
 func TestAStepThatIsRefused(t *testing.T) {
-	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
+	attempts(t, func(t *testing.T, _ int, r *pawltest.Result) {
+		if r.State != pawltype.StateSucceeded {
+			t.Errorf("the task is %s, want succeeded: %v", r.State, r.Err)
+		}
+	}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		never := func(context.Context) (int, error) { t.Error("fn ran"); return 0, nil }
 		for _, name := range []string{"", strings.Repeat("n", 257), "\xff"} {
 			if _, err := pawl.Step(ctx, task, name, never); !errors.Is(err, pawltype.ErrInvalidArgument) {

@@ -164,8 +164,8 @@ func (d *disk) refuses(client *pawl.Client) {
 	})
 }
 
-// TestDiskOverflows disables the low-water mark and fills a disk to the last byte: the server must exit with an explanation, and have everything
-// that it has acknowledged once the disk is larger.
+// TestDiskOverflows disables the low-water mark and fills a disk to the last byte: the server must exit with an error, refuse to
+// start with the reason, and have everything that it has acknowledged once the disk is larger.
 func TestDiskOverflows(t *testing.T) {
 	t.Parallel()
 	const size = 160

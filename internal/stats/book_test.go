@@ -270,8 +270,8 @@ func TestTotals(t *testing.T) {
 			got = append(got, fmt.Sprint(t.Name, typ.Type, typ.Counts[Claimed], typ.Counts[Succeeded], t.Wait.Sum, t.ToAck.Count()))
 		}
 	})
-	if want := "[qjob3 33s3]"; fmt.Sprint(got) != want && fmt.Sprint(got) != "[qjob3 3 3s 3]" {
-		t.Errorf("got %q", got)
+	if want := "[qjob3 3 3s 3]"; fmt.Sprint(got) != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if s := b.StaleTotals(); len(s) != 1 || s[0].Count != 2 {
 		t.Errorf("the stale totals are %+v", s)

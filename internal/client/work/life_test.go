@@ -406,7 +406,7 @@ func TestStreamsAreRenewed(t *testing.T) {
 			}
 			for i, least := range x.lasts {
 				s := b.streams[i]
-				if lasted := b.streams[i+1].opened.Sub(s.opened); lasted < least || lasted > least+least/4+5*time.Second {
+				if lasted := b.streams[i+1].opened.Sub(s.opened); lasted < least || lasted > least+least/4+2*time.Second {
 					t.Errorf("%s: stream %d lasted %s, want at least %s and at most a quarter more", what, i, lasted, least)
 				}
 				if broke := strings.HasPrefix(what, "breaks"); !broke && (!s.closed || !s.last().GetQuiet()) || what == "breaks before" && s.closed {
