@@ -54,7 +54,7 @@ const pipeBuffer = 1 << 20
 
 // Broker is a broker in this process.
 type Broker struct {
-	node   *node.Node
+	stop   func(context.Context) error // the node; a function, so that packages that import this one do not compile the node's generic types
 	client *pawl.Client
 	addr   string
 
@@ -88,7 +88,7 @@ func Open(dir string, opts Options) (*Broker, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.Stop(ctx))
 	}
-	return &Broker{node: n, client: client, addr: at.addr}, nil
+	return &Broker{stop: n.Stop, client: client, addr: at.addr}, nil
 }
 
 // place is where the broker can be reached.
@@ -125,6 +125,6 @@ func (b *Broker) Addr() string { return b.addr }
 // Close stops the broker: it tells workers to settle what they hold, and waits for them until ctx ends. Stop your workers first, and
 // there is no wait. Calling it again is a no-op.
 func (b *Broker) Close(ctx context.Context) error {
-	b.closing.Do(func() { b.err = errors.Join(b.client.Close(), b.node.Stop(ctx)) })
+	b.closing.Do(func() { b.err = errors.Join(b.client.Close(), b.stop(ctx)) })
 	return b.err
 }

@@ -35,7 +35,10 @@ const (
 	maxWake  = 64
 )
 
-type awaitMethod = forward.Method[awaitArgs, bool]
+type (
+	awaitMethod = forward.Method[awaitArgs, bool]
+	awaitCaller = forward.Caller[awaitArgs, bool]
+)
 
 // awaitHere reports whether something is ready.
 func (c *Claims) awaitHere(ctx context.Context, a awaitArgs) (bool, error) {
@@ -72,7 +75,7 @@ func (c *Claims) Await(ctx context.Context, shard uint32, call broker.ClaimCall)
 // awaits holds the shared watches by their form.
 type awaits struct {
 	forward *forward.Forwarder
-	await   *awaitMethod
+	await   awaitCaller
 
 	mu     sync.Mutex
 	byForm map[string]*sharedAwait

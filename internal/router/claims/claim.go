@@ -45,7 +45,10 @@ func (a *claimAnswer) Unpack() {
 	}
 }
 
-type claimMethod = forward.Method[claimArgs, claimAnswer]
+type (
+	claimMethod = forward.Method[claimArgs, claimAnswer]
+	claimCaller = forward.Caller[claimArgs, claimAnswer]
+)
 
 // briefTime is how long a call with other shards to turn to looks for the leader of one.
 const briefTime = 200 * time.Millisecond
@@ -65,7 +68,7 @@ func (c *Claims) ClaimNow(ctx context.Context, shard uint32, call broker.ClaimCa
 	return c.claimBy(ctx, c.claimBriefly, shard, call, 0)
 }
 
-func (c *Claims) claimBy(ctx context.Context, m *claimMethod, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (c *Claims) claimBy(ctx context.Context, m claimCaller, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	if !c.forward.Leads(shard) {
 		return c.claimRemote(ctx, m, shard, call, wait)
 	}
@@ -77,7 +80,7 @@ func (c *Claims) claimBy(ctx context.Context, m *claimMethod, shard uint32, call
 	return c.claimRemote(ctx, m, shard, call, max(time.Until(deadline), 0))
 }
 
-func (c *Claims) claimRemote(ctx context.Context, m *claimMethod, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (c *Claims) claimRemote(ctx context.Context, m claimCaller, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	own := call.ClaimKey == ""
 	if own {
 		call.ClaimKey = "way/" + rand.Text()

@@ -46,10 +46,10 @@ type Claims struct {
 	broker  Broker
 	log     *slog.Logger
 
-	settle       *forward.Method[settleArgs, settleAnswer]
-	claim        *claimMethod
-	claimBriefly *claimMethod // for callers that have other shards to ask
-	abandon      *forward.Method[abandonArgs, int]
+	settle       forward.Caller[settleArgs, settleAnswer]
+	claim        claimCaller
+	claimBriefly claimCaller // for callers that have other shards to ask
+	abandon      forward.Caller[abandonArgs, int]
 
 	served    servedClaims
 	awaits    awaits

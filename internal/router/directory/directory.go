@@ -40,12 +40,12 @@ type Directory struct {
 	forward *forward.Forwarder
 	copy    Map
 
-	place, get, put, ensure, spread *systemMethod[queues.Queue]
-	list                            *systemMethod[[]queues.Queue]
-	drop                            *systemMethod[nothing]
+	place, get, put, ensure, spread systemCaller[queues.Queue]
+	list                            systemCaller[[]queues.Queue]
+	drop                            systemCaller[nothing]
 }
 
-type systemMethod[R any] = forward.Method[queueArgs, R]
+type systemCaller[R any] = forward.Caller[queueArgs, R]
 
 type nothing struct{}
 

@@ -40,7 +40,7 @@ type Broker interface {
 type Enqueuer struct {
 	forward *forward.Forwarder
 	queues  *directory.Directory
-	enqueue *forward.Method[enqueueArgs, enqueueAnswer]
+	enqueue forward.Caller[enqueueArgs, enqueueAnswer]
 	groups  *Groups
 }
 

@@ -53,10 +53,13 @@ type Groups struct {
 	tasks   *Enqueuer
 	shown   Reader
 
-	create, find, add *groupMethod
+	create, find, add groupCaller
 }
 
-type groupMethod = forward.Method[groupArgs, groupAnswer]
+type (
+	groupMethod = forward.Method[groupArgs, groupAnswer]
+	groupCaller = forward.Caller[groupArgs, groupAnswer]
+)
 
 // Calls that create something are not repeated if their outcome is unknown: only a caller's request_id could tell.
 func newGroups(f *forward.Forwarder, b Broker, t *Enqueuer, shown Reader) *Groups {

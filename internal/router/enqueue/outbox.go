@@ -19,7 +19,7 @@ type Control interface {
 type Outbox struct {
 	forward *forward.Forwarder
 	tasks   *Enqueuer
-	take    *forward.Method[notificationArgs, nothing]
+	take    forward.Caller[notificationArgs, nothing]
 }
 
 // notificationArgs are notifications for the webhooks of a namespace.

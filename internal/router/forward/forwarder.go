@@ -77,9 +77,9 @@ type Forwarder struct {
 	log          *slog.Logger
 	remoteCalls  remoteCalls
 	methods      sync.Map // name → func() verb.Call
-	hasShard     *Method[uint32, bool]
-	scheduleHome *Method[ScheduleName, schedules.Home]
-	whoLeads     *Method[uint32, leaderAnswer]
+	hasShard     Caller[uint32, bool]
+	scheduleHome Caller[ScheduleName, schedules.Home]
+	whoLeads     Caller[uint32, leaderAnswer]
 }
 
 // New returns a forwarder. Close ends it.

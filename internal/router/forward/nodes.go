@@ -11,8 +11,7 @@ import (
 
 // Some calls are for nodes, not for shards: each reports what it has seen itself.
 
-// OnNode runs the method on a node.
-func (m *Method[A, R]) OnNode(ctx context.Context, node Node, args A) (R, error) {
+func (m *registered[A, R]) OnNode(ctx context.Context, node Node, args A) (R, error) {
 	if node.Number == m.f.cfg.Node {
 		return m.Run(ctx, args)
 	}
@@ -24,14 +23,11 @@ func (m *Method[A, R]) OnNode(ctx context.Context, node Node, args A) (R, error)
 	return c.Resp, err
 }
 
-// OnNodes runs the method on several nodes in parallel, and waits up to patience. It returns an answer and an error for each.
-func (m *Method[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) ([]R, []error) {
+func (m *registered[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) ([]R, []error) {
 	return onEach(ctx, patience, nodes, func(ctx context.Context, n Node) (R, error) { return m.OnNode(ctx, n, args) })
 }
 
-// OnAllNodes runs the method on all nodes in parallel, and names those that did not answer within patience: they are away, or do not know
-// the call yet.
-func (m *Method[A, R]) OnAllNodes(ctx context.Context, patience time.Duration, args A) (answers []R, missing []string) {
+func (m *registered[A, R]) OnAllNodes(ctx context.Context, patience time.Duration, args A) (answers []R, missing []string) {
 	nodes := m.f.Nodes()
 	all, errs := onEach(ctx, patience, nodes, func(ctx context.Context, n Node) (R, error) {
 		c := m.make(SystemShard, args)
@@ -64,8 +60,7 @@ func onEach[R any](ctx context.Context, patience time.Duration, nodes []Node, ru
 	return answers, errs
 }
 
-// OnReplica runs the method on any node with a replica of a shard: this one if it has one, otherwise the first that answers.
-func (m *Method[A, R]) OnReplica(ctx context.Context, shard uint32, args A) (out R, err error) {
+func (m *registered[A, R]) OnReplica(ctx context.Context, shard uint32, args A) (out R, err error) {
 	replicas := m.f.Replicas(shard)
 	if slices.Contains(replicas, m.f.cfg.Node) {
 		if out, err = m.Run(ctx, args); err == nil || !retryElsewhere(&m.Rule, err) {

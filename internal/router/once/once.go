@@ -31,11 +31,14 @@ type Broker interface {
 type Keys struct {
 	forward *forward.Forwarder
 	queues  *directory.Directory
-	once    *onceMethod
-	abandon *onceMethod
+	once    onceCaller
+	abandon onceCaller
 }
 
-type onceMethod = forward.Method[onceArgs, onceAnswer]
+type (
+	onceMethod = forward.Method[onceArgs, onceAnswer]
+	onceCaller = forward.Caller[onceArgs, onceAnswer]
+)
 
 // New returns the once keys of all shards.
 func New(f *forward.Forwarder, b Broker, q *directory.Directory) *Keys {

@@ -40,8 +40,8 @@ type ArchiveBroker interface {
 // Archive reads the archives of all nodes.
 type Archive struct {
 	forward *forward.Forwarder
-	list    *forward.Method[archiveArgs, archiveAnswer]
-	at      *forward.Method[archiveArgs, *broker.ArchivedTask]
+	list    forward.Caller[archiveArgs, archiveAnswer]
+	at      forward.Caller[archiveArgs, *broker.ArchivedTask]
 }
 
 // NewArchive returns a reader of the archives.

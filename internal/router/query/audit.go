@@ -34,7 +34,7 @@ type AuditControl interface {
 // AuditLog reads the audit logs of all shards.
 type AuditLog struct {
 	forward       *forward.Forwarder
-	shard, system *forward.Method[auditArgs, auditAnswer]
+	shard, system forward.Caller[auditArgs, auditAnswer]
 }
 
 // NewAuditLog returns a reader of the audit logs.

@@ -30,7 +30,7 @@ type EventControl interface {
 // Events reads the events of shards.
 type Events struct {
 	forward       *forward.Forwarder
-	shard, system *forward.Method[eventArgs, events.Page]
+	shard, system forward.Caller[eventArgs, events.Page]
 }
 
 // NewEvents returns a reader of events.

@@ -36,14 +36,14 @@ type StatusBroker interface {
 
 // Stats asks all nodes what has happened, and what there is.
 type Stats struct {
-	report     *forward.Method[statsArgs, statsAnswer]
-	briefs     *forward.Method[statsArgs, []stats.Brief]
-	trends     *forward.Method[statsArgs, []stats.Trend]
-	typeCounts *forward.Method[typesArgs, stats.TypeCounts]
-	typeBriefs *forward.Method[typesArgs, []stats.TypeBrief]
-	typeReport *forward.Method[typeArgs, typeAnswer]
-	namespace  *forward.Method[string, broker.NamespaceStatus]
-	counts     *forward.Method[broker.CountsQuery, []broker.QueueCount]
+	report     forward.Caller[statsArgs, statsAnswer]
+	briefs     forward.Caller[statsArgs, []stats.Brief]
+	trends     forward.Caller[statsArgs, []stats.Trend]
+	typeCounts forward.Caller[typesArgs, stats.TypeCounts]
+	typeBriefs forward.Caller[typesArgs, []stats.TypeBrief]
+	typeReport forward.Caller[typeArgs, typeAnswer]
+	namespace  forward.Caller[string, broker.NamespaceStatus]
+	counts     forward.Caller[broker.CountsQuery, []broker.QueueCount]
 }
 
 // NewStats returns the statistics of all nodes. book has those of this one.

@@ -19,8 +19,8 @@ type TaskBroker interface {
 // Tasks reads tasks, wherever their shards are led.
 type Tasks struct {
 	forward *forward.Forwarder
-	show    *forward.Method[showArgs, showAnswer]
-	peek    *forward.Method[peekArgs, peekAnswer]
+	show    forward.Caller[showArgs, showAnswer]
+	peek    forward.Caller[peekArgs, peekAnswer]
 }
 
 type showArgs struct {

@@ -36,8 +36,8 @@ type Schedules struct {
 	tasks   *enqueue.Enqueuer
 	log     *slog.Logger
 
-	name   *forward.Method[homeArgs, schedules.Home]
-	forget *forward.Method[homeArgs, nothing]
+	name   forward.Caller[homeArgs, schedules.Home]
+	forget forward.Caller[homeArgs, nothing]
 }
 
 type nothing struct{}

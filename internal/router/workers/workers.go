@@ -43,12 +43,12 @@ type Workers struct {
 	registry *registry.Registry // of this node
 	watch    func(lost func(broker.Lost)) ClaimWatch
 
-	list   *forward.Method[registry.Query, registry.Page]
-	seen   *forward.Method[missedArgs, []bool]
-	tally  *forward.Method[tallyArgs, registry.Tally]
-	away   *forward.Method[nothing, []string]
-	quiet  *forward.Method[quietArgs, workers.Quiet]
-	resume *forward.Method[quietArgs, bool]
+	list   forward.Caller[registry.Query, registry.Page]
+	seen   forward.Caller[missedArgs, []bool]
+	tally  forward.Caller[tallyArgs, registry.Tally]
+	away   forward.Caller[nothing, []string]
+	quiet  forward.Caller[quietArgs, workers.Quiet]
+	resume forward.Caller[quietArgs, bool]
 }
 
 // New returns the workers of all nodes. The registry has those of this one, and watch starts a watch of claims.
