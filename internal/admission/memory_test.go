@@ -14,7 +14,7 @@ func TestMemoryPool(t *testing.T) {
 		wants := func(what string, now, most int64) {
 			t.Helper()
 			if n, m := r.InUse(); n != now || m != most {
-				t.Errorf("%s: %d bytes are taken, %d at most; want %d and %d", what, n, m, now, most)
+				t.Errorf("%s: %d bytes in use, %d at the peak, want %d and %d", what, n, m, now, most)
 			}
 		}
 		take := func(ns string, n int64) chan *Reservation {
@@ -33,7 +33,7 @@ func TestMemoryPool(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if len(got) != 0 {
-				t.Errorf("%s: it has some", what)
+				t.Errorf("%s: the reservation was granted, want it to wait", what)
 			}
 		}
 
@@ -56,7 +56,7 @@ func TestMemoryPool(t *testing.T) {
 		}
 		wants("in the end", 0, 91)
 		if len(r.of) != 0 {
-			t.Errorf("%d namespaces are known in the end", len(r.of))
+			t.Errorf("%d namespaces are still tracked after everything was released", len(r.of))
 		}
 	})
 }
@@ -77,26 +77,26 @@ func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 			synctest.Wait()
 			cancel()
 			if err := <-failed; !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", ns, err)
+				t.Errorf("%s: Reserve = %v, want context.Canceled", ns, err)
 			}
 		}
 		if len(r.of) != 2 || r.of["a"].users != 1 {
-			t.Errorf("%d namespaces are remembered, a for %d", len(r.of), r.of["a"].users)
+			t.Errorf("%d namespaces are tracked, want 2; namespace a has %d users, want 1", len(r.of), r.of["a"].users)
 		}
 		a.Release()
 		b.Release()
 		if len(r.of) != 0 {
-			t.Errorf("%d namespaces are remembered that hold nothing", len(r.of))
+			t.Errorf("%d namespaces are still tracked after everything was released", len(r.of))
 		}
 		for _, ns := range []string{"a", "b"} {
 			if _, err := r.Reserve(t.Context(), ns, 50); err != nil {
-				t.Errorf("%s has not all of its half: %v", ns, err)
+				t.Errorf("%s could not reserve all of its half: %v", ns, err)
 			}
 		}
 	})
 }
 
-// A caller that waited in vain leaves its namespace the whole of its half.
+// A caller whose wait is cancelled leaves its namespace the whole of its half.
 func TestPoolIsWholeAfterAWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
@@ -108,14 +108,14 @@ func TestPoolIsWholeAfterAWaitInVain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			if _, err := r.Reserve(ctx, "c", 30); err == nil {
-				t.Error("it got memory that was not there")
+				t.Error("Reserve granted memory that was not available")
 			}
 		}()
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
 		if !r.of["c"].TryAcquire(49) {
-			t.Error("what it waited with is lost to its namespace")
+			t.Error("the namespace lost the share of the caller whose wait was cancelled")
 		}
 	})
 }

@@ -10,17 +10,17 @@ func TestSlots(t *testing.T) {
 		ok, own bool
 	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false}, {"d", false, false}, {"a", false, true}} {
 		if ok, own := s.TryAcquire(step.ns); ok != step.ok || own != step.own {
-			t.Errorf("step %d: %s has %v, %v", i, step.ns, ok, own)
+			t.Errorf("step %d: TryAcquire(%s) = %v, %v", i, step.ns, ok, own)
 		}
 	}
 	s.Release("a")
 	if ok, _ := s.TryAcquire("d"); !ok {
-		t.Error("a place that was given back is not there")
+		t.Error("a released slot could not be acquired")
 	}
 	for _, ns := range []string{"a", "b", "c", "d"} {
 		s.Release(ns)
 	}
 	if s.taken != 0 || len(s.of) != 0 {
-		t.Errorf("%d are taken, by %v", s.taken, s.of)
+		t.Errorf("%d slots are still taken, by %v", s.taken, s.of)
 	}
 }

@@ -89,7 +89,7 @@ func (s *shard) head() head {
 	return h
 }
 
-// Any change made behind the log's back is detected, except one to its beginning and end together.
+// Any change made without the log is detected, except one to its beginning and end together.
 func TestBrokenChains(t *testing.T) {
 	for what, harm := range map[string]func(tx *store.Tx){
 		"an entry in the middle is changed": func(tx *store.Tx) {
@@ -120,34 +120,34 @@ func TestBrokenChains(t *testing.T) {
 		s.sound("six entries")
 		s.round(harm)
 		if len(Check(s.state)) == 0 {
-			t.Errorf("%s, and nobody notices", what)
+			t.Errorf("%s, but Check found no problem", what)
 		}
 		if what != "the head is gone" { // nor does it keep the shard from working, and old entries from being removed
 			s.some(2)
 			s.now = s.now.Add(DefaultKeep + time.Hour)
 			if due := s.log(usual, (*Log).Expire); due != 0 {
-				t.Errorf("%s, and entries stay until %d", what, due)
+				t.Errorf("%s, but entries are kept until %d", what, due)
 			}
 			s.some(1)
 			if h := s.head(); h.count() != 1 {
-				t.Errorf("%s, and in the end there are entries %d to %d", what, h.Oldest, h.Newest)
+				t.Errorf("%s, but entries %d to %d remain, want one", what, h.Oldest, h.Newest)
 			}
 		}
 	}
 }
 
-// Surplus and old entries are removed, oldest first; the chain stays intact.
+// Surplus and old entries are removed, oldest first, and the chain stays intact.
 func TestOldEntriesGo(t *testing.T) {
 	s := newShard(t)
 	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
 	due := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
 	if due != s.now.Add(time.Hour) {
-		t.Errorf("the first entry is due at %d, want an hour behind %d", due, s.now)
+		t.Errorf("the first entry expires at %d, want an hour after %d", due, s.now)
 	}
 	for range 9 {
 		s.now = s.now.Add(time.Minute)
 		if again := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) }); again != 0 {
-			t.Errorf("a second deadline at %d", again)
+			t.Errorf("Append returned a second deadline, %d", again)
 		}
 		s.sound("an entry too many")
 	}
@@ -155,19 +155,19 @@ func TestOldEntriesGo(t *testing.T) {
 		t.Errorf("entries %d to %d, want 6 to 10", h.Oldest, h.Newest)
 	}
 	s.now = due
-	due = s.log(few, (*Log).Expire) // entry 6 is of minute 5
+	due = s.log(few, (*Log).Expire) // entry 6 was appended at minute 5
 	if h := s.head(); h.Oldest != 6 || due != s.now.Add(5*time.Minute) {
-		t.Errorf("from entry %d on, due %v later; want all, and 5m", h.Oldest, due.Sub(s.now))
+		t.Errorf("oldest entry %d, next expiry %v later, want entry 6 and 5m", h.Oldest, due.Sub(s.now))
 	}
 	s.now = due.Add(90 * time.Second)
 	due = s.log(few, (*Log).Expire)
 	if h := s.head(); h.Oldest != 8 || due != s.now.Add(30*time.Second) {
-		t.Errorf("from entry %d on, due %v later; want 8 and 30s", h.Oldest, due.Sub(s.now))
+		t.Errorf("oldest entry %d, next expiry %v later, want entry 8 and 30s", h.Oldest, due.Sub(s.now))
 	}
 	s.sound("some have gone")
 	s.now = s.now.Add(time.Hour)
 	if due = s.log(few, (*Log).Expire); due != 0 {
-		t.Errorf("nothing is left, and is due at %d", due)
+		t.Errorf("the log is empty, but the next expiry is at %d", due)
 	}
 	s.sound("all have gone")
 	s.some(2)
@@ -182,12 +182,12 @@ func TestOldEntriesGo(t *testing.T) {
 		})
 	}
 	if h := s.head(); h.Bytes > 1000 || h.count() == 0 {
-		t.Errorf("%d entries of %d bytes, at most 1000 are wanted", h.count(), h.Bytes)
+		t.Errorf("the log has %d entries of %d bytes, want at most 1000 bytes", h.count(), h.Bytes)
 	}
 	s.sound("large ones")
 }
 
-// The time to keep entries may change at any time: they are removed or kept accordingly within a day.
+// The retention may change at any time: entries are removed or kept accordingly within a day.
 func TestKeepChanges(t *testing.T) {
 	s := newShard(t)
 	const day = 24 * time.Hour
@@ -198,20 +198,20 @@ func TestKeepChanges(t *testing.T) {
 		next time.Duration // until the next check; 0: there are no entries left
 	}{{10 * day, day}, {100 * day, day}, {3*day + time.Hour, time.Hour}, {4 * day, 23 * time.Hour}, {4 * day, 0}} {
 		if s.now = due; s.head().Due != due {
-			t.Errorf("look %d: due at %d, want %d", n, s.head().Due, due)
+			t.Errorf("step %d: due at %d, want %d", n, s.head().Due, due)
 		}
 		due = s.log(kept(c.keep), (*Log).Expire)
 		if c.next == 0 && due != 0 || c.next != 0 && due != s.now.Add(c.next) {
-			t.Errorf("look %d: kept for %v, next %v later, want %v", n, c.keep, due.Sub(s.now), c.next)
+			t.Errorf("step %d: retention %v, next expiry %v later, want %v", n, c.keep, due.Sub(s.now), c.next)
 		}
 		s.sound("a change")
 	}
 	if h := s.head(); h.count() != 0 {
-		t.Errorf("an entry of 4 days is kept for longer")
+		t.Errorf("an entry older than the retention of 4 days was kept")
 	}
 	for d, ok := range map[time.Duration]bool{day: true, day - 1: false, 3650 * day: true, 3650*day + 1: false, 0: false, -day: false} {
 		if err := CheckKeep("retention", d); (err == nil) != ok {
-			t.Errorf("%v: %v", d, err)
+			t.Errorf("CheckKeep(%v) = %v", d, err)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestCallsGrow(t *testing.T) {
 		tasks = append(tasks, e.Tasks)
 	}
 	if want := []int64{500, 500, 0, 1000}; err != nil || !slices.Equal(tasks, want) {
-		t.Errorf("entries of %v tasks (%v), newest first, want %v", tasks, err, want)
+		t.Errorf("entries have %v tasks (%v), newest first, want %v", tasks, err, want)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 			}
 			l := Merge(read, limit, bytes)
 			if len(l.Records) > limit || pages > 500 {
-				t.Fatalf("%+v: %d entries on page %d, at most %d", q, len(l.Records), pages, limit)
+				t.Fatalf("%+v: %d entries on page %d, want at most %d", q, len(l.Records), pages, limit)
 			}
 			for i := range l.Records {
 				got = append(got, l.Records[i].Place())
@@ -307,7 +307,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 	}
 }
 
-// A page reads no more than necessary, however many entries there are.
+// A page reads a bounded number of entries, however many there are.
 func TestPagesAreBounded(t *testing.T) {
 	s := newShard(t)
 	s.round(func(tx *store.Tx) {
@@ -324,7 +324,7 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Fatalf("the first page has %d entries and ends at %+v (%v), want none, and entry 501", len(p.Entries), p.Read, err)
 	}
 	if p, err = Read(s.state, 1, Query{Actor: "first"}, &p.Read, 10); err != nil || len(p.Entries) != 1 || p.Read != (Place{}) {
-		t.Errorf("the second page has %d entries and ends at %+v (%v)", len(p.Entries), p.Read, err)
+		t.Errorf("the second page has %d entries and ends at %+v (%v), want one, and the end", len(p.Entries), p.Read, err)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestChanged(t *testing.T) {
 		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, 1","until":"2026-11-22T14:50:03.802006Z","wait":"1m0s"}`},
 	} {
 		if was, is := Changed(c.before, c.after); string(was) != c.was || string(is) != c.is {
-			t.Errorf("from %+v to %+v: %s → %s, want %s → %s", c.before, c.after, was, is, c.was, c.is)
+			t.Errorf("Changed from %+v to %+v = %s → %s, want %s → %s", c.before, c.after, was, is, c.was, c.is)
 		}
 	}
 	large := thing{Texts: map[string]string{}}
@@ -369,6 +369,6 @@ func TestChanged(t *testing.T) {
 	_, is := Changed(nil, &large)
 	var back map[string]any
 	if err := json.Unmarshal(is, &back); err != nil || len(is) > maxSide+30 || back["more"] == nil {
-		t.Errorf("a thousand texts are %d bytes (%v): %.100s", len(is), err, is)
+		t.Errorf("changes of a thousand texts have %d bytes (%v): %.100s", len(is), err, is)
 	}
 }

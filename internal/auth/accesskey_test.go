@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Access keys are known while their tokens are valid and this node's copy is fresh; tokens without one have none.
+// An access key is found while its token is valid and this node's copy is fresh. Tokens without an access key have none.
 func TestSigners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := store.TimeOf(time.Now())
@@ -21,12 +21,12 @@ func TestSigners(t *testing.T) {
 		find := func(n byte) error {
 			v, secret, err := d.FindSigner(key(n).ID)
 			if err == nil && v != Anonymous && secret != key(n).Secret {
-				t.Errorf("the secret of %d is %q, want %q", n, secret, key(n).Secret)
+				t.Errorf("secret of access key %d = %q, want %q", n, secret, key(n).Secret)
 			}
 			return err
 		}
 		if err := find(1); err != errNotLoaded {
-			t.Errorf("before anything was heard: %v", err)
+			t.Errorf("FindSigner before the first copy: %v, want errNotLoaded", err)
 		}
 		d.Replace(Access{Required: true, Tokens: tokens})
 		d.Refreshed(time.Now())
@@ -50,25 +50,25 @@ func TestSigners(t *testing.T) {
 		known("after two hours", 1, 3)
 		time.Sleep(staleAfter + 1)
 		if err := find(1); err != errStale {
-			t.Errorf("after this node heard nothing for a while: %v", err)
+			t.Errorf("FindSigner with a stale copy: %v, want errStale", err)
 		}
 		d.Replace(Access{Required: true, Tokens: tokens[1:]})
 		known("when it was revoked", 3)
 		d.Replace(Access{})
 		if v, _, err := d.FindSigner("whoever"); v != Anonymous || err != nil {
-			t.Errorf("where no token is wanted: %v, %v", v, err)
+			t.Errorf("FindSigner where no tokens are required = %v, %v", v, err)
 		}
 	})
 }
 
-// Access keys differ, and neither part resembles the other or the hash. Clients have been given them: the derivation must not
+// Access keys differ, and neither part resembles the other or the hash. Clients use them already, so the derivation must not
 // change.
 func TestAccessKeys(t *testing.T) {
 	a, b := AccessKeyOf(HashOf("pawl_a")), AccessKeyOf(HashOf("pawl_b"))
 	if a.ID == b.ID || a.Secret == b.Secret || len(a.ID) != 20 || len(a.Secret) != 43 {
-		t.Errorf("%+v and %+v", a, b)
+		t.Errorf("access keys %+v and %+v are equal or of the wrong length", a, b)
 	}
 	if want := (AccessKey{"PAWLAMIZRAGNXD6LFPQD", "kIuD1xsOyRhOqmbQcVAtKSfUHFRtNCiEn0UO8WXpxRZ"}); a != want {
-		t.Errorf("the access key is %+v, want %+v", a, want)
+		t.Errorf("AccessKeyOf = %+v, want %+v", a, want)
 	}
 }

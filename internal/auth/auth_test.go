@@ -23,23 +23,23 @@ func TestSecret(t *testing.T) {
 	for range 1000 {
 		s := NewSecret()
 		if seen[s] || len(s) != secretLen || CheckSecret(s) != nil {
-			t.Fatalf("token %q: seen %v, length %d, %v", s, seen[s], len(s), CheckSecret(s))
+			t.Fatalf("NewSecret = %q: seen before %v, length %d, check %v", s, seen[s], len(s), CheckSecret(s))
 		}
 		seen[s] = true
 	}
 	s := NewSecret()
-	for i := range s { // each character counts
+	for i := range s { // each character is covered by the checksum
 		other := byte('x')
 		if s[i] == other {
 			other = 'y'
 		}
 		if CheckSecret(s[:i]+string(other)+s[i+1:]) == nil {
-			t.Errorf("%q with %q at %d is taken for a token", s, other, i)
+			t.Errorf("CheckSecret accepted %q with %q at %d", s, other, i)
 		}
 	}
 	for _, bad := range []string{"", "pawl_", s + "0", s[1:], strings.ToUpper(s), strings.Repeat("\xff", secretLen)} {
 		if err := CheckSecret(bad); err == nil || bad != "" && len(bad) > 6 && strings.Contains(err.Error(), bad) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("CheckSecret(%q) = %v, want an error that does not repeat it", bad, err)
 		}
 	}
 }
@@ -48,11 +48,11 @@ func TestSecret(t *testing.T) {
 func TestFormOfSecretStays(t *testing.T) {
 	given := "pawl_skTOpymqTmcAw0XZZtfMq0jnv9I3qmxrPZyJg4wcH5x21S59m"
 	if err := CheckSecret(given); err != nil || len(NewSecret()) != len(given) {
-		t.Errorf("%v; new ones have %d bytes, want %d", err, len(NewSecret()), len(given))
+		t.Errorf("CheckSecret of an issued secret: %v; new ones have %d bytes, want %d", err, len(NewSecret()), len(given))
 	}
 	other := "pawn_" + given[len(Prefix):secretLen-sumLen]
 	if CheckSecret(other+checksum(other)) == nil {
-		t.Error("a secret of something else is taken for one of Pawl")
+		t.Error("a secret with another prefix was accepted")
 	}
 }
 
@@ -61,14 +61,14 @@ func TestHashHasAForm(t *testing.T) {
 	b, err := json.Marshal(h)
 	var back Hash
 	if err != nil || json.Unmarshal(b, &back) != nil || back != h || bytes.Contains(b, []byte("[")) {
-		t.Errorf("%s: %v, %v", b, back, err)
+		t.Errorf("hash encoded as %s was decoded to %v, %v", b, back, err)
 	}
 	if json.Unmarshal([]byte(`"abcd"`), &back) == nil {
-		t.Error("a short hash was read")
+		t.Error("a hash that is too short was decoded")
 	}
 	var noHex hex.InvalidByteError
 	if err := back.UnmarshalText([]byte("zz")); !errors.As(err, &noHex) {
-		t.Errorf("what is no hex: %v", err)
+		t.Errorf("UnmarshalText of invalid hex: %v", err)
 	}
 }
 
@@ -85,12 +85,12 @@ func TestRoles(t *testing.T) {
 		has, err := ParseRoles("roles", strings.Split(c.has, ","))
 		of, err2 := ParseRoles("roles", strings.Split(c.of, ","))
 		if err != nil || err2 != nil || has.HasAny(of) != c.any || has.Covers(of) != c.covers {
-			t.Errorf("%s against %s: any %v, covers %v (%v, %v)", c.has, c.of, has.HasAny(of), has.Covers(of), err, err2)
+			t.Errorf("%s against %s: HasAny %v, Covers %v (%v, %v)", c.has, c.of, has.HasAny(of), has.Covers(of), err, err2)
 		}
 	}
 	for _, bad := range [][]string{nil, {}, {"root"}, {"produce", ""}} {
 		if _, err := ParseRoles("roles", bad); !errors.Is(err, task.ErrInvalidArgument) {
-			t.Errorf("roles %q: %v", bad, err)
+			t.Errorf("ParseRoles(%q) = %v, want an invalid argument", bad, err)
 		}
 	}
 }
@@ -108,12 +108,12 @@ func TestRightsCover(t *testing.T) {
 		{Rights{AllNamespaces, Observe, []string{"mail"}}, false}, {Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
 	} {
 		if operator.Covers(c.of) != c.covers || !everything.Covers(c.of) {
-			t.Errorf("%+v covers %+v: %v", operator, c.of, operator.Covers(c.of))
+			t.Errorf("%+v covers %+v: %v; all rights must cover it too", operator, c.of, operator.Covers(c.of))
 		}
 	}
 }
 
-// An authenticator in fake time: who is admitted, for how long, and which calls end.
+// An authenticator in fake time: which tokens it accepts, for how long, and which calls it ends.
 func TestDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret, operator := NewSecret(), NewSecret()
@@ -134,7 +134,7 @@ func TestDoor(t *testing.T) {
 				t.Fatalf("%s: %q, want %q (%v)", what, got, want, err)
 			}
 			if err != nil && with != "" && strings.Contains(err.Error(), with) {
-				t.Fatalf("%s: the refusal repeats the token: %v", what, err)
+				t.Fatalf("%s: the error repeats the token: %v", what, err)
 			}
 			return v
 		}
@@ -154,7 +154,7 @@ func TestDoor(t *testing.T) {
 		hear(one)
 		v := enters("a good token", secret, "")
 		if again := enters("again", secret, ""); again != v {
-			t.Error("two calls with a token are not from the same visitor")
+			t.Error("two calls with one token got different principals")
 		}
 		enters("no token", "", task.CodeUnauthenticated)
 		enters("no token's form", "secret", task.CodeUnauthenticated)
@@ -163,23 +163,23 @@ func TestDoor(t *testing.T) {
 		work := stays(v)
 		hear(one, Token{Name: "two", Rights: Everything, Hash: HashOf(NewSecret())})
 		if err := work(); !errors.Is(err, context.Canceled) {
-			t.Errorf("a call ended when another token was made: %v", err)
+			t.Errorf("a call ended when another token was created: %v", err)
 		}
 		work = stays(v)
 		hear()
 		if err := work(); err != ErrRevoked {
-			t.Errorf("a call after its token was revoked: %v", err)
+			t.Errorf("cause after the token was revoked: %v, want ErrRevoked", err)
 		}
 		enters("a revoked token", secret, task.CodeUnauthenticated)
 		if err := stays(v)(); err != ErrRevoked {
-			t.Errorf("a call that stays just after its token was revoked: %v", err)
+			t.Errorf("cause of a call tracked just after its token was revoked: %v, want ErrRevoked", err)
 		}
 
 		hear(one)
 		work = stays(enters("a token", secret, ""))
 		time.Sleep(staleAfter + checkInterval)
 		if err := work(); err != errStale {
-			t.Errorf("a call at a node that hears nothing: %v", err)
+			t.Errorf("cause at a node whose copy is stale: %v, want errStale", err)
 		}
 		enters("at a node that hears nothing", secret, task.CodeUnavailable)
 
@@ -190,7 +190,7 @@ func TestDoor(t *testing.T) {
 			d.Refreshed(time.Now())
 		}
 		if err := work(); err != ErrRevoked {
-			t.Errorf("a call whose token has expired: %v", err)
+			t.Errorf("cause after the token expired: %v, want ErrRevoked", err)
 		}
 		enters("an expired token", secret, task.CodeUnauthenticated)
 
@@ -198,7 +198,7 @@ func TestDoor(t *testing.T) {
 		inFile.Store(NewSecret())
 		time.Sleep(checkInterval)
 		if err := work(); err != ErrRevoked {
-			t.Errorf("a call after the node's own token changed: %v", err)
+			t.Errorf("cause after the node's own admin token changed: %v, want ErrRevoked", err)
 		}
 		inFile.Store("")
 		enters("without a token of its own", operator, task.CodeUnauthenticated)
@@ -220,42 +220,42 @@ func TestDoorRotation(t *testing.T) {
 			return err == nil, err2 == nil
 		}
 		if old, new := good(); !old || !new {
-			t.Errorf("just rotated: old %v, new %v", old, new)
+			t.Errorf("just after the rotation: old secret accepted %v, new secret accepted %v, want both", old, new)
 		}
 		time.Sleep(time.Hour)
 		if old, new := good(); old || !new {
-			t.Errorf("after the overlap: old %v, new %v", old, new)
+			t.Errorf("after the overlap: old secret accepted %v, new secret accepted %v, want only the new one", old, new)
 		}
 		// A token without an old secret must not be entered under the zero hash.
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after)}}})
 		if d.tokens.Load().tokens[Hash{}] != nil || len(d.tokens.Load().tokens) != 1 {
-			t.Error("the zero hash opens the door")
+			t.Error("the zero hash was stored as a token's")
 		}
 	})
 }
 
 func TestDoorModes(t *testing.T) {
 	if d := NewAuthenticator(Config{Mode: Never}); d.TokensRequired() {
-		t.Error("a door that wants no tokens wants some")
+		t.Error("an authenticator with mode Never requires tokens")
 	}
 	d := NewAuthenticator(Config{})
 	if _, err := d.Admit(""); !errors.Is(err, task.ErrUnavailable) {
-		t.Errorf("before the cluster's word: %v", err)
+		t.Errorf("Admit before the first copy: %v, want unavailable", err)
 	}
 	d.Replace(Access{})
 	d.Refreshed(time.Now())
 	v, err := d.Admit("")
 	if err != nil || v != Anonymous {
-		t.Errorf("the cluster wants no tokens: %v, %v", v, err)
+		t.Errorf("Admit where the cluster requires no tokens = %v, %v, want Anonymous", v, err)
 	}
 	ctx, leave := d.Track(t.Context(), v, nil)
 	defer leave()
 	d.Replace(Access{Required: true})
 	if context.Cause(ctx) != ErrRevoked || !d.TokensRequired() {
-		t.Errorf("the cluster wants tokens now: %v, %v", context.Cause(ctx), d.TokensRequired())
+		t.Errorf("after the cluster began to require tokens: cause %v, TokensRequired %v, want ErrRevoked and true", context.Cause(ctx), d.TokensRequired())
 	}
 	if d := NewAuthenticator(Config{Mode: Never}); func() bool { d.Replace(Access{Required: true}); return d.TokensRequired() }() {
-		t.Error("a door that was told to want none wants tokens")
+		t.Error("an authenticator with mode Never requires tokens because the cluster does")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestUses(t *testing.T) {
 	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
 	d.Refreshed(time.Now())
 	if uses, _ := d.Uses(); len(uses) != 0 {
-		t.Errorf("unused: %v", uses)
+		t.Errorf("Uses of an unused token = %v, want none", uses)
 	}
 	for range 3 {
 		if _, err := d.Admit(secret); err != nil {
@@ -274,14 +274,14 @@ func TestUses(t *testing.T) {
 	}
 	uses, told := d.Uses()
 	if len(uses) != 1 || uses[0].Token != (TokenName{"team", "a"}) || time.Since(uses[0].At.Time()) > 2*time.Minute {
-		t.Errorf("used: %v", uses)
+		t.Errorf("Uses = %v, want token a, used just now", uses)
 	}
 	if again, _ := d.Uses(); len(again) != 1 {
-		t.Errorf("what was not told is forgotten: %v", again)
+		t.Errorf("Uses were dropped before they were reported: %v", again)
 	}
 	told()
 	if again, _ := d.Uses(); len(again) != 0 {
-		t.Errorf("told: %v", again)
+		t.Errorf("Uses after they were reported = %v, want none", again)
 	}
 }
 
@@ -297,8 +297,8 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody: neither callers that will need no
-// token, nor those that have one.
+// Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody, whether the caller has a
+// token or the cluster turns out to require none.
 func TestDoorBeforeItHasHeard(t *testing.T) {
 	secret := NewSecret()
 	cert := &Certificate{Names: []string{"dns:worker"}, Good: func(time.Time) error { return nil }}
@@ -312,13 +312,13 @@ func TestDoorBeforeItHasHeard(t *testing.T) {
 	for what, ask := range asks {
 		d := NewAuthenticator(Config{})
 		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("%s, before anything was heard: %v, want unavailable", what, err)
+			t.Errorf("%s, before the first copy: %v, want unavailable", what, err)
 		}
 		if d.Refreshed(time.Now()); what == "a namespace" {
 			continue
 		}
 		if err := ask(d); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("%s, when the cluster has answered and its answer is not taken over: %v, want unavailable", what, err)
+			t.Errorf("%s, when the cluster has answered but the copy is not replaced: %v, want unavailable", what, err)
 		}
 	}
 	// The copy arrives while a call is being admitted, from a cluster that requires tokens or doesn't.
@@ -331,12 +331,12 @@ func TestDoorBeforeItHasHeard(t *testing.T) {
 				v, err := d.Admit("")
 				if errors.Is(err, task.ErrUnavailable) {
 					if runtime.GOMAXPROCS(0) == 1 {
-						runtime.Gosched() // or it would ask until its time slice is over
+						runtime.Gosched() // or it would spin until its time slice is over
 					}
 					continue
 				}
 				if got := v == Anonymous; got == required {
-					t.Errorf("tokens required %v: let in %v, %v", required, got, err)
+					t.Errorf("tokens required %v: admitted as anonymous %v, error %v", required, got, err)
 				}
 				return
 			}
@@ -355,11 +355,11 @@ func TestCheckNamespace(t *testing.T) {
 		d.Replace(Access{Namespaces: []string{"team"}})
 		d.Refreshed(time.Now())
 		if has, lacks := d.CheckNamespace("team"), d.CheckNamespace("other"); has != nil || !errors.Is(lacks, task.ErrNotFound) {
-			t.Errorf("team: %v, other: %v, want nil and not found", has, lacks)
+			t.Errorf("namespace team: %v, other: %v, want nil and not found", has, lacks)
 		}
 		time.Sleep(staleAfter + 1)
 		if has, lacks := d.CheckNamespace("team"), d.CheckNamespace("other"); has != nil || !errors.Is(lacks, task.ErrUnavailable) {
-			t.Errorf("by an old copy, team: %v, other: %v, want nil and unavailable", has, lacks)
+			t.Errorf("with a stale copy, namespace team: %v, other: %v, want nil and unavailable", has, lacks)
 		}
 	})
 }

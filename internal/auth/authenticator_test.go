@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// How old the copy of the tokens may be, and what may vouch for it beyond that.
+// How old the copy of the tokens may be, and when a copy that is reported as current may be older.
 func TestStale(t *testing.T) {
 	yes, no := func() bool { return true }, func() bool { return false }
 	for what, c := range map[string]struct {
@@ -36,7 +36,7 @@ func TestStale(t *testing.T) {
 			}
 			time.Sleep(c.age)
 			if _, err := d.Admit(NewSecret()); (err == errStale) != c.stale {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: Admit = %v", what, err)
 			}
 		})
 	}
@@ -47,7 +47,7 @@ func TestNamespacesHaveAnOrder(t *testing.T) {
 	for _, given := range [][]string{{"team", "alpha"}, {"team", DefaultNamespace, "alpha"}} {
 		d.Replace(Access{Namespaces: given, Quotas: map[string]task.Quotas{"team": {}}})
 		if got := d.Namespaces(); !slices.Equal(got, []string{"alpha", DefaultNamespace, "team"}) {
-			t.Errorf("of %v there are %v", given, got)
+			t.Errorf("given %v, Namespaces = %v", given, got)
 		}
 	}
 }
@@ -69,17 +69,17 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 			d.Refreshed(time.Now())
 			time.Sleep(c.want - 1)
 			if v, err := d.Admit(before); err != nil || !v.ExpiresAt().Equal(time.Now().Add(1)) {
-				t.Errorf("%+v, just before the end: %v", c, err)
+				t.Errorf("%+v, just before the end: %v, want the old secret to be accepted", c, err)
 			}
 			time.Sleep(time.Nanosecond)
 			if _, err := d.Admit(before); !errors.Is(err, errUnauthenticated) {
-				t.Errorf("%+v, at the end: %v", c, err)
+				t.Errorf("%+v, at the end: %v, want unauthenticated", c, err)
 			}
 		})
 	}
 }
 
-// Whatever changes in a token, its long calls end, and new calls have the new rights.
+// When anything in a token changes, its long calls end, and new calls have the new rights.
 func TestChangedToken(t *testing.T) {
 	secret := NewSecret()
 	was := func() Token {
@@ -112,14 +112,14 @@ func TestChangedToken(t *testing.T) {
 		c.change(&now)
 		d.Replace(Access{Tokens: []Token{now}})
 		if got := context.Cause(ctx) == ErrRevoked; got != c.ends {
-			t.Errorf("%s changes: a call ends: %v", what, got)
+			t.Errorf("%s changed: the long call ended: %v", what, got)
 		}
 		leave()
 		if len(d.longCalls) > 0 {
-			t.Errorf("%s changes: a call that has ended is still looked at", what)
+			t.Errorf("%s changed: a call that has ended is still tracked", what)
 		}
 		if v, err = d.Admit(secret); err != nil || v.Name != now.Name || !slices.Equal(v.Queues, now.Queues) || v.Roles != now.Roles {
-			t.Errorf("%s changes: %+v, %v", what, v, err)
+			t.Errorf("%s changed: Admit = %+v, %v", what, v, err)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestTokensAreWantedAgain(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if err := context.Cause(ctx); err != ErrRevoked {
-			t.Errorf("a call whose token has expired: %v", err)
+			t.Errorf("cause after the token expired: %v, want ErrRevoked", err)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestCallsThatGoOn(t *testing.T) {
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
 	d.Refreshed(time.Now())
 	if d.hasLongCalls() {
-		t.Error("it looks at calls, and there are none")
+		t.Error("hasLongCalls = true without any call")
 	}
 	var calls []context.Context
 	for _, with := range []string{secret, operator} {
@@ -172,12 +172,12 @@ func TestCallsThatGoOn(t *testing.T) {
 		calls = append(calls, ctx)
 	}
 	if !d.hasLongCalls() {
-		t.Error("it looks at no calls, and there are two")
+		t.Error("hasLongCalls = false with two calls")
 	}
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
 	d.Replace(Access{})
 	if d.hasLongCalls() {
-		t.Error("it looks at calls though no tokens are wanted")
+		t.Error("hasLongCalls = true where no tokens are required")
 	}
 	for i, ctx := range calls {
 		if ctx.Err() != nil {
@@ -208,15 +208,15 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 		ctx, leave := d.Track(t.Context(), v, c)
 		defer leave()
 		if time.Sleep(time.Minute - time.Second); context.Cause(ctx) != nil {
-			t.Errorf("before: %v", context.Cause(ctx))
+			t.Errorf("the call ended before its certificate expired: %v", context.Cause(ctx))
 		}
 		if time.Sleep(2 * time.Second); context.Cause(ctx) != ErrRevoked {
-			t.Errorf("after: %v", context.Cause(ctx))
+			t.Errorf("cause after the certificate expired: %v, want ErrRevoked", context.Cause(ctx))
 		}
 	})
 }
 
-// An authenticator that always requires tokens reports that it knows none yet, not that it doesn't know whether it requires any.
+// An authenticator that always requires tokens reports that it has no copy yet, not that it doesn't know whether tokens are required.
 func TestAlwaysBeforeItHasHeard(t *testing.T) {
 	if _, err := NewAuthenticator(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
 		t.Error(err)
@@ -232,11 +232,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 	_, _ = d.Admit("x")
 	d.Denied()
 	if counts, source := d.Refused(); counts != [failures]uint64{2, 1, 0, 0, 1} || source != "" || d.Failed(FailedNone) != 2 {
-		t.Errorf("refused %v from %q", counts, source)
+		t.Errorf("Refused = %v, source %q", counts, source)
 	}
 	d.NoteAddress("::1")
 	if _, source := d.Refused(); source != "::1" {
-		t.Errorf("the last came from %q", source)
+		t.Errorf("source of the last refusal = %q, want ::1", source)
 	}
 }
 
@@ -246,18 +246,18 @@ func TestActor(t *testing.T) {
 		"": Anonymous, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}}, "*/a": {Name: "a", Rights: Everything},
 	} {
 		if got := v.Actor(); got != want {
-			t.Errorf("%+v is called %q, want %q", v, got, want)
+			t.Errorf("Actor of %+v = %q, want %q", v, got, want)
 		}
 	}
 	if Anonymous.Certificate() != "" || !Anonymous.ExpiresAt().IsZero() {
-		t.Error("anybody has a certificate or expires")
+		t.Error("the anonymous principal has a certificate or an expiry")
 	}
 }
 
 func TestNamesOfTokens(t *testing.T) {
 	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false, AdminName: false} {
 		if err := CheckName(name); (err == nil) != good {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("CheckName(%q) = %v", name, err)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestNamesOfNamespaces(t *testing.T) {
 		"": false, strings.Repeat("a", 64): false, "-": false, "-a": false, "a-": false, "A": false, "a_b": false, "`": false, "{": false, "/": false, ":": false, "*": false,
 	} {
 		if err := CheckNamespace("namespace", name); (err == nil) != good {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("CheckNamespace(%q) = %v", name, err)
 		}
 	}
 }
@@ -294,10 +294,10 @@ func TestRightsAreChecked(t *testing.T) {
 	} {
 		err := c.r.Check(task.DefaultLimits())
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Check = %v", what, err)
 		}
 	}
 	if got := (Operate | Produce).String(); got != "produce, operate" {
-		t.Errorf("roles are written %q", got)
+		t.Errorf("String of roles = %q", got)
 	}
 }

@@ -20,16 +20,16 @@ func TestCheckCertificate(t *testing.T) {
 	} {
 		err := CheckCertificate("certificate", name)
 		if e, ok := task.AsError(err); (err == nil) != good || err != nil && (!ok || e.Field != "certificate") {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("CheckCertificate(%q) = %v", name, err)
 		}
 	}
 	for name, shown := range map[string]string{"ip:" + strings.Repeat("x", 99): `"ip:` + strings.Repeat("x", 61) + `"`, "dns:X" + strings.Repeat("x", 99): `"dns:X` + strings.Repeat("x", 59) + `"`} {
 		if err := CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), shown) {
-			t.Errorf("a long name is refused by %v, want %s in it", err, shown)
+			t.Errorf("CheckCertificate of a long name = %v, want %s in it", err, shown)
 		}
 	}
 	if maxCertificate != 512 {
-		t.Errorf("names have up to %d bytes, docs/limits.md says 512", maxCertificate)
+		t.Errorf("certificate names may have %d bytes, docs/limits.md says 512", maxCertificate)
 	}
 }
 
@@ -59,13 +59,13 @@ func TestAdmitCertificate(t *testing.T) {
 			t.Helper()
 			v, err := d.AdmitCertificate(c)
 			if err != nil || v.Name != want || v.Certificate() != "dns:"+want {
-				t.Errorf("%s: %+v, %v, want token %q", what, v, err, want)
+				t.Errorf("%s: principal %+v, error %v, want token %q", what, v, err, want)
 			}
 		}
 		refuses := func(what string, c *Certificate, code error, words string) {
 			t.Helper()
 			if v, err := d.AdmitCertificate(c); !errors.Is(err, code) || !strings.Contains(err.Error(), words) {
-				t.Errorf("%s: %v, %v, want %v with %q", what, v, err, code, words)
+				t.Errorf("%s: principal %v, error %v, want %v with %q", what, v, err, code, words)
 			}
 		}
 		admits("one of its names is known", "one", certified("subject:CN=one", "dns:one"))
@@ -77,7 +77,7 @@ func TestAdmitCertificate(t *testing.T) {
 		bad.Good = func(time.Time) error { return errors.New("it is revoked") }
 		refuses("it is not good any more", bad, errUnauthenticated, "it is revoked")
 		if uses, _ := d.Uses(); len(uses) != 1 || uses[0].Token.Name != "one" || !uses[0].At.Time().Equal(time.Now().Truncate(time.Minute)) {
-			t.Errorf("used: %v, want only token one", uses)
+			t.Errorf("Uses = %v, want only token one", uses)
 		}
 
 		time.Sleep(time.Hour - 1)
@@ -87,16 +87,16 @@ func TestAdmitCertificate(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		refuses("when the token expires", certified("dns:two"), errUnauthenticated, "expired")
 		if got := [2]uint64{d.Failed(FailedUnknown), d.Failed(FailedExpired)}; got != [2]uint64{2, 2} {
-			t.Errorf("refused as unknown and as expired: %v, want 2 and 2", got)
+			t.Errorf("failures as unknown and as expired: %v, want 2 and 2", got)
 		}
 		time.Sleep(staleAfter)
 		refuses("by an old copy", certified("dns:one"), task.ErrUnavailable, "list of tokens is over")
 	})
 	if v, err := NewAuthenticator(Config{Mode: Never}).AdmitCertificate(certified("dns:one")); v != Anonymous || err != nil {
-		t.Errorf("a door without tokens: %v, %v", v, err)
+		t.Errorf("AdmitCertificate where no tokens are required = %v, %v, want Anonymous", v, err)
 	}
-	// An authenticator that always requires tokens does not claim not to know whether it does.
+	// An authenticator that always requires tokens reports a stale copy, not that it doesn't know whether tokens are required.
 	if _, err := NewAuthenticator(Config{Mode: Always}).AdmitCertificate(certified("dns:one")); err != errStale {
-		t.Errorf("a door that always wants tokens, before it has heard of one: %v", err)
+		t.Errorf("AdmitCertificate in mode Always, before the first copy: %v, want errStale", err)
 	}
 }

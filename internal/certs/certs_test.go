@@ -36,16 +36,16 @@ func parse(t *testing.T, p Pair) *x509.Certificate {
 func TestNewAuthority(t *testing.T) {
 	a, b := parse(t, authority(t, 10)), parse(t, authority(t, 10))
 	if !a.IsCA || !a.MaxPathLenZero || a.KeyUsage&x509.KeyUsageCertSign == 0 {
-		t.Errorf("authority: CA %t, path length zero %t, usage %b", a.IsCA, a.MaxPathLenZero, a.KeyUsage)
+		t.Errorf("authority's certificate: CA %t, MaxPathLenZero %t, key usage %b", a.IsCA, a.MaxPathLenZero, a.KeyUsage)
 	}
 	if want := now.Add(10 * day); !a.NotAfter.Equal(want) || !a.NotBefore.Before(now) {
-		t.Errorf("authority from %v until %v, want until %v", a.NotBefore, a.NotAfter, want)
+		t.Errorf("authority is valid from %v until %v, want until %v", a.NotBefore, a.NotAfter, want)
 	}
 	if key, ok := a.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
 		t.Errorf("key is %T, want P-256", a.PublicKey)
 	}
 	if a.Subject.CommonName == b.Subject.CommonName {
-		t.Errorf("two authorities are both %q", a.Subject.CommonName)
+		t.Errorf("two authorities have the same common name %q", a.Subject.CommonName)
 	}
 }
 
@@ -60,10 +60,10 @@ func TestNewNode(t *testing.T) {
 	}
 	c := parse(t, p)
 	if len(c.URIs) != 1 || c.URIs[0].String() != "pawl://node/n-1" || c.Subject.CommonName != "n-1" || c.IsCA {
-		t.Errorf("URIs %v, subject %v, CA %t", c.URIs, c.Subject, c.IsCA)
+		t.Errorf("node's certificate: URIs %v, subject %v, CA %t", c.URIs, c.Subject, c.IsCA)
 	}
 	if !slices.Equal(c.DNSNames, []string{"node1.example.com", "localhost"}) || len(c.IPAddresses) != 2 {
-		t.Errorf("hosts %v %v", c.DNSNames, c.IPAddresses)
+		t.Errorf("node's certificate: DNS names %v, IP addresses %v", c.DNSNames, c.IPAddresses)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(parse(t, ca))
@@ -71,7 +71,7 @@ func TestNewNode(t *testing.T) {
 		for at, want := range map[time.Time]bool{now: true, now.Add(100*day + 1e9): false, now.Add(-2 * backdate): false} {
 			_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}})
 			if (err == nil) != want {
-				t.Errorf("verified for usage %d at %v: %v, want %t", usage, at, err, want)
+				t.Errorf("Verify for key usage %d at %v: %v, want success: %t", usage, at, err, want)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := NewNode(ca, now, 101, "n1", nil); !errors.Is(err, ErrOutlives) || !strings.Contains(err.Error(), "until 2026-04-12") {
-		t.Errorf("a longer life than the authority's: %v, want ErrOutlives", err)
+		t.Errorf("NewNode with a longer lifetime than the authority's: %v, want ErrOutlives", err)
 	}
 	for name, by := range map[string]Pair{
 		"a node":        node,
@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 		"another's key": {Cert: ca.Cert, Key: authority(t, 1).Key},
 	} {
 		if _, err := NewNode(by, now, 10, "n1", nil); err == nil || !strings.Contains(err.Error(), "authority") {
-			t.Errorf("signed by %s: %v, want an error", name, err)
+			t.Errorf("NewNode signed by %s: %v, want an error about the authority", name, err)
 		}
 	}
 	for _, name := range []string{"", "N1", "n_1", "n.1", "n/1", "ü", strings.Repeat("n", 64), "n 1"} {
@@ -110,11 +110,11 @@ func TestRefusals(t *testing.T) {
 func TestParse(t *testing.T) {
 	ca := authority(t, 100)
 	if c, err := Parse(bytes.Join([][]byte{ca.Key, ca.Cert}, nil)); err != nil || !c.IsCA {
-		t.Errorf("key and certificate in one file: %v", err)
+		t.Errorf("Parse of a file with a key and a certificate: %v", err)
 	}
 	for _, in := range [][]byte{nil, ca.Key, []byte("hello"), []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")} {
 		if _, err := Parse(in); err == nil {
-			t.Errorf("%.30q was taken for a certificate", in)
+			t.Errorf("Parse(%.30q) accepted input that is not a certificate", in)
 		}
 	}
 }

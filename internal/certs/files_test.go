@@ -48,7 +48,7 @@ func server(t *testing.T, ca Pair, days int, hosts ...string) Pair {
 	return p
 }
 
-// TestKeyPairReload: changed files are used if they are complete and valid, otherwise the previous ones stay in use.
+// TestKeyPairReload checks that changed files are used if they are complete and valid. Otherwise the previous ones stay in use.
 func TestKeyPairReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := NewAuthority(time.Now(), 1000)
@@ -70,7 +70,7 @@ func TestKeyPairReload(t *testing.T) {
 				t.Errorf("%s: the certificate is for %q, want %q", step, got, want)
 			}
 			if got := log.String(); says == "" && got != "" || !strings.Contains(got, says) {
-				t.Errorf("%s: the log says %q, want %q", step, got, says)
+				t.Errorf("%s: log = %q, want %q", step, got, says)
 			}
 			log.Reset()
 		}
@@ -105,7 +105,7 @@ func TestKeyPairReload(t *testing.T) {
 	})
 }
 
-// TestOpenKeyPair: what clients would reject is rejected at the start, with the file's name.
+// TestOpenKeyPair checks that what clients would reject is rejected at the start, with the file's name.
 func TestOpenKeyPair(t *testing.T) {
 	ca, err := NewAuthority(time.Now().AddDate(0, 0, -20), 1000)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestOpenKeyPair(t *testing.T) {
 	}
 	f := newFolder(t)
 	if _, err := OpenKeyPair(f.cert, f.key, nil); err == nil || !strings.Contains(err.Error(), "s.crt: no such file") {
-		t.Errorf("no files: %v", err)
+		t.Errorf("OpenKeyPair without files: %v", err)
 	}
 }
 
@@ -165,7 +165,7 @@ func clientOnly(t *testing.T, ca Pair) Pair {
 	return p
 }
 
-// TestNewServer: clients accept it for its hosts, and nobody accepts it as a node's.
+// TestNewServer checks that clients accept the certificate for its hosts, and that it is not accepted as a node's.
 func TestNewServer(t *testing.T) {
 	ca := authority(t, 100)
 	p, err := NewServer(ca, now, 100, "s-1", []string{"pawl.example.com", "10.0.0.1", "::1"})
@@ -181,14 +181,14 @@ func TestNewServer(t *testing.T) {
 	for host, want := range map[string]bool{"pawl.example.com": true, "10.0.0.1": true, "::1": true, "s-1": false, "example.com": false} {
 		_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: host, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		if (err == nil) != want {
-			t.Errorf("verified for %q: %v, want %t", host, err, want)
+			t.Errorf("Verify for host %q: %v, want success: %t", host, err, want)
 		}
 	}
 	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
-		t.Error("it proves a client")
+		t.Error("a server's certificate was accepted for client authentication")
 	}
 	if len(c.URIs) > 0 || c.IsCA {
-		t.Errorf("URIs %v, CA %t", c.URIs, c.IsCA)
+		t.Errorf("server's certificate: URIs %v, CA %t", c.URIs, c.IsCA)
 	}
 	for want, make := range map[string]func() (Pair, error){
 		"no host":  func() (Pair, error) { return NewServer(ca, now, 10, "s", nil) },
@@ -197,7 +197,7 @@ func TestNewServer(t *testing.T) {
 		"outlives": func() (Pair, error) { return NewServer(ca, now, 101, "s", []string{"a"}) },
 	} {
 		if _, err := make(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+			t.Errorf("NewServer error = %v, want %q", err, want)
 		}
 	}
 }

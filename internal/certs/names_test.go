@@ -27,7 +27,7 @@ func issue(t *testing.T, ca Pair, c *x509.Certificate) *x509.Certificate {
 	return parse(t, p)
 }
 
-// TestNames: each name has its kind, a subject is complete, and unprintable names are left out.
+// TestNames checks that each name has its kind, that a subject is complete, and that unprintable names are left out.
 func TestNames(t *testing.T) {
 	ca := authority(t, 100)
 	cn := func(s string) pkix.AttributeTypeAndValue {
@@ -48,12 +48,12 @@ func TestNames(t *testing.T) {
 		"a long name":       {&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("a", LongestName)}}, nil},
 	} {
 		if got := Names(issue(t, ca, c.cert)); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, got, c.want)
+			t.Errorf("%s: Names = %q, want %q", what, got, c.want)
 		}
 	}
 }
 
-// TestNewClient: the certificate is for clients only, and for the given lifetime.
+// TestNewClient checks that the certificate is for clients only, and valid for the given lifetime.
 func TestNewClient(t *testing.T) {
 	ca := authority(t, 100)
 	p, err := NewClient(ca, now, 10, "billing", []string{"billing.example.com"})
@@ -62,7 +62,7 @@ func TestNewClient(t *testing.T) {
 	}
 	c := parse(t, p)
 	if got := Names(c); !slices.Equal(got, []string{"uri:pawl://client/billing", "dns:billing.example.com", "subject:CN=billing"}) {
-		t.Errorf("names %q", got)
+		t.Errorf("client's certificate has the names %q", got)
 	}
 	roots, others := x509.NewCertPool(), x509.NewCertPool()
 	roots.AddCert(parse(t, ca))
@@ -86,15 +86,15 @@ func TestNewClient(t *testing.T) {
 		"the authority's own": {[]*x509.Certificate{parse(t, ca)}, others, now, "unknown authority"},
 	} {
 		if err := VerifyClient(v.chain, v.roots, v.at); v.says == "" && err != nil || v.says != "" && (err == nil || !strings.Contains(err.Error(), v.says)) {
-			t.Errorf("%s: %v, want %q", what, err, v.says)
+			t.Errorf("VerifyClient of %s: %v, want %q", what, err, v.says)
 		}
 	}
 	if _, err := NewClient(ca, now, 10, "Bill ing", nil); err == nil {
-		t.Error("a name with a space was taken")
+		t.Error("NewClient accepted a name with a space")
 	}
 }
 
-// TestAuthorities: they are reloaded when their file changes, and a broken file changes nothing.
+// TestAuthorities checks that authorities are reloaded when their file changes, and that a broken file changes nothing.
 func TestAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, err := NewAuthority(time.Now(), 100)
@@ -115,17 +115,17 @@ func TestAuthorities(t *testing.T) {
 		first := a.Now()
 		time.Sleep(checkInterval)
 		if a.Now() != first {
-			t.Error("another pool though nothing changed")
+			t.Error("the pool was replaced although the file had not changed")
 		}
 		f.write(f.cert, []byte("half a file"))
 		time.Sleep(checkInterval)
 		if a.Now() != first {
-			t.Error("a broken file was used")
+			t.Error("a broken file replaced the authorities")
 		}
 		f.write(f.cert, two.Cert)
 		time.Sleep(checkInterval)
 		if a.Now() == first {
-			t.Error("the changed file was not read")
+			t.Error("the changed file was not reloaded")
 		}
 		leaf, err := NewServer(one, time.Now(), 10, "s", []string{"s"})
 		if err != nil {
@@ -137,13 +137,13 @@ func TestAuthorities(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := OpenAuthorities(path, silent); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%s in place of an authority: %v", what, err)
+				t.Errorf("OpenAuthorities of %s: %v, want an error with the path", what, err)
 			}
 		}
 	})
 }
 
-// TestOpenClient: a certificate that no server would accept is rejected when it is read.
+// TestOpenClient checks that a certificate that no server would accept is rejected when it is read.
 func TestOpenClient(t *testing.T) {
 	ca, err := NewAuthority(time.Now().AddDate(0, 0, -20), 1000)
 	if err != nil {
@@ -166,11 +166,11 @@ func TestOpenClient(t *testing.T) {
 		f.put(c.pair)
 		k, err := OpenClient(f.cert, f.key, nil)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: %v, want %q", what, err, c.says)
+			t.Errorf("OpenClient, %s: %v, want %q", what, err, c.says)
 		}
 		if err == nil {
 			if shown, _ := k.GetClientCertificate(nil); shown != k.Now() {
-				t.Errorf("%s: another certificate is shown", what)
+				t.Errorf("%s: GetClientCertificate returned another certificate than Now", what)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ func TestSpansAsPeopleWriteThem(t *testing.T) {
 	} {
 		got := SpanText(d)
 		if back, err := time.ParseDuration(got); got != want || err != nil || back != d {
-			t.Errorf("%v is written %q, want %q", d, got, want)
+			t.Errorf("SpanText(%v) = %q, want %q", d, got, want)
 		}
 	}
 }

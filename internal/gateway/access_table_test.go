@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/access.md anew")
 
-// Every call must say what it requires, and the tables must contain nothing else.
+// Every call must state its access rules, and the tables must contain nothing else.
 func TestAccessTable(t *testing.T) {
 	g := newGateway(newFake())
 	rpcs := map[string]bool{}
@@ -30,7 +30,7 @@ func TestAccessTable(t *testing.T) {
 				t.Errorf("service %s has no row in publicServices or foreignServices", service)
 			}
 			if slices.ContainsFunc(info.Methods, isStream) && n.Reach != access.Public && !n.Lasts {
-				t.Errorf("service %s has streams, so that it lasts", service)
+				t.Errorf("service %s has streams, so its row must set Lasts", service)
 			}
 			continue
 		}
@@ -39,24 +39,24 @@ func TestAccessTable(t *testing.T) {
 			rpcs[name] = true
 			n := access.RPCNeeds()[name]
 			if n.Reach == 0 {
-				t.Errorf("rpc %s has no scope in its proto file: say who may call it", name)
+				t.Errorf("rpc %s has no scope in its proto file, which says who may call it", name)
 			}
 			if isStream(m) && !n.Lasts {
-				t.Errorf("rpc %s is a stream, so that it lasts", name)
+				t.Errorf("rpc %s is a stream, so its row must set Lasts", name)
 			}
 			if n.Reach == access.OfCluster && n.Roles == 0 || n.Reach == access.Public {
-				t.Errorf("rpc %s is open to whoever has a token, or to all", name)
+				t.Errorf("rpc %s is allowed with any token, or without one", name)
 			}
 		}
 	}
 	for _, service := range access.PublicServices {
 		if _, served := g.grpc.GetServiceInfo()[service]; !served {
-			t.Errorf("service %s is public, and not served", service)
+			t.Errorf("service %s is listed as public, but not served", service)
 		}
 	}
 	for name := range access.RPCNeeds() {
 		if !rpcs[name] {
-			t.Errorf("a proto file describes %s, which no server has", name)
+			t.Errorf("a proto file describes rpc %s, which no server has", name)
 		}
 	}
 	routes := map[string]bool{}
@@ -64,15 +64,15 @@ func TestAccessTable(t *testing.T) {
 	for _, r := range rest.Routes() {
 		routes[r.String()] = true
 		if access.NeedOfRoute(r).Reach == 0 {
-			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access/table.go)", r, r.RPC)
+			t.Errorf("route %s has rpc %q, which does not exist, and has no row in ownRoutes or publicRoutes (access/table.go)", r, r.RPC)
 		}
 	}
 	if access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/metrics"}).Lasts {
-		t.Error("GET /metrics answers at once, so that it does not last")
+		t.Error("GET /metrics returns immediately, but its row sets Lasts")
 	}
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(access.OwnRoutes)), access.PublicRoutes) {
 		if !routes[key] {
-			t.Errorf("the table has a row for %s, which is no route", key)
+			t.Errorf("the table has a row for %s, which is not a route", key)
 		}
 	}
 	if !t.Failed() {
@@ -107,7 +107,7 @@ func compareTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s is not what access/table.go and the proto files say: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
+		t.Errorf("the table in %s does not match access/table.go and the proto files: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
 	}
 }
 

@@ -59,7 +59,7 @@ func (k *tokenSet) tell() {
 	k.auth.Refreshed(time.Now())
 }
 
-// addAll creates tokens of every kind: each role alone, for a namespace; and admins that are limited or not.
+// addAll creates tokens of every kind: one for each role in a namespace, and admins with and without limits.
 func (k *tokenSet) addAll() {
 	for _, name := range auth.RoleNames {
 		role, err := auth.ParseRoles("roles", []string{name})
@@ -73,7 +73,7 @@ func (k *tokenSet) addAll() {
 	k.add("admin of all", auth.Everything)
 }
 
-// expected returns the code that the table implies for a token, apart from what the call names.
+// expected returns the code that the table implies for a token, regardless of the call's arguments.
 func (k *tokenSet) expected(token string, n access.Need) codes.Code {
 	if token == "" {
 		return codes.Unauthenticated
@@ -137,7 +137,7 @@ func eachRPC(fn func(name string, m protoreflect.MethodDescriptor)) {
 	})
 }
 
-// Each rpc with each kind of token: refused according to the table, otherwise admitted, whatever comes of an empty request.
+// Each rpc with each kind of token is refused according to the table or admitted, whatever the result of an empty request.
 func TestRolesOverGRPC(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
@@ -163,11 +163,11 @@ func TestRolesOverGRPC(t *testing.T) {
 		}
 	})
 	if calls < 500 {
-		t.Errorf("only %d calls were tried", calls)
+		t.Errorf("only %d calls were tried, want at least 500", calls)
 	}
 }
 
-// unserved reports whether an error only means that the test's gateway lacks something, which has nothing to do with tokens.
+// unserved reports whether an error only means that the test's gateway lacks something, which is unrelated to tokens.
 func unserved(err error) bool {
 	return strings.Contains(err.Error(), "not served here") || strings.Contains(err.Error(), "no cluster")
 }
@@ -187,7 +187,7 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	}
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: m.IsStreamingClient()}, access.APIPackage+name)
 	if err == nil {
-		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // a refused stream: RecvMsg returns why
+		if err = s.SendMsg(request); err == nil || errors.Is(err, io.EOF) { // the stream was refused, and RecvMsg returns why
 			_ = s.CloseSend()
 			err = s.RecvMsg(answer)
 		}
@@ -198,7 +198,7 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	return err
 }
 
-// Each REST route with each kind of token, as over gRPC.
+// Each REST route with each kind of token is refused or admitted as over gRPC.
 func TestRolesOverREST(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
@@ -217,13 +217,13 @@ func TestRolesOverREST(t *testing.T) {
 			}
 			denied := w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "not served here")
 			if (want == codes.PermissionDenied) != denied || w.Code == http.StatusUnauthorized {
-				t.Errorf("%s %s with token %q: %d, want %v (%s)", r.Method, r.Path, token, w.Code, want, w.Body)
+				t.Errorf("%s %s with token %q: status %d, want %v (%s)", r.Method, r.Path, token, w.Code, want, w.Body)
 			}
 		}
 		w := knock(g, r.Method, fill.Replace(r.Path), "", "")
 		if n.Reach == access.Public && w.Code == http.StatusUnauthorized ||
 			n.Reach != access.Public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
-			t.Errorf("%s %s without a token: %d (%s)", r.Method, r.Path, w.Code, w.Body)
+			t.Errorf("%s %s without a token: status %d (%s)", r.Method, r.Path, w.Code, w.Body)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func knock(g *Gateway, method, path, token, namespace string) *httptest.Response
 	return w
 }
 
-// A token must have the scheme Bearer, in any case: without it, or with another scheme, it is refused whatever it contains.
+// A token must have the scheme Bearer, in any case. Without it, or with another scheme, it is refused whatever it contains.
 func TestTokensComeAsBearer(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
@@ -255,12 +255,12 @@ func TestTokensComeAsBearer(t *testing.T) {
 		r.Header.Set("Authorization", said)
 		g.rest.ServeHTTP(w, r)
 		if w.Code != want || strings.Contains(w.Body.String(), secret) {
-			t.Errorf("REST, %.12q: %d %s, want %d", said, w.Code, w.Body, want)
+			t.Errorf("REST, %.12q: status %d %s, want %d", said, w.Code, w.Body, want)
 		}
 		s := access.GRPCCredentials(metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", said)))
 		_, err := g.access.Authenticate(s)
 		if e, _ := task.AsError(err); (err == nil) != (want == 200) || want == 401 && (e == nil || e.Code != task.CodeUnauthenticated) {
-			t.Errorf("gRPC, %.12q: %v, want %d", said, err, want)
+			t.Errorf("gRPC, %.12q: %v, want status %d", said, err, want)
 		}
 	}
 }
@@ -293,12 +293,12 @@ func TestRefusalsSayWhatIsMissing(t *testing.T) {
 	} {
 		w := knock(g, c.method, c.path, k.secret[c.token], c.namespace)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
-			t.Errorf("%s %s (namespace %q) with token %q: %d, want %d and %s (%s)", c.method, c.path, c.namespace, c.token, w.Code, c.status, c.says, w.Body)
+			t.Errorf("%s %s (namespace %q) with token %q: status %d, want %d and %s (%s)", c.method, c.path, c.namespace, c.token, w.Code, c.status, c.says, w.Body)
 		}
 	}
 }
 
-// A task must not be enqueued, be a follow-up, or be in a group or a schedule, in a queue that the token does not cover.
+// A task is refused in a queue that the token does not cover, whether it is enqueued directly, as a follow-up, in a group or by a schedule.
 func TestEnqueueKeepsToTheQueues(t *testing.T) {
 	k := newTokenSet()
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Operate, Queues: []string{"mail*"}})
@@ -369,15 +369,15 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 		},
 	} {
 		if err := call(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "is limited to the queues mail*") {
-			t.Errorf("%s in a queue of others: %v", what, err)
+			t.Errorf("%s in a queue that the token does not cover: %v, want permission denied", what, err)
 		}
 	}
 	if _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("mail", spec("mail.x"))}); err != nil {
-		t.Errorf("in queues of its own: %v", err)
+		t.Errorf("enqueue in a covered queue: %v", err)
 	}
 }
 
-// item0 returns the refusal of the first task of a batch.
+// item0 returns the error of the first task of a batch.
 func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
 	if e := r.GetResults(); err == nil && len(e) == 1 && e[0].GetError().GetCode() == string(task.CodePermissionDenied) {
 		return status.Error(codes.PermissionDenied, e[0].GetError().GetMessage())
@@ -385,7 +385,7 @@ func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
 	return err
 }
 
-// A worker's stream and a long poll end when their token is revoked, with a refusal that says so.
+// A worker's stream and a long poll end when their token is revoked, with an error that says so.
 func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -413,13 +413,13 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 		k.tokens = nil
 		k.tell()
 		if _, err := s.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "was revoked") {
-			t.Errorf("the stream ended with %v", err)
+			t.Errorf("the stream ended with %v, want unauthenticated", err)
 		}
 		if w := <-polled; w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "was revoked") {
-			t.Errorf("the poll ended with %d %s", w.Code, w.Body)
+			t.Errorf("the poll ended with %d %s, want unauthenticated", w.Code, w.Body)
 		}
 		if took := time.Since(began); took != 0 {
-			t.Errorf("that took %v", took)
+			t.Errorf("stream and poll ended after %v", took)
 		}
 		_ = conn.Close()
 		g.Shutdown(context.Background())
@@ -437,7 +437,7 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+k.secret["mail"])
 		w := httptest.NewRecorder()
 		if g.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden || len(g.cfg.Registry.Counts()) != 0 {
-			t.Errorf("%s: %d %s, and %d workers", path, w.Code, w.Body, len(g.cfg.Registry.Counts()))
+			t.Errorf("%s: status %d %s, with %d workers registered", path, w.Code, w.Body, len(g.cfg.Registry.Counts()))
 		}
 	}
 	s, err := pawlv1.NewWorkerServiceClient(dialGateway(t, g)).Work(with(t.Context(), k.secret["mail"], ""))
@@ -448,7 +448,7 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") || len(g.cfg.Registry.Counts()) != 0 {
-		t.Errorf("a stream: %v, and %d workers", err, len(g.cfg.Registry.Counts()))
+		t.Errorf("refused stream: %v, with %d workers registered", err, len(g.cfg.Registry.Counts()))
 	}
 }
 
@@ -486,7 +486,7 @@ func BenchmarkAccess(b *testing.B) {
 	}
 }
 
-// A call limited to some queues reaches no other through the cluster, and a call in no table is refused to everybody.
+// A call limited to some queues can't reach other queues through the cluster, and a call that is in no table is refused to everyone.
 func TestQueuesBeyondAToken(t *testing.T) {
 	c := fanout.Scoped{Cluster: fakeCluster{newFake()}}
 	whole, call := callinfo.Begin(t.Context(), "grpc", "test")
@@ -506,22 +506,22 @@ func TestQueuesBeyondAToken(t *testing.T) {
 		},
 	} {
 		if err := errors.Join(do(limited, "mail2"), do(whole, "sms")); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s of a permitted queue: %v", what, err)
 		}
 		if e, _ := task.AsError(do(limited, "sms")); e == nil || e.Code != task.CodePermissionDenied {
-			t.Errorf("%s of another queue: %v", what, e)
+			t.Errorf("%s of another queue: %v, want permission denied", what, e)
 		}
 	}
 	for _, n := range []access.Need{access.NeedOfRPC("/pawl.v1.ProducerService/Steal"), access.NeedOfRPC("/other.Service/Call"), access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
 		if e, _ := task.AsError(n.Allows(call.Principal)); n.Reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
-			t.Errorf("a call that is in no table needs %+v: %v", n, e)
+			t.Errorf("call that is in no table needs %+v: %v", n, e)
 		}
 	}
 	if n := access.NeedOfRPC("/grpc.health.v1.Health/Check"); n.Reach != access.Public {
-		t.Errorf("health needs %+v", n)
+		t.Errorf("the health service needs %+v, want public", n)
 	}
 	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
-		t.Errorf("markers of another queue: %v", err)
+		t.Errorf("ListMarkers of another queue: %v, want permission denied", err)
 	}
 
 }

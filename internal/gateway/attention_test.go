@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The server's certificate expires when its leaf does; without a certificate the time is unknown.
+// The server's certificate expires when its leaf does. Without a certificate the time is unknown.
 func TestCertificateEnds(t *testing.T) {
 	cert := certify(t, newAuthority(t), "n1", "localhost")
 	parsed, err := x509.ParseCertificate(cert.Certificate[0])
@@ -30,15 +30,15 @@ func TestCertificateEnds(t *testing.T) {
 		f := newFake()
 		f.certificate = func() *tls.Certificate { return c.shown }
 		if got := newGateway(f).CertificateEnds(); !got.Equal(c.want) {
-			t.Errorf("%s: %v, want %v", what, got, c.want)
+			t.Errorf("%s: CertificateEnds = %v, want %v", what, got, c.want)
 		}
 	}
 	if got := newGateway(newFake()).CertificateEnds(); !got.IsZero() {
-		t.Errorf("in plaintext: %v", got)
+		t.Errorf("CertificateEnds without TLS = %v", got)
 	}
 }
 
-// A gateway without a cluster reports nothing of one, and refuses to change it.
+// A gateway without a cluster reports nothing about one and refuses to change it.
 func TestWithoutACluster(t *testing.T) {
 	f := newFake()
 	g := New(Config{Broker: f, Cluster: fakeCluster{f}, NodeName: func(n uint64) string { return fmt.Sprint("node-", n) }})
@@ -49,23 +49,23 @@ func TestWithoutACluster(t *testing.T) {
 			continue
 		}
 		if _, err := call(t.Context(), (&stage{names: strings.NewReplacer()}).fill(goodCalls[name])); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "does not offer the calls for a cluster") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s without a cluster: %v, want wrong state", name, err)
 		}
 	}
 	if err := (g.services.cluster).Backup(nil, nil); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "does not offer the calls for a cluster") {
-		t.Errorf("a backup: %v", err)
+		t.Errorf("Backup without a cluster: %v, want wrong state", err)
 	}
-	g.services.worker.tellNode(&pipeStream{ctx: t.Context()}) // there is none to report
+	g.services.worker.tellNode(&pipeStream{ctx: t.Context()}) // there is no node to report
 	hooks := g.services.webhook
 	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
 	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
 	_, try := hooks.TestWebhook(t.Context(), &pawlv1.TestWebhookRequest{Name: "w"})
 	for _, err := range []error{add, set, try} {
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
-			t.Errorf("webhooks: %v", err)
+			t.Errorf("webhook call without a cluster: %v, want permission denied", err)
 		}
 	}
 	if got := g.leaders.NodeName(7) + g.leaders.NodeName(0); got != "node-7" {
-		t.Errorf("node 7 is called %q", got)
+		t.Errorf("names of nodes 7 and 0 = %q, want node-7 only", got)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// received is what a client got of a backup.
+// received is what a client received of a backup.
 type received struct {
 	text     string
 	progress []int32
@@ -49,7 +49,7 @@ func receiveBackup(t *testing.T, client pawlv1.ClusterServiceClient) (got receiv
 	}
 }
 
-// A backup ends with its checksum; a failed one does not.
+// A backup ends with its checksum, and a failed one has none.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -60,17 +60,17 @@ func TestBackup(t *testing.T) {
 		got := receiveBackup(t, client)
 		if !errors.Is(got.err, io.EOF) || got.text != text || !slices.Equal(got.progress, []int32{1, 2, 2, 2}) ||
 			got.summary.GetBytes() != int64(len(text)) || got.summary.GetSha256() != hex.EncodeToString(sum[:]) {
-			t.Errorf("got %+v", got)
+			t.Errorf("backup = %+v", got)
 		}
 		f.admin.refuses = task.Unavailable(0, "shard 2: it has no leader")
 		got = receiveBackup(t, client)
 		if status.Code(got.err) != codes.Unavailable || got.summary != nil || got.text != "the first, " {
-			t.Errorf("after a failure got %+v", got)
+			t.Errorf("failed backup = %+v", got)
 		}
 	})
 }
 
-// deafBackup accepts nothing.
+// deafBackup is a stream whose client accepts nothing.
 type deafBackup struct {
 	grpc.ServerStreamingServer[pawlv1.BackupResponse]
 	ctx context.Context
@@ -79,10 +79,10 @@ type deafBackup struct {
 func (s deafBackup) Context() context.Context        { return s.ctx }
 func (deafBackup) Send(*pawlv1.BackupResponse) error { return io.ErrClosedPipe }
 
-// A backup is recorded with one author.
+// A backup is recorded with exactly one author.
 func TestBackupByTwo(t *testing.T) {
 	byTwo := metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b"))
 	if err := (newGateway(newFake()).services.cluster).Backup(nil, deafBackup{ctx: byTwo}); !errors.Is(err, task.ErrInvalidArgument) {
-		t.Errorf("a backup by two: %v", err)
+		t.Errorf("Backup with two actors: %v, want an invalid argument", err)
 	}
 }

@@ -69,7 +69,7 @@ func make1K() []byte {
 	return b
 }
 
-// A thousand tasks of 1 KiB: decode, validate, answer, encode; without network and broker.
+// A thousand tasks of 1 KiB are decoded, checked, answered and encoded, without a network or a broker.
 func BenchmarkEnqueueBatch(b *testing.B) {
 	g := newIdle()
 	wire, _ := proto.Marshal(batchOf(1000))
@@ -91,7 +91,7 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// The same without protobuf: the cost of the gateway itself.
+// The same without protobuf measures the cost of the gateway itself.
 func BenchmarkEnqueueBatchService(b *testing.B) {
 	g := newIdle()
 	r := batchOf(1000)

@@ -106,7 +106,7 @@ func TestBoundsAreExact(t *testing.T) {
 	}
 }
 
-// Every list accepts only its own cursors, and limits its pages.
+// Every list accepts only its own cursors and limits its page size.
 func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
@@ -152,7 +152,7 @@ func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 	}
 }
 
-// Pages of one item each together make up the list, in its order.
+// Pages of one item each add up to the list, in its order.
 func TestPagesOfOne(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
@@ -191,14 +191,14 @@ func TestPagesOfOne(t *testing.T) {
 		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
 			page, next := read(1, cursor)
 			if pages, cursor = append(pages, page...), next; len(page) > 1 || n > len(whole) {
-				t.Fatalf("%s: %d items in page %d", c.rpc, len(page), n)
+				t.Fatalf("%s: page with %d items, page number %d", c.rpc, len(page), n)
 			}
 		}
 		if page, next := read(len(whole), ""); len(page) != len(whole) || next != "" {
-			t.Errorf("%s: a page of %d has %d of %d items, and goes on behind %q", c.rpc, len(whole), len(page), len(whole), next)
+			t.Errorf("%s: a page with limit %d has %d of %d items and next cursor %q", c.rpc, len(whole), len(page), len(whole), next)
 		}
 		if len(whole) < 2 || behind != "" || !slices.Equal(pages, whole) {
-			t.Errorf("%s: pages of one have\n%v\nand the whole list, behind which is %q,\n%v", c.rpc, pages, behind, whole)
+			t.Errorf("%s: pages of one have\n%v\nand the whole list, with next cursor %q, has\n%v", c.rpc, pages, behind, whole)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// The answer of a shard that another node leads names that node; that of one of this node's own shards, or of several, names none.
+// A response from a shard that another node leads names that node. One from this node's own shards, or from several, names none.
 func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -56,13 +56,13 @@ func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
 				got = v[0]
 			}
 			if got != c.want || len(trailer.Get("pawl-shard")) != 1 {
-				t.Errorf("tasks in %v while node %d leads: trailers %v, want the leader %q", c.queues, c.leader, trailer, c.want)
+				t.Errorf("tasks in %v while node %d leads: trailers %v, want leader %q", c.queues, c.leader, trailer, c.want)
 			}
 		}
 	})
 }
 
-// A worker's stream names which of several nodes it goes to. A standalone node names none.
+// A worker's stream names the node that serves it. A standalone node is not named.
 func TestStreamsNameTheirNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -86,16 +86,16 @@ func TestStreamsNameTheirNode(t *testing.T) {
 			}
 			header, err := stream.Header()
 			if got := header.Get("pawl-node"); err != nil || len(got) != c.want || c.want == 1 && got[0] != "n1" {
-				t.Errorf("a stream with the map %+v: header %v, %v", c.m, header, err)
+				t.Errorf("stream with the map %+v: header %v, %v", c.m, header, err)
 			}
 		}
 	})
 }
 
-// silentCalls are those whose answers come from no data shard: they are about the cluster, or what nodes know by themselves.
+// silentCalls are those whose responses come from no data shard: they are about the cluster, or about what nodes know by themselves.
 var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|ListTypes)$|^OperatorService/(DeleteQueue|GetServer|ListArchive)$`)
 
-// The answers of all other calls say which state of which shard they reflect.
+// The responses of all other calls carry the state of the shard that they reflect.
 func TestAnswersAreStamped(t *testing.T) {
 	someStats() // outside of all bubbles
 	for name, request := range goodCalls {
@@ -106,7 +106,7 @@ func TestAnswersAreStamped(t *testing.T) {
 				t.Fatal(err)
 			}
 			if shard, index, at, ok := c.Stamp(); ok == silentCalls.MatchString(name) || ok && (shard != "1" || index == "0" || at == "") {
-				t.Errorf("%s: of shard %q, entry %q, at %q", name, shard, index, at)
+				t.Errorf("%s: stamp of shard %q, index %q, time %q", name, shard, index, at)
 			}
 		})
 	}
@@ -118,12 +118,12 @@ func TestAnswersAreStamped(t *testing.T) {
 		}
 		about := slices.Contains([]string{"find a queue", "list queues", "put a queue"}, what)
 		if _, _, _, ok := c.Stamp(); ok == about {
-			t.Errorf("to %s at the SQS door: stamped: %t, after %d asks", what, ok, f.faults.asked)
+			t.Errorf("SQS call to %s: stamped = %t after %d calls", what, ok, f.faults.asked)
 		}
 	}
 }
 
-// deeds records changes of queues.
+// deeds records the actions of changes to queues.
 type deeds struct {
 	fanout.Cluster
 	done []task.Action
@@ -134,7 +134,7 @@ func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name s
 	return d.Cluster.PutQueue(ctx, action, ns, name, change)
 }
 
-// Changes of queues are recorded as what they are, and a queue is split into no more parts than possible.
+// Changes of queues are recorded under their own actions, and the parts of a queue are limited.
 func TestDeedsOnQueues(t *testing.T) {
 	s := newStage(t)
 	queues := &deeds{Cluster: s.g.cfg.Cluster}
@@ -146,11 +146,11 @@ func TestDeedsOnQueues(t *testing.T) {
 		}
 	}
 	if want := []task.Action{task.QueuePaused, task.QueueResumed, task.QueuePut}; !slices.Equal(queues.done, want) {
-		t.Errorf("noted are %v, want %v", queues.done, want)
+		t.Errorf("recorded actions = %v, want %v", queues.done, want)
 	}
 	for _, n := range []int{0, -1, contract.MaxParts + 1} {
 		if _, err := s.call("OperatorService/SpreadQueue", s.fill(fmt.Sprintf(`{"queue":"mail","parts":%d}`, n))); !strings.Contains(fmt.Sprint(err), "no shards are named") {
-			t.Errorf("%d parts: %v", n, err)
+			t.Errorf("SpreadQueue into %d parts: %v", n, err)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestListsOfNothingEnd(t *testing.T) {
 	groups, err := g.services.group.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
 	members, err2 := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || err2 != nil || groups.NextCursor != "" || members.NextCursor != "" {
-		t.Errorf("got %v, %v, %v, %v", groups, members, err, err2)
+		t.Errorf("lists = %v, %v, errors %v, %v", groups, members, err, err2)
 	}
 }
 
@@ -185,7 +185,7 @@ type bareStream struct {
 func (s *bareStream) Context() context.Context  { return s.ctx }
 func (s *bareStream) SetTrailer(md metadata.MD) { s.trailer = md }
 
-// stamped returns the shards whose states the answer to a call reflects.
+// stamped returns the shards whose states the response to a call reflects.
 func stamped(c *callinfo.Call) []string {
 	shards, _, _, ok := c.Stamp()
 	if !ok {
@@ -202,7 +202,7 @@ func (lentStream) Read(int) (mem.BufferSlice, error) { return nil, io.EOF }
 func (lentStream) RecvCompress() string              { return "" }
 func (lentStream) WriteStatus(*status.Status) error  { return nil }
 
-// A call whose messages can't be read is not made. A stream ends with trailers about the shards that it asked.
+// A call whose messages can't be read is not run. A stream ends with trailers about the shards that it asked.
 func TestCallsOnBareStreams(t *testing.T) {
 	g := newGateway(newFake())
 	made := 0
@@ -211,7 +211,7 @@ func TestCallsOnBareStreams(t *testing.T) {
 		return nil, nil
 	})(nil, t.Context(), nil, nil)
 	if status.Code(err) != codes.Internal || made != 0 || g.access.Calls.InUse() != 0 {
-		t.Errorf("a call: %v, made %d times, %d are under way", err, made, g.access.Calls.InUse())
+		t.Errorf("unreadable call: %v, run %d times, %d calls in use", err, made, g.access.Calls.InUse())
 	}
 	for _, read := range []bool{false, true} {
 		s := &bareStream{ctx: t.Context()}
@@ -224,7 +224,7 @@ func TestCallsOnBareStreams(t *testing.T) {
 			return nil
 		})
 		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.access.Calls.InUse() != 0 {
-			t.Errorf("a stream that can be read (%t): %v, made %d times, trailers %v, %d are under way", read, err, made, s.trailer, g.access.Calls.InUse())
+			t.Errorf("stream that can be read (%t): %v, run %d times, trailers %v, %d calls in use", read, err, made, s.trailer, g.access.Calls.InUse())
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// certGateway is a gateway that accepts client certificates, from their own authority, and tokens.
+// certGateway is a gateway that accepts tokens and client certificates, which have their own authority.
 type certGateway struct {
 	*tokenSet
 	t           *testing.T
@@ -74,7 +74,7 @@ func certify(t *testing.T, ca certs.Pair, name string, hosts ...string) *tls.Cer
 	return &cert
 }
 
-// admit adds a token for a certificate, unlimited or until a time.
+// admit adds a token for a certificate, with or without an expiry.
 func (g *certGateway) admit(name, certificate string, r auth.Rights, until ...time.Time) {
 	t := auth.Token{Name: name, Rights: r, Certificate: certificate, Hash: auth.HashOfCertificate(certificate), CreatedAt: store.TimeOf(time.Now())}
 	for _, end := range until {
@@ -90,7 +90,7 @@ func (g *certGateway) revoke(name string) {
 	g.tell()
 }
 
-// config returns the TLS configuration of a client that presents a certificate; nil: none.
+// config returns the TLS configuration of a client that presents a certificate; nil: it presents none.
 func (g *certGateway) config(cert *tls.Certificate) *tls.Config {
 	c := g.serverCerts.client("n1")
 	if cert != nil {
@@ -100,8 +100,8 @@ func (g *certGateway) config(cert *tls.Certificate) *tls.Config {
 	return c
 }
 
-// me returns, over both protocols, the identity of a certificate's holder, who may also send a token, or the error for an unknown
-// caller.
+// me returns, over both protocols, the identity of a client with a certificate or a token or both, or the error if the client is not
+// identified.
 func (g *certGateway) me(cert *tls.Certificate, token string) string {
 	g.t.Helper()
 	client := web(g.t, g.l, g.config(cert))
@@ -125,9 +125,9 @@ func (g *certGateway) me(cert *tls.Certificate, token string) string {
 	who, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(with(g.t.Context(), token, ""), &pawlv1.WhoAmIRequest{})
 	switch {
 	case (err == nil) != (resp.StatusCode == 200) || err == nil && !strings.Contains(string(body), fmt.Sprintf("%q", who.GetName())):
-		g.t.Errorf("REST says %s, gRPC %v, %v", body, who, err)
+		g.t.Errorf("WhoAmI over REST = %s, over gRPC %v, %v", body, who, err)
 	case err != nil && (status.Code(err) != codes.Unauthenticated || resp.StatusCode != http.StatusUnauthorized):
-		g.t.Errorf("refused with %d and %v", resp.StatusCode, err)
+		g.t.Errorf("refused with status %d and %v, want unauthenticated", resp.StatusCode, err)
 	}
 	if err != nil {
 		return err.Error()
@@ -142,8 +142,8 @@ func (g *certGateway) is(what, got, want string) {
 	}
 }
 
-// A client with a certificate that a token is for is identified as that token, over both protocols; one with another, or none, is
-// unknown.
+// A client is identified as the token for its certificate, over both protocols. One with an unknown certificate, or none, is not
+// identified.
 func TestClientCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuild(t, false)
@@ -211,7 +211,7 @@ func TestClientCertificatesEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				if code := whoAmI(conn); code != codes.OK {
-					t.Fatalf("before: %v", code)
+					t.Fatalf("call before the end: %v", code)
 				}
 				resumed := config.Clone()
 				resumed.NextProtos = []string{"h2"}
@@ -222,23 +222,23 @@ func TestClientCertificatesEnd(t *testing.T) {
 				g.tell()
 				began := time.Now()
 				if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
-					t.Errorf("the stream ended with %v", err)
+					t.Errorf("the stream ended with %v, want unauthenticated", err)
 				}
 				if took := time.Since(began); took > 2*time.Second { // checked every second
 					t.Errorf("the stream ended after %v", took)
 				}
 				if code := whoAmI(conn); code != codes.Unauthenticated {
-					t.Errorf("over the connection of before: %v", code)
+					t.Errorf("call over the existing connection: %v, want unauthenticated", code)
 				}
 				if c, err := shake(t, g.l, resumed); err == nil && c.ConnectionState().DidResume {
-					t.Error("a session was resumed")
+					t.Error("a TLS session was resumed")
 				}
 			})
 		})
 	}
 }
 
-// watching makes the authenticator check long calls, and receive copies of the tokens, until the test ends.
+// watching makes the authenticator check long calls and receive copies of the tokens until the test ends.
 func watching(t *testing.T, g *certGateway) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -263,7 +263,7 @@ func TestCertificatesOfOthers(t *testing.T) {
 	})
 }
 
-// The names of certificates are valid as tokens' names for them.
+// The names of certificates are valid in tokens for them.
 func TestNamesOfCertificatesAreTaken(t *testing.T) {
 	g := &certGateway{t: t}
 	for _, name := range certs.Names(certify(g.t, newAuthority(g.t), "billing", "Mail.Example.com").Leaf) {
@@ -273,12 +273,12 @@ func TestNamesOfCertificatesAreTaken(t *testing.T) {
 	}
 	for _, name := range []string{"", "billing", "CN=billing", "uri:", "dns:Mail.example.com", "ip:10.0.0.1", "subject:a\nb", "uri:" + strings.Repeat("a", 512)} {
 		if err := auth.CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), "certificate: ") {
-			t.Errorf("%.20q: %v", name, err)
+			t.Errorf("CheckCertificate(%.20q) = %v", name, err)
 		}
 	}
 }
 
-// Pages served over TLS are told so, also behind the listener that routes connections: browsers then stay with it.
+// Handlers know that a request came over TLS, also behind the listener that routes connections.
 func TestHandlersKnowOfTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -290,7 +290,7 @@ func TestHandlersKnowOfTLS(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, _ := io.ReadAll(resp.Body); string(body) != "TLS: true" {
-			t.Errorf("a page is told: %s", body)
+			t.Errorf("page = %s, want TLS: true", body)
 		}
 	})
 }

@@ -33,18 +33,18 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeAdmin manages a cluster of three nodes that never changes, and records requests.
+// fakeAdmin manages a cluster of three nodes that never changes, and records the calls it gets.
 type fakeAdmin struct {
 	mu       sync.Mutex
 	asked    []string
-	faults   *faults // of single asks; nil: none
+	faults   *faults // of single calls; nil: none
 	overview cluster.Overview
 	m        *cluster.Map
 	found    administration.Verification
 	refuses  error
 }
 
-// newFakeAdmin returns a cluster in which n1 leads, n2 drains and learns, and n3 was not heard from; a fourth node was removed, and
+// newFakeAdmin returns a cluster in which n1 leads, n2 drains and catches up, and n3 has not been heard from. A fourth node was removed, and
 // shard 2 has no leader.
 func newFakeAdmin() *fakeAdmin {
 	nodes := []cluster.Node{
@@ -194,7 +194,7 @@ func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecord
 	return serveChecked(t, g.Handler(), r, []byte(body))
 }
 
-// gRPC and REST make the same calls, and return the same answers.
+// gRPC and REST make the same calls and return the same responses.
 func TestClusterCallsInBothFaces(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -209,17 +209,17 @@ func TestClusterCallsInBothFaces(t *testing.T) {
 			overRPC := f.admin.taken()
 			w := restCluster(t, g, c.rest)
 			if overREST := f.admin.taken(); !slices.Equal(overRPC, []string{c.asked}) || !slices.Equal(overREST, overRPC) {
-				t.Errorf("%s: gRPC asked for %q, REST for %q, want %q", c.rest, overRPC, overREST, c.asked)
+				t.Errorf("%s: gRPC called %q, REST %q, want %q", c.rest, overRPC, overREST, c.asked)
 			}
 			if w.Code != 200 {
-				t.Errorf("%s: %d %s", c.rest, w.Code, w.Body)
+				t.Errorf("%s: status %d %s", c.rest, w.Code, w.Body)
 			}
 			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(answer)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, want := told(t, w.Body.Bytes()), told(t, text); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: REST answers\n%v, gRPC\n%v", c.rest, got, want)
+				t.Errorf("%s: REST returned\n%v, gRPC\n%v", c.rest, got, want)
 			}
 		}
 	})
@@ -273,7 +273,7 @@ func toldOf(v any) any {
 	return v
 }
 
-// Refusals are the same over gRPC and REST, and so is that of a gateway without a cluster.
+// Errors are the same over gRPC and REST, also those of a gateway without a cluster.
 func TestClusterRefusalsInBothFaces(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,13 +288,13 @@ func TestClusterRefusalsInBothFaces(t *testing.T) {
 			_, err := c.rpc(t.Context(), client)
 			w := restCluster(t, g, c.rest)
 			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 || !strings.Contains(w.Body.String(), `"detail":"not now"`) {
-				t.Errorf("%s: gRPC %v, REST %d %s", c.rest, err, w.Code, w.Body)
+				t.Errorf("%s: gRPC %v, REST %d %s, want wrong_state", c.rest, err, w.Code, w.Body)
 			}
 		}
 		alone := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.DiscardHandler)})
 		for _, c := range clusterCalls {
 			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "does not offer the calls for a cluster") {
-				t.Errorf("%s without an admin: %d %s", c.rest, w.Code, w.Body)
+				t.Errorf("%s without a cluster: %d %s, want wrong_state", c.rest, w.Code, w.Body)
 			}
 		}
 		alone.Shutdown(t.Context())
@@ -310,7 +310,7 @@ func detailOf(err error) *pawlv1.Error {
 	return nil
 }
 
-// gRPC requests are validated like REST bodies, before anybody is asked.
+// gRPC requests are checked like REST bodies before anything is called.
 func TestClusterArguments(t *testing.T) {
 	f := newFake()
 	whole := newGateway(f)
@@ -363,15 +363,15 @@ func TestClusterArguments(t *testing.T) {
 		err := c.call(t.Context())
 		e, ok := task.AsError(err)
 		if !ok || e.Code != task.CodeInvalidArgument || e.Field != c.field || !strings.HasPrefix(e.Message, c.field+": ") || strings.Count(e.Message, ": ") > 2 {
-			t.Errorf("want a refusal of %s, got %v (%+v)", c.field, err, e)
+			t.Errorf("want field %s refused, got %v (%+v)", c.field, err, e)
 		}
 	}
 	if asked := f.admin.taken(); len(asked) > 0 {
-		t.Errorf("the cluster was asked all the same: %q", asked)
+		t.Errorf("the cluster was called despite the refusals: %q", asked)
 	}
 }
 
-// Broken replicas are reported up to a limit, and logged.
+// Problems found by VerifyShard are reported up to a limit, and logged.
 func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
@@ -379,36 +379,36 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	g := &whole.services.cluster
 	defer whole.Shutdown(t.Context())
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
-		t.Errorf("a sound shard: %v, log %s", err, &log)
+		t.Errorf("VerifyShard of a sound shard: %v, log %s", err, &log)
 	}
 	for _, found := range []administration.Verification{{Equal: false}, {Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
 		sound := f.admin.found
 		f.admin.found = found
 		log.Reset()
 		if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || !strings.Contains(log.String(), "level=ERROR") {
-			t.Errorf("%+v: %v, log %s", found, err, &log)
+			t.Errorf("VerifyShard with %+v: %v, log %s, want an error logged", found, err, &log)
 		}
 		f.admin.found = sound
 	}
 	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil || !strings.Contains(err.Error(), "is required") {
-		t.Errorf("no retention: %v", err)
+		t.Errorf("SetAuditRetention without a retention: %v", err)
 	}
 	f.admin.found.Equal = false
 	f.admin.found.Replicas[1].Hash = 0xabd
 	f.admin.found.Problems = slices.Repeat([]string{"queue \"a\xff\" counts 1, expected 2"}, 21)
 	got, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1})
 	if err != nil || got.GetEqual() || len(got.GetProblems()) != 20 || got.GetReplicas()[0].GetHash() == got.GetReplicas()[1].GetHash() {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("VerifyShard = %v, %v", got, err)
 	}
 	if _, err := proto.Marshal(got); err != nil { // rows need not contain valid text
 		t.Error(err)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") {
-		t.Errorf("log: %s", &log)
+		t.Errorf("log = %s, want an error", &log)
 	}
 }
 
-// A map is returned as soon as there is one.
+// The map is unavailable until there is one.
 func TestMapBeforeItIsKnown(t *testing.T) {
 	f := newFake()
 	whole := newGateway(f)
@@ -417,7 +417,7 @@ func TestMapBeforeItIsKnown(t *testing.T) {
 	for _, m := range []*cluster.Map{nil, {}} {
 		f.admin.m = m
 		if _, err := g.GetMap(t.Context(), &pawlv1.GetMapRequest{}); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("map %v: %v", m, err)
+			t.Errorf("GetMap with map %v: %v, want unavailable", m, err)
 		}
 	}
 }

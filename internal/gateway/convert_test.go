@@ -62,20 +62,20 @@ func TestSettingsAreRead(t *testing.T) {
 	for _, n := range []int32{0, 1, 7} {
 		s, err := convert.SettingsOf(&pawlv1.QueueSettings{MaxAttempts: n})
 		if want := cmp.Or(int(n), task.DefaultSettings().MaxAttempts); err != nil || s.MaxAttempts != want {
-			t.Errorf("%d attempts are read as %d, %v", n, s.MaxAttempts, err)
+			t.Errorf("max_attempts %d was decoded as %d, %v", n, s.MaxAttempts, err)
 		}
 	}
 	if _, err := convert.TimeOf("at", &timestamppb.Timestamp{Nanos: -1}); err == nil {
-		t.Error("a time that is none is read")
+		t.Error("TimeOf accepted an invalid timestamp")
 	}
 	for name, want := range map[string]string{"/pawl.v1.ProducerService/Enqueue": "ProducerService/Enqueue", "/grpc.health.v1.Health/Check": "grpc.health.v1.Health/Check"} {
 		if got := access.RPCName(name); got != want {
-			t.Errorf("%s is counted as %s, want %s", name, got, want)
+			t.Errorf("RPCName(%s) = %s, want %s", name, got, want)
 		}
 	}
 }
 
-// countedStats return a test's figures for a minute and for a day, and record what is asked.
+// countedStats returns a test's statistics for a minute and for a day, and records what was asked.
 type countedStats struct {
 	figures
 	brief   stats.Brief
@@ -100,7 +100,7 @@ func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) []br
 	return nil
 }
 
-// The run time of tasks is taken from the day if none has ended recently and some wait or arrived; otherwise the day is not asked
+// The run time of tasks is taken from the last day if no task has ended recently and some wait or arrived. Otherwise the day is not asked
 // for.
 func TestScaleOfAQueueThatRests(t *testing.T) {
 	for _, c := range []struct {
@@ -119,7 +119,7 @@ func TestScaleOfAQueueThatRests(t *testing.T) {
 		g.wire()
 		p, err := g.services.stats.GetQueueScale(ctx, &pawlv1.GetQueueScaleRequest{Queue: "q"})
 		if err != nil || p.GetRunSeconds() != c.want || slices.Contains(counted.windows, stats.Day) != (c.want == 60) {
-			t.Errorf("%+v: %v, %v, after asking for %v", c, p, err, counted.windows)
+			t.Errorf("%+v: %v, %v, after asking for windows %v", c, p, err, counted.windows)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestCountsOfQueues(t *testing.T) {
 		want.Namespace, want.Pattern = "default", "a*"
 		q := queueList{ns: "default", pattern: "a*", having: having, most: having == "", limit: 7}
 		if _, _, err := g.services.operator.listed(t.Context(), q); err != nil || counted.counts != want {
-			t.Errorf("queues having %q: asked for %+v, want %+v (%v)", having, counted.counts, want, err)
+			t.Errorf("queues having %q: asked for counts %+v, want %+v (%v)", having, counted.counts, want, err)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func histogramOf(n int, d time.Duration) stats.Histogram {
 	return book.Briefs(now, "n", []string{"q"})[0].Run
 }
 
-// golden compares with a file, which -rewrite rewrites.
+// golden compares got with a golden file. -rewrite rewrites the file.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if flag.Lookup("rewrite").Value.String() == "true" {
@@ -163,8 +163,8 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// A dead letter that can't be restored is refused individually: one of another namespace or of a queue beyond the token, and one
-// whose record is broken.
+// A dead letter that can't be restored is refused individually: one of another namespace, of a queue that the token does not cover, or with
+// a broken record.
 func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 	for what, c := range map[string]struct {
 		spoil func(*broker.ArchivedTask)
@@ -183,27 +183,27 @@ func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 		ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 		_, _, err := g.services.operator.archivedSpec(ctx, "a:1")
 		if e, ok := task.AsError(err); err == nil || ok != (c.code != "") || ok && e.Code != c.code {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: archivedSpec error = %v", what, err)
 		}
 		if list, err := (g.services.operator).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || (len(list.Items) == 1) != (a.Queue == "mail") {
-			t.Errorf("%s: listed as %v, %v", what, list, err)
+			t.Errorf("%s: ListArchive = %v, %v", what, list, err)
 		}
 	}
 	g := newGateway(newFake())
 	for _, place := range []string{strings.Repeat("x", maxPlace), strings.Repeat("x", maxPlace+1)} {
 		if _, _, err := g.services.operator.archivedSpec(t.Context(), place); errors.Is(err, task.ErrInvalidArgument) != (len(place) > maxPlace) {
-			t.Errorf("a place of %d bytes: %v", len(place), err)
+			t.Errorf("place of %d bytes: %v", len(place), err)
 		}
 	}
 	a := broker.ArchivedTask{ID: task.NewID(1, 5, 5).String(), State: "dead", CreatedAt: time.Unix(1, 0), Attempts: []broker.ArchivedAttempt{{Outcome: "moonlight"}, {Message: "m"}, {ErrorType: "t"}, {Stack: "s"}, {Outcome: task.OutcomeLeaderless.String()}}}
 	if p := convert.ArchivedProto(&a, "x").GetTask(); p.Retry != nil || p.Retention != nil || p.Unique != nil || p.Parent != nil || p.ExpiresAt != nil || p.Cost != 1 || p.AttemptLog[0].Outcome != 0 {
-		t.Errorf("a bare dead letter is shown as %v", p)
+		t.Errorf("bare dead letter = %v", p)
 	} else if log := p.AttemptLog; log[0].Error != nil || log[1].Error.GetMessage() != "m" || log[2].Error.GetType() != "t" || log[3].Error.GetStack() != "s" || log[4].Outcome != pawlv1.Outcome_OUTCOME_LEADERLESS {
-		t.Errorf("its attempts are shown as %v", log)
+		t.Errorf("attempts of a bare dead letter = %v", log)
 	}
 }
 
-// A restored dead letter keeps its parent, if any, and has a deterministic id, so that restoring it from two places restores it
+// A restored dead letter keeps its parent, if any, and has a deterministic request id, so that restoring it from two places restores it
 // once.
 func TestDeadLettersAreRestoredOnce(t *testing.T) {
 	id, group := task.NewID(1, 5, 6), task.NewID(1, 5, 7)
@@ -223,38 +223,38 @@ func TestDeadLettersAreRestoredOnce(t *testing.T) {
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		got, err := newGateway(f).services.operator.RestoreArchive(ctx, &pawlv1.RestoreArchiveRequest{Places: []string{"a:1", "a:2"}})
 		if err != nil || len(specs) != 2 {
-			t.Fatalf("%s: %v, %v", what, got, err)
+			t.Fatalf("parent %s: RestoreArchive = %v, %v", what, got, err)
 		}
 		for _, s := range specs {
 			if !reflect.DeepEqual(s.Parent, c.want) || s.Archived.String() != a.ID || s.RequestID == (task.ID{}) || s.RequestID != specs[0].RequestID || len(s.Then) != 1 {
-				t.Errorf("one that follows %s comes back as %+v", what, s)
+				t.Errorf("parent %s: restored as %+v", what, s)
 			}
 		}
 	}
 }
 
-// A claim has the id of its group, a follow-up the id it has, and pages of large items end before they are too large for a message.
+// A claim has its group's id, a follow-up the id of its task, and pages of large items end before they exceed the size of a message.
 func TestWhatIsShownBeside(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	c := &broker.Claimed{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{Group: id}}}
 	if p := convert.ClaimedProto(c); p.GroupId != id.String() {
-		t.Errorf("a claim of a group's member: %v", p)
+		t.Errorf("claim of a group's member = %v", p)
 	}
 	for _, links := range []*schema.Links{nil, {}} {
 		c.Exec.Links = links
 		if p := convert.ClaimedProto(c); p.GroupId != "" {
-			t.Errorf("a claim of no group's: %v", p)
+			t.Errorf("claim outside of groups = %v", p)
 		}
 	}
 	v := &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{}}, Settings: task.Settings{Timeout: time.Minute}}
 	if p := convert.TaskProto(v, false); p.GroupId != "" || p.Progress != nil || p.Timeout.AsDuration() != time.Minute {
-		t.Errorf("a task that says nothing of itself: %v", p)
+		t.Errorf("task without settings of its own = %v", p)
 	}
 	v.Exec.Links.Group, v.Envelope.Timeout = id, time.Second
 	for _, x := range []schema.Exec{{Progress: 50, Links: v.Exec.Links}, {ProgressText: "half", Links: v.Exec.Links}} {
 		v.Exec = &x
 		if p := convert.TaskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress || p.Progress.GetMessage() != x.ProgressText || p.Timeout.AsDuration() != time.Second {
-			t.Errorf("%+v is shown as %v", x, p)
+			t.Errorf("task %+v = %v", x, p)
 		}
 	}
 	view := func(payload int) *broker.View {
@@ -276,7 +276,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
 	}
-	// exact returns a task that takes exactly n bytes of an answer.
+	// exact returns a task that takes exactly n bytes of a response.
 	exact := func(n int) *broker.View {
 		v := view(n)
 		v.Payload = v.Payload[proto.Size(convert.TaskProto(v, true))-n:]
@@ -284,7 +284,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 	}
 	for second, want := range map[int]int{1000: 2, 1001: 1} {
 		if _, fit := convert.TasksProto([]*broker.View{exact(convert.MaxPageBytes - 1000), exact(second)}, true); fit != want {
-			t.Errorf("%d tasks fit, the second with %d bytes where 1000 are left", fit, second)
+			t.Errorf("%d tasks fit; the second has %d bytes, where 1000 are left", fit, second)
 		}
 	}
 	for _, x := range []struct{ sizes, want []int }{{[]int{convert.MaxPageBytes + 1, 1}, []int{1, 1}}, {[]int{convert.MaxPageBytes/2 - 1, convert.MaxPageBytes/2 - 1, 1}, []int{2, 1}}, {[]int{convert.MaxPageBytes / 2, convert.MaxPageBytes/2 + 1}, []int{1, 1}}} {
@@ -298,18 +298,18 @@ func TestWhatIsShownBeside(t *testing.T) {
 		for _, want := range x.want {
 			p, err := newGateway(f).services.operator.ListArchive(t.Context(), &pawlv1.ListArchiveRequest{Cursor: cursor})
 			if err != nil || len(p.Items) != want {
-				t.Errorf("archived tasks of %v bytes: a page of %d behind %q, want %d (%v)", x.sizes, len(p.GetItems()), cursor, want, err)
+				t.Errorf("archived tasks of %v bytes: page has %d after cursor %q, want %d (%v)", x.sizes, len(p.GetItems()), cursor, want, err)
 			}
 			cursor = p.GetNextCursor()
 		}
 		if cursor != "" {
-			t.Errorf("archived tasks of %v bytes: more behind %q", x.sizes, cursor)
+			t.Errorf("archived tasks of %v bytes: next cursor %q after the last page", x.sizes, cursor)
 		}
 	}
 	l := task.Limits{Payload: 3}
 	for data, code := range map[string]task.Code{"": "", "123": "", "1234": task.CodePayloadTooLarge, "{": task.CodeInvalidArgument} {
 		if e, _ := task.AsError(convert.CheckData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil && (e.Code != code || e.Field != "payload") {
-			t.Errorf("the payload %q: %v, want %q", data, e, code)
+			t.Errorf("CheckData(%q): %v, want %q", data, e, code)
 		}
 	}
 	if err := convert.CheckData("payload", []byte("{"), "text/plain", l); err != nil {
@@ -317,22 +317,22 @@ func TestWhatIsShownBeside(t *testing.T) {
 	}
 	s := broker.ScheduleView{Schedule: task.Schedule{Cron: "@daily"}, Coming: []broker.Time{1, 2}}
 	if p := convert.ScheduleProto(&s); len(p.Coming) != 2 || p.Last != nil || p.Paused {
-		t.Errorf("a schedule: %v", p)
+		t.Errorf("ScheduleProto = %v", p)
 	}
 	for _, n := range []*pawlv1.TaskSpec{{Type: "a", Then: []*pawlv1.TaskSpec{nil}}, {Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Priority: 9}}}} {
 		if e, _ := task.AsError(func() error { _, err := convert.SpecOf(n, task.DefaultLimits()); return err }()); e == nil || !strings.HasPrefix(e.Field, "then[0]") {
-			t.Errorf("%v: %v", n, e)
+			t.Errorf("SpecOf(%v): %v, want then[0] refused", n, e)
 		}
 	}
 	if _, err := convert.SettingsOf(&pawlv1.QueueSettings{Weights: &pawlv1.PriorityWeights{}}); err == nil {
-		t.Error("no weights are weights")
+		t.Error("SettingsOf accepted empty weights")
 	}
 	if _, err := convert.SettingsOf(&pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"k": {Rate: &pawlv1.Rate{}}}}); err == nil {
-		t.Error("a key's rate without a period is a rate")
+		t.Error("SettingsOf accepted a key's rate without a period")
 	}
 }
 
-// Pages end early where the answer would not fit into a message, and the next one continues after them.
+// Pages end early where the response would not fit into a message, and the next page continues after them.
 func TestPagesThatFitAMessage(t *testing.T) {
 	const size, tasks = 1 << 20, 14
 	f := newFake()
@@ -356,20 +356,20 @@ func TestPagesThatFitAMessage(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(pages) != "[11 3]" || len(seen) != tasks {
-		t.Errorf("pages have %v tasks, %d in all", pages, len(seen))
+		t.Errorf("pages have %v tasks, %d in total", pages, len(seen))
 	}
 	one := func(n int) []*broker.View {
 		return []*broker.View{{Envelope: &schema.Envelope{Payload: make([]byte, n)}, Exec: &schema.Exec{}}, {Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}}
 	}
 	if _, fit := convert.TasksProto(one(convert.MaxPageBytes+1), true); fit != 1 {
-		t.Errorf("%d tasks fit, want 1 that is too large by itself", fit)
+		t.Errorf("%d tasks fit, want only the first, which is too large by itself", fit)
 	}
 	if _, fit := convert.TasksProto(one(convert.MaxPageBytes+1), false); fit != 2 {
-		t.Errorf("%d tasks fit without their payloads", fit)
+		t.Errorf("%d tasks fit without their payloads, want 2", fit)
 	}
 }
 
-// A refusal whose message is not valid text keeps its code.
+// An error whose text is not valid UTF-8 keeps its code.
 func TestRefusalsOfBadText(t *testing.T) {
 	g := newGateway(newFake())
 	gone, leave := context.WithCancel(t.Context())
@@ -378,22 +378,22 @@ func TestRefusalsOfBadText(t *testing.T) {
 	defer end()
 	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: gone, codes.DeadlineExceeded: late, codes.NotFound: t.Context()} {
 		if got := status.Code(g.Status(ctx, task.NotFound("task", "x"))); got != want {
-			t.Errorf("a caller of whom %v is told %v, want %v", ctx.Err(), got, want)
+			t.Errorf("caller with context error %v got code %v, want %v", ctx.Err(), got, want)
 		}
 		if err := g.Status(ctx, nil); err != nil {
-			t.Errorf("no error is %v", err)
+			t.Errorf("Status of no error = %v", err)
 		}
 	}
 	if own := status.Error(codes.Aborted, "x"); g.Status(t.Context(), own) != own {
-		t.Error("a status is another")
+		t.Error("Status changed an error that is already a status")
 	}
 	err := g.Status(t.Context(), &task.Error{Code: task.CodeNotFound, Reason: "\xff", Message: "no such task"})
 	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "no such task") {
-		t.Errorf("got %v", err)
+		t.Errorf("error with invalid text = %v", err)
 	}
 }
 
-// An error comes with nothing that could be taken for an answer.
+// Nothing is returned along with an error.
 func TestNothingIsToldBesideAnError(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -419,7 +419,7 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 	}
 	for what, do := range refused {
 		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {
-			t.Errorf("%s: %v, %v", what, told, err)
+			t.Errorf("%s: got %v with error %v, want the zero value and an error", what, told, err)
 		}
 	}
 }
@@ -458,11 +458,11 @@ func TestLongWordsAreCut(t *testing.T) {
 	put(t, newGateway(f), ctx, "mail", 1, "1")
 	_, stats := newGateway(f).services.stats.GetQueueStats(ctx, &pawlv1.GetQueueStatsRequest{Queue: "mail"})
 	if !strings.Contains(fmt.Sprint(scale), "keeps no statistics") || !strings.Contains(fmt.Sprint(stats), "keeps no statistics") {
-		t.Errorf("a scaler without statistics: %v; a queue: %v", scale, stats)
+		t.Errorf("scaler without statistics: %v; queue statistics: %v", scale, stats)
 	}
 }
 
-// Missing settings of a gateway get their defaults, and given ones stay.
+// Settings of a gateway that are not set get their defaults, and others stay.
 func TestGatewaysHaveDefaults(t *testing.T) {
 	f := newFake()
 	for _, c := range []struct{ said, want [2]int }{{[2]int{}, [2]int{20_000, 5_000}}, {[2]int{7, 3}, [2]int{7, 3}}} {
@@ -483,31 +483,31 @@ func TestGatewaysHaveDefaults(t *testing.T) {
 			}
 		}
 		if got != c.want || g.cfg.Registry == nil {
-			t.Errorf("of %v connections %v are let in, the registry is %v", c.said, got, g.cfg.Registry)
+			t.Errorf("connection limits %v became %v, registry %v", c.said, got, g.cfg.Registry)
 		}
 	}
 }
 
-// Missing limits get their defaults, and given ones stay.
+// Limits that are not set get their defaults, and others stay.
 func TestLimitsHaveDefaults(t *testing.T) {
 	said := task.Limits{Payload: 1, Name: 2, Batch: 3}
 	if got := withDefaults(said); got != said {
-		t.Errorf("said were %+v, got %+v", said, got)
+		t.Errorf("limits %+v became %+v", said, got)
 	}
 	if got := withDefaults(task.Limits{}); got != task.DefaultLimits() {
-		t.Errorf("by default got %+v", got)
+		t.Errorf("unset limits became %+v", got)
 	}
 	l := task.Limits{Payload: 1}
 	if d := task.DefaultLimits(); withDefaults(l).Name != d.Name || withDefaults(l).Batch != d.Batch || withDefaults(l).Payload != 1 {
-		t.Errorf("beside one that was said: %+v", withDefaults(l))
+		t.Errorf("limits with only a payload limit became %+v", withDefaults(l))
 	}
 }
 
-// Percentages are never negative, members are checked together, and a worker is returned with all that is known of it.
+// A percentage is never negative zero, members are limited together, and a worker is returned with all known fields.
 func TestOddsAndEnds(t *testing.T) {
 	s, err := convert.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{Percent: math.Copysign(0, -1)}})
 	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
-		t.Errorf("progress is read as %v, %v", s.Extend, err)
+		t.Errorf("progress was decoded as %v, %v", s.Extend, err)
 	}
 	stage := newStage(t)
 	eight := `{"type":"a","content_type":"x/y","payload":"` + strings.Repeat("AAAA", task.MaxGroupBytes/8/3) + `"}`
@@ -520,7 +520,7 @@ func TestOddsAndEnds(t *testing.T) {
 	at := time.Unix(100, 0)
 	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy", At: at, Until: at.Add(time.Hour)}})
 	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" || w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
-		t.Errorf("a worker is told of as %v", w)
+		t.Errorf("worker = %v", w)
 	}
 }
 
@@ -529,29 +529,29 @@ type headless struct{ Broker }
 
 func (headless) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
-// A panic in one of many parallel requests becomes the call's error.
+// A panic in one of several parallel requests becomes the call's error.
 func TestPanicsOfOneAsk(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	g.cfg.Broker = headless{g.cfg.Broker}
 	g.wire()
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	if _, err := (g.services.operator).GetServer(ctx, &pawlv1.GetServerRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
-		t.Errorf("the server: %v", err)
+		t.Errorf("GetServer: %v, want the panic as error", err)
 	}
 	if _, err := (g.services.cluster).GetMap(ctx, &pawlv1.GetMapRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
-		t.Errorf("the map: %v", err)
+		t.Errorf("GetMap: %v, want the panic as error", err)
 	}
 	if err := fanout.FirstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
-		t.Errorf("the first of two errors: %v", err)
+		t.Errorf("FirstError = %v", err)
 	}
 }
 
-// countless reports that not all workers are known.
+// countless is a worker registry that does not know all workers.
 type countless struct{ known }
 
 func (countless) CountWorkers(context.Context, string, []string) []int64 { return nil }
 
-// A queue is returned without figures that were not counted.
+// A queue is returned without numbers that were not counted.
 func TestQueuesThatNobodyCounts(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -561,22 +561,22 @@ func TestQueuesThatNobodyCounts(t *testing.T) {
 	for _, series := range []stats.Window{0, stats.Hour} {
 		q := &pawlv1.Queue{Queue: "mail"}
 		if g.services.operator.SetLately(ctx, series, q); q.Rates != nil || q.Series != nil || q.Workers != nil {
-			t.Errorf("without counts: %v", q)
+			t.Errorf("queue without counts = %v", q)
 		}
 	}
 	g.cfg.Stats, g.cfg.Workers = newFakeStats(), nil
 	g.wire()
 	q, other := &pawlv1.Queue{Queue: "mail", Depth: &pawlv1.Depth{Ready: 7}}, &pawlv1.Queue{Queue: "sms"}
 	if g.services.operator.SetLately(ctx, stats.Hour, q, other); q.Rates == nil || q.Series == nil || other.Series == nil || q.Workers != nil || q.GetRates().GetIn() == other.GetRates().GetIn() {
-		t.Errorf("with counts: %v, %v", q, other)
+		t.Errorf("queues with counts = %v, %v", q, other)
 	}
 	q = &pawlv1.Queue{Queue: "mail"}
 	if g.services.operator.SetLately(ctx, 0, q); q.Rates == nil || q.Series != nil {
-		t.Errorf("without a series: %v", q)
+		t.Errorf("queue without a series = %v", q)
 	}
 }
 
-// The same for pages of archived tasks and of group members, and groups of dead letters are limited to a page.
+// Pages of archived tasks and of group members end early too, and groups of dead letters are limited to a page.
 func TestOtherPagesThatFitAMessage(t *testing.T) {
 	const tasks, size = 14, 1 << 20
 	f := newFake()
@@ -589,12 +589,12 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 	}
 	page, err := g.services.operator.ListArchive(ctx, &pawlv1.ListArchiveRequest{Limit: 100})
 	if err != nil || len(page.Items) != 11 || page.NextCursor != convert.EncodeCursor(convert.ArchiveCursor, []byte("a:11")) {
-		t.Errorf("%d archived tasks come, then the cursor %q, %v", len(page.GetItems()), page.GetNextCursor(), err)
+		t.Errorf("page has %d archived tasks, next cursor %q, %v", len(page.GetItems()), page.GetNextCursor(), err)
 	}
 	f.archive = f.archive[:1]
 	f.archive[0].Payload = make([]byte, convert.MaxPageBytes+1)
 	if page, err := (g.services.operator).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || len(page.Items) != 1 {
-		t.Errorf("of one that is too large by itself %d come, %v", len(page.GetItems()), err)
+		t.Errorf("page for one archived task that is too large by itself has %d, %v", len(page.GetItems()), err)
 	}
 	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
 		for i := range tasks {
@@ -604,9 +604,9 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 	})
 	members, err := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || len(members.Items) != 11 || members.NextCursor != convert.EncodeCursor(convert.MemberCursor, append(make([]byte, 15), 11)) {
-		t.Errorf("%d members come, then the cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
+		t.Errorf("page has %d members, next cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
 	}
-	// of returns a member that takes exactly n bytes of an answer.
+	// of returns a member that takes exactly n bytes of a response.
 	of := func(n int) broker.GroupMember {
 		m := broker.GroupMember{Result: broker.Result{Data: make([]byte, n)}}
 		for proto.Size(convert.MemberProto(&m)) > n {
@@ -626,7 +626,7 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 		})
 		members, err := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 		if err != nil || len(members.Items) != x.want || (members.NextCursor != "") != (x.want < len(x.sizes)) {
-			t.Errorf("of members of %v bytes %d come, want %d; the cursor is %q (%v)", x.sizes, len(members.GetItems()), x.want, members.GetNextCursor(), err)
+			t.Errorf("members of %v bytes: page has %d, want %d; next cursor %q (%v)", x.sizes, len(members.GetItems()), x.want, members.GetNextCursor(), err)
 		}
 	}
 	for n, cut := range map[int]bool{contract.MaxPage: false, contract.MaxPage + 1: true} {
@@ -637,7 +637,7 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 			return out, nil
 		})
 		if got, err := (g.services.operator).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage || got.Partial != cut {
-			t.Errorf("%d groups: %d come, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
+			t.Errorf("%d groups: page has %d, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
 		}
 	}
 }
@@ -656,19 +656,19 @@ func TestBatchesAreParted(t *testing.T) {
 			for i, c := range p.calls {
 				id := c.Hold.ID.String()
 				if part += fmt.Sprint(c.Hold.ID.Shard()); id != p.answers[i].TaskId || id[len(id)-4:] < last {
-					t.Errorf("%s: %s has the answer of %s", shards, id, p.answers[i].TaskId)
+					t.Errorf("%s: %s got the response for %s", shards, id, p.answers[i].TaskId)
 				}
 				last = id[len(id)-4:]
 			}
 			got = append(got, part)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("tasks in %s are parted as %q, want %q", shards, got, want)
+			t.Errorf("tasks in shards %s were split into %q, want %q", shards, got, want)
 		}
 	}
 }
 
-// comparing has figures before and after any time.
+// comparing has statistics before and after any time.
 type comparing struct{ fakeStats }
 
 func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
@@ -688,9 +688,9 @@ func TestTypesAreComparedAroundATime(t *testing.T) {
 	around := time.Now().Add(-10 * time.Second).Truncate(time.Second)
 	got, err := g.services.stats.GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome", Around: timestamppb.New(around)})
 	if c := got.GetComparison(); err != nil || !c.GetAround().AsTime().Equal(around) || c.GetBefore().GetStart().GetSeconds() != 1 || c.GetAfter().GetStart().GetSeconds() != 2 {
-		t.Errorf("around %v: %v, %v", around, c, err)
+		t.Errorf("comparison around %v = %v, %v", around, c, err)
 	}
 	if got, err := (g.services.stats).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil || got.GetComparison() != nil {
-		t.Errorf("around no time: %v, %v", got.GetComparison(), err)
+		t.Errorf("comparison without a time = %v, %v", got.GetComparison(), err)
 	}
 }

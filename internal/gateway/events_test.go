@@ -30,7 +30,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// fakeEvents has a ring for each shard.
+// fakeEvents has a ring of events for each shard.
 type fakeEvents struct {
 	mu    sync.Mutex
 	rings map[uint32]*events.Ring
@@ -69,7 +69,7 @@ func (f *fakeEvents) Events(ctx context.Context, shard uint32, q events.Query) (
 	return r.Read(ctx, q)
 }
 
-// happen adds events of queues to a shard.
+// happen adds an event for each queue to a shard.
 func (f *fakeEvents) happen(shard uint32, queues ...string) {
 	r := f.ring(shard)
 	f.index++
@@ -97,7 +97,7 @@ type listener struct {
 	head http.Header
 }
 
-// flushed is a response that is read as it is written.
+// flushed is a response that is read while it is written.
 type flushed struct {
 	*httptest.ResponseRecorder
 	to *io.PipeWriter
@@ -106,7 +106,7 @@ type flushed struct {
 func (f flushed) Write(b []byte) (int, error) { return f.to.Write(b) }
 func (f flushed) Flush()                      {}
 
-// listen opens a stream, and reads its first frame.
+// subscribe opens a stream and reads its first frame.
 func subscribe(t *testing.T, f *fake, query, last string) *listener {
 	t.Helper()
 	ctx, cut := context.WithCancel(context.Background())
@@ -125,9 +125,9 @@ func subscribe(t *testing.T, f *fake, query, last string) *listener {
 	}()
 	context.AfterFunc(ctx, func() { from.Close() })
 	if got := l.next(); got != "" {
-		t.Fatalf("the first frame is %q", got)
+		t.Fatalf("the first frame is %q, want one without events", got)
 	}
-	synctest.Wait() // until it asks for events: earlier ones are not for it
+	synctest.Wait() // until it asks for events, so that it does not get earlier ones
 	return l
 }
 
@@ -159,7 +159,7 @@ func (l *listener) next() string {
 			var any any
 			_ = json.Unmarshal([]byte(value), &any)
 			if err := schema.Components.Schemas["Event"].Value.VisitJSON(any); err != nil {
-				l.t.Errorf("%s is against openapi.json: %v", value, err)
+				l.t.Errorf("%s does not match openapi.json: %v", value, err)
 			}
 			out = strings.TrimSpace(fmt.Sprintf("%s %d %s", e.Kind, e.Shard, e.Queue))
 		case "":
@@ -202,12 +202,12 @@ func TestServerSentEvents(t *testing.T) {
 		began := time.Now()
 		l.expect("when nothing happens", "", "")
 		if took := time.Since(began); took != 2*eventBeat {
-			t.Errorf("two beats took %v", took)
+			t.Errorf("two heartbeats took %v", took)
 		}
 		last := l.last
 		l.end()
 		if got := l.head.Get("Content-Type"); got != "text/event-stream" {
-			t.Errorf("the answer is %q", got)
+			t.Errorf("Content-Type = %q", got)
 		}
 
 		f.events.happen(1, "e")
@@ -215,7 +215,7 @@ func TestServerSentEvents(t *testing.T) {
 		got := map[string]bool{again.next(): true, again.next(): true, again.next(): true, again.next(): true}
 		for _, want := range []string{"task.dead 1 b", "task.dead 2 c", "task.dead 0 d", "task.dead 1 e"} {
 			if !got[want] {
-				t.Errorf("behind a cursor: %v, want %q among them", got, want)
+				t.Errorf("after a cursor: %v, want %q among them", got, want)
 			}
 		}
 		again.end()
@@ -229,7 +229,7 @@ func TestServerSentEvents(t *testing.T) {
 	})
 }
 
-// Nothing is missed silently: a shard with a new leader, one that did not answer at first, a new one.
+// Nothing is missed silently: there is a reset for a shard with a new leader, for one that did not answer at first, and for a new one.
 func TestEventsReset(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestEventsReset(t *testing.T) {
 	})
 }
 
-// A digest says that something happened, but not what, and no more often than requested.
+// A digest reports that something happened, but not what, and no more often than requested.
 func TestDigest(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestDigest(t *testing.T) {
 		f.events.happen(1, "a")
 		l.expect("what happens next", "changed 1")
 		if took := time.Since(began); took < 2*time.Second || took > 3*time.Second {
-			t.Errorf("two are told in %v", took)
+			t.Errorf("two digests came within %v, want at least 2s", took)
 		}
 		f.events.happen(2, "b")
 		f.events.happen(0, "a")
@@ -294,7 +294,7 @@ func TestDigest(t *testing.T) {
 		f.events.happen(2, "a")
 		l.expect("behind a reset, at once", "changed 2")
 		if took := time.Since(began); took >= time.Second {
-			t.Errorf("behind a reset it is told after %v", took)
+			t.Errorf("after a reset the digest came after %v", took)
 		}
 		if l.last != "" {
 			t.Errorf("a digest has the cursor %q", l.last)
@@ -303,7 +303,7 @@ func TestDigest(t *testing.T) {
 	})
 }
 
-// A reader that doesn't read delays nobody, and gets a reset when it comes back.
+// A reader that doesn't read delays no other, and gets a reset when it reads again.
 func TestSlowReader(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -344,13 +344,13 @@ func TestEventsAreChecked(t *testing.T) {
 			w.close()
 		}
 		if err == nil || bad.GetDigest().CheckValid() != nil && bad.Digest != nil && !strings.Contains(err.Error(), "is not a duration") {
-			t.Errorf("%v is taken, or refused by %v", bad, err)
+			t.Errorf("%v was accepted, or refused with %v", bad, err)
 		}
 	}
 	for _, d := range []time.Duration{minDigest, time.Second, maxDigest} {
 		w, err := g.services.event.newWatcher(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(d)})
 		if err != nil || w.digest != d || w.pulse == 0 {
-			t.Fatalf("a digest each %v: %+v, %v", d, w, err)
+			t.Fatalf("digest every %v: %+v, %v", d, w, err)
 		}
 		w.close()
 	}
@@ -377,17 +377,17 @@ func TestEventStreamsAreShared(t *testing.T) {
 			}
 		}
 		if err := watch(ns); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("namespace %q has 500 streams", ns)) {
-			t.Errorf("%s: one stream too many: %v", ns, err)
+			t.Errorf("namespace %s, one stream over its limit: %v", ns, err)
 		}
 	}
 	if err := watch("c"); err == nil || !strings.Contains(err.Error(), "1000 streams of events are open at this node") {
-		t.Errorf("one stream too many of all: %v", err)
+		t.Errorf("one stream over the node's limit: %v", err)
 	}
 	for _, w := range open {
 		w.close()
 	}
 	if n := g.services.event.watchers.InUse(); n != 0 {
-		t.Errorf("%d streams are counted", n)
+		t.Errorf("%d streams are still counted after all were closed", n)
 	}
 }
 
@@ -402,10 +402,10 @@ func TestEventsOfForeignQueues(t *testing.T) {
 		_, err = s.Recv()
 	}
 	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") {
-		t.Errorf("gRPC: %v", err)
+		t.Errorf("gRPC: %v, want permission denied", err)
 	}
 	if w := knock(g, "GET", "/api/v1/events?queue=pay", k.secret["post"], ""); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "mail*") {
-		t.Errorf("REST: %d %s", w.Code, w.Body)
+		t.Errorf("REST: %d %s, want permission denied", w.Code, w.Body)
 	}
 }
 
@@ -423,13 +423,13 @@ func TestEventsAskWhoKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(w.shards()); got != want {
-			t.Errorf("%v asks %s, want %s", r, got, want)
+			t.Errorf("%v asks shards %s, want %s", r, got, want)
 		}
 		w.close()
 	}
 }
 
-// A stream for some kinds of events reads the shards where they happen.
+// A stream for some kinds of events reads the shards where these happen.
 func TestShardsOfEvents(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	for _, c := range []struct {
@@ -440,7 +440,7 @@ func TestShardsOfEvents(t *testing.T) {
 		{events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
 	} {
 		if got := fmt.Sprint((&watcher{g: &g.services.event, filter: c.filter}).shards()); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.filter, got, c.want)
+			t.Errorf("filter %+v: shards %s, want %s", c.filter, got, c.want)
 		}
 	}
 }
@@ -450,7 +450,7 @@ type panicky struct{ administration.Admin }
 
 func (panicky) Map(context.Context) *cluster.Map { panic("planted") }
 
-// A stream that panics ends with an error that reveals nothing of it.
+// A stream whose handler panics ends with an error that does not reveal the panic.
 func TestStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -464,12 +464,12 @@ func TestStreamsThatPanic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := s.Recv(); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "planted") {
-			t.Errorf("the stream ended with %v", err)
+			t.Errorf("the stream ended with %v, want an internal error", err)
 		}
 	})
 }
 
-// An event is returned with the task, operation or other thing that it is about.
+// An event is returned with the task, operation or other object that it is about.
 func TestEventsAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	for _, c := range []struct {
@@ -482,11 +482,11 @@ func TestEventsAreShown(t *testing.T) {
 	} {
 		got := eventProto(3, &c.e)
 		if got.GetShard() != 3 || got.GetKind() != c.want.GetKind() || got.GetTaskId() != c.want.GetTaskId() || got.GetOperationId() != c.want.GetOperationId() || got.GetName() != c.want.GetName() {
-			t.Errorf("%+v is shown as %v", c.e, got)
+			t.Errorf("eventProto(%+v) = %v", c.e, got)
 		}
 	}
 	if line := newEventCursorLine(events.Places{1: {Index: 7}}); line.at(1) != (events.Place{Index: 7}) || line.at(2) != events.Unknown {
-		t.Errorf("behind a cursor shards are read from %v and %v", line.at(1), line.at(2))
+		t.Errorf("after a cursor the shards are read from %v and %v", line.at(1), line.at(2))
 	}
 	if line := newEventCursorLine(nil); line.at(2) != (events.Place{}) || line.text() != "" {
 		t.Errorf("without a cursor a shard is read from %v, and the cursor is %q", line.at(2), line.text())
@@ -496,7 +496,7 @@ func TestEventsAreShown(t *testing.T) {
 		err := w.tell(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error { frame = r; return nil })
 		behind := newEventCursorLine(events.Places{1: {Index: 9}}).text()
 		if err != nil || w.text() != behind || reset && (len(frame.GetEvents()) != 1 || frame.Events[0].Cursor != behind || frame.Cursor != behind) || !reset && frame != nil {
-			t.Errorf("a page with nothing, reset %t: the cursor is %q, want %q, told is %v (%v)", reset, w.text(), behind, frame, err)
+			t.Errorf("empty page, reset %t: cursor %q, want %q; frame %v (%v)", reset, w.text(), behind, frame, err)
 		}
 	}
 	w := &watcher{cursor: newEventCursorLine(events.Places{1: {Index: 7}})}
@@ -508,7 +508,7 @@ func TestEventsAreShown(t *testing.T) {
 	}
 }
 
-// A stream of events ends when a frame can't be sent, whichever it is: the first, one after a cursor, an event, a beat.
+// A stream of events ends when a frame can't be sent, whether it is the first, one after a cursor, an event or a heartbeat.
 func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -548,15 +548,15 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		}
 		close(f.draining)
 		if err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("when the node stops: %v", err)
+			t.Errorf("Watch while the node stops: %v, want unavailable", err)
 		}
 		if n := g.services.event.watchers.InUse(); n != 0 {
-			t.Errorf("%d streams are counted", n)
+			t.Errorf("%d streams are still counted", n)
 		}
 	})
 }
 
-// slowEvents take a second to stop waiting.
+// slowEvents takes a second to stop waiting.
 type slowEvents struct{ rings *fakeEvents }
 
 func (e slowEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
@@ -583,12 +583,12 @@ func TestEventStreamsWaitForTheirReads(t *testing.T) {
 			return errPlanted
 		})
 		if took := time.Since(began); took != time.Second || lines.Len() > 0 {
-			t.Errorf("it ended after %v, want %v; the log says %s", took, time.Second, &lines)
+			t.Errorf("Watch ended after %v, want %v; log is %s", took, time.Second, &lines)
 		}
 	})
 }
 
-// stillEvents is a shard that reports a change without moving on.
+// stillEvents is a shard that reports a change without a new place.
 type stillEvents struct{ asked int }
 
 func (e *stillEvents) Events(ctx context.Context, _ uint32, q events.Query) (events.Page, error) {
@@ -602,7 +602,7 @@ func (e *stillEvents) Events(ctx context.Context, _ uint32, q events.Query) (eve
 	return events.Page{}, ctx.Err()
 }
 
-// A change is reported wherever it is found.
+// A change is reported even if the place does not move.
 func TestChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake(1))
@@ -618,12 +618,12 @@ func TestChangesInPlace(t *testing.T) {
 			return nil
 		})
 		if told != 1 {
-			t.Errorf("%d changes are told, want 1", told)
+			t.Errorf("%d changes were reported, want 1", told)
 		}
 	})
 }
 
-// panickyEvents report the current place, and panic otherwise.
+// panickyEvents reports the current place, and panics otherwise.
 type panickyEvents struct{ rings *fakeEvents }
 
 func (e panickyEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
@@ -633,7 +633,7 @@ func (e panickyEvents) Events(ctx context.Context, shard uint32, q events.Query)
 	return e.rings.Events(ctx, shard, q)
 }
 
-// A panic while a shard is read ends the stream that asked, and is logged.
+// A panic while a shard is read ends the stream that reads it, and is logged.
 func TestEventStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, lines := newFake(1), &strings.Builder{}
@@ -645,12 +645,12 @@ func TestEventStreamsThatPanic(t *testing.T) {
 		began := time.Now()
 		err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
 		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed with an internal error") != 1 {
-			t.Errorf("it ended with %v after %v, and the log says %s", err, time.Since(began), lines)
+			t.Errorf("Watch ended with %v after %v, log is %s", err, time.Since(began), lines)
 		}
 	})
 }
 
-// flickering are shards that answer when told to, and record when they were asked.
+// flickering is a set of shards that answer while light is true, and record when they were asked.
 type flickering struct {
 	rings *fakeEvents
 	began time.Time
@@ -667,7 +667,7 @@ func (f *flickering) Events(ctx context.Context, shard uint32, q events.Query) (
 	return f.rings.Events(ctx, shard, q)
 }
 
-// A shard that doesn't answer is retried after increasing pauses, which start over once it has answered.
+// A shard that doesn't answer is asked again after increasing pauses, which start over once it has answered.
 func TestDarkShardsAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -681,20 +681,20 @@ func TestDarkShardsAreAskedAgain(t *testing.T) {
 		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 		err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("Watch ended with %v, want deadline exceeded", err)
 		}
 		var got []string
 		for _, at := range shards.asked {
 			got = append(got, fmt.Sprint(at.Milliseconds()))
 		}
-		// First it is asked for its place, then retried with doubled pauses, up to 2 s; an answer takes at most 10 s.
+		// First it is asked for its place, then again with doubled pauses of up to 2 s. An answer takes at most 10 s.
 		if want := "0 0 100 300 700 1500 3100 5100 7100 9100 9100 19100 19200 19400 19800 20600 22200 24200"; strings.Join(got, " ") != want {
 			t.Errorf("asked at %s ms, want %s", got, want)
 		}
 	})
 }
 
-// A beat is sent when nothing was sent for long: events that don't match don't delay it.
+// A heartbeat is sent when nothing was sent for a while. Events that don't match don't delay it.
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -715,7 +715,7 @@ func TestBeats(t *testing.T) {
 			return nil
 		})
 		if want := "0 at 0s; 0 at 15s; 1 at 25s; 0 at 40s; 0 at 55s; "; got != want {
-			t.Errorf("frames: %s, want %s", got, want)
+			t.Errorf("frames %s, want %s", got, want)
 		}
 	})
 	for what, c := range map[string]struct {
@@ -739,7 +739,7 @@ func TestBeats(t *testing.T) {
 				return nil
 			})
 			if want := "0 at 0s; 1 at 10s; 0 at 25s; "; got != want {
-				t.Errorf("with %s frames: %s, want %s", what, got, want)
+				t.Errorf("with %s: frames %s, want %s", what, got, want)
 			}
 		})
 	}

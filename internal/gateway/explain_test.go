@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// All codes are documented where callers look them up.
+// All reason codes are documented where callers look them up.
 func TestCodesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -31,19 +31,19 @@ func TestCodesAreDocumented(t *testing.T) {
 	for _, code := range task.Whys {
 		list = append(list, string(code))
 		if !strings.Contains(string(page), "| `"+string(code)+"` |") {
-			t.Errorf("docs/troubleshooting.md says nothing of %s", code)
+			t.Errorf("docs/troubleshooting.md does not document %s", code)
 		}
 	}
 	all := "One of " + strings.Join(list, ", ") + ";"
 	if !strings.Contains(inContract, all) {
-		t.Errorf("explain.proto does not say: %s", all)
+		t.Errorf("explain.proto lacks the list: %s", all)
 	}
 	if !strings.Contains(string(rest.OpenAPI()), all) {
-		t.Errorf("openapi.json does not say: %s", all)
+		t.Errorf("openapi.json lacks the list: %s", all)
 	}
 }
 
-// A queue that no task came to is explained as empty, and a deleted one is not found, even though this node has a copy of it.
+// A queue without tasks is explained as empty, and a deleted one is not found even though this node has a copy of it.
 func TestQueuesWithoutTasksAreExplained(t *testing.T) {
 	for _, c := range []struct {
 		gone  bool
@@ -62,19 +62,19 @@ func TestQueuesWithoutTasksAreExplained(t *testing.T) {
 		switch {
 		case c.gone:
 			if !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("one that is gone: %v, %v", got, err)
+				t.Errorf("deleted queue: %v, %v, want not found", got, err)
 			}
 		case c.fails != nil:
 			if !errors.Is(err, c.fails) {
-				t.Errorf("one that nobody knows of: %v, %v", got, err)
+				t.Errorf("queue while the cluster fails: %v, %v", got, err)
 			}
 		case err != nil || got.GetQueue() != "q" || got.GetReady() != 0 || len(got.GetReasons()) != 0:
-			t.Errorf("one without tasks: %v, %v", got, err)
+			t.Errorf("queue without tasks: %v, %v", got, err)
 		}
 	}
 }
 
-// copiedQueues has copies of all queues, which may be deleted.
+// copiedQueues has copies of all queues, and may have deleted them since.
 type copiedQueues struct {
 	fanout.Cluster
 	gone bool
@@ -103,7 +103,7 @@ type uncopied struct{ fanout.Cluster }
 
 func (uncopied) Copied(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
 
-// A queue that a node has no copy of yet is explained all the same.
+// A queue that a node has no copy of yet is explained too.
 func TestUncopiedQueuesAreExplained(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -112,23 +112,23 @@ func TestUncopiedQueuesAreExplained(t *testing.T) {
 	g.cfg.Cluster = uncopied{g.cfg.Cluster}
 	g.wire()
 	if got, err := (g.services.operator).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("ExplainQueue without a copy = %v, %v", got, err)
 	}
 	if got, err := (g.services.operator).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("of none: %v, %v", got, err)
+		t.Errorf("ExplainQueue of a queue that does not exist = %v, %v, want not found", got, err)
 	}
 	scoped := task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 	g.cfg.Cluster = copiedQueues{g.cfg.Cluster, false}
 	g.wire()
 	if got, err := (g.services.operator).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err, &task.Error{Code: task.CodePermissionDenied}) {
-		t.Errorf("of a queue that the caller may not see: %v, %v", got, err)
+		t.Errorf("ExplainQueue of a queue that the caller may not see = %v, %v", got, err)
 	}
 	f.cluster = errPlanted
 	if got, err := (g.services.operator).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
-		t.Errorf("of a copied one while the system shard gives no answer: %v, %v", got, err)
+		t.Errorf("ExplainQueue of a copied queue while the system shard does not answer = %v, %v", got, err)
 	}
 	f.fails = errors.New("a row is broken")
 	if got, err := (g.services.operator).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != f.fails {
-		t.Errorf("of a shard that fails: %v, %v", got, err)
+		t.Errorf("ExplainQueue while the shard fails = %v, %v", got, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeOperations stores operations that never run: each has matched three tasks.
+// fakeOperations stores operations that never run. Each has matched three tasks.
 type fakeOperations struct {
 	*fake
 	all []*broker.Operation

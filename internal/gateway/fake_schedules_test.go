@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeMoment is the stamp of answers that never change by themselves.
+// fakeMoment is the stamp of responses that never change by themselves.
 var fakeMoment = broker.Stamp{Shard: 1, Index: 1, Time: 1}
 
-// fakeSchedules stores schedules that never fire. Its history has what was triggered.
+// fakeSchedules stores schedules that never fire. The history has what was triggered.
 type fakeSchedules struct {
 	*fake
 	all     map[string]*broker.ScheduleView

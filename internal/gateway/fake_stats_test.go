@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// fakeStats has figures for the last minute: tasks of three types in queue "mail", of one in "sms". Node n3 does not answer.
+// fakeStats has statistics for the last minute: tasks of three types in queue "mail", and of one in "sms". Node n3 does not answer.
 type fakeStats struct{ book *stats.Book }
 
 func newFakeStats() fakeStats {

@@ -62,7 +62,7 @@ type fake struct {
 	meter    callinfo.Meter
 	fails    error   // of every call
 	cluster  error   // of reads of queues
-	faults   *faults // of single asks; nil: none
+	faults   *faults // of single calls; nil: none
 
 	certificate func() *tls.Certificate // nil: plaintext
 	clients     listen.ClientCertificates

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// fakeWorkers are the workers of one node, which learns of changes immediately. Node "n2" does not answer.
+// fakeWorkers is the worker registry of one node, which learns of changes immediately. Node "n2" does not answer.
 type fakeWorkers struct{ *fake }
 
 func (f fakeWorkers) Workers(_ context.Context, q registry.Query, node string) (list registry.Listing, err error) {

@@ -30,11 +30,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// faults counts the asks, a gateway's requests to its parts, and makes one of them fail.
+// faults counts the calls that a gateway makes to its parts, and makes one of them fail.
 type faults struct {
 	mu    sync.Mutex
 	asked int
-	nth   int // which ask fails, from 1; 0: none
+	nth   int // which call fails, from 1; 0: none
 }
 
 var errPlanted = task.Unavailable(time.Second, "planted")
@@ -65,7 +65,7 @@ func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// stage is a gateway with one of everything: every call of goodCalls can be made on it.
+// stage is a gateway with one object of every kind, so that every call of goodCalls can be made on it.
 type stage struct {
 	f     *fake
 	g     *Gateway
@@ -146,7 +146,7 @@ func (s *stage) call(name string, read func(proto.Message)) (proto.Message, erro
 	return s.calls[name](ctx, read)
 }
 
-// goodCalls has a request for each unary rpc, which succeeds on a stage. The requests set as many fields as possible, so that tests
+// goodCalls has a request for each unary rpc that succeeds on a stage. The requests set as many fields as possible, so that tests
 // over all of them cover every field.
 var goodCalls = map[string]string{
 	"AccessService/WhoAmI":                 `{}`,
@@ -307,10 +307,10 @@ func eachCall(fn func(name, request string)) {
 	}
 }
 
-// unsteady matches the parts of answers that vary.
+// unsteady matches the parts of responses that vary.
 var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
 
-// The answers of a stage to all calls don't change unnoticed: a change shows up as callers will see it.
+// The responses of a stage to all calls are in a golden file, so that a change shows up as callers will see it.
 func TestAnswersStay(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
@@ -336,12 +336,12 @@ func TestAnswersStay(t *testing.T) {
 	golden(t, "testdata/answers.txt", []byte(all.String()))
 }
 
-// forgiven are the asks without which a call still succeeds: a namespace's usage, the leader of a shard, the state of the cluster,
-// and whether a step of an operation is over.
+// forgiven are the failed calls despite which a request still succeeds: for a namespace's usage, the leader of a shard, the state of the
+// cluster, and whether a step of an operation is over.
 var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3", "AccessService/GetLimits 2", "ClusterService/GetMap 1",
 	"OperationService/PauseOperation 2", "StatsService/GetStats 1", "StatsService/GetStats 2"}
 
-// Every call fails if anything that it asks of shards, of the cluster or of other nodes fails, whichever of its asks that is.
+// Every request fails if anything that it asks of shards, of the cluster or of other nodes fails, whichever call that is.
 func TestNoFailureIsPassedOver(t *testing.T) {
 	someStats() // outside of all bubbles
 	eachCall(func(name, request string) {
@@ -357,10 +357,10 @@ func TestNoFailureIsPassedOver(t *testing.T) {
 			failed := nth > 0 && s.f.faults.asked >= nth
 			said := errors.Is(err, errPlanted) || strings.Contains(fmt.Sprint(answer), errPlanted.Error())
 			if nth == 0 && err != nil || failed && !said && !slices.Contains(forgiven, fmt.Sprint(name, " ", nth)) {
-				t.Errorf("%s: with failure %d of what it asks: %v, %v", name, nth, answer, err)
+				t.Errorf("%s, with failure of call %d: %v, %v", name, nth, answer, err)
 			}
 			if failed && strings.Contains(fmt.Sprint(answer), "usage:") {
-				t.Errorf("%s: what a namespace uses is told although a shard gave no answer: %v", name, answer)
+				t.Errorf("%s: a namespace's usage was returned although a shard failed: %v", name, answer)
 			}
 			if nth > 0 && !failed {
 				break
@@ -369,16 +369,16 @@ func TestNoFailureIsPassedOver(t *testing.T) {
 	})
 }
 
-// unchecked are fields that the gateway does not check, or refuses in other words: strings that are truncated, versions, what the
+// unchecked are fields that the gateway does not check, or refuses with other words: strings that are truncated, versions, and what the
 // shards check.
 var unchecked = map[string]bool{"message": true, "stack": true, "WorkerService/Fail type": true, "WorkerService/Settle type": true,
 	"if_etag": true, "if_version": true, "depth_over": true, "WebhookService/AddWebhook queues": true, "WebhookService/SetWebhook queues": true, "weight": true}
 
-// noWords are the words of a refusal for a malformed value.
+// noWords are the words of the error for a malformed value.
 var noWords = map[protoreflect.FullName]string{"google.protobuf.Duration": "is not a duration", "google.protobuf.Timestamp": "is not a time"}
 
-// An invalid request is refused, and the refusal names the field: a string that is far too long, an unknown enum value, a negative
-// number, a malformed time or duration.
+// An invalid request is refused, and the error names the field. Invalid values are a string that is far too long, an unknown enum value, a
+// negative number, and a malformed time or duration.
 func TestEveryFieldIsChecked(t *testing.T) {
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
 		if m.IsStreamingServer() {
@@ -399,7 +399,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 				words = noWords[last.Message().FullName()]
 			}
 			if !strings.Contains(said, words) || !strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) || !strings.Contains(said, "invalid_argument") && !errors.Is(err, task.ErrInvalidArgument) {
-				t.Errorf("%s with a wrong %s: %.300s", name, pathText(path), said)
+				t.Errorf("%s with an invalid %s: %.300s", name, pathText(path), said)
 			}
 		})
 	})
@@ -427,7 +427,7 @@ func pathText(path []protoreflect.FieldDescriptor) string {
 	return strings.Join(names, ".")
 }
 
-// wrong returns a value that no field of the kind may have.
+// wrong returns a value that is invalid for every field of the kind.
 func wrong(f protoreflect.FieldDescriptor) (v protoreflect.Value, ok bool) {
 	switch f.Kind() {
 	case protoreflect.StringKind:
@@ -479,20 +479,20 @@ func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 // unattributed are calls whose author is not recorded: reads, and calls of producers and workers.
 var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|^WorkerService/`)
 
-// A call that changes something has one actor and one reason: duplicates are refused before anything is done.
+// A call that changes something has one actor and one reason. Duplicates are refused before anything is done.
 func TestWhoActsIsSaidOnce(t *testing.T) {
 	for name, request := range goodCalls {
 		s := newStage(t)
 		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "grpc", name)
 		_, err := s.calls[name](ctx, s.fill(request))
 		if e, _ := task.AsError(err); unattributed.MatchString(name) != (err == nil) || err != nil && (e == nil || e.Field != "actor") {
-			t.Errorf("%s by two: %v", name, err)
+			t.Errorf("%s with two actors: %v", name, err)
 		}
 	}
 }
 
-// What a worker holds is known until its claim ends, as it does when the claim is stale, but not when a verb fails for another
-// reason; an extension moves the end of its lease. This holds for unary calls and SQS alike.
+// The registry has a worker's claim until it ends, also when it turns out to be stale, but not when a verb fails for another reason. An
+// extension moves the end of its lease. This holds for unary calls and SQS alike.
 func TestTheRegistryKeepsInStep(t *testing.T) {
 	settle := map[string]func(g *Gateway, ctx context.Context, c broker.Settle) error{
 		"a worker": func(g *Gateway, ctx context.Context, c broker.Settle) error {
@@ -539,33 +539,33 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 				return ok
 			}
 			if err := do(g, ctx, call(0, broker.Extend)); err != nil || !known(0) {
-				t.Errorf("%s extends: %v, known %t", who, err, known(0))
+				t.Errorf("%s, extend: %v, in the registry: %t", who, err, known(0))
 			}
 			list := workerQuery(ctx)
 			list.Limit = 1
 			if run := g.cfg.Registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool { return r.LeaseUntil.Equal(time.Now().Add(time.Minute)) }) {
-				t.Errorf("%s extends, and the registry has %+v", who, run)
+				t.Errorf("%s, extend: registry has %+v, want the extended lease", who, run)
 			}
 			gone := call(1, broker.Ack)
 			kept := f.tasks[gone.Hold.ID]
 			delete(f.tasks, gone.Hold.ID)
 			if err := do(g, ctx, gone); err == nil || !known(1) {
-				t.Errorf("%s acks a task that is not found: %v, known %t", who, err, known(1))
+				t.Errorf("%s, ack of a task that is not found: %v, in the registry: %t", who, err, known(1))
 			}
 			f.tasks[gone.Hold.ID] = kept
 			if err := do(g, ctx, call(0, broker.Ack)); err != nil || known(0) {
-				t.Errorf("%s acks: %v, known %t", who, err, known(0))
+				t.Errorf("%s, ack: %v, in the registry: %t", who, err, known(0))
 			}
 			kept.view.Exec = &schema.Exec{State: task.Ready}
 			if err := do(g, ctx, gone); err == nil || known(1) {
-				t.Errorf("%s acks a claim that is stale: %v, known %t", who, err, known(1))
+				t.Errorf("%s, ack of a stale claim: %v, in the registry: %t", who, err, known(1))
 			}
 			g.Shutdown(context.Background())
 		})
 	}
 }
 
-// What needs attention is returned with the figures: the cluster's to callers who may see all of it, and webhooks'.
+// Attention items come with the statistics: the cluster's for callers who may see all of it, and those of webhooks.
 func TestStatsTellOfWebhooks(t *testing.T) {
 	s := newStage(t)
 	if _, err := s.call("WebhookService/ResumeWebhook", s.fill(`{"name":"w"}`)); err != nil { // it disables this one
@@ -580,15 +580,15 @@ func TestStatsTellOfWebhooks(t *testing.T) {
 		kinds[a.Kind] = true
 	}
 	if !kinds["webhook"] || !kinds["shard"] {
-		t.Errorf("attention to %v", answer.(*pawlv1.GetStatsResponse).Attention)
+		t.Errorf("attention = %v, want webhook and shard", answer.(*pawlv1.GetStatsResponse).Attention)
 	}
 }
 
-// doneAllTheSame are log lines of refusals, and of changes that were made, at least in part, although the call fails because it
+// doneAllTheSame matches log lines of refusals, and of changes that were made, at least in part, although the call fails because it
 // could not read the result.
 var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|breaker closed|dead letters (replayed|discarded)`)
 
-// What operators do is logged when it is done, and not when it is refused or fails.
+// An operator's change is logged when it is done, and not when it is refused or fails.
 func TestLogsTellWhatWasDone(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
@@ -613,7 +613,7 @@ func TestLogsTellWhatWasDone(t *testing.T) {
 				fmt.Fprintf(&all, "%s: %s", name, lines.String())
 			}
 			if err != nil && lines.Len() > 0 && !doneAllTheSame.MatchString(lines.String()) {
-				t.Errorf("%s with failure %d of what it asks, %v, logs %s", name, nth, err, lines.String())
+				t.Errorf("%s, with failure of call %d: %v, but logged %s", name, nth, err, lines.String())
 			}
 			if nth > 0 && s.f.faults.asked < nth {
 				break

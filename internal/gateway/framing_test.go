@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// hidden is a request hidden in the body of another, for an intermediary that uses its Content-Length.
+// hidden is a request in the body of another, as seen by an intermediary that uses the Content-Length.
 const hidden = "DELETE /api/v1/queues/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 const okBody = `{"type":"a"}`
@@ -31,15 +31,15 @@ func postLength(headers string) string {
 
 const chunked = "Transfer-Encoding: chunked\r\n"
 
-// A request with both a length and chunks is answered, by its chunks, and is the last of its connection: whatever follows may be
-// part of its body to an intermediary (RFC 9112, sections 6.1 and 6.3). So is an HTTP/1.0 request with chunks. Other requests keep
-// the connection open, at least if the next one waits for the answer.
+// A request with both a length and chunks is answered according to its chunks, and is the last of its connection, because an intermediary
+// may take what follows as part of its body (RFC 9112, sections 6.1 and 6.3). So is an HTTP/1.0 request with chunks. Other requests keep
+// the connection open, at least if the next one waits for the response.
 func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
 	both := postChunked("Content-Length: 4\r\n" + chunked)
 	for _, c := range []struct {
 		name  string
-		sends string // a bar waits for the answers so far
-		want  []int  // statuses of the answers, after which the connection ends
+		sends string // a bar waits for the responses so far
+		want  []int  // statuses of the responses, after which the connection ends
 	}{
 		{"length and chunks", both + hidden, []int{202}},
 		{"chunks and length", postChunked(chunked+"Content-Length: 4\r\n") + hidden, []int{202}},
@@ -119,7 +119,7 @@ func tcpTo(t *testing.T) net.Conn {
 	return conn
 }
 
-// askRaw sends bytes over a connection, and expects answers and its end.
+// askRaw sends bytes over a connection, and expects responses and then the end of the connection.
 func askRaw(t *testing.T, conn net.Conn, step int, sends string, want []int) {
 	defer conn.Close()
 	answered := make(chan struct{}, len(want))
@@ -141,19 +141,19 @@ func askRaw(t *testing.T, conn net.Conn, step int, sends string, want []int) {
 	for i, status := range want {
 		resp, err := http.ReadResponse(from, nil)
 		if err != nil {
-			t.Fatalf("answer %d: %v", i+1, err)
+			t.Fatalf("response %d: %v", i+1, err)
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != status || resp.Close != (i == len(want)-1) {
-			t.Fatalf("answer %d: %s (closes: %t) %s, %v, want %d", i+1, resp.Status, resp.Close, body, err, status)
+			t.Fatalf("response %d: %s (closes: %t) %s, %v, want %d", i+1, resp.Status, resp.Close, body, err, status)
 		}
 		answered <- struct{}{}
 	}
 	rest, err := io.ReadAll(from)
 	if len(rest) > 0 {
-		t.Errorf("behind the last answer came %q", rest)
+		t.Errorf("got %q after the last response", rest)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the connection did not end behind the last answer")
+		t.Error("the connection was still open after the last response")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// Whatever is sent to any path, the answer is JSON, a problem if it is refused, and never an internal error.
+// Whatever is sent to any path, the response is JSON, is a problem document if the request is refused, and is never an internal error.
 func FuzzREST(f *testing.F) {
 	g := newGateway(newFake())
 	routes := rest.Routes()

@@ -19,10 +19,10 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// ours is how tests address a gateway that requires no tokens.
+// ours is the URL by which tests address a gateway that requires no tokens.
 const ours = "http://localhost"
 
-// stray returns a request as sent by a page under another name that resolves to this address.
+// stray returns a request as a page sends it whose host name resolves to this address.
 func stray(method, path, host string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
 	r.Host = host
@@ -30,7 +30,8 @@ func stray(method, path, host string) *http.Request {
 	return r
 }
 
-// While no token is required, a page under another name gets no answer at all: it could not be told from what our own page gets.
+// While no token is required, a page under another host name gets nothing but an error, because its requests look like those of Pawl's own
+// pages.
 func TestOtherNamesAreMisdirected(t *testing.T) {
 	f := newFake()
 	pages := 0
@@ -41,34 +42,34 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 		paths = append(paths, [2]string{rt.Method, strings.NewReplacer("{", "", "}", "").Replace(rt.Path)})
 	}
 	ctx, gone := context.WithCancel(t.Context())
-	gone() // or a stream that is served would go on
+	gone() // otherwise a stream that is served would not end
 	for _, p := range paths {
 		w := httptest.NewRecorder()
 		g.Handler().ServeHTTP(w, stray(p[0], p[1], "evil.example:7295").WithContext(ctx))
 		var problem struct{ Code, Field, Detail string }
 		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusMisdirectedRequest || problem.Code != "invalid_argument" || problem.Field != "host" {
-			t.Errorf("%s %s: %d %s", p[0], p[1], w.Code, w.Body)
+			t.Errorf("%s %s: %d %s, want misdirected request", p[0], p[1], w.Code, w.Body)
 		}
 		for _, want := range []string{`"evil.example:7295"`, "IP addresses", "localhost", "--listen", "--advertise", "--allowed-hosts"} {
 			if !strings.Contains(problem.Detail, want) {
-				t.Errorf("%s %s: the refusal does not say %s: %s", p[0], p[1], want, problem.Detail)
+				t.Errorf("%s %s: the error does not mention %s: %s", p[0], p[1], want, problem.Detail)
 			}
 		}
 		if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s %s: headers are %v", p[0], p[1], h)
+			t.Errorf("%s %s: headers = %v", p[0], p[1], h)
 		}
 	}
 	if pages != 0 || len(f.queues) != 0 {
-		t.Errorf("%d pages were shown, and there are the queues %v", pages, f.queues)
+		t.Errorf("%d pages were served, and the queues are %v", pages, f.queues)
 	}
 	w := httptest.NewRecorder()
 	g.Handler().ServeHTTP(w, stray("POST", "/api/v1/tasks", "localhost:7295"))
 	if w.Code != http.StatusAccepted {
-		t.Errorf("by its own name: %d %s", w.Code, w.Body)
+		t.Errorf("request with the server's own name: %d %s", w.Code, w.Body)
 	}
 }
 
-// Whether calls need a token may change at any time, and then any name is accepted.
+// Whether calls need a token may change at any time. While they do, any host name is accepted.
 func TestNamesGoByTheDoor(t *testing.T) {
 	door := auth.NewAuthenticator(auth.Config{})
 	hosts, err := listen.ParseHosts([]string{"pawl.example.com"})
@@ -81,7 +82,7 @@ func TestNamesGoByTheDoor(t *testing.T) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		if g.Handler().ServeHTTP(w, stray("GET", "/api/v1/limits", host)); w.Code != want {
-			t.Errorf("%s, by %s: %d, want %d: %s", when, host, w.Code, want, w.Body)
+			t.Errorf("%s, host %s: status %d, want %d: %s", when, host, w.Code, want, w.Body)
 		}
 	}
 	is("nothing heard yet", "evil.example", http.StatusServiceUnavailable)
@@ -96,7 +97,7 @@ func TestNamesGoByTheDoor(t *testing.T) {
 	}
 }
 
-// What net/http does to requests before the check.
+// The host check as seen by clients, after what net/http does to requests.
 func TestNamesOnTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -121,13 +122,13 @@ func TestNamesOnTheWire(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := answerTo(t, conn, request+"Connection: close\r\n\r\n"); !strings.Contains(got, " "+want) {
-				t.Errorf("%s\nis answered with %q, want %s", request, got, want)
+				t.Errorf("%s\ngot %q, want %s", request, got, want)
 			}
 		}
 	})
 }
 
-// answerTo returns everything that comes back.
+// answerTo sends a request and returns everything that comes back.
 func answerTo(t *testing.T, conn net.Conn, request string) string {
 	t.Helper()
 	go func() { _, _ = io.WriteString(conn, request) }()
@@ -139,7 +140,7 @@ func answerTo(t *testing.T, conn net.Conn, request string) string {
 	return string(got)
 }
 
-// A page can choose the method of its requests, but not the rest of gRPC's preface.
+// A page can choose the method of its requests, but can't send the rest of gRPC's connection preface.
 func TestPagesSpeakNoGRPC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -149,13 +150,13 @@ func TestPagesSpeakNoGRPC(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := answerTo(t, conn, "PRI "+path+" HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); strings.Contains(got, "HTTP/") {
-				t.Errorf("PRI %s is answered with %q", path, got)
+				t.Errorf("PRI %s got %q, want no HTTP response", path, got)
 			}
 		}
 	})
 }
 
-// Refusals are logged, at most once a second, for operators who look for the reason: a probe or a scrape does not show it.
+// Refusals are logged, at most once a second, for operators who look for the reason, because a probe or a scrape does not show it.
 func TestMisdirectedRequestsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -167,7 +168,7 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 		pass(time.Second)
 		g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "pawl:7295"))
 		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(), "others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
-			t.Errorf("the log has %d lines:\n%s", n, log.String())
+			t.Errorf("log has %d lines, want 2:\n%s", n, log.String())
 		}
 	})
 }

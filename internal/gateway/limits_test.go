@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// docs/limits.md has a row for each limit from GetLimits, with its value.
+// docs/limits.md has a row with the value of each limit that GetLimits returns.
 func TestLimitsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
@@ -49,16 +49,16 @@ func TestLimitsAreDocumented(t *testing.T) {
 	}
 	for _, b := range limits.Limits {
 		if rows[b.Name] != fmt.Sprint(b.Value) {
-			t.Errorf("docs/limits.md says of %s %q, it is %d %s", b.Name, rows[b.Name], b.Value, b.Unit)
+			t.Errorf("docs/limits.md has for %s the value %q, the limit is %d %s", b.Name, rows[b.Name], b.Value, b.Unit)
 		}
 		delete(rows, b.Name)
 	}
 	if len(rows) > 0 {
-		t.Errorf("docs/limits.md has rows for what there is not: %v", rows)
+		t.Errorf("docs/limits.md has rows for limits that do not exist: %v", rows)
 	}
 	for _, q := range task.AllQuotas {
 		if access, err := os.ReadFile("../../docs/access.md"); err != nil || !bytes.Contains(access, []byte("`"+string(q)+"`")) {
-			t.Errorf("docs/access.md says nothing of %s (%v)", q, err)
+			t.Errorf("docs/access.md does not document quota %s (%v)", q, err)
 		}
 	}
 }
@@ -74,14 +74,14 @@ func TestLongHeadersAreRefused(t *testing.T) {
 			go io.WriteString(c, head)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-				t.Errorf("%s of %d bytes: %v, %v", what, len(long), resp, err)
+				t.Errorf("%s of %d bytes: %v, %v, want status 431", what, len(long), resp, err)
 			}
 			c.Close()
 		}
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", long)
 		_, err := pawlv1.NewAccessServiceClient(dial(t, l)).WhoAmI(ctx, &pawlv1.WhoAmIRequest{})
 		if err == nil {
-			t.Error("metadata: no error")
+			t.Error("metadata beyond the limit was accepted")
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 		bomb := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 30<<20)}} // 30 KB compressed
 		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), bomb, grpc.UseCompressor("gzip"))
 		if status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("gRPC: %v", err)
+			t.Errorf("gRPC: %v, want resource exhausted", err)
 		}
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)
@@ -104,7 +104,7 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes())
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || resp.StatusCode != 400 {
-			t.Fatalf("REST: %v, %v", resp, err)
+			t.Fatalf("REST: %v, %v, want status 400", resp, err)
 		}
 		if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), "Content-Encoding") {
 			t.Errorf("REST: %s", body)
@@ -113,7 +113,7 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 	})
 }
 
-// A caller that does not read its answer is disconnected.
+// A caller that does not read its response is disconnected.
 func TestDeafCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -125,14 +125,14 @@ func TestDeafCallersAreCutOff(t *testing.T) {
 		next, _ := l.dial(t.Context(), "")
 		_, _ = io.WriteString(next, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if _, err := next.Read(make([]byte, 1)); err != nil {
-			t.Errorf("the only connection is still open after %v: %v", rest.AnswerTimeout, err)
+			t.Errorf("no new connection after %v, so the unread one is still open: %v", rest.AnswerTimeout, err)
 		}
 		next.Close()
 		c.Close()
 	})
 }
 
-// The rates of a namespace: what is refused, when it may be retried, and what is never refused.
+// The rates of a namespace: which calls are refused, when they may be retried, and which calls are never refused.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -160,48 +160,48 @@ func TestRates(t *testing.T) {
 		for i, want := range []int{202, 202, 202, 202, 429, 429} {
 			code, answer, after := call("team", "POST", "/api/v1/tasks", one)
 			if code != want || want == 429 && (after != "1" || !strings.Contains(answer, `"code":"rate_limited","reason":"max_requests_per_second"`)) {
-				t.Errorf("call %d of 4 a second: %d %s, Retry-After %q", i+1, code, answer, after)
+				t.Errorf("call %d at 4 a second: %d %s, Retry-After %q", i+1, code, answer, after)
 			}
 		}
 		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""}, {"boss", "GET", "/api/v1/namespaces", ""},
 			{"team", "POST", "/api/v1/tasks/ack", `{"items":[{"task_id":"018f0000-0000-7000-8000-000000000001","claim_token":"AQEBAAAAAAAAAAc"}]}`}} {
 			if code, answer, _ := call(free[0], free[1], free[2], free[3]); code == 429 {
-				t.Errorf("%v is refused, too: %s", free, answer)
+				t.Errorf("call %v, which is not counted, was refused: %s", free, answer)
 			}
 		}
 		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} { // they ask shards
 			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
-				t.Errorf("%s is not counted: %d %s", path, code, answer)
+				t.Errorf("call to %s was not counted: %d %s", path, code, answer)
 			}
 		}
 		pass(time.Second) // four more
 		batch := `{"tasks":[` + one + strings.Repeat(","+one, 9) + `]}`
 		if _, answer, _ := call("team", "POST", "/api/v1/tasks/batch", batch); strings.Count(answer, `"task_id"`) != 4 || strings.Count(answer, `rate_limited`) != 6 {
-			t.Errorf("a batch of 10 with tokens for 4: %s", answer)
+			t.Errorf("batch of 10 tasks with tokens for 4: %s", answer)
 		}
 		pass(time.Minute)
 		quotas(task.Quotas{Bytes: 10})
 		large := `{"type":"a","queue":"q","payload":"` + strings.Repeat("x", 95) + `"}`
 		for i, want := range []int{202, 429} {
 			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != want || want == 429 && !strings.Contains(answer, "max_bytes_per_second") {
-				t.Errorf("payload %d of 97 bytes, at 10 a second: %d %s", i+1, code, answer)
+				t.Errorf("payload %d of 97 bytes at 10 a second: %d %s", i+1, code, answer)
 			}
 		}
 		pass(11 * time.Second)
 		k.auth.Refreshed(time.Now())
 		if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != 202 {
-			t.Errorf("11 s later: %d %s", code, answer)
+			t.Errorf("payload 11 s later: %d %s", code, answer)
 		}
 		quotas(task.Quotas{})
 		for range 100 {
 			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != 202 {
-				t.Fatalf("without a quota: %d %s", code, answer)
+				t.Fatalf("payload without a quota: %d %s", code, answer)
 			}
 		}
 	})
 }
 
-// Limits that callers rely on, or that bound what a node spends, do not change unnoticed.
+// These limits are part of what callers rely on, or bound what a node uses. Changing one must be deliberate.
 func TestLimitsStay(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"the name of a place": {maxPlace, 256},
@@ -213,12 +213,12 @@ func TestLimitsStay(t *testing.T) {
 		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64}, "the system shard": {systemShard, 0},
 	} {
 		if c[0] != c[1] {
-			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
 		}
 	}
 }
 
-// Members of a group and SQS messages count towards the rates of their namespace like single tasks: the first counts with its call.
+// Members of a group and SQS messages count towards the rates of their namespace like single tasks. The first one counts with its call.
 // Settling counts nothing.
 func TestRatesOfManyTasks(t *testing.T) {
 	for what, do := range map[string]func(ctx context.Context, g *Gateway) error{
@@ -260,15 +260,15 @@ func TestRatesOfManyTasks(t *testing.T) {
 				f.auth = k.auth
 				g := newGateway(f)
 				ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-				together := what == "a group" || what == "members" // all or none of them, whatever is left
+				together := what == "a group" || what == "members" // all or none of them, whatever the rate still allows
 				if err := do(ctx, g); (err == nil) != (good || together) {
 					t.Errorf("%s of 4 tasks at %d a second: %v", what, most, err)
 				}
 				if err := g.access.Rates.Take("default", task.Quotas{Requests: most}, 1, 0); good && err == nil {
-					t.Errorf("%s of 4 tasks at %d a second leaves room for another", what, most)
+					t.Errorf("%s of 4 tasks at %d a second left tokens for another call", what, most)
 				}
 				if err := do(ctx, g); err == nil && what != "members" && what != "settled" {
-					t.Errorf("%s of 4 tasks when none of %d a second is left: let in", what, most)
+					t.Errorf("%s of 4 tasks was accepted although none of %d a second is left", what, most)
 				}
 			}
 		})

@@ -42,7 +42,7 @@ func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, pay
 	}
 }
 
-// claimText shows which queues a claim got tasks from.
+// claimText returns the queues of the tasks that a claim got, or its error.
 func claimText(t testing.TB, g *Gateway, ctx context.Context, r *pawlv1.ClaimRequest) string {
 	t.Helper()
 	got, err := g.services.worker.Claim(ctx, r)
@@ -73,7 +73,7 @@ func TestStrictClaimOverShardsKeepsItsOrder(t *testing.T) {
 	put(t, g, ctx, "c", 2, "1")
 	for _, want := range []string{"ccb", "baa", ""} {
 		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("c b a"), Max: 3}); got != want {
-			t.Errorf("got tasks of %q, want %q", got, want)
+			t.Errorf("claim got tasks of queues %q, want %q", got, want)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestWeightedClaimOverShardsIsExact(t *testing.T) {
 	}
 	// 12 claims of 1, 4, 7 and 10 tasks are 66: 7 turns of 9 and 3 more, which smooth round robin gives to a, c and a.
 	if count['a'] != 37 || count['b'] != 7 || count['c'] != 22 {
-		t.Errorf("got %d of a, %d of b, %d of c; want 37, 7, 22", count['a'], count['b'], count['c'])
+		t.Errorf("claims got %d of a, %d of b, %d of c; want 37, 7, 22", count['a'], count['b'], count['c'])
 	}
 }
 
@@ -101,15 +101,15 @@ func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
 	put(t, g, ctx, "b", 50, "1")
 	r := &pawlv1.ClaimRequest{Queues: shares("a=9 b=1"), Max: 20}
 	if got := claimText(t, g, ctx, r); strings.Count(got, "a") != 3 || strings.Count(got, "b") != 17 {
-		t.Errorf("got %q, want all 3 of a and 17 of b", got)
+		t.Errorf("claim got %q, want all 3 of a and 17 of b", got)
 	}
 	put(t, g, ctx, "a", 50, "1")
 	if got := claimText(t, g, ctx, r); strings.Count(got, "a") != 18 || strings.Count(got, "b") != 2 {
-		t.Errorf("got %q, want 18 of a and 2 of b", got)
+		t.Errorf("claim got %q, want 18 of a and 2 of b", got)
 	}
 }
 
-// However a plan changes as queues turn out to be empty, a claim gets no more than it asks for.
+// However a plan changes as queues turn out to be empty, a claim gets no more tasks than it asks for.
 func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
 	for _, c := range []struct {
 		queues string
@@ -121,12 +121,12 @@ func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
 			put(t, g, ctx, queue, c.tasks[i], "1")
 		}
 		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(c.queues), Max: c.max}); len(got) != int(c.max) {
-			t.Errorf("of %s with %v tasks a claim of %d gets %q", c.queues, c.tasks, c.max, got)
+			t.Errorf("queues %s with %v tasks: a claim of %d got %q", c.queues, c.tasks, c.max, got)
 		}
 	}
 }
 
-// A queue that is not asked because the claim has reached its bytes gets its share in the following claims.
+// A queue that is not asked because the claim has reached its byte limit gets its share in the following claims.
 func TestBytesLeaveWeightsExact(t *testing.T) {
 	_, g, ctx := spread()
 	text := `"` + strings.Repeat("x", 998) + `"`
@@ -137,7 +137,7 @@ func TestBytesLeaveWeightsExact(t *testing.T) {
 		got += claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=1 b=3"), Max: 10, MaxBytes: 2000})
 	}
 	if a, all := strings.Count(got, "a"), len(got); all < 80 || 4*a > all+4*10 || 4*a < all-4*10 {
-		t.Errorf("of %d tasks %d are of a, want a quarter: %s", all, a, got)
+		t.Errorf("of %d tasks %d are from a, want a quarter: %s", all, a, got)
 	}
 }
 
@@ -148,17 +148,17 @@ func TestBytesEndAClaimOverShards(t *testing.T) {
 		put(t, g, ctx, "a", 1, "1")
 		most := f.inOrder(1)[0].view.Envelope.Weight()
 		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 10, MaxBytes: int64(most)}); got != "a" {
-			t.Errorf("%s: got %q of %d bytes, want a", queues, got, most)
+			t.Errorf("%s: claim got %q with a limit of %d bytes, want a", queues, got, most)
 		}
 	}
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 5, `"`+strings.Repeat("x", 998)+`"`)
 	put(t, g, ctx, "b", 5, `"`+strings.Repeat("x", 998)+`"`)
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 10, MaxBytes: 3000}); got != "aaa" {
-		t.Errorf("got %q, want aaa", got)
+		t.Errorf("claim got %q, want aaa", got)
 	}
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=1 b=1"), Max: 10, MaxBytes: 2000}); len(got) < 2 || len(got) > 3 {
-		t.Errorf("got %q, want 2 tasks or one more", got)
+		t.Errorf("claim got %q, want 2 or 3 tasks", got)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
 		put(t, g, ctx, "a", 5, "1")
 		again := claimText(t, g, ctx, r)
 		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") || strings.Count(first, "c") != strings.Count(again, "c") || len(again) != 6 {
-			t.Errorf("%s: got %q, and %q the second time", queues, first, again)
+			t.Errorf("%s: claim got %q, and %q when repeated", queues, first, again)
 		}
 		claimed := 0
 		for _, x := range f.tasks {
@@ -186,7 +186,7 @@ func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
 	}
 }
 
-// So does a claim of a single task, although others have arrived since.
+// The same holds for a claim of a single task, although others have arrived since.
 func TestRepeatedClaimOfOneTask(t *testing.T) {
 	_, g, ctx := spread()
 	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
@@ -194,12 +194,12 @@ func TestRepeatedClaimOfOneTask(t *testing.T) {
 	first := claimText(t, g, ctx, r)
 	put(t, g, ctx, "a", 1, "1")
 	if again := claimText(t, g, ctx, r); first != "b" || again != "b" {
-		t.Errorf("got %q, and %q the second time", first, again)
+		t.Errorf("claim got %q, and %q when repeated", first, again)
 	}
 }
 
-// The parts of a queue are asked one after the other, for what is still wanted, and before those of the next queue. A part that
-// doesn't answer gave nothing.
+// The parts of a queue are asked one after the other for what is still wanted, before those of the next queue. A part that does not answer
+// gave nothing.
 func TestPartsAreAskedInTurn(t *testing.T) {
 	for _, c := range []struct {
 		what        string
@@ -231,7 +231,7 @@ func TestPartsAreAskedInTurn(t *testing.T) {
 			asked += fmt.Sprint(call.Max, " ")
 		}
 		if text != c.want || strings.TrimSpace(asked) != c.asked || err != nil {
-			t.Errorf("%s: got %q, want %q, by asking for %s, want %s (%v)", c.what, text, c.want, asked, c.asked, err)
+			t.Errorf("%s: got %q, want %q; asked for %s tasks, want %s (%v)", c.what, text, c.want, asked, c.asked, err)
 		}
 	}
 }
@@ -243,8 +243,8 @@ func queuesOf(names string) (queues []broker.Share) {
 	return queues
 }
 
-// A claim over several shards that is answered without one of them leaves no claims there; a refused one may be retried, and then
-// returns what the lost answer contained.
+// A claim over several shards that is answered without one of them leaves no claims there. A refused claim may be retried and then returns
+// what the lost response contained.
 func TestLostPartOfAClaimOverShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
@@ -252,18 +252,18 @@ func TestLostPartOfAClaimOverShards(t *testing.T) {
 	f.loses = map[uint32]bool{1: true}
 	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
 	if got := claimText(t, g, ctx, r); got != "b" || len(f.left) != 1 || f.left[0].ClaimKey != partKey("k", 0, 0) {
-		t.Errorf("got %q, and left %+v", got, f.left)
+		t.Errorf("claim got %q and abandoned %+v", got, f.left)
 	}
 
 	f, g, ctx = spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true, 2: true, 3: true}
 	if got, err := (g.services.worker).Claim(ctx, r); !errors.Is(err, broker.ErrUnknown) || len(f.left) != 0 {
-		t.Errorf("no answer: %v, %v, and left %+v", got, err, f.left)
+		t.Errorf("claim without a response: %v, %v, abandoned %+v", got, err, f.left)
 	}
 	f.loses = nil
 	if got := claimText(t, g, ctx, r); got != "aa" || len(f.left) != 0 {
-		t.Errorf("repeated: %q, and left %+v", got, f.left)
+		t.Errorf("repeated claim got %q and abandoned %+v", got, f.left)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
-		f.down[2] = true // a shard without a leader delays nobody
+		f.down[2] = true // a shard without a leader must not delay the claim
 		go func() {
 			pass(10 * time.Second)
 			put(t, g, ctx, "c", 1, "1")
@@ -279,21 +279,21 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 		r := &pawlv1.ClaimRequest{Queues: shares("a b c"), Max: 3, Wait: durationpb.New(time.Minute)}
 		start := time.Now()
 		if got := claimText(t, g, ctx, r); got != "c" || time.Since(start) > 11*time.Second {
-			t.Errorf("got %q after %v, want c after 10s", got, time.Since(start))
+			t.Errorf("claim got %q after %v, want c after 10s", got, time.Since(start))
 		}
 		f.set(func() { f.down[2] = false })
 		if got := claimText(t, g, ctx, r); got != "" {
-			t.Errorf("got %q", got)
+			t.Errorf("claim got %q, want nothing", got)
 		}
 		f.set(func() { f.down[1], f.down[2], f.down[3] = true, true, true })
 		r.Wait = durationpb.New(5 * time.Second)
 		if got := claimText(t, g, ctx, r); !strings.Contains(got, "no leader") {
-			t.Errorf("got %q of shards without leaders", got)
+			t.Errorf("claim from shards without leaders got %q, want an error", got)
 		}
 	})
 }
 
-// A caller that is gone holds no claims.
+// The claims of a caller that has left are given back.
 func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -302,7 +302,7 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := (g.services.worker).Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a"), Max: 5}); err == nil {
-		t.Error("a claim of a caller who is gone is answered")
+		t.Error("Claim for a caller that has left returned no error")
 	}
 	g.Shutdown(context.Background())
 	if len(f.released) != 3 {
@@ -316,12 +316,12 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 		f.down[1] = down
 		g.claims.giveBack([]broker.Claimed{{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1)}}})
 		if g.Shutdown(context.Background()); strings.Contains(lines.String(), "stay in place until their leases end") != down {
-			t.Errorf("a shard that is down (%t) could not be given something back: %s", down, lines)
+			t.Errorf("shard down %t: log = %s", down, lines)
 		}
 	}
 }
 
-// The part of an answer that would not fit into a message is released.
+// The part of a response that would not fit into a message is given back.
 func TestClaimTooLargeForOneMessage(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -336,7 +336,7 @@ func TestClaimTooLargeForOneMessage(t *testing.T) {
 	}
 	g.Shutdown(context.Background())
 	if n := len(got.Tasks); n < 200 || n > 240 || n+len(f.released) != 400 {
-		t.Errorf("%d tasks came and %d were given back", n, len(f.released))
+		t.Errorf("%d tasks were returned and %d given back, want 400 together", n, len(f.released))
 	}
 }
 
@@ -357,12 +357,12 @@ func TestListOverShards(t *testing.T) {
 			for _, x := range r.Items {
 				ids = append(ids, x.TaskId)
 				if id, _ := task.ParseID(x.TaskId); time.UnixMilli(id.UnixMilli()).After(until) {
-					t.Errorf("limit %d: %s comes after a page that has searched back to %s", limit, id, until)
+					t.Errorf("limit %d: %s is newer than %s, back to which the previous page searched", limit, id, until)
 				}
 			}
 			s := r.Searched
 			if short := len(r.Items) < int(limit) && r.NextCursor != ""; (s != nil) != short || short && (s.Rows < 1 || s.Rows > 3*fakeScan) {
-				t.Errorf("limit %d: a page of %d tasks with the cursor %q says that it searched %v", limit, len(r.Items), r.NextCursor, s)
+				t.Errorf("limit %d: page with %d tasks and cursor %q reports that it searched %v", limit, len(r.Items), r.NextCursor, s)
 			}
 			if s != nil {
 				until = s.Until.AsTime()
@@ -376,13 +376,13 @@ func TestListOverShards(t *testing.T) {
 		}
 		for i := 1; i < len(ids); i++ {
 			if ids[i-1] <= ids[i] {
-				t.Errorf("limit %d: %s before %s", limit, ids[i-1], ids[i])
+				t.Errorf("limit %d: task %s is before %s, want newest first", limit, ids[i-1], ids[i])
 			}
 		}
 	}
 }
 
-// A list asks the shards that may have something: those of the queue, or all, since ended tasks outlive its parts.
+// A list asks the shards that may have tasks: those of the queue or, since ended tasks outlive a queue's parts, all shards.
 func TestShardsOfLists(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "one", 1, "1")
@@ -396,12 +396,12 @@ func TestShardsOfLists(t *testing.T) {
 		want  string
 	}{{"", false, "[1 2 3]"}, {"", true, "[1 2 3]"}, {"one", false, "[1]"}, {"one", true, "[1]"}, {"two", false, "[1 2 3]"}, {"two", true, "[1 2]"}, {"gone", false, "[1 2 3]"}, {"gone", true, "[]"}} {
 		if got, err := g.services.operator.ShardsOf(ctx, c.queue, c.dead); err != nil || fmt.Sprint(got) != c.want {
-			t.Errorf("of %q (dead letters: %t): shards %v, %v, want %s", c.queue, c.dead, got, err, c.want)
+			t.Errorf("queue %q (dead letters: %t): shards %v, %v, want %s", c.queue, c.dead, got, err, c.want)
 		}
 	}
 	f.cluster = errPlanted
 	if _, err := g.services.operator.ShardsOf(ctx, "one", false); !errors.Is(err, errPlanted) {
-		t.Errorf("of a queue that can't be read: %v", err)
+		t.Errorf("ShardsOf a queue that can't be read: %v", err)
 	}
 }
 
@@ -411,11 +411,11 @@ func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
 	put(t, g, ctx, "a", 20, "1")
 	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
 	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
-		t.Errorf("got %v, %v", r, err)
+		t.Errorf("ListTasks of a deleted queue's dead letters = %v, %v", r, err)
 	}
 }
 
-// A batch over several shards is answered in its order, and a shard without a leader refuses its own tasks only.
+// The results of a batch over several shards are in its order, and a shard without a leader refuses its own tasks only.
 func TestBatchOverShards(t *testing.T) {
 	f, g, ctx := spread()
 	f.down[2] = true
@@ -442,11 +442,11 @@ func TestBatchOverShards(t *testing.T) {
 		}
 	}
 	if shard, _, _, _ := callinfo.Of(ctx).Stamp(); len(shard) != len("1, 3") {
-		t.Errorf("the answer tells of shards %q, want 1 and 3", shard)
+		t.Errorf("stamps are of shards %q, want 1 and 3", shard)
 	}
 }
 
-// Each task of a batch has its own creation time, although most are the same.
+// Each task of a batch has its own creation time, although most times are equal.
 func TestBatchTellsWhen(t *testing.T) {
 	got := make([]broker.Enqueued, 4)
 	for i, at := range []broker.Time{7, 7, 5, 7} {
@@ -456,23 +456,23 @@ func TestBatchTellsWhen(t *testing.T) {
 	newGateway(newFake()).services.producer.answerTasks(results, &shardTasks{index: []int{0, 1, 2, 3}}, got)
 	for i := range got {
 		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, convert.TimeProto(got[i].CreatedAt)) {
-			t.Errorf("task %d was made at %v, want %v", i, at, convert.TimeProto(got[i].CreatedAt))
+			t.Errorf("creation time of task %d = %v, want %v", i, at, convert.TimeProto(got[i].CreatedAt))
 		}
 	}
 }
 
-// The shards of a queue are looked up once for consecutive tasks, and again after a refused one.
+// The shards of a queue are looked up once for consecutive tasks, and again after a refused task.
 func TestBatchFindsItsQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
 	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
 	if want := 3 + 2; err != nil || f.faults.asked != want { // two of them are written
-		t.Errorf("shards and the cluster are asked %d times, want %d (%v)", f.faults.asked, want, err)
+		t.Errorf("EnqueueBatch made %d calls to shards and the cluster, want %d (%v)", f.faults.asked, want, err)
 	}
 }
 
-// The shard that has a task is asked first, where there are several.
+// If a queue has several shards, the one that has a task is asked first.
 func TestTheReadyShardIsAskedFirst(t *testing.T) {
 	places := [][]uint32{{1, 2, 3}, {2}, {3, 2}, {1, 4}}
 	if got := fmt.Sprint(askFirst(places, 2), places); got != "[[2 1 3] [2] [2 3] [1 4]] [[1 2 3] [2] [3 2] [1 4]]" {
@@ -480,11 +480,11 @@ func TestTheReadyShardIsAskedFirst(t *testing.T) {
 	}
 }
 
-// The size of a claim in a message includes its headers and tags, and what doesn't fit waits for the next.
+// The size of a claim in a message includes its headers and tags, and claims that don't fit wait for the next message.
 func TestClaimsThatFit(t *testing.T) {
 	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123", Headers: map[string]string{"ab": "cde"}, Tags: []string{"ab", "c"}}, Checkpoint: make([]byte, 50)}
 	if got := sizeOf(&c); got != 1024+100+50+3+13+6+5 {
-		t.Errorf("%d bytes", got)
+		t.Errorf("sizeOf = %d bytes", got)
 	}
 	of := func(sizes ...int) (list []broker.Claimed) {
 		for _, n := range sizes {
@@ -502,7 +502,7 @@ func TestClaimsThatFit(t *testing.T) {
 	}
 }
 
-// A claim waiting for several shards learns which has a task; 0 when it is time to ask again, or to give up.
+// A claim that waits for several shards learns which of them has a task, or gets 0 when it should ask again or give up.
 func TestAwaitAny(t *testing.T) {
 	for what, c := range map[string]struct {
 		happens func(f *fake, leave func())
@@ -536,8 +536,8 @@ func TestAwaitAny(t *testing.T) {
 	}
 }
 
-// The state of a queue in several shards is the sum of its parts, except the age of its oldest task; a part that no task came to
-// yet counts as nothing.
+// The state of a queue in several shards is the sum of its parts, except the age of its oldest task. A part that no task came to yet counts
+// as empty.
 func TestPartsAreAddedUp(t *testing.T) {
 	f := newFake(1, 2, 3)
 	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
@@ -552,7 +552,7 @@ func TestPartsAreAddedUp(t *testing.T) {
 	sum, parts, err := newGateway(f).services.operator.Info(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
 	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
 	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
-		t.Errorf("got %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
+		t.Errorf("Info = %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
 	}
 }
 
@@ -565,7 +565,7 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	put(t, g, ctx, "d", 1, "1")
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b c d"), Max: 3}); got != "d" {
-		t.Errorf("got %q", got)
+		t.Errorf("claim got %q, want d", got)
 	}
 	var asked []string
 	for _, c := range f.claims {
@@ -576,11 +576,11 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 		asked = append(asked, fmt.Sprint(names, c.Max))
 	}
 	if got := strings.Join(asked, " "); got != "ab3 c3 d3" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("shards were asked for %s, want ab3 c3 d3", got)
 	}
 }
 
-// A claim finds the tasks of a queue in any of its shards, and its answer has the stamps of all that were asked; a retry, too.
+// A claim finds the tasks of a queue in any of its shards, and its response has the stamps of all that were asked. The same holds for a retry.
 func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "q", 6, "1")
@@ -594,28 +594,28 @@ func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	for _, what := range []string{"a claim", "its repeat"} {
 		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 		if got := claimText(t, g, ctx, r); got != "qqqqqq" {
-			t.Errorf("%s got %q", what, got)
+			t.Errorf("%s got %q, want qqqqqq", what, got)
 		}
 		if len(stamped(c)) != 3 {
-			t.Errorf("%s: the answer tells of %v", what, stamped(c))
+			t.Errorf("%s: stamps are of shards %v, want 3", what, stamped(c))
 		}
 	}
 }
 
-// A claim that has definitely failed leaves nothing to be released: only one of unknown outcome may have claimed something. While
-// the node stops, a claim no longer waits.
+// A claim that has definitely failed leaves nothing to give back, because only one with an unknown outcome may have claimed something.
+// While the node stops, a claim no longer waits.
 func TestClaimsThatFailForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
 		f.down[1] = true
 		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "b" || len(f.left) != 0 {
-			t.Errorf("got %q, and left %+v", got, f.left)
+			t.Errorf("claim got %q and abandoned %+v", got, f.left)
 		}
 		close(f.draining)
 		began := time.Now()
 		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, Wait: durationpb.New(time.Minute)}); got != "" || time.Since(began) != 0 {
-			t.Errorf("got %q after %v while the node stops", got, time.Since(began))
+			t.Errorf("claim got %q after %v while the node stops, want nothing at once", got, time.Since(began))
 		}
 		g.Shutdown(context.Background())
 	})
@@ -647,11 +647,11 @@ func TestRefusedUpdatesTellOfTheirShard(t *testing.T) {
 	ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 	_, err := g.services.producer.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
 	if !errors.Is(err, task.ErrInvalidArgument) || len(stamped(c)) != 1 || stamped(c)[0] != "3" {
-		t.Errorf("refused by %v, after asking %v", err, stamped(c))
+		t.Errorf("UpdateTask: %v, stamps of shards %v, want an invalid argument and 3", err, stamped(c))
 	}
 }
 
-// Each part of a queue gets its own of the named dead letters; a queue in one shard gets all. A maximum is counted over the parts,
+// Each part of a queue gets the dead letters by id that are its own, and a queue in one shard gets all. A maximum is counted over the parts,
 // and the rate is divided among them.
 func TestBulkOverParts(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
@@ -686,7 +686,7 @@ func TestBulkOverParts(t *testing.T) {
 	}
 }
 
-// What a lost answer contained is not released if a later pass has returned it.
+// What a lost response contained is not given back if a later pass has returned it.
 func TestLostPartThatIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -700,12 +700,12 @@ func TestLostPartThatIsFound(t *testing.T) {
 		}()
 		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k", Wait: durationpb.New(time.Minute)}
 		if got := claimText(t, g, ctx, r); got != "aab" || len(f.left) != 0 {
-			t.Errorf("got %q, and left %+v", got, f.left)
+			t.Errorf("claim got %q and abandoned %+v", got, f.left)
 		}
 	})
 }
 
-// The part of a queue that reports a task is asked first, and no claim is answered while some of it is in flight.
+// The part of a queue that reports a task is asked first, and a claim is not answered while a request for it is in flight.
 func TestTheReadyPartIsAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -720,12 +720,12 @@ func TestTheReadyPartIsAskedFirst(t *testing.T) {
 		began := time.Now()
 		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000}, [][]uint32{{1, 2, 3}}, time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || len(f.claims) != 3+1 || took != 2*time.Second {
-			t.Errorf("%d tasks came after %v, by %d questions (%v)", len(got), took, len(f.claims), err)
+			t.Errorf("%d tasks after %v with %d claims sent (%v)", len(got), took, len(f.claims), err)
 		}
 	})
 }
 
-// slowToLeave are shards that take a second to end a watch.
+// slowToLeave is a broker whose shards take a second to end a watch.
 type slowToLeave struct{ *fake }
 
 func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {
@@ -736,23 +736,23 @@ func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall
 	return err
 }
 
-// What a lost answer may have contained is released even if the claim is answered with nothing.
+// What a lost response may have contained is given back even if the claim returns nothing.
 func TestLostPartOfAnEmptyClaim(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true}
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "" || len(f.left) != 1 {
-		t.Errorf("got %q, and left %+v", got, f.left)
+		t.Errorf("claim got %q and abandoned %+v", got, f.left)
 	}
 }
 
-// For a claim without a key, the router releases what a lost answer contained.
+// For a claim without a key, the router gives back what a lost response contained.
 func TestLostPartOfAClaimWithoutAKey(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	put(t, g, ctx, "b", 1, "1")
 	f.loses = map[uint32]bool{1: true}
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6}); got != "b" || len(f.left) != 0 {
-		t.Errorf("got %q, and left %+v", got, f.left)
+		t.Errorf("claim got %q and abandoned %+v", got, f.left)
 	}
 }

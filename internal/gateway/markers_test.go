@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeMarkers records requests.
+// fakeMarkers stores one marker and records requests.
 type fakeMarkers struct {
 	marker markers.Marker
 	query  markers.Query
@@ -57,7 +57,7 @@ func (f *fakeMarkers) Markers(_ context.Context, q markers.Query) (markers.Page,
 	return markers.Page{Markers: []markers.Marker{f.marker}, More: q.BehindAt == 0}, nil
 }
 
-// TestMarkersOverREST checks each answer against openapi.json, and who may do what.
+// TestMarkersOverREST checks each response against openapi.json, and who may make which call.
 func TestMarkersOverREST(t *testing.T) {
 	k, fake := newTokenSet(), &fakeMarkers{}
 	k.add("ci", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mail*"}})
@@ -81,7 +81,7 @@ func TestMarkersOverREST(t *testing.T) {
 		{"eye", "GET", "?since=1970-01-01T00:00:01Z&until=1970-01-01T00:00:09Z&kind=deploy&queue=mail&type=mail.welcome&limit=1", "", `"next_cursor":"` + cursor + `"}`},
 		{"eye", "GET", "?cursor=" + cursor, "", `200 {"items":[{"id":"` + id + `"`},
 		{"eye", "GET", "?cursor=AXlvbmNhbGw", "", `400 cursor: `},
-		{"eye", "GET", "?cursor=AWQAAA", "", `400 cursor: `}, // a marker's, but too short
+		{"eye", "GET", "?cursor=AWQAAA", "", `400 cursor: `}, // a marker cursor, but too short
 		{"eye", "GET", "?state=open", "", `400 state: unknown parameter`},
 		{"eye", "POST", "/" + id + "/end", ``, `403 `},
 		{"ci", "POST", "/" + id + "/end", `{"ended_at":"1970-01-01T00:00:04Z"}`, `"ended_at":"1970-01-01T00:00:04Z"`},
@@ -106,9 +106,9 @@ func TestMarkersOverREST(t *testing.T) {
 		}
 	}
 	if fake.scope.All() || fake.ended.EndedAt != 0 || fake.ended.Namespace != "team" || fake.ended.By.Name != "ci" {
-		t.Errorf("asked with the scope %v for %+v", fake.scope, fake.ended)
+		t.Errorf("scope %v, ending %+v", fake.scope, fake.ended)
 	}
 	if q := fake.query; q.BehindAt != 2_000_000 || q.BehindID.String() != id || q.Namespace != "team" {
-		t.Errorf("the page behind is %+v", q)
+		t.Errorf("query of the second page = %+v", q)
 	}
 }

@@ -36,7 +36,7 @@ func (m *recordingMeter) Streams(face, method string, by int) {
 	m.open[face+" "+method] += by
 }
 
-// heard returns what was reported since it was last called, and which streams are open.
+// heard returns the calls that were reported since it was last called, and which streams are open.
 func (m *recordingMeter) heard() (said string, open string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +45,7 @@ func (m *recordingMeter) heard() (said string, open string) {
 	return said, fmt.Sprint(m.open)
 }
 
-// Calls are distinguished by what their duration depends on: us, what they wait for, or who ends them.
+// Calls are reported separately by what their duration depends on: the server, what they wait for, or who ends them.
 func TestCallsAreMetered(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestCallsAreMetered(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if gotSaid, gotOpen := meter.heard(); gotSaid != "["+said+"]" || gotOpen != "map["+open+"]" {
-				t.Errorf("%s: told %s, streams %s, want [%s] and map[%s]", what, gotSaid, gotOpen, said, open)
+				t.Errorf("%s: reported %s, streams %s, want [%s] and map[%s]", what, gotSaid, gotOpen, said, open)
 			}
 		}
 		conn := dial(t, l)

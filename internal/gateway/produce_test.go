@@ -76,7 +76,7 @@ func (p *producer) hear() *pawlv1.ProduceAnswer {
 func (p *producer) wants(what string, number uint64, want string) {
 	p.t.Helper()
 	if a := p.hear(); a.GetNumber() != number || became(a) != want {
-		p.t.Errorf("%s: answer %d: %s, want %d: %s", what, a.GetNumber(), became(a), number, want)
+		p.t.Errorf("%s: answer %d is %s, want %d: %s", what, a.GetNumber(), became(a), number, want)
 	}
 }
 
@@ -107,7 +107,7 @@ func (p *producer) ends(what string, code codes.Code, words string) {
 	}
 }
 
-// byQueue makes the fake's enqueues wait until their queue is freed.
+// byQueue makes the fake's enqueues wait until their queue is released.
 type byQueue struct {
 	held  map[string]chan struct{}
 	began atomic.Int32
@@ -173,7 +173,7 @@ func TestProduceAnswersInAnyOrder(t *testing.T) {
 		p.wants("the first, after the client closed its side", 7, "ok ok")
 		p.ends("the client closed its side", codes.OK, "")
 		if len(f.tasks) != 7 {
-			t.Errorf("%d tasks were made, want 7", len(f.tasks))
+			t.Errorf("%d tasks were enqueued, want 7", len(f.tasks))
 		}
 	})
 }
@@ -190,30 +190,30 @@ func TestProduceBoundsItsFrames(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := h.began.Load(); n != maxFrames {
-			t.Errorf("%d frames are under way, want %d", n, maxFrames)
+			t.Errorf("%d frames are in progress, want %d", n, maxFrames)
 		}
 		h.letGo("slow")
 		seen := map[uint64]bool{}
 		for range 300 {
 			a := p.hear()
 			if seen[a.GetNumber()] || became(a) != "ok" {
-				t.Errorf("answer %d: %s, seen before: %v", a.GetNumber(), became(a), seen[a.GetNumber()])
+				t.Errorf("answer %d is %s, seen before: %v", a.GetNumber(), became(a), seen[a.GetNumber()])
 			}
 			seen[a.GetNumber()] = true
 		}
 		if n := h.most.Load(); n != maxFrames {
-			t.Errorf("%d frames were under way at once, want %d", n, maxFrames)
+			t.Errorf("%d frames were in progress at once, want %d", n, maxFrames)
 		}
 		_ = p.stream.CloseSend()
 		p.ends("the client closed its side", codes.OK, "")
 		synctest.Wait()
 		if ok, _ := g.access.Calls.TryAcquire("default"); !ok || len(f.tasks) != 300 {
-			t.Errorf("%d tasks, want 300; there is a place for a call: %v", len(f.tasks), ok)
+			t.Errorf("%d tasks, want 300; a slot for a call is free: %v", len(f.tasks), ok)
 		}
 	})
 }
 
-// A frame that can't be accepted is answered, and the stream continues.
+// A frame that can't be accepted gets an error as answer, and the stream continues.
 func TestProduceOutlastsBadFrames(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestFramesCountAsCalls(t *testing.T) {
 		f.auth, f.meter = k.auth, meter
 		_, l := serve(t, f)
 		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 4}}})
-		p := startProducer(t, with(t.Context(), token, ""), dial(t, l)) // is one
+		p := startProducer(t, with(t.Context(), token, ""), dial(t, l)) // the stream itself counts as one call
 		p.say(1, "a", "a")
 		p.wants("the second and third", 1, "ok ok")
 		p.say(2, "a", "a")
@@ -279,7 +279,7 @@ func TestFramesCountAsCalls(t *testing.T) {
 		p.say(4, "a")
 		p.wants("after a minute", 4, "ok")
 		if again, _ := k.auth.Uses(); len(uses) != 1 || len(again) != 1 || !again[0].At.Time().After(uses[0].At.Time()) {
-			t.Errorf("uses of the token: %v, and after another frame %v", uses, again)
+			t.Errorf("uses of the token = %v, after another frame %v", uses, again)
 		}
 		_ = p.stream.CloseSend()
 		p.ends("the client closed its side", codes.OK, "")
@@ -288,12 +288,12 @@ func TestFramesCountAsCalls(t *testing.T) {
 		const frame = "grpc ProducerService/Produce.frame "
 		want := "[" + frame + "ok 0s false " + frame + "ok 0s false " + frame + "rate_limited 0s false " + frame + "ok 0s false grpc ProducerService/Produce ok -1ns false]"
 		if said != want || open != "map[grpc ProducerService/Produce:0]" {
-			t.Errorf("told %s, streams %s, want %s", said, open, want)
+			t.Errorf("reported %s, streams %s, want %s", said, open, want)
 		}
 	})
 }
 
-// A message that is too long or malformed ends the stream. What was in progress is answered first.
+// A message that is too long or malformed ends the stream. Frames in progress are answered first.
 func TestMessagesThatEndProduce(t *testing.T) {
 	garbage := &pawlv1.ProduceRequest{}
 	garbage.ProtoReflect().SetUnknown([]byte{0x12, 0x02, 0xff, 0xff}) // malformed tasks
@@ -319,7 +319,7 @@ func TestMessagesThatEndProduce(t *testing.T) {
 	}
 }
 
-// A stream ends with its token. What was in progress is answered first, and nothing else is started.
+// A stream ends with its token. Frames in progress are answered first, and no other is started.
 func TestProduceEndsWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -340,12 +340,12 @@ func TestProduceEndsWithItsToken(t *testing.T) {
 		p.wants("what was under way", 1, "ok")
 		p.ends("the token was revoked", codes.Unauthenticated, "was revoked")
 		if len(f.tasks) != 1 {
-			t.Errorf("%d tasks were made, want the one that was under way", len(f.tasks))
+			t.Errorf("%d tasks were enqueued, want only the one in progress", len(f.tasks))
 		}
 	})
 }
 
-// A node that shuts down says so, and continues with its streams until their clients close them.
+// A node that shuts down says so, and keeps its streams until their clients close them.
 func TestProduceWhileTheNodeDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -355,7 +355,7 @@ func TestProduceWhileTheNodeDrains(t *testing.T) {
 		p.wants("before", 1, "ok")
 		close(f.draining)
 		if m, err := p.stream.Recv(); err != nil || !m.GetDraining() {
-			t.Fatalf("a node that drains said %v, %v", m, err)
+			t.Fatalf("got %v, %v, want a draining notice", m, err)
 		}
 		p.say(2, "a")
 		p.wants("while it drains", 2, "ok")
@@ -364,7 +364,7 @@ func TestProduceWhileTheNodeDrains(t *testing.T) {
 	})
 }
 
-// When a client disappears, what was in progress ends, and its slots are freed.
+// When a client disappears, its frames in progress end, and their slots are freed.
 func TestProduceOfAClientThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, meter := newFake(1), &recordingMeter{}
@@ -379,22 +379,22 @@ func TestProduceOfAClientThatIsGone(t *testing.T) {
 			g.access.Calls.TryAcquire("default")
 		}
 		if ok, _ := g.access.Calls.TryAcquire("default"); ok {
-			t.Error("a frame that is under way takes no place")
+			t.Error("a frame in progress takes no slot")
 		}
 		cancel()
 		synctest.Wait()
 		if _, open := meter.heard(); open != "map[grpc ProducerService/Produce:0]" {
-			t.Errorf("streams that are open: %s", open)
+			t.Errorf("open streams = %s", open)
 		}
 		for range 2 {
 			if ok, _ := g.access.Calls.TryAcquire("default"); !ok {
-				t.Error("the stream or its frame still has its place")
+				t.Error("the stream or its frame still holds its slot")
 			}
 		}
 	})
 }
 
-// The memory of a large frame is held until it is answered, whatever arrives meanwhile.
+// The memory of a large frame is held until the frame is answered, whatever arrives meanwhile.
 func TestRoomOfFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -410,25 +410,25 @@ func TestRoomOfFrames(t *testing.T) {
 		large(2, "slow")
 		two, _ := g.memory.Large.InUse()
 		if one < 500<<10 || two != 2*one {
-			t.Errorf("room taken by one frame of 500 KiB: %d bytes, by two: %d", one, two)
+			t.Errorf("memory for one frame of 500 KiB: %d bytes, for two: %d", one, two)
 		}
 		large(3, "a")
 		p.wants("a large one meanwhile", 3, "ok")
 		synctest.Wait()
 		if now, _ := g.memory.Large.InUse(); now != two {
-			t.Errorf("when a third is answered, %d bytes are taken, want %d", now, two)
+			t.Errorf("%d bytes are in use after a third frame was answered, want %d", now, two)
 		}
 		h.letGo("slow")
 		p.hear()
 		p.hear()
 		synctest.Wait()
 		if now, _ := g.memory.Large.InUse(); now != 0 {
-			t.Errorf("%d bytes are taken in the end", now)
+			t.Errorf("%d bytes are in use at the end", now)
 		}
 	})
 }
 
-// An answer has a stamp for each shard, which names its leader if that is another node.
+// An answer has a stamp for each shard, which names the shard's leader if that is another node.
 func TestFramesAreStamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -446,7 +446,7 @@ func TestFramesAreStamped(t *testing.T) {
 			for _, s := range p.hear().GetStamps() {
 				got = append(got, fmt.Sprintf("%d@%s", s.GetShard(), s.GetLeader()))
 				if s.GetIndex() == 0 || !s.GetTime().AsTime().Equal(time.Now()) {
-					t.Errorf("stamp: %v, at %s", s, time.Now())
+					t.Errorf("stamp = %v at %s", s, time.Now())
 				}
 			}
 			slices.Sort(got)
@@ -457,7 +457,7 @@ func TestFramesAreStamped(t *testing.T) {
 	})
 }
 
-// The trace in the headers of a stream is not that of its tasks: the stream may last for days.
+// The trace in the headers of a stream does not become that of its tasks, because the stream may last for days.
 func TestTasksDoNotJoinTheTraceOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
@@ -468,12 +468,12 @@ func TestTasksDoNotJoinTheTraceOfAStream(t *testing.T) {
 		p.say(1, "a")
 		p.wants("with a trace", 1, "ok")
 		if len(headers) != 0 {
-			t.Errorf("the task has headers %v", headers)
+			t.Errorf("the task has headers %v, want none", headers)
 		}
 	})
 }
 
-// pipeProducer is a Produce stream whose sends block while nobody receives.
+// pipeProducer is a Produce stream whose sends block while nothing receives.
 type pipeProducer struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -503,7 +503,7 @@ func (s *pipeProducer) Send(m *pawlv1.ProduceResponse) error {
 	return nil
 }
 
-// Answers that are ready while another is being sent are sent together, up to the results of a message. While the client doesn't
+// Answers that are ready while another is being sent are sent together, up to the limit of results in a message. While the client doesn't
 // receive, the stream is read only up to its limit of frames in progress.
 func TestAnswersGoTogether(t *testing.T) {
 	for _, c := range []struct {
@@ -531,7 +531,7 @@ func TestAnswersGoTogether(t *testing.T) {
 			}()
 			synctest.Wait()
 			if n := taken.Load(); n != maxFrames {
-				t.Errorf("while no answer is taken, %d frames are read, want %d", n, maxFrames)
+				t.Errorf("%d frames were read while no answer was received, want %d", n, maxFrames)
 			}
 			var sizes []int
 			for seen := 0; seen < 100; {
@@ -544,25 +544,25 @@ func TestAnswersGoTogether(t *testing.T) {
 				t.Error(err)
 			}
 			if sizes[0] != 1 || sizes[1] < c.least || slices.Max(sizes) > c.most {
-				t.Errorf("frames of %d tasks: messages of %v answers, want 1, then %d at least, and never more than %d", c.tasks, sizes, c.least, c.most)
+				t.Errorf("frames of %d tasks: messages have %v answers, want 1, then at least %d, and never more than %d", c.tasks, sizes, c.least, c.most)
 			}
 		})
 	}
 }
 
-// A few goroutines of a stream stay to receive, and no frame is started once it has ended.
+// A few goroutines of a stream stay to receive, and no frame is started once the stream has ended.
 func TestReceiversThatStay(t *testing.T) {
 	for idle, stays := range map[int]bool{0: true, spareReceivers: true, spareReceivers + 1: false} {
 		s := &produceStream{idle: idle, running: 9, ended: make(chan struct{})}
 		left := map[bool]int{true: 9, false: 8}[stays]
 		if got := s.goOn(); got != stays || s.running != left || (s.idle == idle+1) != stays {
-			t.Errorf("beside %d that receive another one stays: %t, then %d of %d do", idle, got, s.idle, s.running)
+			t.Errorf("with %d receivers idle another stays = %t, then %d of %d are idle", idle, got, s.idle, s.running)
 		}
 		if s.end(io.EOF); s.begin() {
-			t.Error("a frame is begun after the end")
+			t.Error("a frame was started after the end")
 		}
 		if s.end(io.ErrClosedPipe); s.err != io.EOF {
-			t.Errorf("it ended with %v", s.err)
+			t.Errorf("the stream ended with %v, want EOF", s.err)
 		}
 	}
 }

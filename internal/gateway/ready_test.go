@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Anybody may ask whether a node is ready; only callers who may know of the cluster learn why not, and who leads what.
+// Everyone may ask whether a node is ready. Only callers who may see the cluster learn why it is not, and who leads which shard.
 func TestReadinessTellsStrangersNoMore(t *testing.T) {
 	k := newTokenSet()
 	k.add("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
@@ -38,11 +38,11 @@ func TestReadinessTellsStrangersNoMore(t *testing.T) {
 				good = strings.HasPrefix(got, c.those)
 			}
 			if w.Code != c.code || !good {
-				t.Errorf("with the token %s, %v: %d %s", who, c.why, w.Code, got)
+				t.Errorf("token %s, readiness %v: %d %s", who, c.why, w.Code, got)
 			}
 			for name := range w.Header() {
 				if strings.HasPrefix(name, "Pawl-") {
-					t.Errorf("with the token %s: the answer has the header %s", who, name)
+					t.Errorf("token %s: the response has the header %s", who, name)
 				}
 			}
 		}

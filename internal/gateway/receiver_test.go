@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// rudeClient speaks HTTP/2 frame by frame, as no gRPC client would.
+// rudeClient speaks HTTP/2 frame by frame, in ways that no gRPC client does.
 type rudeClient struct {
 	t      *testing.T
 	c      net.Conn
@@ -79,7 +79,7 @@ func (r *rudeClient) read() {
 			return
 		}
 		if p, ok := frame.(*http2.PingFrame); ok && !p.IsAck() {
-			r.write(func() error { _ = r.f.WritePing(true, p.Data); return nil }) // it may be closed by now
+			r.write(func() error { _ = r.f.WritePing(true, p.Data); return nil }) // the connection may be closed by now
 		}
 		if h, ok := frame.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
 			e := ending{at: time.Now()}
@@ -97,7 +97,7 @@ func (r *rudeClient) read() {
 	}
 }
 
-// call starts a call, and sends nothing but its headers.
+// call starts a call and sends only its headers.
 func (r *rudeClient) call(method, token string, more ...string) (stream uint32) {
 	stream = r.next
 	r.next += 2
@@ -152,7 +152,7 @@ func (r *rudeClient) wants(what string, stream uint32, code codes.Code, words st
 			r.t.Errorf("%s: %v %q after %v, want %v %q after %v", what, e.code, e.said, took, code, words, after)
 		}
 	case <-time.After(5 * time.Minute): // by the test's own clock
-		r.t.Errorf("%s: it goes on, want %v %q", what, code, words)
+		r.t.Errorf("%s: the call has not ended, want %v %q", what, code, words)
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *rudeClient) goesOn(what string, stream uint32) {
 	synctest.Wait()
 	select {
 	case e := <-r.ended[stream]:
-		r.t.Errorf("%s: ended with %v %q", what, e.code, e.said)
+		r.t.Errorf("%s: ended with %v %q, want it to continue", what, e.code, e.said)
 	default:
 	}
 }
@@ -173,7 +173,7 @@ const (
 	rpcCheck   = "/grpc.health.v1.Health/Check"
 )
 
-// A refused caller learns so from the headers alone, whatever message it announces and never sends.
+// A caller is refused after its headers alone, whatever message it announces and never sends.
 func TestHeadersAreEnoughToRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -194,8 +194,8 @@ func TestHeadersAreEnoughToRefuse(t *testing.T) {
 	})
 }
 
-// A message has as long to arrive as a REST body, whatever is missing: all of it, its length, its rest, its end. What arrives later
-// is not executed.
+// A message has as long to arrive as a REST body, whether all of it is missing, its length, its rest or its end. If it arrives later, it is
+// not executed.
 func TestSlowMessagesAreRefused(t *testing.T) {
 	const late = "did not arrive in full within 30s"
 	synctest.Test(t, func(t *testing.T) {
@@ -216,13 +216,13 @@ func TestSlowMessagesAreRefused(t *testing.T) {
 			c.wants(what, stream, codes.InvalidArgument, late, rest.BodyTimeout, began)
 		}
 		if n := len(f.tasks); n != 0 {
-			t.Errorf("%d tasks were enqueued", n)
+			t.Errorf("%d tasks were enqueued, want none", n)
 		}
 		c.close()
 	})
 }
 
-// A stream that takes one message refuses a second one, and starts once it is clear that there is none.
+// A stream that takes one message refuses a second one, and starts only when it is clear that there is none.
 func TestStreamsOfOneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -235,7 +235,7 @@ func TestStreamsOfOneMessage(t *testing.T) {
 	})
 }
 
-// A worker may be silent for as long as it likes, but a message that it has begun must arrive in time.
+// A worker may be silent for as long as it likes, but a message that it has begun to send must arrive in time.
 func TestWorkersMayBeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -256,7 +256,7 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 	})
 }
 
-// roomOfHog is the memory of a message of 2 MiB that is announced and does not arrive.
+// roomOfHog is the memory of a message of 2 MiB that is announced and never arrives.
 const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inTransit
 
 // Before a large message arrives, memory is reserved for what it may become, and for what is in flight.
@@ -273,7 +273,7 @@ func TestRoomIsTakenBefore(t *testing.T) {
 				want = 0
 			}
 			if now-before != int64(want) {
-				t.Errorf("a message of %d bytes takes %d, want %d", size, now-before, want)
+				t.Errorf("memory for a message of %d bytes = %d, want %d", size, now-before, want)
 			}
 			before = now
 		}
@@ -281,7 +281,7 @@ func TestRoomIsTakenBefore(t *testing.T) {
 	})
 }
 
-// Large messages wait at their senders until there is memory, those of a namespace for its half.
+// Large messages wait at their senders until there is memory. Those of one namespace get at most half.
 func TestRoomForLargeMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -323,7 +323,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		synctest.Wait()
 		for name, room := range map[string]*admission.MemoryPool{"large": g.memory.Large, "extra": g.memory.Extra} {
 			if n, _ := room.InUse(); n != 0 {
-				t.Errorf("%s: %d bytes are taken in the end", name, n)
+				t.Errorf("%s: %d bytes are in use at the end", name, n)
 			}
 		}
 		g.Shutdown(context.Background())
@@ -331,7 +331,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 	})
 }
 
-// A stream holds the memory of its one message for as long as it lasts, and no longer.
+// A stream holds the memory of its single message as long as it lasts, and no longer.
 func TestRoomOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -340,20 +340,20 @@ func TestRoomOfAStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("a queue of a long name: %v", err)
+			t.Errorf("queue with a long name: %v, want an invalid argument", err)
 		}
 		synctest.Wait()
 		if now, most := g.memory.Large.InUse(); now != 0 || most == 0 {
-			t.Errorf("%d bytes are taken in the end, %d were at most", now, most)
+			t.Errorf("%d bytes are in use at the end, %d at the peak", now, most)
 		}
 	})
 }
 
-// The size of a compressed message is unknown: it waits for the memory of the largest, and is refused if there is none.
+// The size of a compressed message is unknown, so it waits for the memory of the largest, and is refused if there is none.
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.memory.Large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no compressed message
+		g.memory.Large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it is too little for a compressed message
 		c, began := newRudeClient(t, l.dial), time.Now()
 		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
 		c.announce(s, 1, 100, make([]byte, 100))
@@ -362,8 +362,8 @@ func TestRoomForPackedMessages(t *testing.T) {
 	})
 }
 
-// Large requests over gRPC and REST are counted by their decompressed size and what is decoded from them, for as long as their
-// calls run, and take no more than their namespace's half of the memory.
+// Large requests over gRPC and REST are counted by their decompressed size and what is decoded from them, for as long as their calls run,
+// and take no more than their namespace's half of the memory.
 func TestLargeRequestsAreCounted(t *testing.T) {
 	const tasks, size, half = 12, 1 << 20, allMemory / 2
 	const few, many = 2, 8 // about five fit into the half
@@ -420,18 +420,18 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 				}
 				add(few)
 				if n, _ := g.memory.Large.InUse(); n < few*tasks*size || n > few*(tasks+1)*size {
-					t.Errorf("%d requests of %d bytes that run count as %d", few, tasks*size, n)
+					t.Errorf("%d running requests of %d bytes are counted as %d", few, tasks*size, n)
 				}
 				add(many - few)
 				if n, _ := g.memory.Large.InUse(); n > half || n < half/2 {
-					t.Errorf("of %d requests %d bytes are there, at most %d may be", many, n, half)
+					t.Errorf("%d requests use %d bytes, want at most %d", many, n, half)
 				}
 				close(f.busy)
 				calls.Wait()
 				synctest.Wait()
 				for name, room := range map[string]*admission.MemoryPool{"large": g.memory.Large, "extra": g.memory.Extra} {
 					if now, most := room.InUse(); now != 0 || most > half {
-						t.Errorf("%s: %d bytes are taken in the end, %d were at most", name, now, most)
+						t.Errorf("%s: %d bytes are in use at the end, %d at the peak", name, now, most)
 					}
 				}
 				if n := len(f.tasks); n != many*tasks {
@@ -442,7 +442,7 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// Calls that need no token are few per connection, and short.
+// Calls that need no token are limited in number per connection and in size.
 func TestCallsWithoutATokenAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -462,26 +462,26 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 			return status.Code(err)
 		}
 		if got := check(conn, ""); got != codes.Unavailable {
-			t.Errorf("one too many: %v", got)
+			t.Errorf("call over the limit: %v, want unavailable", got)
 		}
 		if _, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(t.Context(), &pawlv1.WhoAmIRequest{}); status.Code(err) == codes.Unavailable {
-			t.Errorf("another call: %v", err)
+			t.Errorf("call with another limit: %v", err)
 		}
 		if got := check(dial(t, l), ""); got != codes.OK {
-			t.Errorf("on another connection: %v", got)
+			t.Errorf("call on another connection: %v, want OK", got)
 		}
 		cancel()
 		synctest.Wait()
 		if got := check(conn, ""); got != codes.OK {
-			t.Errorf("when the others have ended: %v", got)
+			t.Errorf("call after the others ended: %v, want OK", got)
 		}
 		if got := check(conn, strings.Repeat("x", contract.SmallMessage)); got != codes.ResourceExhausted {
-			t.Errorf("a long one: %v", got)
+			t.Errorf("call with a long message: %v, want resource exhausted", got)
 		}
 	})
 }
 
-// A connection is told how many concurrent calls it may have.
+// The server announces how many concurrent calls a connection may have.
 func TestStreamsOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
@@ -502,7 +502,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 			}
 			if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
 				if n, ok := s.Value(http2.SettingMaxConcurrentStreams); !ok || n != 2000 { // as in docs/limits.md
-					t.Errorf("it may run %d calls", n)
+					t.Errorf("the server allows %d calls on a connection, want 2000", n)
 				}
 				return
 			}
@@ -522,14 +522,14 @@ func TestIdleClientsMayPing(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-c.closed:
-			t.Error("it was cut off")
+			t.Error("an idle client that pings was disconnected")
 		default:
 		}
 		c.close()
 	})
 }
 
-// Of package receive.
+// These have the values in package receive.
 const (
 	fieldMemory = 5 << 19
 	inTransit   = 256<<10 + 64<<10

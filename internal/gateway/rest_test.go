@@ -26,8 +26,8 @@ import (
 	"github.com/pawlq/pawl/internal/rest"
 )
 
-// The stories of REST are in testdata/rest. Each call is a request line, headers, and a body; the answer is shown verbatim. Time
-// advances only on wait. Every request that succeeds and every answer is checked against openapi.json.
+// The REST test scripts are in testdata/rest. Each call is a request line, headers and a body, and the response is shown verbatim. Time
+// advances only on wait. Every request that succeeds and every response is checked against openapi.json.
 func TestREST(t *testing.T) {
 	document() // parsed outside the bubbles
 	datadriven.Walk(t, "testdata/rest", func(t *testing.T, path string) {
@@ -40,7 +40,7 @@ func TestREST(t *testing.T) {
 	})
 }
 
-// pass lets time pass in a bubble with fake time, which is instant.
+// pass lets time pass in the synctest bubble, where time is fake.
 func pass(d time.Duration) { time.Sleep(d) }
 
 type restStory struct {
@@ -50,7 +50,7 @@ type restStory struct {
 	spans *tracetest.SpanRecorder
 }
 
-// ended returns the spans that have ended since it was last called: the trace they belong to, if a call or a task named it, and all
+// ended returns the spans that have ended since it was last called, with the trace that they belong to if a call or a task named it, and all
 // their contents.
 func (s *restStory) ended() string {
 	var out strings.Builder
@@ -156,7 +156,7 @@ func (s *restStory) lever(d *datadriven.TestData) string {
 	return ""
 }
 
-// call sends a request written as in HTTP.
+// call sends a request that is written as in HTTP.
 func (s *restStory) call(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")
 	lines := strings.Split(head, "\n")
@@ -192,7 +192,7 @@ func (s *restStory) call(text string) string {
 	return out.String()
 }
 
-// zeros matches long runs of zeros in a series, which a story only counts.
+// zeros matches long runs of zeros in a series, which a script only counts.
 var zeros = regexp.MustCompile(`\b0(,0){9,}\b`)
 
 // document is openapi.json as parsed by kin-openapi.
@@ -212,7 +212,7 @@ var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {
 	return doc, router
 })
 
-// serveChecked serves a request, and checks it and its answer against the document.
+// serveChecked serves a request, and checks the request and its response against openapi.json.
 func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -224,7 +224,7 @@ func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *h
 	rt, params, err := router.FindRoute(again)
 	if err != nil {
 		if w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
-			t.Errorf("%s %s: answered with %d, but not in openapi.json: %v", r.Method, r.URL, w.Code, err)
+			t.Errorf("%s %s: status %d, but the path is not in openapi.json: %v", r.Method, r.URL, w.Code, err)
 		}
 		return w
 	}
@@ -232,19 +232,19 @@ func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *h
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
 	if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil && w.Code < 400 {
 		if !strings.Contains(w.Body.String(), `"error"`) { // a batch refuses bad items individually
-			t.Errorf("%s %s %s: served, but against openapi.json: %v", r.Method, r.URL, body, err)
+			t.Errorf("%s %s %s: was accepted, but does not match openapi.json: %v", r.Method, r.URL, body, err)
 		}
 	}
 	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: w.Code, Header: w.Header(),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true}}
 	out.SetBodyBytes(w.Body.Bytes())
 	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
-		t.Errorf("%s %s %s: the answer %s\nis against openapi.json: %v", r.Method, r.URL, body, w.Body, err)
+		t.Errorf("%s %s %s: the response %s\ndoes not match openapi.json: %v", r.Method, r.URL, body, w.Body, err)
 	}
 	return w
 }
 
-// The router and the document must have the same calls.
+// The routes and openapi.json have the same calls.
 func TestOpenAPIHasEveryPath(t *testing.T) {
 	doc, _ := document()
 	said := map[string]bool{}
@@ -265,7 +265,7 @@ func TestOpenAPIHasEveryPath(t *testing.T) {
 	}
 }
 
-// A string with an unpaired surrogate is not valid text: two different ones would be decoded as the same.
+// A string with an unpaired surrogate is not valid text, because two different ones would be decoded to the same string.
 func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -285,15 +285,15 @@ func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 		} {
 			body = fmt.Sprintf(body, half)
 			if code, said := post("/api/v1/tasks", body); code != 400 || !strings.Contains(said, `"code":"invalid_argument"`) {
-				t.Errorf("%s of %s: %d %s", where, body, code, said)
+				t.Errorf("%s in %s: %d %s, want an invalid argument", where, body, code, said)
 			}
 			if code, said := post("/api/v1/tasks/batch", `{"tasks":[`+body+`]}`); !strings.Contains(said, `"code":"invalid_argument"`) {
-				t.Errorf("%s of %s in a batch: %d %s", where, body, code, said)
+				t.Errorf("%s in %s in a batch: %d %s, want an invalid argument", where, body, code, said)
 			}
 		}
 	}
 	if n := len(f.tasks); n != 0 {
-		t.Errorf("%d tasks were enqueued", n)
+		t.Errorf("%d tasks were enqueued, want none", n)
 	}
 	for text, want := range map[string]string{`\ud83d\ude00`: "😀", `\uD83D\uDE00\ud83d\ude00`: "😀😀", `\\ud800`: `\ud800`, `\\\\ud800`: `\\ud800`, `\ufffd`: "\ufffd", `\ue000\ud7ff`: "\ue000\ud7ff"} {
 		if code, said := post("/api/v1/tasks", `{"type":"a","headers":{"h":"`+text+`"}}`); code != 202 {
@@ -305,7 +305,7 @@ func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 			found = found || task.view.Headers["h"] == want
 		}
 		if !found {
-			t.Errorf("%s is not read as %q", text, want)
+			t.Errorf("%s was not decoded to %q", text, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// KEDA asks whether a queue has anything to do, and how many slots it needs. The metadata of its trigger names the queue.
+// KEDA asks whether a queue has work, and how many slots it needs. The metadata of its trigger names the queue.
 func TestKEDA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -57,10 +57,10 @@ func TestKEDA(t *testing.T) {
 				s, m := spec.MetricSpecs[0], metrics.MetricValues[0]
 				got = fmt.Sprintf("%t, %d of %s, %d %.1f", active.Result, s.TargetSize, s.MetricName, m.MetricValue, m.MetricValueFloat)
 				if s.TargetSizeFloat != float64(s.TargetSize) || m.MetricName != s.MetricName {
-					t.Errorf("%v: %v, %v", c.of, s, m)
+					t.Errorf("%v: metric spec %v, metric %v", c.of, s, m)
 				}
 			} else if got = status.Convert(err3).Message(); c.metric == "" && (err == nil || err2 == nil) {
-				t.Errorf("%v: %v, %v", c.of, err, err2)
+				t.Errorf("%v: IsActive error %v, GetMetricSpec error %v, want both refused", c.of, err, err2)
 			}
 			if got != c.want {
 				t.Errorf("%v: got %s, want %s", c.of, got, c.want)
@@ -75,7 +75,7 @@ func TestKEDA(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			if a, err := stream.Recv(); err != nil || a.Result != want || time.Since(began) != after {
-				t.Errorf("after %v: %v, %v, want %t after %v", time.Since(began), a, err, want, after)
+				t.Errorf("after %v: got %v, %v, want %t after %v", time.Since(began), a, err, want, after)
 			}
 		}
 		told(false, 0)
@@ -90,20 +90,20 @@ func TestKEDA(t *testing.T) {
 		told(false, lookPause)
 		close(f.draining)
 		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is shutting down" {
-			t.Errorf("the stream of a node that stops ends with %v", err)
+			t.Errorf("the stream of a draining node ended with %v", err)
 		}
 		for _, of := range []trigger{{}, {"queue": "later"}} {
 			f.set(func() { f.fails = nil })
 			if s, err := client.StreamIsActive(t.Context(), &keda.ScaledObjectRef{ScalerMetadata: of}); err != nil {
 				t.Fatal(err)
 			} else if a, err := s.Recv(); (err == nil) != (of["queue"] != "") {
-				t.Errorf("%v: %v, %v", of, a, err)
+				t.Errorf("%v: got %v, %v", of, a, err)
 			}
 		}
 	})
 }
 
-// deafScaler accepts its first answer, and then nothing.
+// deafScaler is a stream whose client accepts the first message, or nothing.
 type deafScaler struct {
 	grpc.ServerStreamingServer[keda.IsActiveResponse]
 	ctx   context.Context
@@ -117,7 +117,7 @@ func (s deafScaler) Send(*keda.IsActiveResponse) error {
 	return s.takes
 }
 
-// A watch of a queue ends with its watcher.
+// A watch of a queue ends when its client leaves or can't be reached.
 func TestWatchesOfScalersEnd(t *testing.T) {
 	for _, want := range []error{context.Canceled, io.ErrClosedPipe} {
 		g := newGateway(newFake())
@@ -129,11 +129,11 @@ func TestWatchesOfScalersEnd(t *testing.T) {
 			out.leave, out.takes = func() {}, want
 		}
 		if err := (g.services.scaler).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, out); err != want {
-			t.Errorf("it ends with %v, want %v", err, want)
+			t.Errorf("StreamIsActive = %v, want %v", err, want)
 		}
 		leave()
 	}
 }
 
-// Of package statistics.
+// This has the value in package statistics.
 const lookPause = 2 * time.Second

@@ -32,7 +32,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pipes is a listener with in-memory connections.
+// pipes is a listener for in-memory connections.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -105,10 +105,10 @@ func TestOneListenerForBothFaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get("pawl-leader")) != 0 {
-			t.Errorf("trailers are %v", trailer)
+			t.Errorf("trailers = %v", trailer)
 		}
 		if n := g.access.Calls.InUse(); n != 0 {
-			t.Errorf("%d calls are under way behind the only one", n)
+			t.Errorf("%d calls are in use after the only one ended", n)
 		}
 		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
 		defer web.CloseIdleConnections()
@@ -119,16 +119,16 @@ func TestOneListenerForBothFaces(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != 200 || !strings.Contains(string(body), `"payload":{"n":1}`) {
-			t.Errorf("REST says %s: %s", resp.Status, body)
+			t.Errorf("REST got %s: %s", resp.Status, body)
 		}
 		h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("health is %v, %v", h, err)
+			t.Errorf("health = %v, %v, want serving", h, err)
 		}
 	})
 }
 
-// A node that is not ready says so to both kinds of probes, but still serves calls.
+// A node that is not ready reports so to both kinds of probes, but still serves calls.
 func TestReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -160,23 +160,23 @@ func TestReadiness(t *testing.T) {
 			why.Store(c.why)
 			h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 			if err != nil || h.Status != c.status {
-				t.Errorf("%v: health is %v, %v", c.why, h, err)
+				t.Errorf("readiness %v: health = %v, %v", c.why, h, err)
 			}
 			if h, err := watch.Recv(); err != nil || h.Status != c.status {
-				t.Errorf("%v: who watches is told %v, %v", c.why, h, err)
+				t.Errorf("readiness %v: health watch got %v, %v", c.why, h, err)
 			}
 			if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != c.status {
-				t.Errorf("%v: the list of services is %v, %v", c.why, all, err)
+				t.Errorf("readiness %v: health list = %v, %v", c.why, all, err)
 			}
 			w := httptest.NewRecorder()
 			g.Handler().ServeHTTP(w, httptest.NewRequest("GET", ours+"/readyz", nil))
 			if w.Code != c.http || !strings.Contains(w.Body.String(), c.says) {
-				t.Errorf("%v: readyz is %d: %s", c.why, w.Code, w.Body)
+				t.Errorf("readiness %v: readyz = %d: %s", c.why, w.Code, w.Body)
 			}
 		}
-		why.Store(task.Unavailable(0, "no map")) // nobody has asked since
+		why.Store(task.Unavailable(0, "no map")) // no probe has asked since
 		if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-			t.Errorf("the list of services is %v, %v", all, err)
+			t.Errorf("health list = %v, %v, want not serving", all, err)
 		}
 		why.Store(nil)
 		again, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
@@ -184,7 +184,7 @@ func TestReadiness(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h, err := again.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("who begins to watch is told %v, %v", h, err)
+			t.Errorf("a new health watch got %v, %v, want serving", h, err)
 		}
 		conn.Close()
 		g.Shutdown(t.Context())
@@ -194,7 +194,7 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// Queues are read from the system shard, and a call that can't read them says why.
+// Queues are read from the system shard, and a call that can't read them returns the reason.
 func TestQueuesThatCannotBeRead(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -209,12 +209,12 @@ func TestQueuesThatCannotBeRead(t *testing.T) {
 		},
 	} {
 		if err := call(); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want unavailable", name, err)
 		}
 	}
 }
 
-// The single table of refusals: what each looks like in gRPC and in REST.
+// The table of errors, with the codes of each in gRPC and in REST.
 func TestRefusalsAsCodes(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -242,19 +242,19 @@ func TestRefusalsAsCodes(t *testing.T) {
 	} {
 		st := status.Convert(g.Status(t.Context(), c.err))
 		if st.Code() != c.grpc || len(st.Details()) != 1 || strings.Contains(st.Message(), "secret") {
-			t.Errorf("%v: gRPC says %v", c.err, st)
+			t.Errorf("%v: gRPC status = %v", c.err, st)
 			continue
 		}
 		detail := st.Details()[0].(*pawlv1.Error)
 		e := g.Refusal(c.err)
 		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field || detail.State != convert.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
-			t.Errorf("%v: the detail is %v", c.err, detail)
+			t.Errorf("%v: error detail = %v", c.err, detail)
 		}
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
-			t.Errorf("%v: retry after %v", c.err, e.RetryAfter)
+			t.Errorf("%v: retry after = %v", c.err, e.RetryAfter)
 		}
 		if contract.StatusOf(e.Code).HTTP != c.http {
-			t.Errorf("%v: REST says %d, want %d", c.err, contract.StatusOf(e.Code).HTTP, c.http)
+			t.Errorf("%v: REST status = %d, want %d", c.err, contract.StatusOf(e.Code).HTTP, c.http)
 		}
 	}
 }
@@ -267,16 +267,16 @@ func TestPanicEndsOneCall(t *testing.T) {
 		f.panics = true
 		_, err := p.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
 		if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "planted") {
-			t.Errorf("got %v", err)
+			t.Errorf("call that panicked: %v, want an internal error", err)
 		}
 		f.panics = false
 		if _, err := p.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}); err != nil {
-			t.Errorf("after a panic: %v", err)
+			t.Errorf("call after a panic: %v", err)
 		}
 	})
 }
 
-// Connections that send nothing or too little are cut off.
+// Connections that send nothing or too little are disconnected.
 func TestSlowConnectionsAreCutOff(t *testing.T) {
 	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -287,14 +287,14 @@ func TestSlowConnectionsAreCutOff(t *testing.T) {
 				start := time.Now()
 				_, err := io.Copy(io.Discard, c)
 				if took := time.Since(start); took < headerTime || took > headerTime+time.Second {
-					t.Errorf("cut off after %v (%v), want %v", took, err, headerTime)
+					t.Errorf("disconnected after %v (%v), want %v", took, err, headerTime)
 				}
 			})
 		})
 	}
 }
 
-// Even if no handler reads the body: the server keeps reading after the handler.
+// This holds even if no handler reads the body, because the server keeps reading after the handler.
 func TestSlowBodyIsRefused(t *testing.T) {
 	for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks?x=1", "/healthz"} {
 		t.Run(path, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestSlowBodyIsRefused(t *testing.T) {
 				start := time.Now()
 				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 				if err != nil || resp.StatusCode/100 != 4 || time.Since(start) > rest.BodyTimeout+time.Second {
-					t.Errorf("got %v, %v after %v", resp, err, time.Since(start))
+					t.Errorf("response = %v, %v after %v, want status 4xx in time", resp, err, time.Since(start))
 				}
 				c.Close()
 			})
@@ -324,7 +324,7 @@ func TestLongPollOutlastsTheBodyTimeout(t *testing.T) {
 		start := time.Now()
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || resp.StatusCode != 200 || time.Since(start) != time.Minute {
-			t.Errorf("got %v, %v after %v", resp, err, time.Since(start))
+			t.Errorf("response = %v, %v after %v, want status 200 after 1m", resp, err, time.Since(start))
 		}
 		c.Close()
 	})
@@ -346,13 +346,13 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 			}()
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil || resp.StatusCode != 413 || resp.Header.Get("Connection") != "close" && !resp.Close {
-				t.Errorf("%q: got %v, %v", head, resp, err)
+				t.Errorf("%q: response = %v, %v, want status 413 and a closed connection", head, resp, err)
 			}
 			c.Close()
 		}
 		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 17<<20)}})
 		if status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("gRPC: got %v", err)
+			t.Errorf("gRPC: %v, want resource exhausted", err)
 		}
 	})
 }
@@ -368,20 +368,20 @@ func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 			conns = append(conns, c)
 		}
 		if _, err := conns[2].Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("the third connection: %v", err)
+			t.Errorf("read from the third connection: %v, want EOF", err)
 		}
 		conns[0].Close()
 		synctest.Wait()
 		c, _ := l.dial(t.Context(), "")
 		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "200 OK") {
-			t.Errorf("after one has gone: %q, %v", b, err)
+			t.Errorf("connection after another was closed: %q, %v", b, err)
 		}
 		conns[1].Close()
 	})
 }
 
-// Shutdown lets calls in progress end, and cuts off a stream at its deadline.
+// Shutdown lets calls in progress end, and disconnects a stream at its deadline.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -395,7 +395,7 @@ func TestShutdown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h, err := health.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("before, health is %v, %v", h, err)
+			t.Errorf("health before Shutdown = %v, %v, want serving", h, err)
 		}
 		stuck, _ := l.dial(t.Context(), "")
 		go io.WriteString(stuck, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n"+`{"type":"a"}`)
@@ -418,26 +418,26 @@ func TestShutdown(t *testing.T) {
 		start := time.Now()
 		g.Shutdown(ctx)
 		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("a stream was left alone after %v, want 10s", took)
+			t.Errorf("Shutdown returned after %v, want 10s", took)
 		}
 		if err := <-polled; err != nil {
-			t.Errorf("the long poll ends with %v, want an empty answer", err)
+			t.Errorf("the long poll ended with %v, want an empty response", err)
 		}
 		if err := <-served; err != nil {
-			t.Errorf("Serve ends with %v", err)
+			t.Errorf("Serve = %v", err)
 		}
 		if h, err := health.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-			t.Errorf("at the end health is %v, %v", h, err)
+			t.Errorf("health after Shutdown = %v, %v, want not serving", h, err)
 		}
 		if b, err := io.ReadAll(stuck); err != nil || len(b) != 0 {
-			t.Errorf("a request that goes on is answered with %q, %v", b, err)
+			t.Errorf("a request in progress at the deadline got %q, %v, want nothing", b, err)
 		}
 		close(f.busy)
 		if r, err := stream.Recv(); err != nil || !r.Draining {
-			t.Errorf("the stream was told %v, %v", r, err)
+			t.Errorf("the stream got %v, %v, want a draining notice", r, err)
 		}
 		if _, err := stream.Recv(); err == nil {
-			t.Error("the stream goes on")
+			t.Error("the stream continued after Shutdown")
 		}
 		if err := g.Serve(newPipes()); !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("Serve after Shutdown: %v", err)
@@ -445,7 +445,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Abort disconnects everybody without waiting for calls, and admits nobody.
+// Abort disconnects all clients without waiting for calls, and accepts no new ones.
 func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
@@ -463,26 +463,26 @@ func TestAbort(t *testing.T) {
 		start := time.Now()
 		g.Abort()
 		if _, err := stream.Recv(); err == nil {
-			t.Error("the stream goes on")
+			t.Error("the stream continued after Abort")
 		}
 		if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("the idle connection: %v", err)
+			t.Errorf("idle connection: %v, want EOF", err)
 		}
 		if _, err := io.ReadAll(web); err != nil {
-			t.Errorf("the HTTP connection: %v", err)
+			t.Errorf("HTTP connection: %v", err)
 		}
 		if c, err := l.dial(t.Context(), ""); err == nil {
 			if _, err := c.Read(make([]byte, 1)); err == nil {
-				t.Error("a new connection is served")
+				t.Error("a new connection was served after Abort")
 			}
 		}
 		if took := time.Since(start); took != 0 {
-			t.Errorf("all that took %v", took)
+			t.Errorf("Abort and the disconnections took %v", took)
 		}
 	})
 }
 
-// A watcher of a node's health is notified of a change within two seconds, without asking.
+// A client that watches a node's health is notified of a change within two seconds.
 func TestReadinessIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := newGateway(newFake()), newPipes()
@@ -506,7 +506,7 @@ func TestReadinessIsWatched(t *testing.T) {
 			began := time.Now()
 			h, err := watch.Recv()
 			if err != nil || (h.Status == grpc_health_v1.HealthCheckResponse_SERVING) != want || time.Since(began) > 2*readyEvery {
-				t.Errorf("after %s told %v, %v, want serving %t", time.Since(began), h, err, want)
+				t.Errorf("after %s health watch got %v, %v, want serving %t", time.Since(began), h, err, want)
 			}
 		}
 		conn.Close()
@@ -517,28 +517,28 @@ func TestReadinessIsWatched(t *testing.T) {
 	})
 }
 
-// A client within the process waits for a gateway no longer than its context, nor for one that has ended.
+// A client in the process waits for a gateway no longer than its context, and not for one that has shut down.
 func TestDialInsideEnds(t *testing.T) {
 	g := newGateway(newFake())
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if c, err := g.DialInProcess(gone, "h"); c != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller who is gone: %v, %v", c, err)
+		t.Errorf("DialInProcess with a cancelled context = %v, %v", c, err)
 	}
 	g.Shutdown(context.Background())
 	if c, err := g.DialInProcess(t.Context(), "h"); c != nil || !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a gateway that has ended: %v, %v", c, err)
+		t.Errorf("DialInProcess after Shutdown = %v, %v", c, err)
 	}
 }
 
-// Of package listen.
+// These have the values in package listen.
 const (
 	headerTime  = 5 * time.Second
 	acceptPause = 50 * time.Millisecond
 	pingPause   = 5 * time.Second
 )
 
-// badListener fails to accept as scripted, and then accepts nothing.
+// badListener fails to accept as scripted, and then accepts in-memory connections.
 type badListener struct {
 	*pipes
 	fails []error
@@ -553,7 +553,7 @@ func (l *badListener) Accept() (net.Conn, error) {
 	return l.pipes.Accept()
 }
 
-// A failed accept is retried after a while. A closed listener ends the server, and its connections.
+// A failed accept is retried after a while. A closed listener ends the server and its connections.
 func TestListenersThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake())
@@ -567,18 +567,18 @@ func TestListenersThatFail(t *testing.T) {
 		_ = l.Close()
 		err = <-served
 		if _, shut := g.DialInProcess(t.Context(), "h"); !errors.Is(err, net.ErrClosed) || !errors.Is(shut, net.ErrClosed) {
-			t.Errorf("with a closed listener it ends with %v, and clients in the process get %v", err, shut)
+			t.Errorf("Serve with a closed listener = %v, DialInProcess after it %v", err, shut)
 		}
 		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a connection that had said nothing is open")
+			t.Error("a connection that had sent nothing is still open")
 		}
 		if l, err := newPipes(), g.Serve(newPipes()); !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("served again on %v: %v", l, err)
+			t.Errorf("second Serve on %v = %v, want server closed", l, err)
 		}
 		for _, end := range []error{io.EOF, net.ErrClosed} {
 			g := newGateway(newFake())
 			if err := g.Serve(&badListener{newPipes(), []error{end}}); err != end {
-				t.Errorf("it ends with %v, want %v", err, end)
+				t.Errorf("Serve = %v, want %v", err, end)
 			}
 		}
 	})
@@ -589,8 +589,8 @@ type panickyLeaders struct{ Broker }
 
 func (panickyLeaders) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
-// A caller who may not know of the cluster learns whether a node is ready, and nothing of its shards; so does one with a wrong
-// token.
+// A caller who may not see the cluster learns whether a node is ready, and nothing about its shards. The same holds for a caller with a
+// wrong token.
 func TestReadinessTellsStrangersLittle(t *testing.T) {
 	k := newTokenSet()
 	k.add("boss", auth.Everything)
@@ -599,7 +599,7 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 	g.cfg.Broker = panickyLeaders{g.cfg.Broker}
 	g.wire()
 	if w := knock(g, "GET", "/readyz", k.secret["boss"], ""); w.Code != http.StatusInternalServerError {
-		t.Errorf("of a node that fails to tell: %d %s", w.Code, w.Body)
+		t.Errorf("readyz when the broker panics: %d %s", w.Code, w.Body)
 	}
 	for name, knows := range map[string]bool{"": false, "nobody": false, "team": false, "boss": true} {
 		g := lockedGateway(t, k)
@@ -609,7 +609,7 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 		}
 		w := knock(g, "GET", "/readyz", secret, "")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "shard") != knows {
-			t.Errorf("%q, of a node that is ready: %d %s", name, w.Code, w.Body)
+			t.Errorf("token %q, ready node: %d %s", name, w.Code, w.Body)
 		}
 		for _, ready := range []func() error{nil, func() error { return errPlanted }} {
 			g.cfg.Ready = ready
@@ -618,7 +618,7 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 			f.set(func() { f.leader = 0 })
 			w = knock(g, "GET", "/readyz", secret, "")
 			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(), "not ready") == knows {
-				t.Errorf("%q, of a node that is not ready: %d %s", name, w.Code, w.Body)
+				t.Errorf("token %q, node that is not ready: %d %s", name, w.Code, w.Body)
 			}
 		}
 	}

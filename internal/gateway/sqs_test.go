@@ -31,7 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The stories of SQS are in testdata/sqs. Each call states the action, and the token that it sends or whose access key signs it.
+// The SQS test scripts are in testdata/sqs. Each call states the action, and the token that it sends or whose access key signs it.
 func TestSQS(t *testing.T) {
 	datadriven.Walk(t, "testdata/sqs", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(), `"TaskHandle":"$$move"`))) + "\n"
 }
 
-// Where no token is required SQS, too, accepts known hosts only.
+// Where no token is required, SQS accepts only known hosts, like the other APIs.
 func TestSQSKeepsToItsHosts(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.SQS = true
@@ -133,12 +133,12 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 		r.Header.Set("X-Amz-Target", "AmazonSQS.ListQueues")
 		w := httptest.NewRecorder()
 		if door.ServeHTTP(w, r); (w.Code == 200) != (want == 200) {
-			t.Errorf("%s: %d %s", host, w.Code, w.Body)
+			t.Errorf("host %s: %d %s", host, w.Code, w.Body)
 		}
 	}
 }
 
-// sqsCalls are all requests that package sqs makes to the gateway, about a queue with a claimed task.
+// sqsCalls are all calls that package sqs makes to the gateway, for a queue with a claimed task.
 var sqsCalls = map[string]func(ctx context.Context, g *sqsCore, q queues.Queue, c broker.Claimed) error{
 	"find a queue": func(ctx context.Context, g *sqsCore, _ queues.Queue, _ broker.Claimed) error {
 		_, _, err := g.Queue(ctx, "other")
@@ -210,7 +210,7 @@ func startSQSCall(t *testing.T) (*fake, *sqsCore, queues.Queue, broker.Claimed) 
 	return f, core, q, got[0]
 }
 
-// Package sqs gets the error of anything that fails.
+// Package sqs gets the error of any call that fails.
 func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 	for what, do := range sqsCalls {
 		for nth := 0; ; nth++ { // 0: none fails
@@ -228,7 +228,7 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 			})
 			failed := nth > 0 && f.faults.asked >= nth
 			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) { // another shard has the task
-				t.Errorf("to %s with failure %d of what it asks: %v", what, nth, err)
+				t.Errorf("SQS call to %s, with failure of call %d: %v", what, nth, err)
 			}
 			if nth > 0 && !failed {
 				break
@@ -237,7 +237,7 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 	}
 }
 
-// An SQS action that changes something has one actor, or nothing is done.
+// An SQS action that changes something has one actor, otherwise nothing is done.
 func TestWhoActsAtTheSQSDoor(t *testing.T) {
 	for what, do := range sqsCalls {
 		f, g, q, c := startSQSCall(t)
@@ -245,17 +245,17 @@ func TestWhoActsAtTheSQSDoor(t *testing.T) {
 		err := do(ctx, g, q, c)
 		acts := slices.Contains([]string{"put a queue", "drop a queue", "purge a queue", "start an operation", "end an operation"}, what)
 		if e, _ := task.AsError(err); acts && (e == nil || e.Field != "actor" || f.faults.asked != 0) || !acts && err != nil {
-			t.Errorf("to %s by two: %v, after %d asks", what, err, f.faults.asked)
+			t.Errorf("SQS call to %s with two actors: %v, after %d calls", what, err, f.faults.asked)
 		}
 		if what == "start an operation" {
 			ctx, _ := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"q"}}), "sqs", "test")
 			for _, spec := range []broker.OperationSpec{{Filter: broker.Filter{Queue: "r"}, ToQueue: "q"}, {Filter: broker.Filter{Queue: "q"}, ToQueue: "r"}} {
 				if e, _ := task.AsError(g.StartOperation(ctx, spec)); e == nil || e.Code != task.CodePermissionDenied {
-					t.Errorf("an operation on %q to %q: %v", spec.Filter.Queue, spec.ToQueue, e)
+					t.Errorf("StartOperation from %q to %q: %v, want permission denied", spec.Filter.Queue, spec.ToQueue, e)
 				}
 			}
 			if err := g.StartOperation(ctx, broker.OperationSpec{Action: "juggle", Filter: broker.Filter{Queue: "q"}, ToQueue: "q"}); err == nil {
-				t.Error("an action that is none is started")
+				t.Error("StartOperation accepted an unknown action")
 			}
 		}
 	}
@@ -276,7 +276,7 @@ func TestPurgeEndsClaims(t *testing.T) {
 	}
 	for _, x := range f.tasks {
 		if x.view.Exec.State != task.Cancelled {
-			t.Errorf("a task in shard %d is %s", x.at, x.view.Exec.State)
+			t.Errorf("a task in shard %d is %s, want cancelled", x.at, x.view.Exec.State)
 		}
 	}
 }
@@ -295,28 +295,28 @@ func TestDropEndsDeadLetters(t *testing.T) {
 	}
 	for _, x := range f.tasks {
 		if x.view.Exec.State != task.Discarded {
-			t.Errorf("a task is %s", x.view.Exec.State)
+			t.Errorf("a dead letter is %s, want discarded", x.view.Exec.State)
 		}
 	}
 }
 
-// A task's first claim is the earliest that is recorded.
+// FirstClaimed returns the earliest recorded start of an attempt.
 func TestFirstClaimed(t *testing.T) {
 	f, g, _, c := startSQSCall(t)
 	ctx, _ := callinfo.Begin(t.Context(), "sqs", "test")
 	if at, err := g.FirstClaimed(ctx, c.ID); err != nil || !at.IsZero() {
-		t.Errorf("of a task with no attempts: %v, %v", at, err)
+		t.Errorf("FirstClaimed of a task without attempts = %v, %v", at, err)
 	}
 	f.tasks[c.ID].view.Attempts = []*broker.Attempt{{StartedAt: 5_000_000}, {StartedAt: 6_000_000}}
 	if at, err := g.FirstClaimed(ctx, c.ID); err != nil || at.Unix() != 5 {
-		t.Errorf("of a task with two: %v, %v", at, err)
+		t.Errorf("FirstClaimed of a task with two attempts = %v, %v", at, err)
 	}
 	if _, err := g.FirstClaimed(ctx, task.NewID(1, 1, 99)); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("of none: %v", err)
+		t.Errorf("FirstClaimed of a task that does not exist: %v, want not found", err)
 	}
 }
 
-// Other requests bypass SQS, and a namespace has no more concurrent calls there than anywhere.
+// Other requests bypass the SQS API, and a namespace has no more concurrent calls there than elsewhere.
 func TestPastTheSQSDoor(t *testing.T) {
 	g := newGateway(newFake())
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
@@ -331,19 +331,19 @@ func TestPastTheSQSDoor(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	if code, _ := knock("AmazonSQS.ListQueues"); code != http.StatusTeapot {
-		t.Errorf("without a door: %d", code)
+		t.Errorf("SQS request with the SQS API off: status %d", code)
 	}
 	g.cfg.SQS = true
 	g.wire()
 	if code, _ := knock(""); code != http.StatusTeapot {
-		t.Errorf("what is not for the door: %d", code)
+		t.Errorf("other request with the SQS API on: status %d", code)
 	}
 	if code, body := knock("AmazonSQS.ListQueues"); code != 200 || g.access.Calls.InUse() != 0 {
-		t.Errorf("what is: %d %s, %d calls are left", code, body, g.access.Calls.InUse())
+		t.Errorf("SQS request: %d %s, %d calls in use after it", code, body, g.access.Calls.InUse())
 	}
 	g.access.Calls = admission.NewSlots(2)
 	g.access.Calls.TryAcquire("default")
 	if code, body := knock("AmazonSQS.ListQueues"); code == 200 || !strings.Contains(body, "in progress") || g.access.Calls.InUse() != 1 {
-		t.Errorf("one call too many: %d %s, %d calls are left", code, body, g.access.Calls.InUse())
+		t.Errorf("SQS request over the limit of calls: %d %s, %d calls in use after it", code, body, g.access.Calls.InUse())
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// dialInside connects as the web UI does for a visitor from a host.
+// dialInside connects to the gateway in the process, as the web UI does for a browser on a host.
 func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
 	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInProcess), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -26,7 +26,8 @@ func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
 	return c
 }
 
-// A valid token never waits, not even when it lacks rights, nor does a call without one; a wrong token does, over gRPC and REST.
+// A valid token never waits, not even without the needed rights, and neither does a call without a token. A wrong token waits, over gRPC and
+// REST.
 func TestGoodTokensDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -61,7 +62,7 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 				k.tell()
 				began := time.Now()
 				if err := ask(token); status.Code(err) != want || time.Since(began) != wait {
-					t.Errorf("%s: %s: %v after %v, want %s after %v", face, what, err, time.Since(began), want, wait)
+					t.Errorf("%s, %s: %v after %v, want %s after %v", face, what, err, time.Since(began), want, wait)
 				}
 			}
 			for range wrongFree / 2 {
@@ -76,7 +77,7 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 				w := httptest.NewRecorder()
 				g.Handler().ServeHTTP(w, r)
 				if w.Code != http.StatusForbidden || time.Since(began) != 0 {
-					t.Fatalf("what a token may not do is refused with %d after %v", w.Code, time.Since(began))
+					t.Fatalf("call without the needed rights: status %d after %v, want 403 at once", w.Code, time.Since(began))
 				}
 			}
 			slowed := g.Slowed()
@@ -85,15 +86,14 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 			is("none", "", codes.Unauthenticated, 0)
 			is("what is no token", "nonsense", codes.Unauthenticated, wrongPause)
 			if n := g.Slowed() - slowed; n != 2 {
-				t.Errorf("%s: %d are counted as slowed, not 2", face, n)
+				t.Errorf("%s: %d calls are counted as slowed, want 2", face, n)
 			}
 			time.Sleep(time.Minute)
 		}
 	})
 }
 
-// Calls that need no token check none: a health probe with a revoked token is answered immediately, whatever its address did
-// before.
+// Calls that need no token check none, so a health probe with a revoked token is answered immediately, whatever its address sent before.
 func TestPublicRoutesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
@@ -111,19 +111,19 @@ func TestPublicRoutesDoNotWait(t *testing.T) {
 			get("/api/v1/limits")
 		}
 		if code, took := get("/api/v1/limits"); code != http.StatusUnauthorized || took == 0 {
-			t.Fatalf("one wrong token too many: %d after %v", code, took)
+			t.Fatalf("wrong token over the limit: %d after %v, want unauthenticated after a wait", code, took)
 		}
 		for _, path := range []string{"/readyz", "/healthz", "/api/v1/openapi.json"} {
 			for range 2 * wrongFree {
 				if code, took := get(path); code == http.StatusUnauthorized || took != 0 {
-					t.Fatalf("%s: %d after %v", path, code, took)
+					t.Fatalf("%s: status %d after %v, want no wait", path, code, took)
 				}
 			}
 		}
 	})
 }
 
-// Of package access.
+// These have the values in package access.
 const (
 	wrongFree  = 20
 	wrongPause = 100 * time.Millisecond

@@ -24,7 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/certs"
 )
 
-// testAuthority is an authority, and the current certificate of a gateway.
+// testAuthority is a certificate authority, with the current certificate of a gateway.
 type testAuthority struct {
 	t     testing.TB
 	ca    certs.Pair
@@ -44,7 +44,7 @@ func newVault(t testing.TB) *testAuthority {
 	return v
 }
 
-// show issues a certificate for a host, which the gateway uses from now on.
+// show issues a certificate for a host, which the gateway presents from now on.
 func (v *testAuthority) show(host string) {
 	v.t.Helper()
 	pair, err := certs.NewServer(v.ca, time.Now(), 30, "n1", []string{host})
@@ -58,7 +58,7 @@ func (v *testAuthority) show(host string) {
 	v.cert.Store(&cert)
 }
 
-// client returns the configuration of a client that knows the gateway by a host.
+// client returns the TLS configuration of a client that knows the gateway by a host.
 func (v *testAuthority) client(host string, protos ...string) *tls.Config {
 	return &tls.Config{RootCAs: v.roots, ServerName: host, NextProtos: protos}
 }
@@ -71,7 +71,7 @@ func serveTLS(t testing.TB, f *fake) (*Gateway, *pipes, *testAuthority) {
 	return g, l, v
 }
 
-// shake makes a handshake by hand.
+// shake makes a TLS handshake.
 func shake(t testing.TB, l *pipes, cfg *tls.Config) (*tls.Conn, error) {
 	t.Helper()
 	raw, err := l.dial(t.Context(), "")
@@ -93,7 +93,7 @@ func dialTLS(t testing.TB, l *pipes, cfg *tls.Config) *grpc.ClientConn {
 	return c
 }
 
-// web returns a REST client as net/http makes it: it offers HTTP/2, too.
+// web returns a REST client of net/http, which offers HTTP/2 too.
 func web(t testing.TB, l *pipes, cfg *tls.Config) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) },
 		TLSClientConfig: cfg, ForceAttemptHTTP2: true}
@@ -101,7 +101,7 @@ func web(t testing.TB, l *pipes, cfg *tls.Config) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// Under TLS gRPC, REST, the health service and the probes share one listener, too.
+// With TLS, too, gRPC, REST, the health service and the probes share one listener.
 func TestTLSForBothFaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -111,7 +111,7 @@ func TestTLSForBothFaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("health is %v, %v", h, err)
+			t.Errorf("health = %v, %v, want serving", h, err)
 		}
 		client := web(t, l, v.client("n1"))
 		for path, want := range map[string]string{"/api/v1/tasks/" + got.Task.TaskId: `"payload":{"n":1}`, "/healthz": "ok", "/readyz": `"leader":"n1"`} {
@@ -128,7 +128,7 @@ func TestTLSForBothFaces(t *testing.T) {
 	})
 }
 
-// The protocol after the handshake is what the client supports, preferably HTTP/1.1; a client that supports neither is refused.
+// The protocol after the handshake is one that the client supports, preferably HTTP/1.1. A client that supports neither is refused.
 func TestALPN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -142,7 +142,7 @@ func TestALPN(t *testing.T) {
 		} {
 			conn, err := shake(t, l, v.client("n1", c.offers...))
 			if got := conn.ConnectionState().NegotiatedProtocol; got != c.want || (err == nil) != c.ok {
-				t.Errorf("offered %q: %q, %v, want %q, ok %v", c.offers, got, err, c.want, c.ok)
+				t.Errorf("offered %q: negotiated %q, %v, want %q, ok %v", c.offers, got, err, c.want, c.ok)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func TestTLSWithoutALPN(t *testing.T) {
 		}
 		go io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
-			t.Errorf("HTTP/1.1: %v, %v", resp, err)
+			t.Errorf("HTTP/1.1 response = %v, %v", resp, err)
 		}
 		conn, err = shake(t, l, v.client("n1"))
 		if err != nil {
@@ -167,7 +167,7 @@ func TestTLSWithoutALPN(t *testing.T) {
 		go io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		head := make([]byte, 4)
 		if _, err := io.ReadFull(conn, head); err != nil || head[3] != 4 {
-			t.Errorf("HTTP/2: %v, %v, want a frame of settings", head, err)
+			t.Errorf("HTTP/2 frame = %v, %v, want settings", head, err)
 		}
 	})
 }
@@ -181,10 +181,10 @@ func TestTLSVersions(t *testing.T) {
 				cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, max
 				conn, err := shake(t, l, cfg)
 				if got := conn.ConnectionState().Version; (err == nil) != (want != 0) || err == nil && got != want {
-					t.Errorf("at most %s, %q: %s, %v, want %s", tls.VersionName(max), protos, tls.VersionName(got), err, tls.VersionName(want))
+					t.Errorf("at most %s, %q: version %s, %v, want %s", tls.VersionName(max), protos, tls.VersionName(got), err, tls.VersionName(want))
 				}
 				if want == 0 && !strings.Contains(fmt.Sprint(err), "protocol version") {
-					t.Errorf("at most %s: %v, want a word on the version", tls.VersionName(max), err)
+					t.Errorf("at most %s: %v, want an error about the protocol version", tls.VersionName(max), err)
 				}
 			}
 		}
@@ -201,14 +201,14 @@ func TestTLSSuites(t *testing.T) {
 				cfg.MaxVersion, cfg.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
 				_, err := shake(t, l, cfg)
 				if strings.HasSuffix(suite.Name, "_SHA") && err == nil || suite.ID == tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 && err != nil {
-					t.Errorf("%s, %q: %v", suite.Name, protos, err)
+					t.Errorf("%s with %q: handshake error %v", suite.Name, protos, err)
 				}
 			}
 		}
 	})
 }
 
-// Answers over TLS, including refusals, tell browsers to use TLS only, and those in plaintext don't.
+// Responses over TLS, including errors, tell browsers to use TLS only, and those over plaintext don't.
 func TestStrictTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, encrypted, v := serveTLS(t, newFake())
@@ -225,7 +225,7 @@ func TestStrictTransport(t *testing.T) {
 				}
 				a.Body.Close()
 				if got := a.Header.Get("Strict-Transport-Security"); got != c.want {
-					t.Errorf("%s%s: %q, want %q", c.url, path, got, c.want)
+					t.Errorf("%s%s: Strict-Transport-Security = %q, want %q", c.url, path, got, c.want)
 				}
 			}
 		}
@@ -250,7 +250,7 @@ func TestTLSWrongServer(t *testing.T) {
 	})
 }
 
-// A plaintext client learns that TLS is required, and nothing is served.
+// A plaintext client is told that TLS is required, and nothing is served.
 func TestPlaintextAtTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, _ := serveTLS(t, newFake())
@@ -267,11 +267,11 @@ func TestPlaintextAtTLS(t *testing.T) {
 				t.Fatalf("%.20q: %v", request, err)
 			}
 			body, err := io.ReadAll(resp.Body)
-			if err := <-wrote; err != nil { // TCP would discard the answer
-				t.Errorf("%.20q was not read to its end: %v", request, err)
+			if err := <-wrote; err != nil { // TCP would discard the response
+				t.Errorf("request %.20q was not read to its end: %v", request, err)
 			}
 			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), "this port requires TLS: use https://") {
-				t.Errorf("%.20q: %s: %s, %v", request, resp.Status, body, err)
+				t.Errorf("request %.20q: %s: %s, %v, want status 400", request, resp.Status, body, err)
 			}
 			c.Close()
 		}
@@ -279,14 +279,14 @@ func TestPlaintextAtTLS(t *testing.T) {
 			c, _ := l.dial(t.Context(), "")
 			go io.WriteString(c, noise)
 			if b, err := io.ReadAll(c); len(b) > 0 && strings.Contains(string(b), "HTTP") {
-				t.Errorf("noise was answered with %q, %v", b, err)
+				t.Errorf("noise got the response %q, %v", b, err)
 			}
 			c.Close()
 		}
 	})
 }
 
-// The next handshake uses the new certificate; existing connections continue.
+// The next handshake uses the new certificate, and existing connections continue.
 func TestTLSReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
@@ -303,7 +303,7 @@ func TestTLSReload(t *testing.T) {
 			t.Error(err)
 		}
 		if err := enqueue(dialTLS(t, l, v.client("n1"))); err == nil {
-			t.Error("a new connection was shown the old certificate")
+			t.Error("a new connection got the old certificate")
 		}
 		for _, proto := range []string{"h2", "http/1.1"} {
 			cfg := v.client("n2", proto)
@@ -311,16 +311,16 @@ func TestTLSReload(t *testing.T) {
 			for range 2 {
 				conn, err := shake(t, l, cfg)
 				if err != nil || conn.ConnectionState().DidResume {
-					t.Errorf("a session was resumed without a certificate: %v", err)
+					t.Errorf("a TLS session was resumed without a certificate: %v", err)
 				}
 				conn.SetReadDeadline(time.Now().Add(time.Second))
-				conn.Read(make([]byte, 1)) // a ticket would come now
+				conn.Read(make([]byte, 1)) // a session ticket would arrive now
 			}
 		}
 	})
 }
 
-// A stalled handshake is cut off in time, and does not delay a shutdown.
+// A stalled handshake is disconnected in time, and does not delay a shutdown.
 func TestTLSStalledHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l, v := serveTLS(t, newFake())
@@ -335,11 +335,11 @@ func TestTLSStalledHandshake(t *testing.T) {
 		start := time.Now()
 		for name, c := range map[string]net.Conn{"silent": silent, "halfway": halfway, "mute": mute} {
 			if _, err := io.ReadAll(c); err != nil && name != "halfway" {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("connection %s: %v", name, err)
 			}
 		}
 		if took := time.Since(start); took != headerTime {
-			t.Errorf("stalled handshakes were cut off after %v, want %v", took, headerTime)
+			t.Errorf("stalled handshakes were disconnected after %v, want %v", took, headerTime)
 		}
 		halfway, _ = l.dial(t.Context(), "")
 		go io.WriteString(halfway, hello)
@@ -356,7 +356,7 @@ func TestTLSStalledHandshake(t *testing.T) {
 			t.Errorf("Abort took %v", took)
 		}
 		if _, err := io.ReadAll(halfway); err != nil {
-			t.Errorf("halfway after Abort: %v", err)
+			t.Errorf("connection halfway through the handshake, after Abort: %v", err)
 		}
 	})
 }

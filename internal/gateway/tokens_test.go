@@ -103,7 +103,7 @@ func (f *fakeTokens) Namespaces(context.Context, cluster.Nothing) (all []namespa
 	return all, nil
 }
 
-// The calls on tokens and namespaces over REST, each answer checked against openapi.json.
+// The calls on tokens and namespaces over REST, each with its response checked against openapi.json.
 func TestTokensOverREST(t *testing.T) {
 	k, fake := newTokenSet(), &fakeTokens{names: []string{"default"}}
 	k.add("boss", auth.Everything)
@@ -172,7 +172,7 @@ func TestTokensOverREST(t *testing.T) {
 		}
 		if head, rest, ok := strings.Cut(got, `"secret":"`); ok {
 			if auth.CheckSecret(rest[:54]) != nil || w.Header().Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: the secret %q is none, or may be kept by others: %v", c.path, rest, w.Header())
+				t.Errorf("%s: secret %q is invalid or may be cached: %v", c.path, rest, w.Header())
 			}
 			got = head + `"secret":"…` + rest[54:]
 		}
@@ -182,12 +182,12 @@ func TestTokensOverREST(t *testing.T) {
 	}
 	for _, c := range fake.calls {
 		if c.Token.Hash == (auth.Hash{}) {
-			t.Errorf("a token without a hash: %+v", c)
+			t.Errorf("AddToken or RotateToken got no hash: %+v", c)
 		}
 	}
 }
 
-// Lifetimes and overlaps over gRPC, and which values count as unset.
+// Lifetimes and overlaps over gRPC, and their defaults.
 func TestTokenLives(t *testing.T) {
 	k, fake := newTokenSet(), &fakeTokens{}
 	k.add("boss", auth.Everything)
@@ -204,6 +204,6 @@ func TestTokenLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(fake.calls) != 2 || fake.calls[0].Life != auth.DefaultLife || fake.calls[1].Life != 0 || fake.calls[1].Overlap != auth.DefaultOverlap || fake.calls[0].Token.Hash == fake.calls[1].Token.Hash {
-		t.Errorf("calls: %+v", fake.calls)
+		t.Errorf("calls = %+v", fake.calls)
 	}
 }

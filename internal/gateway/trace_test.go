@@ -19,7 +19,7 @@ import (
 
 const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// A task without a trace joins that of the call, over gRPC and REST; an invalid trace is ignored.
+// A task without a trace joins the trace of its call, over gRPC and REST. An invalid trace is ignored.
 func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	headers := func(pairs ...string) map[string]string {
 		out := map[string]string{}
@@ -52,7 +52,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
 			tracing.JoinCall(ctx, spec, nil)
 			if !maps.Equal(spec.Headers, c.want) {
-				t.Errorf("%s by %s: headers %v, want %v", c.what, face, spec.Headers, c.want)
+				t.Errorf("%s over %s: headers = %v, want %v", c.what, face, spec.Headers, c.want)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	}
 	for _, s := range []*pawlv1.TaskSpec{group.Tasks[0], group.OnComplete, group.OnSuccess, group.OnDeath} {
 		if s.Headers[task.HeaderTraceParent] != someTrace {
-			t.Errorf("a group's task has the headers %v", s.Headers)
+			t.Errorf("a group's task has the headers %v, want the call's trace", s.Headers)
 		}
 	}
 }
@@ -79,23 +79,23 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 		many[i] = &pawlv1.TaskSpec{Type: "t"}
 	}
 	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
-		t.Error("the batch was taken")
+		t.Error("EnqueueBatch accepted too many tasks")
 	}
 	if _, err := (g.services.group).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
-		t.Error("the group was taken")
+		t.Error("CreateGroup accepted too many tasks")
 	}
 	if n := len(spans.Started()); n != 0 {
-		t.Errorf("%d spans, want none", n)
+		t.Errorf("%d spans were started, want none", n)
 	}
 	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
 		t.Error(err)
 	}
 	if n := len(spans.Ended()); n != len(many)-1 {
-		t.Errorf("%d spans, want one a task", n)
+		t.Errorf("%d spans have ended, want one per task", n)
 	}
 }
 
-// A call that ends a claim has a span in the trace that it names, and a cancel one in that of its task. Others have none.
+// A call that ends a claim has a span in the trace of its headers, and a cancel has one in the trace of its task. Other calls have none.
 func TestSpansOfSingleCalls(t *testing.T) {
 	s := newStage(t)
 	for _, x := range s.f.tasks {
@@ -123,12 +123,12 @@ func TestSpansOfSingleCalls(t *testing.T) {
 			got += span.Name()
 		}
 		if got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: spans %q, want %q", c.name, got, c.want)
 		}
 	}
 	s.g.tracer = nil
 	s.g.wire()
-	for name, request := range goodCalls { // the same without a tracer
+	for name, request := range goodCalls { // all calls succeed without a tracer
 		s := newStage(t)
 		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", name)
 		if _, err := s.calls[name](ctx, s.fill(request)); err != nil {

@@ -24,7 +24,7 @@ import (
 type fakeWebhooks struct {
 	hook   webhooks.View
 	calls  []webhooks.Call
-	faults *faults // of single asks; nil: none
+	faults *faults // of single calls; nil: none
 }
 
 func (f *fakeWebhooks) Check(field, url string) error { return webhook.CheckURL(field, url, nil) }
@@ -102,7 +102,7 @@ func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]webho
 	return []webhooks.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: webhooks.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
-// The calls on webhooks over REST, each answer checked against openapi.json.
+// The calls on webhooks over REST, each with its response checked against openapi.json.
 func TestWebhooksOverREST(t *testing.T) {
 	k, fake := newTokenSet(), &fakeWebhooks{}
 	k.add("boss", auth.Rights{Namespace: "team", Roles: auth.Admin})
@@ -159,7 +159,7 @@ func TestWebhooksOverREST(t *testing.T) {
 		if head, rest, ok := strings.Cut(got, `"secret":"`); ok {
 			secret, tail, _ := strings.Cut(rest, `"`)
 			if webhook.CheckSecret("secret", secret) != nil || w.Header().Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: the secret %q is none, or may be kept by others: %v", c.path, secret, w.Header())
+				t.Errorf("%s: secret %q is invalid or may be cached: %v", c.path, secret, w.Header())
 			}
 			got = head + `"secret":"…"` + tail
 		}
@@ -167,7 +167,7 @@ func TestWebhooksOverREST(t *testing.T) {
 			t.Errorf("%s: %s %s %s: got\n%s, want\n%s", c.who, c.method, c.path, c.body, got, c.want)
 		}
 		if c.who != "boss" && strings.Contains(got, "hidden") {
-			t.Errorf("%s sees what may be a secret: %s", c.who, got)
+			t.Errorf("%s got a possible secret: %s", c.who, got)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewWebhookServiceClient(conn)
 	made, err := c.AddWebhook(ctx, &pawlv1.AddWebhookRequest{Name: "a", Url: "https://example.com/", DepthOver: 3, WaitOver: durationpb.New(time.Minute)})
 	if err != nil || made.GetSecret() == "" || len(made.GetUnconfirmedShards()) != 1 {
-		t.Fatalf("%v, %v", made, err)
+		t.Fatalf("AddWebhook = %v, %v", made, err)
 	}
 	depth := int64(7)
 	if _, err := c.SetWebhook(ctx, &pawlv1.SetWebhookRequest{Name: "a", DepthOver: &depth, Events: []string{"queue.*"}}); err != nil {
@@ -195,12 +195,12 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	}
 	add, set, turn := fake.calls[0], fake.calls[1], fake.calls[2]
 	if add.Hook.DepthOver != 3 || add.Hook.WaitOver != time.Minute || add.Hook.Namespace != "default" || add.By.Name != "*/boss" || add.Secret != made.GetSecret() {
-		t.Errorf("added: %+v", add)
+		t.Errorf("AddWebhook call = %+v", add)
 	}
 	if *set.Change.DepthOver != 7 || set.Change.WaitOver != nil || len(set.Change.Events) != 2 || set.Change.URL != "" {
-		t.Errorf("set: %+v", set.Change)
+		t.Errorf("SetWebhook change = %+v", set.Change)
 	}
 	if turn.Overlap != auth.DefaultOverlap || turn.Secret == add.Secret || turn.Secret == "" {
-		t.Errorf("rotated: %+v", turn)
+		t.Errorf("RotateWebhook call = %+v", turn)
 	}
 }

@@ -25,7 +25,7 @@ func one(t *testing.T, f *fake) registry.Info {
 	t.Helper()
 	all := f.registry.List(registry.Query{Namespace: "default", Limit: 9}).Workers
 	if len(all) != 1 {
-		t.Fatalf("%d workers are told of: %+v", len(all), all)
+		t.Fatalf("the registry has %d workers, want 1: %+v", len(all), all)
 	}
 	return all[0]
 }
@@ -60,23 +60,23 @@ func TestWorkersOfStreamsAreTold(t *testing.T) {
 		w := one(t, f)
 		if w.ID != "i-1" || w.Name != "w1" || w.Host != "host-1" || w.PID != 4711 || !w.Stream || w.Slots != 3 || w.RunningNow != 2 ||
 			len(w.Queues) != 2 || w.Running[0].Type != "a" || w.Running[0].Queue != "q" || w.Running[0].LeaseUntil.IsZero() {
-			t.Errorf("the worker is told as %+v", w)
+			t.Errorf("the worker is registered as %+v", w)
 		}
 		s.say(&pawlv1.WorkRequest{Settle: ack(tasks[0])})
 		s.hear()
 		if w := one(t, f); w.RunningNow != 1 || w.Slots != 2 {
-			t.Errorf("after an ack it runs %d of %d", w.RunningNow, w.Slots)
+			t.Errorf("after an ack the worker runs %d tasks and has %d slots, want 1 and 2", w.RunningNow, w.Slots)
 		}
 		s.say(&pawlv1.WorkRequest{Quiet: true})
 		synctest.Wait()
 		if w := one(t, f); !w.Draining {
-			t.Error("a worker that drains is not told so")
+			t.Error("a draining worker is not registered as draining")
 		}
 		if err := s.end(); err != nil {
 			t.Fatal(err)
 		}
 		if left := f.registry.List(registry.Query{Namespace: "default", Limit: 9}).Workers; len(left) != 0 {
-			t.Errorf("one that has gone is told of: %+v", left)
+			t.Errorf("a worker that left is still registered: %+v", left)
 		}
 	})
 }
@@ -89,22 +89,22 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 		running := s.tasks(1)
 		id := one(t, f).ID
 		if w := steer(t, s.g, id, true); w.GetQuiet().GetReason() != "deploy" || w.GetRunning() != 1 {
-			t.Errorf("the answer is %v", w)
+			t.Errorf("QuietWorker = %v", w)
 		}
 		word := s.hear().GetQuiet()
 		if !word.GetQuiet() || word.GetReason() != "deploy" || word.GetVersion() != 1 {
-			t.Errorf("the worker hears %v", word)
+			t.Errorf("the worker got %v, want quiet with its reason", word)
 		}
 		s.enqueue("q", 5)
 		s.quietFor(3 * time.Minute)
 		s.say(&pawlv1.WorkRequest{Settle: ack(running...), Grant: 1})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
-			t.Errorf("what runs is not settled: %v", r)
+			t.Errorf("settle of a running task got %v", r)
 		}
 		s.quietFor(time.Minute)
 		steer(t, s.g, id, false)
 		if word := s.hear().GetQuiet(); word == nil || word.GetQuiet() {
-			t.Errorf("the worker hears %v", word)
+			t.Errorf("the worker got %v, want resume", word)
 		}
 		s.tasks(3)
 		if err := s.end(); err != nil {
@@ -113,7 +113,7 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 	})
 }
 
-// A worker that reconnects is told what it does not know, and nothing else.
+// A worker that reconnects gets only the quiet state that it does not know yet.
 func TestWorkComesBackQuiet(t *testing.T) {
 	for _, c := range []struct {
 		knows int64
@@ -132,7 +132,7 @@ func TestWorkComesBackQuiet(t *testing.T) {
 			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: h, Grant: 1})
 			if c.hears {
 				if word := s.hear().GetQuiet(); word == nil || word.GetQuiet() != c.quiet {
-					t.Errorf("%+v: it hears %v", c, word)
+					t.Errorf("%+v: the worker got %v", c, word)
 				}
 			}
 			s.enqueue("q", 1)
@@ -154,7 +154,7 @@ func TestInstancesAreChecked(t *testing.T) {
 		h.Instance = "a/b"
 		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: h})
 		if err := <-s.ended; !errors.Is(err, task.ErrInvalidArgument) {
-			t.Errorf("an instance with a slash: %v", err)
+			t.Errorf("instance with a slash: %v, want an invalid argument", err)
 		}
 		s.g.Shutdown(context.Background())
 	})
@@ -178,10 +178,10 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 		}
 		w := one(t, f)
 		if w.Stream || w.RunningNow != 1 || w.Name != "w1" {
-			t.Errorf("the claimer is told as %+v", w)
+			t.Errorf("the claimer is registered as %+v", w)
 		}
 
-		// A call that is waiting when its worker is quieted is answered immediately.
+		// A call that waits when its worker becomes quiet is answered immediately.
 		type answer struct {
 			r   *pawlv1.ClaimResponse
 			err error
@@ -198,17 +198,17 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 		began := time.Now()
 		steer(t, s.g, w.ID, true)
 		if a := <-answers; a.err != nil || !a.r.Quiet || a.r.QuietReason != "deploy" || time.Since(began) != 0 {
-			t.Errorf("one that waits gets %v, %v after %v", a.r, a.err, time.Since(began))
+			t.Errorf("waiting claim of a worker that became quiet = %v, %v after %v", a.r, a.err, time.Since(began))
 		}
 
-		// The next waits as long as requested, and gets nothing; the retry of a call that got something gets the same.
+		// The next call waits as long as requested and gets nothing. The retry of a call that got something gets the same.
 		s.enqueue("q", 1)
 		ask(30 * time.Second)
 		if a := <-answers; a.err != nil || !a.r.Quiet || len(a.r.Tasks) != 0 || time.Since(began) != 30*time.Second {
-			t.Errorf("one that is quiet gets %v, %v after %v", a.r, a.err, time.Since(began))
+			t.Errorf("claim of a quiet worker = %v, %v after %v", a.r, a.err, time.Since(began))
 		}
 		if again, err := claimBy(s.g, "w1", "k1", 0); err != nil || len(again.Tasks) != 1 || again.Tasks[0].ClaimToken != got.Tasks[0].ClaimToken {
-			t.Errorf("a repeat gets %v, %v", again, err)
+			t.Errorf("repeated claim of a quiet worker = %v, %v", again, err)
 		}
 
 		// A worker that is resumed while it waits gets tasks.
@@ -216,7 +216,7 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		steer(t, s.g, w.ID, false)
 		if a := <-answers; a.err != nil || a.r.Quiet || len(a.r.Tasks) != 1 {
-			t.Errorf("one that resumes gets %v, %v", a.r, a.err)
+			t.Errorf("claim of a resumed worker = %v, %v", a.r, a.err)
 		}
 		for _, c := range got.Tasks {
 			ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
@@ -225,12 +225,12 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			}
 		}
 		if w := one(t, f); w.RunningNow != 1 {
-			t.Errorf("after an ack of two it runs %d", w.RunningNow)
+			t.Errorf("after one of two acks the worker runs %d tasks, want 1", w.RunningNow)
 		}
 	})
 }
 
-// turning is a broker that runs something else during a claim.
+// turning is a broker that runs a function during each claim.
 type turning struct {
 	*fake
 	turn func()
@@ -245,8 +245,8 @@ func (b turning) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wa
 	return got, at, err
 }
 
-// A quiet claimer gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its call has
-// ended. One that is quieted meanwhile gets what it was given.
+// A quiet worker gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its call has ended. A worker
+// that becomes quiet during a claim gets what the claim returned.
 func TestClaimersThatAreQuiet(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -255,7 +255,7 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 		wait  time.Duration
 		turns func(f *fake, hush, leave func()) // during the claim
 		tasks int
-		hears bool // whether it is told to be quiet
+		hears bool // whether it is told that it is quiet
 		err   error
 	}{
 		{"one whose claim can't be looked up", "k", true, time.Minute, func(f *fake, _, _ func()) { f.faults.nth = 1 }, 0, false, errPlanted},
@@ -294,7 +294,7 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 	}
 }
 
-// A quiet claimer finds what it has claimed in several shards, or in one, and the answer has the stamps of those that were asked.
+// A quiet worker gets its earlier claims back, from one shard or several, and the response has the stamps of the shards that were asked.
 func TestQuietClaimersFindTheirClaims(t *testing.T) {
 	for queues, shards := range map[string]int{"a b c": 3, "b": 1, "b=1 d=2": 1} {
 		f, g, ctx := spread()
@@ -308,12 +308,12 @@ func TestQuietClaimersFindTheirClaims(t *testing.T) {
 		steer(t, g, one(t, f).ID, true)
 		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 		if got := claimText(t, g, ctx, r); got != "bb" || len(stamped(c)) != shards {
-			t.Errorf("%s: the repeat got %q, and tells of %v", queues, got, stamped(c))
+			t.Errorf("%s: repeated claim got %q, stamps of shards %v", queues, got, stamped(c))
 		}
 	}
 }
 
-// A token limited to some queues sees only those of a worker, and can't control one that also serves others.
+// A token limited to some queues sees only those of a worker, and can't control a worker that also serves others.
 func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
@@ -325,19 +325,19 @@ func TestWorkersWithinAScope(t *testing.T) {
 	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 	list, err := g.services.workerRegistry.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
 	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {
-		t.Errorf("the list is %v, %v", list, err)
+		t.Errorf("ListWorkers = %v, %v", list, err)
 	}
 	for id, want := range map[string]error{"mail": nil, "both": &task.Error{Code: task.CodePermissionDenied}, "sms": task.ErrNotFound} {
 		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
-			t.Errorf("to make %q quiet: %v, want %v", id, err, want)
+			t.Errorf("QuietWorker(%q) = %v, want %v", id, err, want)
 		}
 		if _, err := (g.services.workerRegistry).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
-			t.Errorf("to have %q resume: %v, want %v", id, err, want)
+			t.Errorf("ResumeWorker(%q) = %v, want %v", id, err, want)
 		}
 	}
 }
 
-// TestQuietForAsLongAsIsSaid: the caller says how long a worker stays quiet, within limits; the default is 24 hours.
+// TestQuietForAsLongAsIsSaid checks that the caller decides how long a worker stays quiet, within limits. The default is 24 hours.
 func TestQuietForAsLongAsIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -351,21 +351,21 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 		}
 		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {
 			if left, err := quiet(said); err != nil || left != want {
-				t.Errorf("for %v: quiet for %v, %v", said, left, err)
+				t.Errorf("quiet for %v: %v left, %v", said, left, err)
 			}
 		}
 		if _, err := quiet(&durationpb.Duration{Seconds: 90, Nanos: -1}); !strings.Contains(fmt.Sprint(err), "is not a duration") {
-			t.Errorf("for no duration: %v", err)
+			t.Errorf("quiet for an invalid duration: %v", err)
 		}
 		for _, said := range []*durationpb.Duration{{}, durationpb.New(time.Minute - 1), durationpb.New(720*time.Hour + 1), durationpb.New(-time.Hour)} {
 			if _, err := quiet(said); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(), "for") {
-				t.Errorf("for %v: %v", said, err)
+				t.Errorf("quiet for %v: %v, want an invalid argument", said, err)
 			}
 		}
 	})
 }
 
-// Lost workers are listed with the others unless the caller wants one kind alone, and resuming a quiet worker is logged.
+// Lost workers are listed with the others unless the caller asks for one kind only, and resuming a quiet worker is logged.
 func TestLostWorkersAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -379,14 +379,14 @@ func TestLostWorkersAreListed(t *testing.T) {
 		for want, lost := range map[[2]bool]*bool{{true, false}: nil, {true, true}: new(true), {false, false}: new(false)} {
 			_, err := g.services.workerRegistry.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
 			if got := [2]bool{nodes.asked.Lost, nodes.asked.OnlyLost}; err != nil || got != want {
-				t.Errorf("lost: %v: %v, %v, want %v", lost, got, err, want)
+				t.Errorf("ListWorkers with lost %v: %v, %v, want %v", lost, got, err, want)
 			}
 		}
 		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
-			t.Errorf("one that was lost is made quiet: %v", err)
+			t.Errorf("QuietWorker of a lost worker: %v, want not found", err)
 		}
 		if _, err := (g.services.workerRegistry).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
-			t.Errorf("one that may be on a node without an answer: %v", err)
+			t.Errorf("GetWorker of a worker that may be on a silent node: %v, want unavailable", err)
 		}
 		var lines strings.Builder
 		g.cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
@@ -397,13 +397,13 @@ func TestLostWorkersAreListed(t *testing.T) {
 				steer(t, g, "here", true)
 			}
 			if steer(t, g, "here", false); strings.Count(lines.String(), "worker resumed") != want {
-				t.Errorf("resume %d logs %q", i, lines.String())
+				t.Errorf("resume %d logged %q", i, lines.String())
 			}
 		}
 	})
 }
 
-// steered are workers of which one is lost for the given reason. It records whether a worker was resumed.
+// steered is a worker registry in which one worker is lost for the given reason. It records whether the worker was resumed.
 type steered struct {
 	known
 	why   error
@@ -421,8 +421,8 @@ func (s *steered) ResumeWorker(context.Context, task.Author, workers.Name) (bool
 	return s.was, s.fails
 }
 
-// Resuming a worker that can't be found fails unless it was quiet, in which case it is known by its id. Nothing is asked about an
-// invalid worker, or one that the caller may not see.
+// Resuming a worker that can't be found fails unless it was quiet, in which case it is known by its id. Nothing is asked about an invalid
+// worker id, or about a worker that the caller may not see.
 func TestLostWorkersResume(t *testing.T) {
 	gone, broken := task.NotFound("worker", "w"), errors.New("a node broke")
 	for _, c := range []struct {
@@ -447,12 +447,12 @@ func TestLostWorkersResume(t *testing.T) {
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		got, err := g.services.workerRegistry.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
 		if !errors.Is(err, c.err) || c.nodes.asked != c.asked || err == nil && got.GetWorker().GetWorkerId() != c.id {
-			t.Errorf("%s: %v, %v, it was asked to: %t", c.what, got, err, c.nodes.asked)
+			t.Errorf("%s: ResumeWorker = %v, %v, asked %t", c.what, got, err, c.nodes.asked)
 		}
 	}
 }
 
-// A running claim is ended by an operator's order to be quiet, and by no other.
+// A running claim ends when an operator makes the worker quiet, and not when an operator resumes it.
 func TestWordsEndClaims(t *testing.T) {
 	for _, quiet := range []bool{true, false} {
 		f := newFake()
@@ -463,18 +463,18 @@ func TestWordsEndClaims(t *testing.T) {
 		h := &quietState{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
 		ctx, done := h.claiming(t.Context())
 		if tell := h.refresh(0); tell != quiet || (ctx.Err() != nil) != quiet || h.isQuiet() != quiet {
-			t.Errorf("quiet %t: told %t, the claim has ended: %v", quiet, tell, ctx.Err())
+			t.Errorf("quiet %t: refresh = %t, claim context %v", quiet, tell, ctx.Err())
 		}
 		done()
 		if again, done := h.claiming(t.Context()); (again.Err() != nil) != quiet {
-			t.Errorf("quiet %t: the next claim has ended: %v", quiet, again.Err())
+			t.Errorf("quiet %t: context of the next claim %v", quiet, again.Err())
 		} else {
 			done()
 		}
 	}
 }
 
-// lostWorkers records what is asked. Its worker "gone" is lost; node n9 does not answer about the worker "silent".
+// lostWorkers records what is asked. Its worker "gone" is lost, and node n9 does not answer for the worker "silent".
 type lostWorkers struct {
 	known
 	asked registry.Query

@@ -25,7 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// pipeStream is a Work stream without a network. Its sends block while nobody receives, as with flow control.
+// pipeStream is a Work stream without a network. Its sends block while nothing receives, as with flow control.
 type pipeStream struct {
 	grpc.ServerStream
 	ctx     context.Context
@@ -69,7 +69,7 @@ func (s *pipeStream) Send(r *pawlv1.WorkResponse) error {
 	}
 }
 
-// workerClient is a worker and its stream.
+// workerClient is a worker with its stream.
 type workerClient struct {
 	t      *testing.T
 	f      *fake
@@ -138,12 +138,12 @@ func (s *workerClient) tasks(n int) (got []*pawlv1.ClaimedTask) {
 	for len(got) < n {
 		r := s.hear()
 		if r == nil {
-			s.t.Fatalf("%d tasks came, want %d", len(got), n)
+			s.t.Fatalf("%d tasks were pushed, want %d", len(got), n)
 		}
 		got = append(got, r.GetTasks()...)
 	}
 	if len(got) > n {
-		s.t.Fatalf("%d tasks came for %d slots", len(got), n)
+		s.t.Fatalf("%d tasks were pushed for %d slots", len(got), n)
 	}
 	return got
 }
@@ -152,7 +152,7 @@ func (s *workerClient) quietFor(d time.Duration) {
 	s.t.Helper()
 	select {
 	case r := <-s.stream.out:
-		s.t.Fatalf("got %v, want nothing", r)
+		s.t.Fatalf("the worker got %v, want nothing", r)
 	case <-time.After(d):
 	}
 }
@@ -187,7 +187,7 @@ func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 			pushed += len(f.GetTasks())
 		}
 		if settled != 3 || pushed != 2 {
-			t.Fatalf("%d settled and %d pushed, want 3 and 2", settled, pushed)
+			t.Fatalf("%d tasks were settled and %d pushed, want 3 and 2", settled, pushed)
 		}
 		s.quietFor(time.Minute)
 		if err := s.end(); err != nil {
@@ -199,7 +199,7 @@ func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 func TestWorkFeedsAWaitingWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
-		s.quietFor(5 * time.Minute) // through several waits
+		s.quietFor(5 * time.Minute) // longer than several waits
 		s.enqueue("q", 1)
 		s.tasks(1)
 		s.enqueue("q", 4)
@@ -226,11 +226,11 @@ func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 		for i, c := range tasks {
 			r := s.hear()
 			if len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].TaskId != c.TaskId || r.Settled.Acks[0].Error != nil {
-				t.Fatalf("answer %d is %v, want the ack of %s", i, r, c.TaskId)
+				t.Fatalf("answer %d = %v, want the ack of %s", i, r, c.TaskId)
 			}
 		}
 		if len(f.settles) != 2 || len(f.settles[0]) != 1 || len(f.settles[1]) != 19 {
-			t.Fatalf("the broker was asked %d times, want 1 and then the 19 that waited", len(f.settles))
+			t.Fatalf("the broker got %d settle calls, want one with 1 and one with the other 19", len(f.settles))
 		}
 		if err := s.end(); err != nil {
 			t.Fatal(err)
@@ -250,12 +250,12 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 		}
 		r := s.hear()
 		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId || r.Lost[0].Reason != "cancelled" {
-			t.Fatalf("got %v, want the loss of %s", r, tasks[0].TaskId)
+			t.Fatalf("the worker got %v, want the loss of %s", r, tasks[0].TaskId)
 		}
 		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
 		r = s.hear()
 		if r.Settled.Acks[0].Error.GetCode() != "stale_claim" || r.Settled.Acks[1].Error != nil {
-			t.Fatalf("got %v", r)
+			t.Fatalf("the worker got %v, want a stale claim and an ack", r)
 		}
 		f.set(func() {
 			for w := range f.watches {
@@ -268,7 +268,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(f.watches) > 0 {
-			t.Errorf("%d watches are open behind the stream", len(f.watches))
+			t.Errorf("%d watches are still open after the stream ended", len(f.watches))
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestQuietWorkerGetsNothingButMaySettle(t *testing.T) {
 		s.quietFor(time.Minute)
 		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
-			t.Fatalf("got %v, want an answer", r)
+			t.Fatalf("the worker got %v, want the result of its ack", r)
 		}
 		s.quietFor(time.Minute)
 		if err := s.end(); err != nil {
@@ -301,13 +301,13 @@ func TestDrainingServerStillSettles(t *testing.T) {
 		tasks := s.tasks(1)
 		close(f.draining)
 		if r := s.hear(); !r.GetDraining() {
-			t.Fatalf("got %v, want draining", r)
+			t.Fatalf("the worker got %v, want a draining notice", r)
 		}
 		s.enqueue("q", 1)
 		s.quietFor(time.Minute)
 		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].Error != nil {
-			t.Fatalf("got %v, want an ack", r)
+			t.Fatalf("the worker got %v, want the result of its ack", r)
 		}
 		if err := s.end(); err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func TestDrainingServerStillSettles(t *testing.T) {
 	})
 }
 
-// A worker that vanishes while tasks are on their way to it must not hold them until their leases end.
+// A worker that vanishes while tasks are in flight to it must not hold them until their leases expire.
 func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
 	}
 }
 
-// What was received before a connection broke is run: it saves the worker a repeat.
+// Settles that were received before a connection broke are run, so that the worker need not repeat them.
 func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -394,7 +394,7 @@ func TestWorkRefusals(t *testing.T) {
 				}
 				err := <-s.ended
 				if e, ok := task.AsError(err); !ok || e.Field != c.field || e.Code != task.CodeInvalidArgument {
-					t.Errorf("got %v, want a refusal of %s", err, c.field)
+					t.Errorf("the stream ended with %v, want %s refused", err, c.field)
 				}
 				s.g.Shutdown(context.Background())
 			})
@@ -402,7 +402,7 @@ func TestWorkRefusals(t *testing.T) {
 	}
 }
 
-// A shard without a leader is no reason to disconnect a worker.
+// A shard without a leader does not disconnect a worker.
 func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -412,7 +412,7 @@ func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
 		f.set(func() { f.down[1] = true })
 		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
 		if r := s.hear(); r.GetSettled().GetAcks()[0].GetError().GetCode() != "unavailable" {
-			t.Fatalf("got %v", r)
+			t.Fatalf("the worker got %v, want unavailable", r)
 		}
 		s.quietFor(time.Minute)
 		f.set(func() { f.down[1] = false })
@@ -432,13 +432,13 @@ func TestPanicEndsOneStream(t *testing.T) {
 		f.panics = true
 		s.say(&pawlv1.WorkRequest{Grant: 1})
 		if err := <-s.ended; err == nil {
-			t.Error("the stream goes on after a panic")
+			t.Error("the stream continued after a panic")
 		}
 		s.g.Shutdown(context.Background())
 	})
 }
 
-// Many workers and producers at the same time: each task goes to one worker at a time, and all get done.
+// Many workers and producers run at the same time: each task goes to one worker at a time, and all tasks are done.
 func TestManyWorkersShareAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -480,17 +480,17 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 		}
 		all.Wait()
 		if len(seen) != n {
-			t.Errorf("%d of %d tasks came", len(seen), n)
+			t.Errorf("%d of %d tasks were delivered", len(seen), n)
 		}
 		for id, times := range seen {
 			if times != 1 {
-				t.Errorf("task %s came %d times", id, times)
+				t.Errorf("task %s was delivered %d times", id, times)
 			}
 		}
 	})
 }
 
-// A stream ends when a claim definitely fails, reports its free slots to the registry, and accepts no more of them than allowed.
+// A stream ends when a claim definitely fails. It reports its free slots to the registry, and refuses more than the maximum.
 func TestWorkEndsWithWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -499,12 +499,12 @@ func TestWorkEndsWithWhatFails(t *testing.T) {
 		list := workerQuery(s.stream.ctx)
 		list.Limit = 1
 		if w := f.registry.List(list).Workers; len(w) != 1 || w[0].Slots != 3 {
-			t.Errorf("the registry has %+v, want a worker of 3 slots", w)
+			t.Errorf("the registry has %+v, want a worker with 3 slots", w)
 		}
 		broken := errors.New("a claim broke")
 		f.set(func() { f.fails = broken; f.tell() })
 		if err := <-s.ended; !errors.Is(err, broken) {
-			t.Errorf("the stream ended with %v", err)
+			t.Errorf("the stream ended with %v, want the error of the claim", err)
 		}
 		s.g.Shutdown(context.Background())
 
@@ -524,13 +524,13 @@ func TestWorkEndsWithWhatFails(t *testing.T) {
 			synctest.Wait()
 			err := s.end()
 			if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && (e == nil || e.Field != c.field) {
-				t.Errorf("%v: %v, want a refusal of %q", c.first, err, c.field)
+				t.Errorf("%v: %v, want field %q refused", c.first, err, c.field)
 			}
 		}
 	})
 }
 
-// The tasks of a stream belong to the traces that they name, whatever the stream's own: their claims and their ends.
+// The spans of a stream's tasks, for their claims and ends, belong to the traces that the tasks name, whatever the stream's own trace.
 func TestStreamsTellOfTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -565,39 +565,39 @@ func TestStreamsTellOfTraces(t *testing.T) {
 	})
 }
 
-// onDemand runs one function at a time, once more for everything that came meanwhile, and not after the end.
+// onDemand runs its function once at a time, once more for all pokes meanwhile, and not after the end.
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, goOn := 0, make(chan struct{})
 		o := &onDemand{do: func() { began++; <-goOn }}
 		for _, c := range []struct {
 			do   func()
-			want int // begun by then
+			want int // starts of the function by then
 		}{{func() {}, 0}, {o.poke, 1}, {o.poke, 1}, {o.poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2}, {o.poke, 3}, {o.poke, 3}} {
 			if c.do(); true {
 				synctest.Wait()
 			}
 			if began != c.want {
-				t.Fatalf("begun %d times, want %d", began, c.want)
+				t.Fatalf("the function started %d times, want %d", began, c.want)
 			}
 		}
 		stopped := false
 		go func() { o.stop(); stopped = true }()
 		if synctest.Wait(); stopped {
-			t.Error("it has stopped while something runs")
+			t.Error("stop returned while the function runs")
 		}
 		close(goOn)
 		if synctest.Wait(); !stopped || began != 4 {
-			t.Errorf("stopped: %t, begun %d times", stopped, began)
+			t.Errorf("stopped: %t, the function started %d times", stopped, began)
 		}
 		o.poke()
 		if synctest.Wait(); began != 4 {
-			t.Error("something began after the end")
+			t.Error("the function started after the end")
 		}
 	})
 }
 
-// A stream ends when a frame can't be sent, whatever it contains. Tasks that it contains are released.
+// A stream ends when a frame can't be sent, whatever it contains. Tasks in it are given back.
 func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 	for what, c := range map[string]struct {
 		deaf    func(*pawlv1.WorkResponse) bool
@@ -619,7 +619,7 @@ func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 			s.stream.deaf = c.deaf
 			c.happens(s, id)
 			if err := <-s.ended; !errors.Is(err, errDeaf) {
-				t.Errorf("%s: the stream ended with %v", what, err)
+				t.Errorf("%s: the stream ended with %v, want the send error", what, err)
 			}
 			s.g.Shutdown(context.Background())
 			if len(s.f.released) != c.back {
@@ -629,8 +629,8 @@ func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 	}
 }
 
-// Claims that arrive when the worker must get none, or when a frame that must come first can't be sent, are released and not sent;
-// others follow that frame.
+// Claims that arrive when the worker must get none, or when a frame that must precede them can't be sent, are given back and not sent. Other
+// claims follow that frame.
 func TestClaimsThatComeTooLate(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(w *work)
@@ -659,7 +659,7 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
 		c.change(w)
 		if err := w.deliver(got); !errors.Is(err, c.err) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: deliver = %v", what, err)
 		}
 		w.stopPush()
 		g.Shutdown(context.Background())
@@ -678,12 +678,12 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 		}
 		sent := strings.Contains(c.frames, "tasks")
 		if back := len(f.released); strings.Join(frames, " ") != c.frames || sent != (back == 0) || !sent && back != 2 || sent != (w.slots == 1) {
-			t.Errorf("%s: %q was sent, %d were given back, %d slots are left", what, frames, back, w.slots)
+			t.Errorf("%s: sent %q, gave back %d tasks, %d slots left", what, frames, back, w.slots)
 		}
 	}
 }
 
-// A settle frame that waits for room waits no longer than its stream lasts, and gets the reason why it ended.
+// A settle frame that waits for space waits no longer than its stream lasts, and returns the reason why the stream ended.
 func TestSettlesThatFindNoRoom(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -699,22 +699,22 @@ func TestSettlesThatFindNoRoom(t *testing.T) {
 			close(w.ended)
 		}
 		if err := w.accept(c.ctx, &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{}}); err != c.want {
-			t.Errorf("%s: %v, want %v", what, err, c.want)
+			t.Errorf("%s: accept = %v, want %v", what, err, c.want)
 		}
 	}
 }
 
-// Settles are limited in number, malformed ones are answered, too, and each shard is asked once for its own.
+// Settles are limited in number, malformed ones are answered too, and each shard is asked once for its own.
 func TestSettlesInShards(t *testing.T) {
 	for n, good := range map[int]bool{contract.MaxSettle: true, contract.MaxSettle + 1: false} {
 		if err := checkSettle(&pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, n)}); (err == nil) != good {
-			t.Errorf("%d items: %v", n, err)
+			t.Errorf("checkSettle of %d items: %v", n, err)
 		}
 	}
 	g := newGateway(newFake())
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	if got, err := (g.services.worker).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
-		t.Errorf("one that can't be read: %v, %v", got, err)
+		t.Errorf("Settle with an invalid task id = %v, %v", got, err)
 	}
 	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}}, {[]uint32{2, 1}, []uint32{2, 1}}} {
 		var b settleBatch
@@ -728,12 +728,12 @@ func TestSettlesInShards(t *testing.T) {
 			items += len(p.calls)
 			for i := range p.calls {
 				if p.calls[i].Hold.ID.Shard() != p.calls[0].Hold.ID.Shard() || len(p.answers) != len(p.calls) {
-					t.Errorf("shards %v: a part has %v", c.shards, p.calls)
+					t.Errorf("shards %v: a part has the calls %v", c.shards, p.calls)
 				}
 			}
 		}
 		if !slices.Equal(got, c.want) || items != len(c.shards) {
-			t.Errorf("shards %v: %d items in parts of %v, want %v", c.shards, items, got, c.want)
+			t.Errorf("shards %v: %d items in parts for %v, want %v", c.shards, items, got, c.want)
 		}
 	}
 }
@@ -752,12 +752,12 @@ func TestSettlesThatAreGathered(t *testing.T) {
 			w.settles <- frame(n)
 		}
 		if got := w.gather(frame(c.items[0])); len(got) != c.want || len(w.settles) != len(c.items)-c.want {
-			t.Errorf("of frames of %v items %d are run together, %d wait", c.items, len(got), len(w.settles))
+			t.Errorf("frames of %v items: %d run together, %d wait", c.items, len(got), len(w.settles))
 		}
 	}
 }
 
-// A claim refused for now is repeated after the pause in the refusal, within limits, or when nothing should be claimed any more.
+// A refused claim is repeated after the pause in the error, within limits. The pause ends early when nothing should be claimed any more.
 func TestRestsBetweenClaims(t *testing.T) {
 	for want, err := range map[time.Duration]error{pushPause: errors.New("x"), pushPause + 1: task.Unavailable(pushPause+1, "x"), pushPauseMax: task.Unavailable(pushPauseMax+1, "x"),
 		pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
@@ -766,7 +766,7 @@ func TestRestsBetweenClaims(t *testing.T) {
 			w := &work{g: &newGateway(f).services.worker, pushing: t.Context()}
 			began := time.Now()
 			if w.pause(err); time.Since(began) != want {
-				t.Errorf("%v: a rest of %v, want %v", err, time.Since(began), want)
+				t.Errorf("%v: pause of %v, want %v", err, time.Since(began), want)
 			}
 		})
 	}
@@ -780,7 +780,7 @@ func TestRestsBetweenClaims(t *testing.T) {
 		close(f.draining)
 		w.pushing = t.Context()
 		if w.pause(errPlanted); time.Since(began) != 0 {
-			t.Errorf("at the end it rests for %v", time.Since(began))
+			t.Errorf("pause at the end took %v, want none", time.Since(began))
 		}
 	})
 }
@@ -793,17 +793,17 @@ func TestNoticesAreBounded(t *testing.T) {
 		w.notifier.do = func() { told++ }
 		for i := range maxNotices + 2 {
 			if w.onLost(broker.Lost{}); len(w.lost) != min(i+1, maxNotices) {
-				t.Fatalf("%d notices wait after %d", len(w.lost), i+1)
+				t.Fatalf("%d notifications wait after %d lost claims", len(w.lost), i+1)
 			}
 		}
 		synctest.Wait()
 		if told == 0 {
-			t.Error("nobody is to tell of them")
+			t.Error("the notifier was not started for waiting notifications")
 		}
 		told = 0
 		w.onLost(broker.Lost{})
 		if synctest.Wait(); told != 0 {
-			t.Error("one that was dropped is to be told of")
+			t.Error("the notifier was started for a dropped notification")
 		}
 		w.notifier.stop()
 	})

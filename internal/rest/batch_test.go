@@ -7,7 +7,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A task that can't be decoded is refused individually, wherever in it the reader stopped: those after it are read.
+// A task that can't be decoded is refused individually, wherever in it the reader stopped. The tasks after it are read.
 func TestRefusedItemsOfABatch(t *testing.T) {
 	read := func(items ...string) (*batch[*pawlv1.TaskSpec], error) {
 		m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 100}
@@ -31,24 +31,24 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	} {
 		m, err := read(good, bad, good, bad, bad, good)
 		if err != nil || len(m.good()) != 3 || len(m.refused) != 6 {
-			t.Errorf("%.80s: %d tasks of %d are good, want 3 of 6 (%v)", bad, len(m.good()), len(m.refused), err)
+			t.Errorf("%.80s: %d of %d tasks are good, want 3 of 6 (%v)", bad, len(m.good()), len(m.refused), err)
 			continue
 		}
 		for i, e := range m.refused {
 			if (e != nil) != (i == 1 || i == 3 || i == 4) || e != nil && !strings.Contains(e.GetMessage(), says) {
-				t.Errorf("%.80s: item %d: %v, want %q of items 1, 3 and 4", bad, i, e, says)
+				t.Errorf("%.80s: item %d: %v, want %q for items 1, 3 and 4", bad, i, e, says)
 			}
 		}
 	}
 	for _, bad := range []string{`{"type":"a"`, `{"type" "a"}`, `{"type":"a",}`, `{"nothing":[1,}`, `{"nothing":01}`, `{"type":tru}`, ``} {
 		if m, err := read(good, bad, good); err == nil || !strings.Contains(err.Error(), "not JSON") {
-			t.Errorf("%s: %v and %d tasks, want a refusal of the whole", bad, err, len(m.good()))
+			t.Errorf("%s: %v and %d tasks, want the whole batch refused", bad, err, len(m.good()))
 		}
 	}
 	m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 1}
-	made := &budget{left: objectCost + 2*partCost} // not for the task itself
+	made := &budget{left: objectCost + 2*partCost} // enough for the list, but not for the task itself
 	err := readBody([]byte(`{"tasks":[`+good+`]}`), made, maxListed, func(r *jsonReader, name string) error { return m.items(r) })
 	if err != nil || len(m.refused) != 1 || m.refused[0] == nil {
-		t.Errorf("a task for which there is no memory: %v, %v, want it refused by itself", m.refused, err)
+		t.Errorf("task that exceeds the memory budget: %v, %v, want it refused individually", m.refused, err)
 	}
 }

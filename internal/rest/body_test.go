@@ -40,12 +40,12 @@ func (p pipe) Close() error { return nil }
 
 func (p pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
-// serve returns the client's end of a connection to REST below /base, with pages.
+// serve returns the client's end of a connection to a REST server below /base, with pages.
 func serve(t *testing.T, pages http.HandlerFunc) net.Conn {
 	return serveConns(t, Config{Pages: pages, BasePath: "/base", Large: admission.NewMemoryPool(128 << 20)}, 1)[0]
 }
 
-// serveConns returns the clients' ends of some connections to REST.
+// serveConns returns the clients' ends of n connections to a REST server.
 func serveConns(t *testing.T, cfg Config, n int) (near []net.Conn) {
 	server := newServer(cfg)
 	l := pipe{make(chan net.Conn, n)}
@@ -80,7 +80,7 @@ func call(r *http.Request, _ *Route, handle func(context.Context) error) (o Outc
 
 func anyNamespace(context.Context) string { return "default" }
 
-// readPages reads what is sent to /read, and nothing else.
+// readPages reads the body of requests to /read, and no others.
 func readPages(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/read" {
 		_, _ = io.ReadAll(r.Body)
@@ -88,8 +88,8 @@ func readPages(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// Bodies that don't arrive time out, whoever reads them: REST, a page, or net/http after handlers that read none, such as redirects
-// to clean paths.
+// Bodies that don't arrive time out whether they are read by REST, by a page, or by net/http after handlers that read none, such as
+// redirects to clean paths.
 func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
 	for _, path := range []string{"POST /api/v1/tasks", "GET /healthz", "POST /read", "POST /unread", "GET /unread", "PUT //untidy", "POST /base/read", "POST /base", "POST /base//untidy"} {
 		t.Run(path, func(t *testing.T) {
@@ -100,14 +100,14 @@ func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
 				_ = c.SetReadDeadline(start.Add(10 * BodyTimeout))
 				_, err := io.Copy(io.Discard, c)
 				if took := time.Since(start); err != nil || took > BodyTimeout+time.Second {
-					t.Errorf("the connection ends after %v (%v), want %v", took, err, BodyTimeout)
+					t.Errorf("the connection ended after %v (%v), want %v", took, err, BodyTimeout)
 				}
 			})
 		})
 	}
 }
 
-// A body that arrived in time leaves no deadline behind: the next request on its connection may come as late as any.
+// A body that arrived in time leaves no deadline behind: the next request on its connection may come as late as any other.
 func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 	for _, path := range []string{"/read", "/unread", "/api/v1/tasks"} {
 		t.Run(path, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 					}()
 					resp, err := http.ReadResponse(answers, nil)
 					if err != nil || resp.Close {
-						t.Fatalf("got %v, %v", resp, err)
+						t.Fatalf("response = %v, %v, want one that keeps the connection open", resp, err)
 					}
 					_, _ = io.Copy(io.Discard, resp.Body)
 					time.Sleep(2*time.Minute - time.Second)
@@ -132,7 +132,7 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 	}
 }
 
-// Large bodies wait for memory, for as long as a body may take to arrive. Once they have it, that time starts over.
+// Large bodies wait for memory no longer than a body may take to arrive. Once they have memory, that time starts over.
 func TestRoomForBodies(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRoomForBodies(t *testing.T) {
 			}
 			answer, err := io.ReadAll(resp.Body)
 			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close || !strings.Contains(string(answer), words) || took != after {
-				t.Errorf("%s: %s %s (%v) after %v, want %d %q after %v", what, resp.Status, answer, err, took, code, words, after)
+				t.Errorf("%s: got %s %s (%v) after %v, want %d %q after %v", what, resp.Status, answer, err, took, code, words, after)
 			}
 		}
 		head := fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", size)
@@ -163,14 +163,14 @@ func TestRoomForBodies(t *testing.T) {
 		wants("one behind that with a longer one in room for it", conns[2], 503, "too many large requests", 25*time.Second+BodyTimeout)
 		wants("the one that got its room", conns[1], 400, "did not arrive in full", 2*BodyTimeout)
 		if now, _ := room.InUse(); now != 0 {
-			t.Errorf("%d bytes are taken in the end", now)
+			t.Errorf("%d bytes of memory are still in use at the end", now)
 		}
 		time.Sleep(time.Second) // the server closes its connections slowly
 	})
 }
 
-// A client that sends its whole body before it reads, or that asks to close the connection, still learns why the body was refused:
-// closing a connection with unread bytes would reset it, and the answer would be lost.
+// A client that sends its whole body before it reads, or that asks to close the connection, still gets the reason why the body was
+// refused. Closing a connection with unread bytes would reset it, and the response would be lost.
 func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 	long := strings.Repeat(" ", 15<<20)
 	for name, c := range map[string]struct {
@@ -206,14 +206,14 @@ func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 				}
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil || resp.StatusCode != c.code {
-					t.Errorf("got %v, %v, want %d", resp, err, c.code)
+					t.Errorf("response = %v, %v, want status %d", resp, err, c.code)
 				}
 			})
 		})
 	}
 }
 
-// A body is read whole whatever is known of its length, in pieces of any size, and the longest is as long as a message may be.
+// A body is read in full whether or not its length is known, in pieces of any size, up to the maximum size of a message.
 func TestBodiesOfAllSizes(t *testing.T) {
 	long := bytes.Repeat([]byte("pawl"), (contract.MaxMessage+8)/4)
 	for _, size := range []int{0, 1, contract.SmallMessage - 1, contract.SmallMessage, contract.SmallMessage + 1, growth, growth + 1, contract.MaxMessage - 1, contract.MaxMessage, contract.MaxMessage + 1} {
@@ -226,16 +226,16 @@ func TestBodiesOfAllSizes(t *testing.T) {
 				now, most := room.InUse()
 				x.releaseMemory()
 				if tooLong := size > contract.MaxMessage; (err != nil) != tooLong || err == nil && !bytes.Equal(got, long[:size]) {
-					t.Errorf("%d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
+					t.Errorf("body of %d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
 				}
 				if small := size < contract.SmallMessage || known >= 0 && (size == contract.SmallMessage || size > contract.MaxMessage); (most == 0) != small {
-					t.Errorf("%d bytes, %s: %d were taken at most", size, name, most)
+					t.Errorf("body of %d bytes, %s: %d bytes of memory were used at the peak", size, name, most)
 				}
 				if err == nil && most != 0 && now != int64(bodyMemory(cap(got))) {
-					t.Errorf("%d bytes, %s, in a place of %d: %d are taken", size, name, cap(got), now)
+					t.Errorf("body of %d bytes, %s, in a buffer of %d: %d bytes of memory are in use", size, name, cap(got), now)
 				}
 				if left, _ := room.InUse(); left != 0 {
-					t.Errorf("%d bytes, %s: %d are taken behind it", size, name, left)
+					t.Errorf("body of %d bytes, %s: %d bytes of memory are in use after its release", size, name, left)
 				}
 			}
 		}
@@ -290,10 +290,10 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 			}
 		}
 		if (err == nil) != c.ok || !c.ok && !strings.Contains(err.Error(), "so many small parts") {
-			t.Errorf("%s in %d bytes: %v", name, len(body), err)
+			t.Errorf("%s in %d bytes: error %v", name, len(body), err)
 		}
 		if _, most := extra.InUse(); (most > 0) != c.extra {
-			t.Errorf("%s in %d bytes: %d bytes more were taken", name, len(body), most)
+			t.Errorf("%s in %d bytes: %d bytes of extra memory were used", name, len(body), most)
 		}
 	}
 }

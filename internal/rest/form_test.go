@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// Every form belongs to an existing field: when a name in the proto files changes, its form must follow, or this fails.
+// Every form belongs to an existing field. When a name in the proto files changes, its form must change too, or this test fails.
 func TestFormsAreOfFields(t *testing.T) {
 	fields := map[string]bool{}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
@@ -33,12 +33,12 @@ func TestFormsAreOfFields(t *testing.T) {
 	})
 	for name := range forms {
 		if !fields[name] {
-			t.Errorf("forms has %s, which is no field", name)
+			t.Errorf("forms has %s, which is not a field", name)
 		}
 	}
 }
 
-// A path parameter is a field of the request, so that no value of a path gets lost; a field determined by the path is a boolean.
+// A path parameter is a field of the request, so that no value of a path gets lost. A field that the path determines is a boolean.
 func TestPathsFillRequests(t *testing.T) {
 	for _, r := range Routes() {
 		if r.RPC == "" {
@@ -52,11 +52,11 @@ func TestPathsFillRequests(t *testing.T) {
 		d := contract.Calls()[r.RPC].Method
 		for _, name := range r.fixed {
 			if f := d.Input().Fields().ByName(protoreflect.Name(name)); name != "" && (f == nil || f.Kind() != protoreflect.BoolKind) {
-				t.Errorf("%s decides %q, which is no such field of its request", r, name)
+				t.Errorf("%s determines %q, which is not a boolean field of its request", r, name)
 			}
 		}
 		if name := r.said.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
-			t.Errorf("%s answers with %q, which is no field of its response", r, name)
+			t.Errorf("%s responds with %q, which is not a field of its response", r, name)
 		}
 	}
 }
@@ -66,13 +66,13 @@ func TestSpecialRoutes(t *testing.T) {
 	routes := map[string]bool{}
 	for _, r := range Routes() {
 		if routes[r.String()] {
-			t.Errorf("%s is given twice", r)
+			t.Errorf("route %s is defined twice", r)
 		}
 		routes[r.String()] = true
 	}
 	for name := range special {
 		if !routes[name] {
-			t.Errorf("special has %s, which is no route", name)
+			t.Errorf("special has %s, which is not a route", name)
 		}
 	}
 }
@@ -113,12 +113,12 @@ func TestForms(t *testing.T) {
 		}
 		for name, v := range b {
 			if fmt.Sprint(a[name]) != fmt.Sprint(v) {
-				t.Errorf("%T is written %s, want %s", p, written(p), want)
+				t.Errorf("%T was written as %s, want %s", p, written(p), want)
 			}
 		}
 		for name := range a {
 			if _, ok := b[name]; !ok && !zero(a[name]) {
-				t.Errorf("%T is written %s with %q, want %s", p, written(p), name, want)
+				t.Errorf("%T was written as %s with the field %q, want %s", p, written(p), name, want)
 			}
 		}
 	}
@@ -141,10 +141,10 @@ func TestMapsOfManyEntries(t *testing.T) {
 	}
 	req := &pawlv1.PutQueueRequest{}
 	if err := read(req, many(1000)); err != nil || len(req.GetSettings().GetKeys()) != 1000 {
-		t.Errorf("1,000 keys: %d are read (%v)", len(req.GetSettings().GetKeys()), err)
+		t.Errorf("1,000 keys: %d were read (%v)", len(req.GetSettings().GetKeys()), err)
 	}
 	if err := read(&pawlv1.PutQueueRequest{}, many(1001)); err == nil || !strings.Contains(err.Error(), "settings.keys: more than 1000 fields") {
-		t.Errorf("1,001 keys: %v", err)
+		t.Errorf("1,001 keys: %v, want an error", err)
 	}
 }
 
@@ -154,17 +154,17 @@ func TestPathDecides(t *testing.T) {
 		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
 			for _, name := range []string{"node", "undo"} {
 				if !r.reads(name) {
-					t.Errorf("%s lets the body decide %s", r, name)
+					t.Errorf("%s reads %s from the body", r, name)
 				}
 			}
 		}
 		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" && (!r.reads("poisoned") || r.reads("filter")) {
-			t.Errorf("%s lets the body decide whether the tasks are poisoned, or not which", r)
+			t.Errorf("%s reads poisoned from the body, or does not read filter from it", r)
 		}
 	}
 }
 
-// A call on many tasks may take minutes, one that waits as long as it was asked to, and others no longer than usual.
+// A call on many tasks may take minutes, one that waits may take that long in addition, and others may take no longer than usual.
 func TestPatience(t *testing.T) {
 	for _, r := range Routes() {
 		var got, want time.Duration
@@ -177,26 +177,26 @@ func TestPatience(t *testing.T) {
 			got = r.extraTime((&pawlv1.GetQueueRequest{}).ProtoReflect())
 		}
 		if got != want {
-			t.Errorf("%s may take %v longer, want %v", r, got, want)
+			t.Errorf("extra time of %s = %v, want %v", r, got, want)
 		}
 	}
 }
 
-// A number whose bounds are checked elsewhere is read as it is; a list without a limit of its own has the default one.
+// A number whose bounds are checked elsewhere is read unchanged. A list without a limit of its own has the default limit.
 func TestBoundsOfRequests(t *testing.T) {
 	hook := &pawlv1.AddWebhookRequest{}
 	if err := read(hook, `{"depth_over":-1}`); err != nil || hook.GetDepthOver() != -1 {
-		t.Errorf("depth_over is read as %d (%v), want -1", hook.GetDepthOver(), err)
+		t.Errorf("depth_over = %d (%v), want -1", hook.GetDepthOver(), err)
 	}
 	if err := read(&pawlv1.RemoveNodeRequest{}, `{"force":1}`); err == nil {
-		t.Error("a number is read as true or false")
+		t.Error("a number was accepted as a boolean")
 	}
 	tags := func(n int) string { return `{"tags":[` + strings.TrimSuffix(strings.Repeat(`"a",`, n), ",") + `]}` }
 	spec := &pawlv1.TaskSpec{}
 	if err := read(spec, tags(maxListed)); err != nil || len(spec.GetTags()) != maxListed {
-		t.Errorf("%d tags of %d are read (%v)", len(spec.GetTags()), maxListed, err)
+		t.Errorf("%d tags of %d were read (%v)", len(spec.GetTags()), maxListed, err)
 	}
 	if err := read(&pawlv1.TaskSpec{}, tags(maxListed+1)); err == nil || !strings.Contains(err.Error(), "tags: more than 1000 items") {
-		t.Errorf("%d tags: %v", maxListed+1, err)
+		t.Errorf("%d tags: %v, want an error", maxListed+1, err)
 	}
 }

@@ -26,7 +26,7 @@ func FuzzQuoted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		var got string
 		if err := json.Unmarshal(appendQuoted(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\ufffd") && strings.ToValidUTF8(s, "") == s {
-			t.Errorf("%q is written %s (%v)", s, appendQuoted(nil, s), err)
+			t.Errorf("%q was quoted as %s (%v)", s, appendQuoted(nil, s), err)
 		}
 	})
 }
@@ -43,10 +43,10 @@ func FuzzReader(f *testing.F) {
 		}
 		var want map[string]any
 		if err := json.Unmarshal([]byte(body), &want); err != nil && strings.TrimSpace(body) != "" {
-			t.Errorf("accepted %q, which is no JSON object: %v", body, err)
+			t.Errorf("accepted %q, which is not a JSON object: %v", body, err)
 		}
 		if typ, ok := want["type"].(string); ok && typ != spec.Type {
-			t.Errorf("type of %q is read as %q, want %q", body, spec.Type, typ)
+			t.Errorf("type in %q = %q, want %q", body, spec.Type, typ)
 		}
 	})
 }

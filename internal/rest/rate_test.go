@@ -22,7 +22,7 @@ func TestRate(t *testing.T) {
 		r := newReader([]byte(strconv.Quote(c.text)), &budget{left: 1 << 10})
 		got, err := r.rate("rate")
 		if c.says == "" && (err != nil || got != c.want) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%q: %v, %v; want %v %s", c.text, got, err, c.want, c.says)
+			t.Errorf("rate %q = %v, %v, want %v %s", c.text, got, err, c.want, c.says)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (*wire) OpenStream(context.Context, uint32, string) (claims.Stream, error) 
 	return nil, errors.New("none")
 }
 
-// pair returns the router of node 1, and of node 2, which leads if far.
+// pair returns the router of node 1 in a cluster of two. Node 2 leads if far is set.
 func pair(b *testing.B, far bool) *Router {
 	leader := uint32(1)
 	if far {
@@ -83,7 +83,7 @@ func pair(b *testing.B, far bool) *Router {
 	return routers[0]
 }
 
-// The cost of a call beyond the broker's work, when this node leads.
+// The cost of a call on top of the broker's work, when this node leads.
 func BenchmarkLocalCall(b *testing.B) {
 	r := pair(b, false)
 	b.ReportAllocs()

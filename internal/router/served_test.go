@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every call that a node makes to others is one that it answers. A method that is not registered would panic when it is called.
+// Every method that a node calls on others is registered. A method that is not registered would panic when it is called.
 func TestEveryMethodIsServed(t *testing.T) {
 	made, registered := 0, 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -36,7 +36,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if made < 10 || made != registered {
-		t.Errorf("the source makes %d methods and registers %d of them", made, registered)
+		t.Errorf("the source creates %d methods and registers %d of them, want all registered", made, registered)
 	}
 }
 
@@ -57,7 +57,7 @@ func isMethod(e ast.Expr) bool {
 	return strings.HasSuffix(nameOf(of), "Method")
 }
 
-// nameOf returns the last part of a name; "": it is none.
+// nameOf returns the last part of a name, or "" for other expressions.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

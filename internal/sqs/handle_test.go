@@ -12,7 +12,7 @@ func FuzzHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		gotID, gotToken, err := parseHandle("q", s)
 		if err == nil && handle("q", gotID, gotToken) == "" {
-			t.Fatalf("%q names nothing", s)
+			t.Fatalf("%q was parsed, but names no task", s)
 		}
 	})
 }
@@ -21,14 +21,14 @@ func TestHandle(t *testing.T) {
 	id, token := task.NewID(3, 1, 2), task.Token{Epoch: 1, Fence: 300, Nonce: 7}
 	s := handle("q", id, token)
 	if gotID, gotToken, err := parseHandle("q", s); err != nil || gotID != id || gotToken != token {
-		t.Errorf("%s is %v %v, %v", s, gotID, gotToken, err)
+		t.Errorf("parseHandle(%s) = %v, %v, %v", s, gotID, gotToken, err)
 	}
 	for _, bad := range []string{"", s[:len(s)-1], s + "AA", "B" + s[1:]} {
 		if _, _, err := parseHandle("q", bad); err == nil {
-			t.Errorf("%q is a handle", bad)
+			t.Errorf("parseHandle accepted %q", bad)
 		}
 	}
 	if _, _, err := parseHandle("other", s); err == nil {
-		t.Error("the handle of a queue is good for another")
+		t.Error("parseHandle accepted the handle of another queue")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// oneQueue is a Core with one queue. Calls other than those for a purge panic.
+// oneQueue is a Core with one queue. Calls that a purge does not need panic.
 type oneQueue struct {
 	Core
 	q       queues.Queue
@@ -43,7 +43,7 @@ func (c *oneQueue) Purge(ctx context.Context, _ queues.Queue) error {
 	return errors.Join(c.failing, ctx.Err())
 }
 
-// A failed purge may be retried immediately; after a successful one there is a pause of a minute.
+// A failed purge may be retried immediately. After a successful one, another is refused for a minute.
 func TestPurgeThatFailsLeavesNoNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
@@ -58,29 +58,29 @@ func TestPurgeThatFailsLeavesNoNote(t *testing.T) {
 		core.failing = task.Unavailable(0, "a shard has no leader")
 		for range 2 {
 			if err := purge(t.Context()); !errors.Is(err, task.ErrUnavailable) {
-				t.Errorf("a purge that fails gives %v", err)
+				t.Errorf("purge that fails: %v, want unavailable", err)
 			}
 		}
 		core.failing = nil
 		gone, leave := context.WithCancel(t.Context())
 		core.during = leave
 		if err := purge(gone); !errors.Is(err, context.Canceled) {
-			t.Errorf("a purge whose caller leaves gives %v", err)
+			t.Errorf("purge whose caller leaves: %v, want cancelled", err)
 		}
 		core.during = nil
 		if err := purge(t.Context()); err != nil || core.purged != 1 {
-			t.Fatalf("after purges that failed: %v, %d purges", err, core.purged)
+			t.Fatalf("purge after failed ones: %v, %d purges, want 1", err, core.purged)
 		}
 		time.Sleep(58 * time.Second)
 		if err := purge(t.Context()); !early(err) {
-			t.Errorf("58 s after a purge: %v", err)
+			t.Errorf("purge 58 s after another: %v, want it refused", err)
 		}
 		time.Sleep(2 * time.Second)
 		if err := purge(t.Context()); err != nil || core.purged != 2 {
-			t.Errorf("60 s after a purge: %v, %d purges", err, core.purged)
+			t.Errorf("purge 60 s after another: %v, %d purges, want 2", err, core.purged)
 		}
 		if core.q.Config.Annotations["kept"] != "yes" {
-			t.Error("an annotation was lost")
+			t.Error("a purge removed another annotation of the queue")
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestRegionOfARequest(t *testing.T) {
 			r.Header.Set("Authorization", c.header)
 		}
 		if got := (&exchange{r: r}).region(); got != c.want {
-			t.Errorf("header %q, query %q: %s", c.header, c.query, got)
+			t.Errorf("header %q, query %q: region %s", c.header, c.query, got)
 		}
 	}
 }

@@ -38,18 +38,18 @@ func TestCall(t *testing.T) {
 		return q.Shard + uint32(here.(int)), nil
 	})
 	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 2}); got != 5 || err != nil {
-		t.Errorf("got %d, %v", got, err)
+		t.Errorf("Call on shard 2 = %d, %v, want 5 and no error", got, err)
 	}
 	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 9}); got != 4 || !errors.Is(err, errHalf) {
-		t.Errorf("what was done before an error: %d, %v", got, err)
+		t.Errorf("Call that fails halfway = %d, %v, want 4 and the error", got, err)
 	}
 	c := add.Make(onShard{Shard: 7, Rest: time.Second})
 	if c.Shard() != 7 || *c.Wait() != time.Second || !c.Rule().Idempotent || c.Rule().Where != Shard {
-		t.Errorf("shard %d, waits %v, %+v", c.Shard(), c.Wait(), c.Rule())
+		t.Errorf("Make: shard %d, wait %v, rule %+v", c.Shard(), c.Wait(), c.Rule())
 	}
 	empty, ok := table.Call("add")
 	if _, other := table.Call("sub"); !ok || other || empty.Shard() != 0 || !slices.Equal(table.Names(), []string{"add"}) {
-		t.Errorf("the table has %v: %v %v", table.Names(), ok, other)
+		t.Errorf("table has the verbs %v; add found: %v, sub found: %v", table.Names(), ok, other)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestMerged(t *testing.T) {
 		})
 	c := double.Make(onShard{Shard: 100})
 	if c.Rule().Where != AllShards {
-		t.Errorf("it runs at %d", c.Rule().Where)
+		t.Errorf("a merged verb runs at %d, want AllShards", c.Rule().Where)
 	}
 	for _, part := range c.Split([]uint32{1, 2, 3}) {
 		if err := part.Run(t.Context(), 0); err != nil {
@@ -73,7 +73,7 @@ func TestMerged(t *testing.T) {
 		}
 	}
 	if err := c.Merge(); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
-		t.Errorf("merged %d of %d parts, %v", c.Resp, len(c.Parts()), err)
+		t.Errorf("merged to %d from %d parts, error %v; want 112 from 3 parts", c.Resp, len(c.Parts()), err)
 	}
 }
 
@@ -82,33 +82,33 @@ func TestWrongDescriptions(t *testing.T) {
 	var table Table
 	run := func(context.Context, any, *struct{}) (int, error) { return 0, nil }
 	if !panics(func() { New(&table, Rule{Name: "a"}, run) }) {
-		t.Error("a verb of a shard has a request that names none")
+		t.Error("New accepted a shard verb whose request has no target shard")
 	}
 	NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil })
 	if _, ok := table.Call("shard.b"); !ok {
-		t.Error("a verb of the system shard has lost the name that older nodes know")
+		t.Error("a verb of the system shard is not registered under the name that older nodes use")
 	}
 	if !panics(func() { NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil }) }) {
-		t.Error("two verbs have one name")
+		t.Error("New accepted two verbs with the same name")
 	}
 	if !panics(func() {
 		New(&table, Rule{Name: "c", Where: System}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil })
 	}) {
-		t.Error("a verb of all shards has a request that can't be put to one")
+		t.Error("Merged accepted a request that can't be sent to a shard")
 	}
 }
 
-// The answer of an earlier attempt does not remain next to the error of a later one.
+// The response of an earlier attempt is cleared before a later one, so that it is never returned with the later attempt's error.
 func TestEarlierAnswersAreForgotten(t *testing.T) {
 	c := &Payload[int, string]{Req: 1, Resp: "early"}
 	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
-		t.Errorf("%q is left, %v", c.Resp, err)
+		t.Errorf("EncodeRequest left the response %q of an earlier attempt (error %v)", c.Resp, err)
 	}
 	b, err := (&Payload[int, string]{Resp: "late"}).EncodeReply([]byte{0x01})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if fault, err := c.DecodeReply(b); err != nil || c.Resp != "late" || !slices.Equal(fault, []byte{0x01}) {
-		t.Errorf("%q beside fault %v, %v", c.Resp, fault, err)
+		t.Errorf("DecodeReply: response %q, fault %v, error %v; want \"late\" and fault 1", c.Resp, fault, err)
 	}
 }

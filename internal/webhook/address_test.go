@@ -67,14 +67,14 @@ func TestCheckURL(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "url: ")):
 			t.Errorf("%s: %v, want %q", text, err, want)
 		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%s: the error shows what is a secret: %v", text, err)
+			t.Errorf("%s: the error reveals a secret: %v", text, err)
 		}
 	}
 	if err := CheckURL("url", "http://example.com/x", networks(t, "10.0.0.0/8")); err != nil {
-		t.Errorf("http with a network: %v", err)
+		t.Errorf("http URL with an allowed network: %v", err)
 	}
 	if err := CheckURL("url", "http://8.8.8.8/x", networks(t, "10.0.0.0/8")); err == nil {
-		t.Error("http to an address in no network passes")
+		t.Error("http URL with an address outside the allowed networks was accepted")
 	}
 }
 
@@ -90,22 +90,22 @@ func TestPermitted(t *testing.T) {
 		"3fff::1": false, "4000::1": false,
 	} {
 		if err := checkAddress(netip.MustParseAddr(text), true, nil); (err == nil) != ok {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("checkAddress(%s) over https: %v", text, err)
 		}
 		if err := checkAddress(netip.MustParseAddr(text), false, nil); err == nil {
-			t.Errorf("%s over http: permitted", text)
+			t.Errorf("checkAddress(%s) permitted the address over http", text)
 		}
 	}
 	allow := networks(t, "10.1.0.0/16", "fd00::/8")
 	for text, ok := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd00::1": true, "fe80::1": false, "127.0.0.1": false, "64:ff9b::a01:203": false} {
 		for _, secure := range []bool{true, false} {
 			if err := checkAddress(netip.MustParseAddr(text), secure, allow); (err == nil) != ok {
-				t.Errorf("%s with networks, secure %t: %v", text, secure, err)
+				t.Errorf("checkAddress(%s) with allowed networks, secure %t: %v", text, secure, err)
 			}
 		}
 	}
 	if err := checkAddress(netip.Addr{}, true, nil); err == nil {
-		t.Error("no address is permitted")
+		t.Error("checkAddress permitted the zero address")
 	}
 }
 
@@ -123,7 +123,7 @@ func TestShown(t *testing.T) {
 	for text, want := range map[string]string{"https://example.com/services/T0/B0/secret?x=secret": "https://example.com/…", "https://example.com:8443": "https://example.com:8443",
 		"https://example.com/": "https://example.com", "https://example.com?secret": "https://example.com/…"} {
 		if got := Redacted(text); got != want {
-			t.Errorf("%s is shown as %s", text, got)
+			t.Errorf("Redacted(%s) = %s", text, got)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestSend(t *testing.T) {
 		}{
 			{"ok", func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != "POST" || r.Header.Get("Content-Type") != "application/json" || r.UserAgent() != "Pawl/1" || r.Header.Get("Authorization") != "" {
-					t.Errorf("%s %v", r.Method, r.Header)
+					t.Errorf("receiver got %s with headers %v", r.Method, r.Header)
 				}
 			}, Outcome{Status: 200}, ""},
 			{"accepted", status(202), Outcome{Status: 202}, ""},
@@ -82,7 +82,7 @@ func TestSend(t *testing.T) {
 			s := serve(t, c.serve)
 			got := s.Send(t.Context(), letter("http://receiver.test/secret?token=secret"))
 			if (got.Error == "") != (c.error == "") || !strings.Contains(got.Error, c.error) || strings.Contains(got.Error, "secret") || len(got.Error) > maxError || strings.ContainsAny(got.Error, "\x1b\r\n\x00") {
-				t.Errorf("%s: %q, want %q", c.name, got.Error, c.error)
+				t.Errorf("%s: error %q, want %q", c.name, got.Error, c.error)
 			}
 			if got.Error = ""; got != c.want {
 				t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -173,31 +173,31 @@ func TestNamesAreLookedAtWhenDialled(t *testing.T) {
 	}
 	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:127.0.0.1", "fd00::1", "64:ff9b::7f00:1", "0.0.0.0"} {
 		if o := send(&names{answers: []string{answer}}); o.Delivered() || !strings.Contains(o.Error, "not an address of the public internet") {
-			t.Errorf("a name for %s: %+v", answer, o)
+			t.Errorf("request to a name that resolves to %s: %+v, want a refusal", answer, o)
 		}
 	}
 	if n := reached.Load(); n != 0 {
-		t.Fatalf("the receiver was reached %d times", n)
+		t.Fatalf("the receiver was reached %d times, want none", n)
 	}
 	if o := send(&names{answers: []string{"127.0.0.1"}}, "127.0.0.0/8"); !o.Delivered() || reached.Load() != 1 {
-		t.Errorf("a name for a network that is allowed: %+v", o)
+		t.Errorf("request to a name in an allowed network: %+v, want delivered", o)
 	}
 	// It first resolves into the allowed network, and then to another address of the same machine.
 	rebinding := &names{answers: []string{"127.0.0.1", "127.0.0.2"}}
 	s := NewSender(Config{Allow: networks(t, "127.0.0.1/32"), Resolver: rebinding.resolver(), Roots: roots})
 	to := letter(fmt.Sprintf("https://example.com:%d/hook", port))
 	if o := s.Send(t.Context(), to); !o.Delivered() {
-		t.Errorf("first: %+v", o)
+		t.Errorf("first request, to the allowed address: %+v, want delivered", o)
 	}
 	if o := s.Send(t.Context(), to); o.Delivered() || !strings.Contains(o.Error, "127.0.0.2 is not an address of the public internet") {
-		t.Errorf("then: %+v", o)
+		t.Errorf("second request, to another address: %+v, want a refusal", o)
 	}
 	if n := reached.Load(); n != 2 {
 		t.Errorf("the receiver was reached %d times, want 2", n)
 	}
 }
 
-// Proxies from the environment are not used: they would go where the sender must not.
+// Proxies from the environment are not used: they would connect to addresses that the sender must not reach.
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -207,6 +207,6 @@ func TestNoProxy(t *testing.T) {
 		return nil, errors.New("no way")
 	}})
 	if o := s.Send(t.Context(), letter("http://example.com/x")); o.Error != "no way" || asked != "example.com:80" {
-		t.Errorf("%+v by %s", o, asked)
+		t.Errorf("Send = %+v, dialed %s; want \"no way\" and example.com:80", o, asked)
 	}
 }

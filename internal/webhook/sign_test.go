@@ -11,11 +11,11 @@ import (
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// An independent implementation accepts signatures made here, by each of the secrets, and nothing that was changed.
+// An independent implementation accepts signatures made here, with each of the secrets, and rejects them after any change.
 func TestSignatures(t *testing.T) {
 	old, now := NewSecret(), NewSecret()
 	if old == now || len(old) != len("whsec_")+base64.StdEncoding.EncodedLen(32) {
-		t.Fatalf("secrets of %d bytes, alike: %t", len(old), old == now)
+		t.Fatalf("secrets have %d bytes, equal: %t", len(old), old == now)
 	}
 	at, body := time.Now(), []byte(`{"type":"task.dead"}`)
 	header := http.Header{}
@@ -31,20 +31,20 @@ func TestSignatures(t *testing.T) {
 	}
 	for _, secret := range []string{old, now} {
 		if err := verify(secret, body, header); err != nil {
-			t.Errorf("one of the secrets: %v", err)
+			t.Errorf("signature does not verify with one of its secrets: %v", err)
 		}
 	}
 	if verify(NewSecret(), body, header) == nil {
-		t.Error("another secret verifies it")
+		t.Error("signature verified with another secret")
 	}
 	if verify(now, []byte(`{"type":"task.Dead"}`), header) == nil {
-		t.Error("another body is believed")
+		t.Error("signature verified with another body")
 	}
 	for _, name := range []string{headerID, headerTimestamp} {
 		changed := header.Clone()
 		changed.Set(name, changed.Get(name)+"0")
 		if verify(now, body, changed) == nil {
-			t.Errorf("another %s is believed", name)
+			t.Errorf("signature verified with another %s", name)
 		}
 	}
 }
@@ -56,10 +56,10 @@ func TestCheckSecret(t *testing.T) {
 		"whsec_" + strings.Repeat("A", 10_000): false} {
 		err := CheckSecret("secret", secret)
 		if (err == nil) != ok {
-			t.Errorf("a secret of %d bytes: %v", len(secret), err)
+			t.Errorf("CheckSecret of a secret of %d bytes: %v", len(secret), err)
 		}
 		if err != nil && len(secret) > 10 && strings.Contains(err.Error(), secret[6:]) {
-			t.Errorf("the error shows the secret: %v", err)
+			t.Errorf("CheckSecret's error reveals the secret: %v", err)
 		}
 	}
 }

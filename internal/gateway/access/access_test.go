@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// After leave, nothing of a long call remains. Calls are limited, per namespace and in total.
+// After leave, a long call holds nothing. Long calls are limited, per namespace and in total.
 func TestCallsLeave(t *testing.T) {
 	k := newTokenSet()
 	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
@@ -38,37 +38,37 @@ func TestCallsLeave(t *testing.T) {
 		t.Fatal(err, ctx.Err())
 	}
 	if leave(); ctx.Err() == nil || g.Calls.InUse() != 0 {
-		t.Errorf("after it has left: %v, and %d calls", ctx.Err(), g.Calls.InUse())
+		t.Errorf("after leave: context error %v, %d calls in use; want a cancelled context and none", ctx.Err(), g.Calls.InUse())
 	}
 	if ctx, leave, err = admit("team", "team", Need{OfQueues, consume, false}); err != nil {
 		t.Fatal(err)
 	}
 	if leave(); ctx.Err() != nil {
-		t.Errorf("a call that does not last is ended by the door: %v", ctx.Err())
+		t.Errorf("leave cancelled the context of a call that does not last: %v", ctx.Err())
 	}
 	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
 		{"boss", "other", "4 calls are in progress at this node"}} {
 		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("call %d, of %s in %q: %v, want %q", i, c.who, c.namespace, err, c.says)
+			t.Errorf("call %d, by %s in namespace %q: %v, want %q", i, c.who, c.namespace, err, c.says)
 		}
 	}
 }
 
-// A call has one token, and missing rights are counted as refusals.
+// A call has one token. Calls without sufficient rights are counted as refusals.
 func TestRefusalsAreCounted(t *testing.T) {
 	if _, err := (Credentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
-		t.Errorf("two tokens: %v", err)
+		t.Errorf("two tokens: %v, want an error", err)
 	}
 	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
 		if token, err := (Credentials{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
-			t.Errorf("%q: token %q, %v", said, token, err)
+			t.Errorf("token of %q = %q, %v", said, token, err)
 		}
 	}
 	k := newTokenSet()
 	k.addAll()
 	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
 	if _, err := g.Authenticate(Credentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
-		t.Errorf("what is no token: %v", err)
+		t.Errorf("Authenticate with a malformed token: %v, want an error", err)
 	}
 	for i, c := range []struct {
 		token string
@@ -79,7 +79,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, c.n, Credentials{tokens: []string{"Bearer " + c.token}})
 		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.Calls.InUse() != c.seats {
-			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.Calls.InUse())
+			t.Errorf("call %d: %d were refused for lack of rights, want %d; %d are in progress", i, got, c.want, g.Calls.InUse())
 		}
 	}
 	var lines strings.Builder
@@ -89,10 +89,10 @@ func TestRefusalsAreCounted(t *testing.T) {
 		_, _, _ = g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["observe"]}})
 	}
 	if strings.Count(lines.String(), "a caller was refused") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
-		t.Errorf("the log says %s", lines.String())
+		t.Errorf("log = %s, want one refusal with its address", lines.String())
 	}
 	if _, from := k.auth.Refused(); from != "192.0.2.7" {
-		t.Errorf("the last came from %q", from)
+		t.Errorf("source of the last refusal = %q", from)
 	}
 	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
 	k.auth.Refreshed(time.Now())
@@ -100,28 +100,28 @@ func TestRefusalsAreCounted(t *testing.T) {
 	for i := range 3 { // a call itself takes no bytes
 		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
 		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
-			t.Errorf("call %d of one that has a byte a second: %v", i, err)
+			t.Errorf("call %d of a namespace with a quota of one byte a second: %v", i, err)
 		}
 		if _, err := g.AdmitFrame(call); err != nil {
-			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
+			t.Errorf("frame %d of a namespace with a quota of one byte a second: %v", i, err)
 		}
 	}
-	for _, err := range []error{io.EOF, errPlanted} { // nobody's fault
+	for _, err := range []error{io.EOF, errPlanted} { // errors that are not the caller's fault
 		_, call := callinfo.Begin(t.Context(), "grpc", "test")
 		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
-			t.Errorf("%v is logged as a refusal: %s", err, lines.String())
+			t.Errorf("%v was logged as a refusal: %s", err, lines.String())
 		}
 		if _, from := k.auth.Refused(); from != "192.0.2.7" {
-			t.Errorf("%v counts as a refusal, from %q", err, from)
+			t.Errorf("%v was counted as a refusal from %q", err, from)
 		}
 	}
 	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
 	if v, err := open.Authenticate(Credentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
-		t.Errorf("where no token is wanted: %+v, %v", v, err)
+		t.Errorf("Authenticate where no tokens are required = %+v, %v", v, err)
 	}
 }
 
-// Refusals are logged at intervals, with the number that were left out.
+// Refusals are logged at intervals, with the number of those left out since.
 func TestRefusalsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusalLog
@@ -132,13 +132,13 @@ func TestRefusalsTakeTurns(t *testing.T) {
 		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false}, {refusalLogInterval, 1, true}} {
 			pass(c.after)
 			if others, ok := r.turn(); others != c.others || ok != c.ok {
-				t.Errorf("refusal %d: %d others, %t, want %d, %t", i, others, ok, c.others, c.ok)
+				t.Errorf("refusal %d: %d others, log %t, want %d, %t", i, others, ok, c.others, c.ok)
 			}
 		}
 	})
 }
 
-// A namespace can't take all calls of a node from the others.
+// One namespace can't take all of a node's calls.
 func TestCallsAtOnce(t *testing.T) {
 	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
 	g.Calls = admission.NewSlots(2)
@@ -153,11 +153,11 @@ func TestCallsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := enter(); err == nil || !strings.Contains(fmt.Sprint(err), "1 calls in progress") {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("call beyond the limit: %v, want a refusal", err)
 	}
 	leave()
 	if _, err := enter(); err != nil {
-		t.Errorf("when it has ended: %v", err)
+		t.Errorf("call after another one ended: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func (k *tokenSet) tell() {
 	k.auth.Refreshed(time.Now())
 }
 
-// addAll creates tokens of every kind: each role alone, for a namespace; and admins that are limited or not.
+// addAll creates tokens of every kind: one for each role in a namespace, and admins with and without limits.
 func (k *tokenSet) addAll() {
 	for _, name := range auth.RoleNames {
 		role, err := auth.ParseRoles("roles", []string{name})
@@ -200,7 +200,7 @@ func newTokenSet() *tokenSet {
 	return &tokenSet{auth: auth.NewAuthenticator(auth.Config{Mode: auth.Always}), secret: map[string]string{}}
 }
 
-// pass lets time pass in a bubble with fake time, which is instant.
+// pass lets time pass in the synctest bubble, where time is fake.
 func pass(d time.Duration) { time.Sleep(d) }
 
 var errPlanted = task.Unavailable(time.Second, "planted")

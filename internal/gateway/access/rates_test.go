@@ -13,26 +13,26 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A caller says which one namespace it means.
+// A caller must name a single namespace.
 func TestTwoNamespaces(t *testing.T) {
 	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, Credentials{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
-		t.Errorf("two namespaces: %v", err)
+		t.Errorf("two namespaces: %v, want an invalid argument", err)
 	}
 }
 
-// A changed limit changes what callers may do.
+// These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsOfAccess(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000},
 		"sources of wrong tokens": {mostSources, 10_000},
 	} {
 		if c[0] != c[1] {
-			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
 		}
 	}
 }
 
-// Each rate is enforced by itself, even if the other is unlimited, and a refusal says when the call may be retried.
+// Each rate is enforced by itself, even if the other is unlimited, and a refusal reports when the call may be retried.
 func TestRatesOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
@@ -40,29 +40,29 @@ func TestRatesOfOneKind(t *testing.T) {
 			g.Rates = newRates(1)
 			take := func() error { return g.Rates.Take("n", q, 1, 1) }
 			if err := take(); err != nil {
-				t.Errorf("%s: the first of one a second: %v", quota, err)
+				t.Errorf("%s: first call within the quota: %v", quota, err)
 			}
 			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
 				pass(step)
 				e, _ := task.AsError(take())
 				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
-					t.Errorf("%s: another after %v: %+v, want a retry after %v", quota, step, e, want)
+					t.Errorf("%s: another call after %v: %+v, want a refusal with retry after %v", quota, step, e, want)
 				}
 			}
 			if n := g.RefusedByRate("n", quota); n != 3 {
-				t.Errorf("%s: %d were refused, want 3", quota, n)
+				t.Errorf("%s: %d calls were refused, want 3", quota, n)
 			}
 			pass(time.Millisecond)
 			if err := take(); err != nil {
-				t.Errorf("%s: the next: %v", quota, err)
+				t.Errorf("%s: call after the wait: %v", quota, err)
 			}
 			if err := g.Rates.Take("m", task.Quotas{}, 1, 1); err != nil || len(g.Rates.of) != 1 {
-				t.Errorf("without a quota: %v, and %d namespaces are remembered", err, len(g.Rates.of))
+				t.Errorf("Take without a quota: %v, with %d namespaces tracked, want 1", err, len(g.Rates.of))
 			}
 			q = task.Quotas{Requests: 2 * q.Requests, Bytes: 2 * q.Bytes}
 			for i, good := range []bool{true, true, false} {
 				if err := take(); (err == nil) != good {
-					t.Errorf("%s: call %d when two may come a second from now on: %v", quota, i, err)
+					t.Errorf("%s: call %d after the quota was doubled: %v", quota, i, err)
 				}
 			}
 		}

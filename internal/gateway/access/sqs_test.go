@@ -17,29 +17,29 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Every SQS action says who may use it, and the table has nothing else.
+// The table has a row for each SQS action and no others.
 func TestSQSAccessTable(t *testing.T) {
 	if rows, actions := slices.Sorted(maps.Keys(sqsNeeds)), sqs.Actions(); !slices.Equal(rows, actions) || len(actions) != 23 {
-		t.Errorf("the table has rows for %q, the door serves %q", rows, actions)
+		t.Errorf("the table has rows for %q, the SQS API has the actions %q", rows, actions)
 	}
 	for action, n := range sqsNeeds {
 		if n.Reach == 0 || n.Roles == 0 {
-			t.Errorf("%s is open to whoever has a token, or to nobody: %+v", action, n)
+			t.Errorf("%s is allowed with any token, or with none: %+v", action, n)
 		}
 		if n.Lasts != (action == "ReceiveMessage") {
-			t.Errorf("%s lasts: %t", action, n.Lasts)
+			t.Errorf("%s has Lasts = %t", action, n.Lasts)
 		}
 	}
 }
 
-// An error of a malformed signature is reported with its code; any other error stays as it was.
+// The error of a malformed signature is reported with its code. Any other error stays unchanged.
 func TestUnsigned(t *testing.T) {
 	if err := unsigned(io.ErrNoProgress); err != io.ErrNoProgress {
-		t.Errorf("another error: %v", err)
+		t.Errorf("unsigned changed another error to %v", err)
 	}
 }
 
-// A long action ends with the token of its caller, and leaves nothing behind.
+// A long action ends when its caller's token is revoked, and leaves nothing behind.
 func TestActionsThatLast(t *testing.T) {
 	k := newTokenSet()
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
@@ -63,17 +63,17 @@ func TestActionsThatLast(t *testing.T) {
 		}
 		s, left := enter()
 		if s.Leave(); (left.Err() != nil) != lasts || g.Calls.InUse() != 0 {
-			t.Errorf("%s has ended: %v, %d calls are under way", action, left.Err(), g.Calls.InUse())
+			t.Errorf("%s after Leave: context error %v, %d calls in progress", action, left.Err(), g.Calls.InUse())
 		}
 		s, revoked := enter()
 		k.auth.Replace(auth.Access{Namespaces: []string{"team"}})
 		k.auth.Refreshed(time.Now())
 		if (revoked.Err() != nil) != lasts {
-			t.Errorf("the token of %s was revoked: %v", action, revoked.Err())
+			t.Errorf("%s after its token was revoked: context error %v", action, revoked.Err())
 		}
 		s.Leave()
 	}
-	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // settling is not counted as a request
+	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // acks and other settling calls are not counted as requests
 		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
 		k.auth.Refreshed(time.Now())
 		g.Rates = newRates(1)
@@ -86,7 +86,7 @@ func TestActionsThatLast(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := s.Authorize(action); (err == nil) != (i < most) {
-				t.Errorf("%s for the %d. time in a second: %v", action, i+1, err)
+				t.Errorf("%s, call %d in the same second: %v", action, i+1, err)
 			}
 			s.Leave()
 		}
@@ -101,10 +101,10 @@ func TestActionsThatLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Authorize("DeleteQueue"); err == nil {
-		t.Error("a worker may delete queues")
+		t.Error("a token with the roles consume and produce was allowed to delete queues")
 	}
 	if _, from := k.auth.Refused(); from != "192.0.2.44" || k.auth.Failed(auth.FailedRights) != 1 {
-		t.Errorf("%d were refused, the last from %q", k.auth.Failed(auth.FailedRights), from)
+		t.Errorf("%d were refused for lack of rights, the last from %q; want 1 from 192.0.2.44", k.auth.Failed(auth.FailedRights), from)
 	}
 	s.Leave()
 }

@@ -23,35 +23,35 @@ func TestWrongTokensWait(t *testing.T) {
 		}
 		for i := range wrongAtOnce {
 			if d := took("192.0.2.1"); d != 0 {
-				t.Fatalf("wrong token %d waited %v", i+1, d)
+				t.Fatalf("wrong token %d waited %v, want no wait", i+1, d)
 			}
 		}
 		for range 3 {
 			if d := took("192.0.2.1"); d != wrongEvery {
-				t.Errorf("one too many waited %v, not %v", d, wrongEvery)
+				t.Errorf("wrong token over the limit waited %v, want %v", d, wrongEvery)
 			}
 		}
 		if d := took("192.0.2.2"); d != 0 {
-			t.Errorf("one of another address waited %v", d)
+			t.Errorf("wrong token from another address waited %v, want no wait", d)
 		}
 		if th.slowed.Load() != 3 {
-			t.Errorf("%d are counted, not 3", th.slowed.Load())
+			t.Errorf("%d are counted as slowed, want 3", th.slowed.Load())
 		}
 		time.Sleep(2 * wrongEvery)
 		if first, second, third := took("192.0.2.1"), took("192.0.2.1"), took("192.0.2.1"); first != 0 || second != 0 || third != wrongEvery {
-			t.Errorf("after a pause of two turns, three waited %v, %v and %v", first, second, third)
+			t.Errorf("after a pause of two intervals, three wrong tokens waited %v, %v and %v", first, second, third)
 		}
 		time.Sleep(wrongAtOnce * wrongEvery)
 		for i := range wrongAtOnce {
 			if d := took("192.0.2.1"); d != 0 {
-				t.Fatalf("after a long pause wrong token %d waited %v", i+1, d)
+				t.Fatalf("after a long pause, wrong token %d waited %v", i+1, d)
 			}
 		}
 	})
 }
 
-// However many arrive at once, none waits longer than the longest wait, and after a pause as long the next ones are treated as
-// before.
+// However many wrong tokens arrive at once, none waits longer than the maximum. After a pause of that length, the next ones are treated
+// as before.
 func TestWrongTokensWaitNotForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var th throttle
@@ -62,20 +62,20 @@ func TestWrongTokensWaitNotForLong(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := th.waiting.Load(); n != mostWaiting {
-			t.Errorf("%d wait, %d may", n, mostWaiting)
+			t.Errorf("%d are waiting, want %d", n, mostWaiting)
 		}
 		if all.Wait(); time.Since(began) != longestWait || th.waiting.Load() != 0 || th.slowed.Load() != mostWaiting {
-			t.Errorf("the last waited %v; %d wait on, %d were slowed", time.Since(began), th.waiting.Load(), th.slowed.Load())
+			t.Errorf("the last one waited %v; %d still wait, %d were slowed", time.Since(began), th.waiting.Load(), th.slowed.Load())
 		}
 		began = time.Now()
 		if th.wait(t.Context(), "192.0.2.1"); time.Since(began) != wrongEvery {
-			t.Errorf("after the longest wait the next one waited %v", time.Since(began))
+			t.Errorf("after the longest wait, the next wrong token waited %v", time.Since(began))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
 		if th.wait(ctx, "192.0.2.1"); time.Since(began) != 0 || th.waiting.Load() != 0 {
-			t.Errorf("one who has gone waited %v", time.Since(began))
+			t.Errorf("a wrong token of a cancelled call waited %v", time.Since(began))
 		}
 	})
 }
@@ -85,7 +85,7 @@ func source(address string) netip.Prefix {
 	return listen.SourceNetwork(ip)
 }
 
-// An endless number of addresses doesn't take endless memory, and those whose time has passed are dropped first.
+// The number of tracked addresses is bounded, and those whose wait is over are dropped first.
 func TestWrongTokensOfManyAddresses(t *testing.T) {
 	var th throttle
 	now := time.Now()
@@ -103,25 +103,25 @@ func TestWrongTokensOfManyAddresses(t *testing.T) {
 		most = max(most, len(th.next))
 	}
 	if n := len(th.next); n != mostSources || most != mostSources {
-		t.Errorf("%d addresses are remembered, at most %d may", n, mostSources)
+		t.Errorf("%d addresses are tracked, want %d", n, mostSources)
 	}
 	if th.delayFor(source("192.0.2.1"), now) <= 0 {
-		t.Error("an address with many wrong tokens was forgotten for others that have none")
+		t.Error("an address with many wrong tokens was dropped in favor of addresses without a wait")
 	}
 	if th.delayFor(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != mostSources {
-		t.Errorf("%d addresses are remembered, though one that was known needed no room", len(th.next))
+		t.Errorf("%d addresses are tracked after another wrong token from a known one", len(th.next))
 	}
 	for i := range 2 * mostSources {
 		th.delayFor(source(address(1<<20+i)), now)
 		most = max(most, len(th.next))
 	}
 	if most > mostSources {
-		t.Errorf("%d addresses are remembered, at most %d may", most, mostSources)
+		t.Errorf("%d addresses are tracked, want at most %d", most, mostSources)
 	}
 }
 
-// Callers who retry as soon as they are refused get ten refusals a second. The longest wait limits that: of a thousand callers each
-// gets one per longest wait.
+// Callers that retry immediately after a refusal get ten refusals a second. With many callers the longest wait determines the rate: each
+// of a thousand callers gets one refusal per longest wait.
 func TestWrongTokensOfManyCallers(t *testing.T) {
 	for callers, perSecond := range map[int]int{1: 10, 50: 10, 200: 40, mostWaiting: 200} {
 		t.Run(fmt.Sprint(callers), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestWrongTokensOfManyCallers(t *testing.T) {
 				defer cancel()
 				for range callers {
 					all.Go(func() {
-						// Fake time stands still while somebody runs without waiting, so the loop must also end by their number.
+						// Fake time stands still while a goroutine runs without waiting, so the loop must also end by the number of refusals.
 						for th.wait(ctx, "192.0.2.1"); ctx.Err() == nil && refusals.Add(1) <= most; {
 							th.wait(ctx, "192.0.2.1")
 						}

@@ -11,14 +11,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// What can't be sent is not counted as written, and nothing is sent once it must not be.
+// Bytes that can't be sent are not counted as written, and nothing is sent after the call was cancelled.
 func TestBackupThatNobodyTakes(t *testing.T) {
 	revoked, revoke := context.WithCancel(t.Context())
 	revoke()
 	for want, ctx := range map[error]context.Context{io.ErrClosedPipe: t.Context(), context.Canceled: revoked} {
 		b := &backupStream{to: deafBackup{ctx: ctx}, sum: sha256.New()}
 		if n, err := b.Write([]byte("ab")); n != 0 || err != want || b.bytes != 0 {
-			t.Errorf("%d bytes of %d are written, %v, want %v", n, b.bytes, err, want)
+			t.Errorf("Write reported %d bytes and counted %d, error %v, want none and %v", n, b.bytes, err, want)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A lifetime is bounded, and one without an end is asked for explicitly.
+// A token's lifetime is bounded. One without an end must be requested explicitly.
 func TestLivesOfTokens(t *testing.T) {
 	for what, do := range map[string]func() (time.Duration, error){
 		"life":          func() (time.Duration, error) { return lifeOf(durationpb.New(1), false) },
@@ -17,20 +17,20 @@ func TestLivesOfTokens(t *testing.T) {
 		"life for ever": func() (time.Duration, error) { return lifeOf(durationpb.New(time.Hour), true) },
 	} {
 		if d, err := do(); d != 0 || err == nil {
-			t.Errorf("%s: %v, %v", what, d, err)
+			t.Errorf("lifeOf with a wrong %s = %v, %v", what, d, err)
 		}
 	}
 }
 
-// Without a cluster nothing is changed.
+// Without a cluster nothing can be changed.
 func TestChangesWithoutACluster(t *testing.T) {
 	if err := (&ClusterService{}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
-		t.Errorf("a change: %v", err)
+		t.Errorf("change without a cluster: %v, want errNoAdmin", err)
 	}
 }
 
 func TestLimitsStayTheSame(t *testing.T) {
 	if maxProblems != 20 {
-		t.Errorf("up to %d problems are told, want 20", maxProblems)
+		t.Errorf("up to %d problems are reported, want 20", maxProblems)
 	}
 }

@@ -23,23 +23,23 @@ func TestTokensBeyondTheirMaker(t *testing.T) {
 		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"}, {auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
 	} {
 		if err := checkWithin(callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%+v: %v, want %q", c.maker, err, c.says)
+			t.Errorf("maker %+v: %v, want %q", c.maker, err, c.says)
 		}
 	}
 }
 
-// A call with a request id has the time when it was first made, and no other does.
+// Only a call with a request id carries the time at which it was first made.
 func TestRepeatableCalls(t *testing.T) {
 	for id, asked := range map[string]bool{"": false, someID: true} {
 		var c tokens.Call
 		if err := again(&c, id); err != nil || c.Asked.IsZero() == asked || (c.Request == task.ID{}) == asked {
-			t.Errorf("with the request id %q: %+v, %v", id, c, err)
+			t.Errorf("request id %q: call %+v, %v", id, c, err)
 		}
 	}
 	for _, sqs := range []bool{true, false} {
 		token := &auth.Token{Name: "t", SQS: sqs, Hash: auth.HashOf("x")}
 		if key := accessKeyOf(token); (key.ID != "") != sqs || (key.Secret != "") != sqs || tokenProto(token).GetAccessKeyId() != key.ID {
-			t.Errorf("SQS: %t: the access key %+v", sqs, key)
+			t.Errorf("token with SQS %t has the access key %+v", sqs, key)
 		}
 	}
 	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}}, auth.Everything} {
@@ -47,11 +47,11 @@ func TestRepeatableCalls(t *testing.T) {
 		c.Principal = callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: r}}
 		_, err := (&AccessService{}).proofOf(ctx, &auth.Token{}, "dns:worker.example")
 		if limited := r.Namespace != "*" || r.Queues != nil; (err != nil) != limited {
-			t.Errorf("a token for a certificate by one who may %+v: %v", r, err)
+			t.Errorf("proofOf a certificate for a maker with %+v: %v", r, err)
 		}
 	}
 	if convert.WallProto(time.Time{}) != nil || convert.WallProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
-		t.Error("a time of the wall clock is another")
+		t.Error("WallProto changed a time")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The audit log distinguishes a token of all namespaces from one with the same name in a namespace, which any admin of it can
+// The audit log distinguishes a token of all namespaces from one with the same name in a namespace, which any admin of that namespace can
 // create, before or after.
 func TestActorsCantBeCounterfeited(t *testing.T) {
 	all := auth.Everything
@@ -34,12 +34,12 @@ func TestActorsCantBeCounterfeited(t *testing.T) {
 		call.Web.Header.Set("Pawl-Actor", "*/said")
 		call.Principal = Principal{Principal: c.who}
 		if by, err := Author(ctx, ""); err != nil || by.Name != c.want {
-			t.Errorf("%s acts as %q (%v), want %q", c.what, by.Name, err, c.want)
+			t.Errorf("%s is recorded as %q (%v), want %q", c.what, by.Name, err, c.want)
 		}
 	}
 	for _, name := range []string{"*/oncall", "*", auth.AdminName} {
 		if auth.CheckName(name) == nil {
-			t.Errorf("a token may be called %q", name)
+			t.Errorf("CheckName accepted the reserved name %q", name)
 		}
 	}
 }
@@ -82,14 +82,14 @@ func TestAuthors(t *testing.T) {
 			got, err := Author(ctx, c.reason)
 			if e, bad := task.AsError(err); bad || c.field != "" {
 				if !bad || e.Code != task.CodeInvalidArgument || e.Field != c.field {
-					t.Errorf("%s by %s: %v, want a refusal of %q", c.what, face, err, c.field)
+					t.Errorf("%s over %s: %v, want field %q refused", c.what, face, err, c.field)
 				}
 				continue
 			}
 			want := c.want
 			want.Face, want.Address = face, "10.1.2.3"
 			if got != want {
-				t.Errorf("%s by %s: %+v, want %+v", c.what, face, got, want)
+				t.Errorf("%s over %s: author %+v, want %+v", c.what, face, got, want)
 			}
 		}
 	}
@@ -100,13 +100,13 @@ func TestHostsOfAddresses(t *testing.T) {
 	long := strings.Repeat("x", maxSource)
 	for address, want := range map[string]string{"10.1.2.3:80": "10.1.2.3", "[::1]:80": "::1", "pipe": "pipe", long: long, long + "y": long, long + "y:80": long, "": ""} {
 		if got := HostOf(address); got != want {
-			t.Errorf("%q: %q, want %q", address, got, want)
+			t.Errorf("HostOf(%q) = %q, want %q", address, got, want)
 		}
 	}
 }
 
 func TestSourcesStayShort(t *testing.T) {
 	if maxSource != 64 {
-		t.Errorf("a source has up to %d bytes, want 64", maxSource)
+		t.Errorf("addresses may have %d bytes, want 64", maxSource)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// For each shard, an answer reports the latest state.
+// For each shard, a response reports the latest state.
 func TestTheLatestMomentIsTold(t *testing.T) {
 	c := New()
 	for _, s := range []struct {
@@ -24,7 +24,7 @@ func TestTheLatestMomentIsTold(t *testing.T) {
 			got = append(got, fmt.Sprint(at.Shard, at.Index, int64(at.Time)))
 		}
 		if strings.Join(got, " ") != s.want {
-			t.Errorf("after %+v: %q, want %q", s.at, got, s.want)
+			t.Errorf("stamps after %+v = %q, want %q", s.at, got, s.want)
 		}
 	}
 }

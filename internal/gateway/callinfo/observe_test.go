@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A call is counted by the code of its answer.
+// A call is counted under the code of its response.
 func TestCodesOfCalls(t *testing.T) {
 	for want, errs := range map[string][]error{
 		codeOK: {nil}, "not_found": {task.NotFound("task", "x")}, "internal": {errors.New("x")},
@@ -17,7 +17,7 @@ func TestCodesOfCalls(t *testing.T) {
 	} {
 		for _, err := range errs {
 			if got := codeOf(err); got != want {
-				t.Errorf("%v is counted as %s, want %s", err, got, want)
+				t.Errorf("%v was counted as %s, want %s", err, got, want)
 			}
 		}
 	}

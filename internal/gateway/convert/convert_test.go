@@ -29,32 +29,32 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The API's enums have the numbers of package task, so that they need no lookup.
+// The API's enums use the numbers of package task, so that conversion needs no lookup.
 func TestEnumsHaveTheSameNumbers(t *testing.T) {
 	for _, s := range task.States {
 		if want := "STATE_" + strings.ToUpper(s.String()); StateProto(s).String() != want {
-			t.Errorf("state %d is %s in the contract, want %s", s, StateProto(s), want)
+			t.Errorf("state %d is %s in the API, want %s", s, StateProto(s), want)
 		}
 		if want := "STATUS_" + strings.ToUpper(s.Status()); StatusProto(s).String() != want {
 			t.Errorf("status of %s is %s, want %s", s, StatusProto(s), want)
 		}
 	}
 	if len(pawlv1.State_name) != len(task.States)+1 {
-		t.Errorf("the contract has %d states", len(pawlv1.State_name))
+		t.Errorf("the API has %d states", len(pawlv1.State_name))
 	}
 	for _, p := range task.Priorities {
 		if want := "PRIORITY_" + strings.ToUpper(p.String()); priorityProto(p).String() != want {
-			t.Errorf("priority %d is %s in the contract", p, priorityProto(p))
+			t.Errorf("priority %d is %s in the API", p, priorityProto(p))
 		}
 	}
 	for o := task.OutcomeSucceeded; o <= task.OutcomeLeaderless; o++ {
 		if want := "OUTCOME_" + strings.ToUpper(o.String()); outcomeProto(o).String() != want {
-			t.Errorf("outcome %d is %s in the contract", o, outcomeProto(o))
+			t.Errorf("outcome %d is %s in the API", o, outcomeProto(o))
 		}
 	}
 	for _, state := range task.States {
 		if want := "STATUS_" + strings.ToUpper(state.Status()); StatusProto(state).String() != want {
-			t.Errorf("the status of state %s is %s in the contract, want %s", state, StatusProto(state), want)
+			t.Errorf("status of state %s is %s in the API, want %s", state, StatusProto(state), want)
 		}
 	}
 }
@@ -118,35 +118,35 @@ func TestSpecRefusals(t *testing.T) {
 	} {
 		_, err := SpecOf(c.spec, l)
 		if e, ok := task.AsError(err); !ok || e.Field != c.field {
-			t.Errorf("%v: got %v, want a refusal of %s", c.spec, err, c.field)
+			t.Errorf("SpecOf(%v) = %v, want %s refused", c.spec, err, c.field)
 		}
 	}
 }
 
-// A sparse policy gets the defaults for the rest.
+// A policy that sets some fields gets the defaults for the others.
 func TestRetryDefaults(t *testing.T) {
 	r, err := retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(time.Hour)})
 	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
-		t.Errorf("got %+v, %v", r, err)
+		t.Errorf("policy with only initial = %+v, %v", r, err)
 	}
 	if r, err = retryOf(&pawlv1.RetryPolicy{Factor: 3}); err != nil || *r != (task.Retry{Initial: task.DefaultRetry.Initial, Factor: 3, Max: task.DefaultRetry.Max, Jitter: task.DefaultRetry.Jitter}) {
-		t.Errorf("got %+v, %v", r, err)
+		t.Errorf("policy with only factor = %+v, %v", r, err)
 	}
 	zero := 0.0
 	r, err = retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(0), Jitter: &zero})
 	if err != nil || *r != (task.Retry{Factor: 2, Max: 30 * time.Minute}) {
-		t.Errorf("got %+v, %v", r, err)
+		t.Errorf("policy with initial and jitter 0 = %+v, %v", r, err)
 	}
 }
 
 func TestTimesKeepTheirMicroseconds(t *testing.T) {
 	for _, at := range []time.Time{time.Unix(1, 5000), time.Unix(-1, 999999000), time.Unix(1<<40, 1000)} {
 		if got := TimeProto(broker.TimeOf(at)).AsTime(); !got.Equal(at) {
-			t.Errorf("%v becomes %v", at, got)
+			t.Errorf("%v was converted to %v", at, got)
 		}
 	}
 	if TimeProto(0) != nil {
-		t.Error("no time is a time")
+		t.Error("the zero time was converted to a timestamp")
 	}
 }
 
@@ -159,23 +159,23 @@ func chain(n int) *pawlv1.TaskSpec {
 	return t
 }
 
-// The follow-ups of a task are limited in total, in bytes too.
+// A task's follow-ups are limited in number and in total bytes.
 func TestChainBounds(t *testing.T) {
 	l := task.DefaultLimits()
 	if _, err := SpecOf(chain(task.MaxChainDepth), l); err != nil {
-		t.Errorf("the longest chain: %v", err)
+		t.Errorf("SpecOf the longest chain: %v", err)
 	}
 	few := &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(2, &pawlv1.TaskSpec{Type: "d"})})} // 1 + 8 + 16
 	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Then: many(task.MaxChain/25, few)}, l); err != nil {
-		t.Errorf("as many as may follow: %v", err)
+		t.Errorf("SpecOf a task with the maximum of follow-ups: %v", err)
 	}
 	half := &pawlv1.TaskSpec{Type: "b", Payload: append(append([]byte{'"'}, bytes.Repeat([]byte("x"), l.Payload/2)...), '"')}
 	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: half.Payload, Then: many(1, half)}, l); err != nil {
-		t.Errorf("half of what may follow: %v", err)
+		t.Errorf("SpecOf a task whose follow-ups have half the maximum of bytes: %v", err)
 	}
 	_, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Then: many(2, half)}, l)
 	if e, ok := task.AsError(err); !ok || e.Code != task.CodePayloadTooLarge || e.Field != "then" {
-		t.Errorf("more than may follow: %v", err)
+		t.Errorf("SpecOf a task whose follow-ups have too many bytes: %v, want then refused", err)
 	}
 }
 
@@ -196,9 +196,9 @@ func TestFailsAreRead(t *testing.T) {
 		c.r.TaskId, c.r.ClaimToken = someID, claimToken
 		s, err := FailOf("n", c.r, l)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
-			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+			t.Errorf("FailOf(%v) = %v, want field %q refused", c.r, err, c.field)
 		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Action != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
-			t.Errorf("%v: read as %+v", c.r, s)
+			t.Errorf("FailOf(%v) = %+v", c.r, s)
 		}
 	}
 }
@@ -221,9 +221,9 @@ func TestExtendsAreRead(t *testing.T) {
 		c.r.TaskId, c.r.ClaimToken = someID, claimToken
 		s, err := ExtendOf("n", c.r)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
-			t.Errorf("%+v: got %v, want a refusal of %q", c.want, err, c.field)
+			t.Errorf("ExtendOf for %+v: %v, want field %q refused", c.want, err, c.field)
 		} else if got := s.Extend; err == nil && (s.Verb != broker.Extend || got.Lease != c.want.Lease || (got.Checkpoint != nil) != (c.want.Checkpoint != nil) || !reflect.DeepEqual(got.Progress, c.want.Progress)) {
-			t.Errorf("read as %+v, want %+v", got, c.want)
+			t.Errorf("ExtendOf = %+v, want %+v", got, c.want)
 		}
 	}
 }
@@ -232,27 +232,27 @@ func TestReleasesAndAcksAreRead(t *testing.T) {
 	l := task.DefaultLimits()
 	for _, d := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
 		if s, err := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: d}); err != nil || s.Verb != broker.Release || s.Delay != d.AsDuration() {
-			t.Errorf("a release with delay %v is read as %+v, %v", d, s, err)
+			t.Errorf("ReleaseOf with delay %v = %+v, %v", d, s, err)
 		}
 	}
 	_, late := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: durationpb.New(-1)})
 	_, of := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: "7", ClaimToken: claimToken, Delay: durationpb.New(1)})
 	if e, ok := task.AsError(of); !ok || e.Field != "task_id" {
-		t.Errorf("a release of a task that is none: %v", of)
+		t.Errorf("ReleaseOf an invalid task id: %v, want task_id refused", of)
 	}
 	_, kind := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, ContentType: strings.Repeat("x", l.Name+1)}, l)
 	_, data := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{")}, l)
 	_, id := AckOf("n", &pawlv1.AckRequest{TaskId: "7", ClaimToken: claimToken}, l)
 	for field, err := range map[string]error{"delay": late, "content_type": kind, "result": data, "task_id": id} {
 		if e, ok := task.AsError(err); !ok || e.Field != field {
-			t.Errorf("got %v, want a refusal of %s", err, field)
+			t.Errorf("got %v, want field %s refused", err, field)
 		}
 	}
 	if s, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{}")}, l); err != nil || s.Verb != broker.Ack || string(s.Result.Data) != "{}" {
-		t.Errorf("an ack is read as %+v, %v", s, err)
+		t.Errorf("AckOf = %+v, %v", s, err)
 	}
 	if _, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: "x"}, l); err == nil {
-		t.Error("a token that is none is read")
+		t.Error("AckOf accepted an invalid claim token")
 	}
 }
 
@@ -271,9 +271,9 @@ func TestClaimsAreRead(t *testing.T) {
 		c.r.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
 		got, err := ClaimOf("n", c.r, l)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
-			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+			t.Errorf("ClaimOf(%v) = %v, want field %q refused", c.r, err, c.field)
 		} else if err == nil && (got.Max != max(int(c.r.Max), 1) || got.MaxBytes != cmp.Or(int(c.r.MaxBytes), defaultClaimBytes) || got.Lease != c.r.Lease.AsDuration()) {
-			t.Errorf("%v: read as %+v", c.r, got)
+			t.Errorf("ClaimOf(%v) = %+v", c.r, got)
 		}
 	}
 }
@@ -283,22 +283,22 @@ func TestQueuesAreShown(t *testing.T) {
 	q := queues.Queue{Name: "q", Shard: 1}
 	p := QueueProto(q, one, []broker.QueueInfo{one})
 	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 || d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
-		t.Errorf("in one shard: %v", p)
+		t.Errorf("QueueProto of a queue in one shard = %v", p)
 	}
 	q.Parts = []queues.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
 	p = QueueProto(q, one, []broker.QueueInfo{one, one})
 	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
-		t.Errorf("in two shards: %v", p)
+		t.Errorf("QueueProto of a queue in two shards = %v", p)
 	}
 	q.Own, q.Parts = true, append(q.Parts, queues.Part{Shard: 3, Slots: 8})
 	if p := QueueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() || !p[1].GetOwn() || !p[2].GetOwn() {
-		t.Errorf("in two shards of its own, and one that it leaves: %v", p)
+		t.Errorf("parts of a queue in two shards of its own and one that it is leaving = %v", p)
 	}
 	if rateProto(task.Rate{}) != nil {
-		t.Error("no rate is a rate")
+		t.Error("a zero rate was converted to a rate")
 	}
 	if r := rateProto(task.Rate{Limit: 3, Period: time.Second, Burst: 9}); r.GetLimit() != 3 || r.GetPeriod().AsDuration() != time.Second || r.GetBurst() != 9 {
-		t.Errorf("a rate is %v", r)
+		t.Errorf("rateProto = %v", r)
 	}
 }
 
@@ -359,12 +359,12 @@ func TestWhatIsReadIsShown(t *testing.T) {
 		}},
 	} {
 		if read, shown, err := c.back([]byte(c.said)); err != nil || !proto.Equal(read, shown) {
-			t.Errorf("read:  %v\nshown: %v\n%v", read, shown, err)
+			t.Errorf("decoded: %v\nencoded: %v\n%v", read, shown, err)
 		}
 	}
 }
 
-// A task is returned with all that it has: its own settings take precedence over its queue's.
+// A task is returned with all its fields. Its own settings take precedence over those of its queue.
 func TestTasksAreShown(t *testing.T) {
 	id := func(n uint64) task.ID { return task.NewID(1, 1, n) }
 	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
@@ -390,17 +390,17 @@ func TestTasksAreShown(t *testing.T) {
 	golden(t, "testdata/tasks.json", got.Bytes())
 }
 
-// A restored unique key is not taken from the task that has it by now.
+// A restored unique key does not replace another task that has it by now.
 func TestRestoredUniqueKeys(t *testing.T) {
 	if got := restoredUnique(nil); got != nil {
-		t.Errorf("none is restored as %v", got)
+		t.Errorf("restoredUnique(nil) = %v", got)
 	}
 	if got := restoredUnique(&broker.ArchivedUnique{Key: "u", OnConflict: "replace"}); got.GetKey() != "u" || got.GetOnConflict() != pawlv1.OnConflict_ON_CONFLICT_REJECT {
-		t.Errorf("restored as %v", got)
+		t.Errorf("restoredUnique = %v, want on_conflict reject", got)
 	}
 }
 
-// The total of an operation is reported as far as it is known, and limited by its maximum.
+// The total of an operation is reported as far as it is known, and capped by its maximum.
 func TestTotalsOfOperations(t *testing.T) {
 	for _, c := range []struct {
 		total, matched, most int64
@@ -413,7 +413,7 @@ func TestTotalsOfOperations(t *testing.T) {
 		o.Spec.Total, o.Spec.TotalSoFar, o.Spec.Max, o.Matched = c.total, c.soFar, c.most, c.matched
 		p := OperationProto(o, "")
 		if got := fmt.Sprint(p.GetTotal(), " ", p.GetTotalIsLowerBound()); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("total of %+v = %s", c, got)
 		}
 	}
 }
@@ -422,20 +422,20 @@ func TestTotalsOfOperations(t *testing.T) {
 func TestParentsAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	if p := parentProto(&task.Parent{ID: id}); p.GetTaskId() != id.String() || p.GetGroupId() != "" {
-		t.Errorf("a task: %v", p)
+		t.Errorf("parent that is a task = %v", p)
 	}
 	if p := parentProto(&task.Parent{Group: id}); p.GetGroupId() != id.String() || p.GetTaskId() != "" {
-		t.Errorf("a group: %v", p)
+		t.Errorf("parent that is a group = %v", p)
 	}
 	if p := followerProto(&broker.Follower{Type: "a"}); p.GetTaskId() != "" {
-		t.Errorf("a follower that is not there yet: %v", p)
+		t.Errorf("follow-up that does not exist yet = %v, want no id", p)
 	}
 	if p := MemberProto(&broker.GroupMember{Type: "a"}); p.GetTaskId() != "" {
-		t.Errorf("a member that is not there yet: %v", p)
+		t.Errorf("member that does not exist yet = %v, want no id", p)
 	}
 }
 
-// Rates have a period, whatever they limit, and errors in a queue's rules name the rule.
+// Every rate needs a period, and errors in a queue's rules name the rule.
 func TestRulesAreChecked(t *testing.T) {
 	rate := &pawlv1.Rate{Limit: 1}
 	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
@@ -446,16 +446,16 @@ func TestRulesAreChecked(t *testing.T) {
 	} {
 		_, err := SettingsOf(p)
 		if e, _ := task.AsError(err); e == nil || e.Field != field {
-			t.Errorf("%v: %v, want a refusal of %s", p, err, field)
+			t.Errorf("SettingsOf(%v) = %v, want %s refused", p, err, field)
 		}
 	}
 	s, err := SettingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}}, Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
 	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() || len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
-		t.Errorf("read as %+v, %v", s, err)
+		t.Errorf("SettingsOf = %+v, %v", s, err)
 	}
 }
 
-// The breakers of a queue are ordered by how long they have been open, and those of parts have their shard.
+// A queue's breakers are ordered by how long they have been open, and breakers of parts name their shard.
 func TestBreakersOfParts(t *testing.T) {
 	is := func(typ string, since broker.Time) broker.BreakerInfo {
 		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
@@ -477,37 +477,37 @@ func TestBreakersOfParts(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s of %d", p.Type, p.Shard))
 		}
 		if strings.Join(got, ", ") != c.want || open != c.open {
-			t.Errorf("%d are open, want %d: %q, want %q", open, c.open, got, c.want)
+			t.Errorf("%d breakers are open, want %d: got %q, want %q", open, c.open, got, c.want)
 		}
 	}
 	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil || !strings.Contains(err.Error(), "is not a duration") {
-		t.Errorf("a window that is no duration: %v", err)
+		t.Errorf("breakerOf an invalid window: %v", err)
 	}
 }
 
-// A duplicate id counts once.
+// An id that is given twice counts once.
 func TestNamedTwice(t *testing.T) {
 	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
 	if got, err := IDsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("IDsOf duplicates = %v, %v", got, err)
 	}
 }
 
-// Unknown values are encoded as unset, missing ones are left out, and a claim is decoded whole.
+// Unknown values are encoded as unspecified, missing ones are left out, and a claim's fields are all decoded.
 func TestConversionsOfParts(t *testing.T) {
 	for _, s := range []task.State{task.State(len(statusByState)), 99} {
 		if got := StatusProto(s); got != pawlv1.Status_STATUS_UNSPECIFIED {
-			t.Errorf("state %d is shown as %v", s, got)
+			t.Errorf("StatusProto(%d) = %v, want unspecified", s, got)
 		}
 	}
 	if got := OnceStateProto(99); got != pawlv1.OnceState_ONCE_STATE_UNSPECIFIED {
-		t.Errorf("an unknown state of a once key is shown as %v", got)
+		t.Errorf("OnceStateProto of an unknown state = %v, want unspecified", got)
 	}
 	for verb, want := range map[broker.Verb][2]bool{broker.Ack: {}, broker.Fail: {true, false}, broker.Release: {true, false}, broker.Extend: {false, true}} {
 		p := &pawlv1.Settled{}
 		SettledProto(p, verb, &broker.Settled{NextRunAt: 5, LeaseUntil: 6})
 		if got := [2]bool{p.NextRunAt != nil, p.LeaseExpiresAt != nil}; got != want {
-			t.Errorf("the answer to verb %v is %v", verb, p)
+			t.Errorf("SettledProto of verb %v = %v", verb, p)
 		}
 	}
 	for _, x := range []struct {
@@ -519,37 +519,37 @@ func TestConversionsOfParts(t *testing.T) {
 		{broker.Tick{Planned: 7, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
 	} {
 		if p := TickProto(&x.e); p.TaskId != x.want.TaskId || !proto.Equal(p.Late, x.want.Late) {
-			t.Errorf("%+v is shown as %v", x.e, p)
+			t.Errorf("TickProto(%+v) = %v", x.e, p)
 		}
 	}
 	for what, r := range map[string]*pawlv1.ClaimRequest{
 		"worker": {Queues: shares("q"), Lease: durationpb.New(time.Minute), Worker: "a\nb"}, "types": {Queues: shares("q"), Types: []string{"a", ""}},
 	} {
 		if _, err := ClaimOf("default", r, task.DefaultLimits()); err == nil || !strings.HasPrefix(err.Error(), what) {
-			t.Errorf("a claim with a wrong %s: %v", what, err)
+			t.Errorf("ClaimOf with a wrong %s: %v", what, err)
 		}
 	}
 	both := []*pawlv1.QueueShare{{Queue: "b", Weight: 2}, {Queue: "a", Weight: 1}}
 	for order, want := range map[pawlv1.Order]string{pawlv1.Order_ORDER_STRICT: "[{b 0} {a 0}] false", pawlv1.Order_ORDER_WEIGHTED: "[{a 1} {b 2}] true", 0: "[{a 1} {b 2}] true"} {
 		got, weighted, err := sharesOf(both, order, task.DefaultLimits())
 		if text := fmt.Sprint(got, " ", weighted); text != want || err != nil {
-			t.Errorf("order %v: read as %s, %v, want %s", order, text, err, want)
+			t.Errorf("sharesOf in order %v = %s, %v, want %s", order, text, err, want)
 		}
 	}
 	if _, err := SettingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is required") {
-		t.Errorf("a rate without a period: %v", err)
+		t.Errorf("SettingsOf a rate without a period: %v", err)
 	}
 	if _, err := OperationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {
-		t.Errorf("no action: %v", err)
+		t.Errorf("OperationOf an unknown action: %v", err)
 	}
 	for _, said := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
 		group, err := GroupOf(&pawlv1.CreateGroupRequest{Tasks: many(1, &pawlv1.TaskSpec{Type: "a"}), Retention: said}, task.DefaultLimits())
 		if err != nil || (group.Retention == nil) != (said == nil) || said != nil && *group.Retention != time.Minute {
-			t.Errorf("a group kept for %v: %v, %v", said, group.Retention, err)
+			t.Errorf("GroupOf with retention %v = %v, %v", said, group.Retention, err)
 		}
 	}
 	if p := OperationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 || p.TotalIsLowerBound {
-		t.Errorf("an operation on one of five or more: %v", p)
+		t.Errorf("OperationProto of an operation on one of five or more tasks = %v", p)
 	}
 }
 
@@ -569,7 +569,7 @@ const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// golden compares with a file, which -rewrite rewrites.
+// golden compares got with a golden file. -rewrite rewrites the file.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *rewrite {
@@ -592,7 +592,7 @@ func shares(text string) (queues []*pawlv1.QueueShare) {
 	return queues
 }
 
-// What is refused is not told in part.
+// Nothing is returned along with an error.
 func TestNothingIsToldBesideAnError(t *testing.T) {
 	l, two := task.DefaultLimits(), []*pawlv1.QueueShare{{Queue: "q", Weight: 1}, {Queue: "r", Weight: 2}}
 	refused := map[string]func() (told any, err error){
@@ -619,7 +619,7 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 	}
 	for what, do := range refused {
 		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {
-			t.Errorf("%s: %v, %v", what, told, err)
+			t.Errorf("%s: got %v with error %v, want the zero value and an error", what, told, err)
 		}
 	}
 }
@@ -632,7 +632,7 @@ func TestLongWordsAreCut(t *testing.T) {
 		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long}, task.Limits{}),
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(err)); len(repeated) != 64 {
-			t.Errorf("%s: %d bytes are repeated, want 64: %.400v", what, len(repeated), err)
+			t.Errorf("%s: the error repeats %d bytes, want 64: %.400v", what, len(repeated), err)
 		}
 	}
 }
@@ -640,16 +640,16 @@ func TestLongWordsAreCut(t *testing.T) {
 func TestFollowersAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 7)
 	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() || p[1].TaskId != "" || p[1].Type != "b" {
-		t.Errorf("followers: %v", p)
+		t.Errorf("followersProto = %v", p)
 	}
 }
 
-// A list by the ends of tasks continues at an end, another at an id.
+// A list ordered by end times continues at an end time, and any other list at an id.
 func TestTimesOfPlaces(t *testing.T) {
 	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, true)); at.Unix() != 9 {
-		t.Errorf("one that ended at 9 s is placed at %v", at)
+		t.Errorf("place of a task that ended at 9 s = %v", at)
 	}
 	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, false)); at.Unix() != 5 {
-		t.Errorf("one that was made at 5 s is placed at %v", at)
+		t.Errorf("place of a task that was created at 5 s = %v", at)
 	}
 }

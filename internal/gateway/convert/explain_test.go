@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The parts of a spread queue are added up. What all report identically is one reason; any other names its shard.
+// The parts of a spread queue are added up. A reason that all parts report is returned once. Any other reason names its shard.
 func TestPartsAreExplained(t *testing.T) {
 	paused := broker.Reason{Code: task.WhyQueuePaused, Detail: "paused", Count: 3}
 	full := func(n int) broker.Reason {
@@ -48,21 +48,21 @@ func TestPartsAreExplained(t *testing.T) {
 		{"types", strings.Join(idle, "; "), "b 5; a 4"},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s: %s\nwant %s", c.what, c.got, c.want)
+			t.Errorf("%s = %s\nwant %s", c.what, c.got, c.want)
 		}
 	}
 	got.Reasons, got.Keys, got.IdleTypes = nil, nil, nil
 	want := &pawlv1.ExplainQueueResponse{Queue: "q", Ready: 8, Claimable: 2, Claimed: 10, Waiting: 3, NextDue: TimeProto(40), OldestReadyAt: TimeProto(7), Partial: true}
 	if !proto.Equal(got, want) {
-		t.Errorf("%v\nwant %v", got, want)
+		t.Errorf("ExplainedQueue = %v\nwant %v", got, want)
 	}
 }
 
-// The earlier of two times is the one that is known, or comes first.
+// The earlier of two times is the one that is known, or the smaller one.
 func TestEarlier(t *testing.T) {
 	for _, c := range [][3]broker.Time{{0, 0, 0}, {0, 2, 2}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}, {2, 2, 2}} {
 		if got := earlier(c[0], c[1]); got != c[2] {
-			t.Errorf("of %d and %d: %d", c[0], c[1], got)
+			t.Errorf("earlier(%d, %d) = %d", c[0], c[1], got)
 		}
 	}
 }

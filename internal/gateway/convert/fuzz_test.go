@@ -7,7 +7,7 @@ func FuzzCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		b, err := DecodeCursor(TaskCursor, s)
 		if err == nil && s != "" && EncodeCursor(TaskCursor, b) != s {
-			t.Errorf("cursor %q is read as %x, which is written %q", s, b, EncodeCursor(TaskCursor, b))
+			t.Errorf("cursor %q was decoded as %x, which is encoded as %q", s, b, EncodeCursor(TaskCursor, b))
 		}
 	})
 }

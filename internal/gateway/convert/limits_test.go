@@ -2,7 +2,7 @@ package convert
 
 import "testing"
 
-// A changed limit changes what callers may do.
+// These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsStay(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"breakers that are told":  {maxBreakersTold, 100},
@@ -10,7 +10,7 @@ func TestLimitsStay(t *testing.T) {
 		"a cursor's version":      {cursorVersion, 1},
 	} {
 		if c[0] != c[1] {
-			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
 		}
 	}
 }

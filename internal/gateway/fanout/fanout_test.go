@@ -16,7 +16,7 @@ func TestLimitsOfFans(t *testing.T) {
 	}
 }
 
-// Lists of dead letters, and no others, are ordered by the tasks' ends.
+// Only lists of dead letters are ordered by the tasks' end times.
 func TestListsOfDeadLetters(t *testing.T) {
 	for _, c := range []struct {
 		f    broker.Filter
@@ -26,12 +26,12 @@ func TestListsOfDeadLetters(t *testing.T) {
 		{broker.Filter{Queue: "q", States: []task.State{task.Ready}}, false}, {broker.Filter{States: []task.State{task.Dead}}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead, task.Poisoned}}, false},
 	} {
 		if got := ListsDead(c.f); got != c.want {
-			t.Errorf("%+v: %t", c.f, got)
+			t.Errorf("ListsDead(%+v) = %t", c.f, got)
 		}
 	}
 }
 
-// Merged pages continue where the first shard stopped, and not at all if none did and everything is there.
+// A merged page continues where the first shard stopped. If no shard stopped and all tasks fit, there is no next page.
 func TestPagesAreMerged(t *testing.T) {
 	at := func(n uint64) []byte { id := task.NewID(1, int64(n), n); return id[:] }
 	page := func(next []byte, tasks ...uint64) (p broker.Page) {
@@ -58,7 +58,7 @@ func TestPagesAreMerged(t *testing.T) {
 			got += fmt.Sprint(v.ID.UnixMilli(), " ")
 		}
 		if got != c.want || !slices.Equal(next, c.next) {
-			t.Errorf("%+v: %q, then behind %v, want %q, behind %v", c.pages, got, next, c.want, c.next)
+			t.Errorf("merge(%+v) = %q, next %v, want %q, next %v", c.pages, got, next, c.want, c.next)
 		}
 	}
 }

@@ -32,12 +32,12 @@ func TestVerdictsOfCertificates(t *testing.T) {
 	is := func(what string, c *auth.Certificate, after time.Duration, want bool) {
 		t.Helper()
 		if err := c.Good(now.Add(after)); (err == nil) != want {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Good = %v", what, err)
 		}
 	}
 	c := of(&cert)
 	is("at first", c, 0, true)
-	*pool = *none // the pool is the same, and is not asked
+	*pool = *none // the pool's identity is unchanged, so it is not consulted
 	is("a minute later", c, verifiedFor, true)
 	is("more than a minute later", c, verifiedFor+1, false)
 	*pool = *good
@@ -49,11 +49,11 @@ func TestVerdictsOfCertificates(t *testing.T) {
 	is("one that ends soon", short, 0, true)
 	is("when that has ended", short, 3*time.Second, false)
 	if certificateOf(nil, nil) != nil {
-		t.Error("a client that shows none has a certificate")
+		t.Error("certificateOf returned a certificate for a client without one")
 	}
 	w := httptest.NewRecorder()
 	if withTLS(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Header().Get("Strict-Transport-Security") != "" {
-		t.Errorf("a request over no connection of ours is told of TLS: %v", w.Header())
+		t.Errorf("a response outside TLS has Strict-Transport-Security: %v", w.Header())
 	}
 }
 

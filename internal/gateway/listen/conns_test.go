@@ -22,7 +22,7 @@ func (c connFrom) RemoteAddr() net.Addr {
 	return a
 }
 
-// One address can't take all connections, whatever its ports or its addresses within a network; this machine's own may.
+// One address can't take all connections, whatever its ports or its addresses within a network. Loopback addresses have no limit.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	d := newAcceptor(Config{MaxConns: 100, MaxConnsPerAddress: 2})
 	p := newConnQueue(nil, d.closed)
@@ -43,7 +43,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}{{"192.0.2.1:1", 1}, {"192.0.2.1:2", 2}, {"192.0.2.1:3", 2}, {"192.0.2.2:3", 3}, {"[2001:db8::1]:1", 4}, {"[2001:db8::2]:1", 5}, {"[2001:db8::3]:1", 5},
 		{"[::ffff:192.0.2.1]:9", 5}, {"127.0.0.1:1", 6}, {"127.0.0.1:2", 7}, {"127.0.0.1:3", 8}, {"[::1]:3", 9}} {
 		if open(c.from); count() != c.want {
-			t.Errorf("after %d, from %s: %d connections, want %d", i, c.from, count(), c.want)
+			t.Errorf("after connection %d, from %s: %d connections, want %d", i, c.from, count(), c.want)
 		}
 	}
 	d.mu.Lock()
@@ -66,18 +66,18 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	known := len(d.from)
 	d.mu.Unlock()
 	if _ = one.Close(); len(d.from) != known-1 {
-		t.Errorf("%d addresses are remembered of %d, though one has no connection any more", len(d.from), known)
+		t.Errorf("%d addresses are tracked, after %d, although one of them has no connection left", len(d.from), known)
 	}
 	_ = two.Close()
 	if open("192.0.2.1:4"); count() != 9 {
-		t.Errorf("after one has gone: %d connections", count())
+		t.Errorf("after one of 9 connections was closed and another opened: %d connections", count())
 	}
 	if open("192.0.2.1:5"); count() != 9 {
-		t.Errorf("after one has gone, and two have come: %d connections", count())
+		t.Errorf("after one of 9 connections was closed and two were opened: %d connections", count())
 	}
 	d.mu.Lock()
 	if n := d.from[netip.Prefix{}]; n != 0 {
-		t.Errorf("%d connections of this machine are counted by address", n)
+		t.Errorf("%d loopback connections are counted by address", n)
 	}
 	d.mu.Unlock()
 	d.close()
@@ -87,7 +87,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		few.admit(connFrom{there, fmt.Sprintf("192.0.2.%d:1", i)}, p, p)
 		few.mu.Lock()
 		if n := len(few.conns); n != min(i+1, 2) {
-			t.Errorf("%d connections are let in of %d, at most 2 may be", n, i+1)
+			t.Errorf("%d connections were accepted after %d attempts, want at most 2", n, i+1)
 		}
 		few.mu.Unlock()
 	}
@@ -95,11 +95,11 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	here, there := net.Pipe()
 	d.admit(connFrom{there, "192.0.2.1:9"}, p, p)
 	if _, err := here.Read(make([]byte, 1)); err == nil {
-		t.Error("a connection is let in after the end")
+		t.Error("a connection was accepted after the acceptor closed")
 	}
 }
 
-// A changed limit changes what callers may do.
+// These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsOfListening(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"streams":                   {maxStreams, 2_000},
@@ -109,23 +109,23 @@ func TestLimitsOfListening(t *testing.T) {
 		"connections of an address": {defaultMaxConnsPerAddress, 5_000},
 	} {
 		if c[0] != c[1] {
-			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
 		}
 	}
 }
 
 func TestInProcessAddresses(t *testing.T) {
 	if a := InProcessAddr("h"); a.Network() != "inside" || a.String() != "h" || (inProcessConn{from: a}).RemoteAddr() != a {
-		t.Errorf("the address is %s of %s", a, a.Network())
+		t.Errorf("address = %s of network %s", a, a.Network())
 	}
 }
 
-// Missing limits of connections get their defaults, and given ones stay.
+// Connection limits that are not set get their defaults, and others stay.
 func TestLimitsHaveDefaults(t *testing.T) {
 	for _, c := range []struct{ said, want [2]int }{{[2]int{}, [2]int{20_000, 5_000}}, {[2]int{7, 3}, [2]int{7, 3}}} {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler), MaxConns: c.said[0], MaxConnsPerAddress: c.said[1]}, nil, nil).acceptor
 		if got := [2]int{d.max, d.perAddress}; got != c.want {
-			t.Errorf("of %v connections %v are let in, want %v", c.said, got, c.want)
+			t.Errorf("limits %v became %v, want %v", c.said, got, c.want)
 		}
 	}
 }

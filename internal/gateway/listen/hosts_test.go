@@ -29,33 +29,33 @@ func TestHosts(t *testing.T) {
 		"evil.example:localhost": false, "localhost]": false, "localhost\x00.evil.example": false,
 	} {
 		if got := h.Have(host); got != want {
-			t.Errorf("a request for %q: %v, want %v", host, got, want)
+			t.Errorf("Have(%q) = %v, want %v", host, got, want)
 		}
 	}
 	if (Hosts{}).Have("pawl") {
-		t.Error("without names one is known")
+		t.Error("an empty list of hosts has a host")
 	}
 }
 
 func TestBadHosts(t *testing.T) {
 	for _, bad := range []string{"", " ", ".", "*", "*.example.com", "http://pawl", "pawl:7295", "pawl/x", "a..b", "a b", "-a", "pöwl", "..example.com", "[::1]", strings.Repeat("a.", 127) + "com"} {
 		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q is not a name such as", bad)) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("ParseHosts with %q: %v", bad, err)
 		}
 	}
 	if _, err := ParseHosts(make([]string, maxHosts+1)); err == nil {
-		t.Error("any number of names is taken")
+		t.Error("ParseHosts accepted too many names")
 	}
 }
 
-// What has no access control is accessible only by addresses and localhost, whatever other names the server has.
+// A handler without access control is reachable only by addresses and localhost, whatever other names the server has.
 func TestOnlyLocal(t *testing.T) {
 	h := OnlyLocal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "profile") }))
 	for host, want := range map[string]int{"127.0.0.1:7297": 200, "[::1]:7297": 200, "localhost:7297": 200, "evil.example:7297": 421, "n1": 421} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, stray("GET", "/debug/pprof/cmdline", host))
 		if w.Code != want || strings.Contains(w.Body.String(), "profile") != (want == 200) || w.Header().Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("by %s: %d %v %s", host, w.Code, w.Header(), w.Body)
+			t.Errorf("request to host %s: status %d, headers %v, body %s", host, w.Code, w.Header(), w.Body)
 		}
 	}
 }
@@ -65,17 +65,17 @@ func TestLongestHost(t *testing.T) {
 	for n, good := range map[int]bool{maxHostName: true, maxHostName + 1: false} {
 		name := strings.Repeat("a.", n/2)[:n-1] + "a"
 		if _, err := ParseHosts([]string{name}); (err == nil) != good {
-			t.Errorf("a name of %d bytes: %v", len(name), err)
+			t.Errorf("ParseHosts with a name of %d bytes: %v", len(name), err)
 		}
 	}
 	for n, good := range map[int]bool{maxHosts: true, maxHosts + 1: false} {
 		if _, err := ParseHosts(slices.Repeat([]string{"a"}, n)); (err == nil) != good {
-			t.Errorf("%d names: %v", n, err)
+			t.Errorf("ParseHosts with %d names: %v", n, err)
 		}
 	}
 }
 
-// stray returns a request as sent by a page under another name that resolves to this address.
+// stray returns a request as a page sends it whose host name resolves to this address.
 func stray(method, path, host string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
 	r.Host = host

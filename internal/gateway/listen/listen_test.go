@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The first bytes of a connection, which were examined, are read first, in pieces of any size.
+// The first bytes of a connection, which were examined, are read again first, in pieces of any size.
 func TestHeadsAreReadAgain(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -21,10 +21,10 @@ func TestHeadsAreReadAgain(t *testing.T) {
 		}
 	}
 	if string(got) != "abcd" {
-		t.Errorf("read %q", got)
+		t.Errorf("read %q, want abcd", got)
 	}
 	if c := CertificateOfREST(withConn(t.Context(), here)); c != nil {
-		t.Errorf("a connection that is no guest's shows %v", c)
+		t.Errorf("a connection without a client certificate has %v", c)
 	}
 }
 
@@ -39,10 +39,10 @@ func TestPassagesClose(t *testing.T) {
 		end(closed, p)
 		p.deliver(there)
 		if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s has closed: %v", what, err)
+			t.Errorf("after %s closed: read error %v, want EOF", what, err)
 		}
 		if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s has closed, and accepts: %v", what, err)
+			t.Errorf("after %s closed: Accept = %v, want net.ErrClosed", what, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func TestSourceOfWrongTokens(t *testing.T) {
 		{"", "@", true}, {"", "0.0.0.0", false},
 	} {
 		if same := source(c.a) == source(c.b); same != c.same {
-			t.Errorf("%q and %q are one source: %t, want %t", c.a, c.b, same, c.same)
+			t.Errorf("sources %q and %q are equal: %t, want %t", c.a, c.b, same, c.same)
 		}
 	}
 }
@@ -24,11 +24,11 @@ func TestSourceOfWrongTokens(t *testing.T) {
 func TestSourcesAreNetworks(t *testing.T) {
 	for from, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:3::": "2001:db8:1:3::/64"} {
 		if got := SourceNetwork(netip.MustParseAddr(from)).String(); got != want {
-			t.Errorf("%s: %s, want %s", from, got, want)
+			t.Errorf("SourceNetwork(%s) = %s, want %s", from, got, want)
 		}
 	}
 	if got := SourceNetwork(netip.Addr{}); got.IsValid() {
-		t.Errorf("no address: %s", got)
+		t.Errorf("SourceNetwork of the zero address = %s", got)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Over TCP, a plaintext client receives the answer, and its end, while the server still reads.
+// Over TCP, a plaintext client receives the error response and EOF while the server still reads.
 func TestPlaintextOverTCP(t *testing.T) {
 	mute, far := net.Pipe()
 	go func() {
@@ -18,7 +18,7 @@ func TestPlaintextOverTCP(t *testing.T) {
 		far.Close()
 	}()
 	if answer, err := io.ReadAll(mute); len(answer) > 0 || err != nil {
-		t.Errorf("one who has spoken TLS before hears %q, %v", answer, err)
+		t.Errorf("client that already used TLS got %q, %v, want nothing", answer, err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,19 +41,19 @@ func TestPlaintextOverTCP(t *testing.T) {
 		d.failed(&sniffedConn{Conn: there, raw: there, acceptor: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
 	}()
 	_ = here.SetReadDeadline(time.Now().Add(time.Minute))
-	answer, err := io.ReadAll(here) // ends although nobody has closed the connection
+	answer, err := io.ReadAll(here) // returns although the connection was not closed
 	if err != nil || !bytes.Equal(answer, plainRefusal) {
-		t.Errorf("got %q, %v", answer, err)
+		t.Errorf("plaintext client got %q, %v", answer, err)
 	}
 	here.Close()
 	<-failed
 }
 
-// Plaintext HTTP begins with capitals.
+// A plaintext HTTP request begins with capital letters.
 func TestRequestsBeginWithCapitals(t *testing.T) {
 	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false, "\x16\x03\x01  ": false} {
 		if got := startsHTTP([5]byte([]byte(head))); got != want {
-			t.Errorf("%q: %t", head, got)
+			t.Errorf("startsHTTP(%q) = %t", head, got)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func newDecoder(into proto.Message, room int, asked *int) *decoder {
 	}}
 }
 
-// A message that arrives in pieces of any size is decoded, or refused, as if it had arrived whole.
+// A message that arrives in pieces of any size is decoded or refused like one that arrives whole.
 func TestDecodedInPieces(t *testing.T) {
 	batch := manyOf(50, func(i int) *pawlv1.TaskSpec {
 		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5), Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
@@ -54,12 +54,12 @@ func TestDecodedInPieces(t *testing.T) {
 		wanted := proto.UnmarshalOptions{RecursionLimit: maxNesting}.Unmarshal(raw, want)
 		err := newDecoder(got, len(raw), &asked).readFrom(iotest.HalfReader(bytes.NewReader(raw)), false, "")
 		if (err == nil) != (wanted == nil) || err == nil && !proto.Equal(want, got) {
-			t.Fatalf("message %d of %d bytes: %v, whole %v", i, len(raw), err, wanted)
+			t.Fatalf("message %d of %d bytes: in pieces %v, whole %v", i, len(raw), err, wanted)
 		}
 	}
 }
 
-// A message takes no more memory than was reserved, and asks for more once.
+// A message takes no more memory than was reserved, and asks for more at most once.
 func TestDecodedInItsRoom(t *testing.T) {
 	deep := &pawlv1.TaskSpec{}
 	for range maxNesting + 1 {
@@ -77,7 +77,7 @@ func TestDecodedInItsRoom(t *testing.T) {
 		into  proto.Message
 		raw   []byte
 		asks  int
-		words string // in a refusal
+		words string // expected in the error
 	}{
 		"small tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")} })), 0, ""},
 		"large tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(15, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1<<20)} })), 0, ""},
@@ -107,10 +107,10 @@ func TestDecodedInItsRoom(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, c.words)
 			}
 			if asked != c.asks {
-				t.Errorf("%s: it asks for more room %d times, want %d", name, asked, c.asks)
+				t.Errorf("%s: extra memory was requested %d times, want %d", name, asked, c.asks)
 			}
 			if most := had + asked*contract.MaxExtra; err == nil && d.made > most {
-				t.Errorf("%s: %d bytes are made in a room of %d", name, d.made, most)
+				t.Errorf("%s: decoding took %d bytes, %d were reserved", name, d.made, most)
 			}
 		}
 	}
@@ -126,29 +126,29 @@ func pack(t testing.TB, raw []byte) []byte {
 	return b.Bytes()
 }
 
-// Invalid or truncated gzip is refused; so is a message that waits in vain for more memory.
+// Invalid or truncated gzip is refused, and so is a message that can't get more memory.
 func TestUndecodable(t *testing.T) {
 	asked := 0
 	packed := pack(t, bytes.Repeat([]byte{10, 0}, 1000))
 	for name, raw := range map[string][]byte{"nothing": nil, "no gzip": []byte("no gzip at all"), "cut off": packed[:len(packed)-9], "more behind it": append(packed, 1)} {
 		err := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked).readFrom(bytes.NewReader(raw), true, "gzip")
 		if err == nil || !strings.Contains(err.Error(), "can't be decompressed") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want an error", name, err)
 		}
 	}
 	d := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked)
 	d.extra = func() error { return io.ErrNoProgress }
 	if err := d.readFrom(bytes.NewReader(bytes.Repeat([]byte{10, 0}, 50_000)), false, ""); !errors.Is(err, io.ErrNoProgress) {
-		t.Errorf("no room: %v", err)
+		t.Errorf("message that can't get more memory: %v", err)
 	}
 }
 
-// Fields are delimited by their headers alone, and the size of the next one is known as early as possible.
+// Field boundaries are found by field headers alone, and the size of the next field is known as early as possible.
 func TestFieldsThatAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		raw         []byte
 		whole, next int
-		words       string // in a refusal
+		words       string // expected in the error
 	}{
 		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""}, {[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""},
 		{[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2, ""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
@@ -156,12 +156,12 @@ func TestFieldsThatAreWhole(t *testing.T) {
 	} {
 		whole, next, err := wholeFields(c.raw, 100)
 		if whole != c.whole || next != c.next || (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
-			t.Errorf("of %v %d are whole, the next has %d, %v; want %d, %d, %q", c.raw, whole, next, err, c.whole, c.next, c.words)
+			t.Errorf("wholeFields(%v) = %d, next %d, %v; want %d, %d, %q", c.raw, whole, next, err, c.whole, c.next, c.words)
 		}
 	}
 }
 
-// A message may be as long as allowed, compressed or not.
+// A message may be as long as the maximum, compressed or not.
 func TestDecodedUpToItsBound(t *testing.T) {
 	raw := bytes.Repeat([]byte{10, 0}, 40_000)
 	for most, good := range map[int]bool{len(raw): true, len(raw) - 1: false} {
@@ -173,25 +173,25 @@ func TestDecodedUpToItsBound(t *testing.T) {
 			d := newDecoder(&pawlv1.EnqueueBatchRequest{}, contract.MaxMessage, &asked)
 			d.most = most
 			if err := d.readFrom(bytes.NewReader(from), packed, "gzip"); (err == nil) != good {
-				t.Errorf("%d bytes where %d may be, packed %t: %v", len(raw), most, packed, err)
+				t.Errorf("%d bytes with a maximum of %d, compressed %t: %v", len(raw), most, packed, err)
 			}
 		}
 	}
 }
 
-// Extra memory is granted once, and must suffice.
+// Extra memory is granted once, and must be enough.
 func TestRoomThatIsNotEnough(t *testing.T) {
 	for _, c := range []struct{ unread, asks int }{{10, 0}, {11, 1}, {10 + contract.MaxExtra, 1}, {11 + contract.MaxExtra, -1}} {
 		asked := 0
 		d := &decoder{room: 15, made: 5, extra: func() error { asked++; return nil }}
 		err := d.reserve(c.unread)
 		if c.asks < 0 && (err == nil || !strings.Contains(err.Error(), "so many small parts")) || c.asks >= 0 && (err != nil || asked != c.asks) {
-			t.Errorf("%d bytes: %v, after %d asks", c.unread, err, asked)
+			t.Errorf("reserve for %d bytes: %v after %d requests for more", c.unread, err, asked)
 		}
 	}
 }
 
-// scriptedWire is the wire of a stream whose bytes have all arrived.
+// scriptedWire is the wire of a stream that has received all its bytes.
 type scriptedWire struct {
 	b      []byte
 	packed string // the compressor
@@ -233,7 +233,7 @@ func (w *scriptedWire) RecvCompress() string { return w.packed }
 
 func (w *scriptedWire) WriteStatus(s *status.Status) error { w.ended = s; return nil }
 
-// A message is read from its wire in pieces, all of it and no more.
+// A message is read from its wire in pieces, exactly up to its end.
 func TestWiresAreReadInPieces(t *testing.T) {
 	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize}, pieceSize + 1: {pieceSize, 1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
 		whole := make([]byte, size+3)
@@ -244,20 +244,20 @@ func TestWiresAreReadInPieces(t *testing.T) {
 		r := &wireReader{wire: wire, left: size}
 		got, err := io.ReadAll(r)
 		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil || wire.taken.n != 0 {
-			t.Errorf("of %d bytes %d are read, asked for %v, %v; %d buffers are taken", size, len(got), wire.asked, err, wire.taken.n)
+			t.Errorf("message of %d bytes: read %d in pieces %v, %v; %d buffers are not freed", size, len(got), wire.asked, err, wire.taken.n)
 		}
 	}
 	wire := &scriptedWire{b: make([]byte, pieceSize)}
 	part := &wireReader{wire: wire, left: pieceSize}
 	if n, err := part.Read(make([]byte, 9)); n != 9 || err != nil || wire.taken.n != 1 {
-		t.Errorf("of one that is read in part: %d bytes, %v, %d buffers are taken", n, err, wire.taken.n)
+		t.Errorf("partial read: %d bytes, %v, %d buffers in use", n, err, wire.taken.n)
 	}
 	if part.close(); wire.taken.n != 0 {
-		t.Errorf("of one that was read in part %d buffers are taken", wire.taken.n)
+		t.Errorf("after close of a partly read message %d buffers are not freed", wire.taken.n)
 	}
 	broken := errors.New("reset by peer")
 	r := &wireReader{wire: &scriptedWire{fails: broken}, left: 1}
 	if n, err := r.Read(make([]byte, 9)); n != 0 || err != broken || r.failed != broken {
-		t.Errorf("a wire that breaks: %d bytes, %v, %v", n, err, r.failed)
+		t.Errorf("broken wire: read %d bytes, %v, failed = %v", n, err, r.failed)
 	}
 }

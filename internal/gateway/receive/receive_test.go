@@ -23,7 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A stream may end while another goroutine still receives from it: memory that is granted only then is released.
+// A stream may end while another goroutine still receives from it. Memory that is granted after that is released.
 func TestRoomFoundAfterTheEnd(t *testing.T) {
 	room := admission.NewMemoryPool(1000)
 	in := &Receiver{Stream: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
@@ -32,17 +32,17 @@ func TestRoomFoundAfterTheEnd(t *testing.T) {
 	}
 	in.Close()
 	if n, _ := room.InUse(); n != 0 {
-		t.Errorf("%d bytes are taken after the end", n)
+		t.Errorf("%d bytes are in use after Close", n)
 	}
 	if err := in.reserve(&in.held, room, 10); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end: %v, want %v", err, context.Canceled)
+		t.Errorf("reserve after Close: %v, want %v", err, context.Canceled)
 	}
 	if n, _ := room.InUse(); n != 0 {
-		t.Errorf("%d bytes stay taken", n)
+		t.Errorf("%d bytes are in use after a failed reserve", n)
 	}
 }
 
-// The reason for a missing message is what happened first: the stream was cut off, the caller closed it, or is gone.
+// The reason for a missing message is what happened first: the stream was cut off, the caller closed it, or the caller left.
 func TestWhyNoMessageCame(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -56,15 +56,15 @@ func TestWhyNoMessageCame(t *testing.T) {
 		{&Receiver{Stream: gone}, io.EOF, io.EOF}, {&Receiver{Stream: gone, cut: errPlanted}, io.EOF, errPlanted},
 	} {
 		if got := c.b.failed(c.err); !errors.Is(got, c.want) {
-			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+			t.Errorf("failed(%v) = %v, want %v", c.err, got, c.want)
 		}
 	}
 	if got := (&Receiver{Stream: gone}).failed(broken); got != context.Canceled {
-		t.Errorf("a caller who is gone: %v", got)
+		t.Errorf("failed after the caller left = %v, want context.Canceled", got)
 	}
 }
 
-// A small message gets no extra memory if it takes more than its length suggests; others get it once, and wait for it.
+// A small message gets no extra memory if it takes more than its length suggests. A large one gets it once, after waiting for it if needed.
 func TestExtraRoom(t *testing.T) {
 	for most, large := range map[int]bool{contract.SmallMessage - 1: false, contract.SmallMessage: false, contract.SmallMessage + 1: true} {
 		m := NewMemory()
@@ -72,13 +72,13 @@ func TestExtraRoom(t *testing.T) {
 		err := in.reserveExtra()
 		taken, _ := m.Extra.InUse()
 		if large && (err != nil || taken != contract.MaxExtra || in.extra == nil) || !large && (!strings.Contains(fmt.Sprint(err), "so many small parts") || taken != 0) {
-			t.Errorf("a message of up to %d bytes: %v, %d bytes of extra room are taken", most, err, taken)
+			t.Errorf("message of up to %d bytes: %v, %d bytes of extra memory in use", most, err, taken)
 		}
 		if others, _ := m.Large.InUse(); others != 0 {
-			t.Errorf("a message of up to %d bytes takes %d of the room for all", most, others)
+			t.Errorf("message of up to %d bytes: %d bytes of memory for large messages in use", most, others)
 		}
 		if in.Close(); in.extra != nil {
-			t.Error("extra room is kept at the end")
+			t.Error("extra memory was kept after Close")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func framed(flag byte, raw []byte) []byte {
 	return append(append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(len(raw)))...), raw...)
 }
 
-// The single message of a call is read whole, or refused with what is wrong.
+// The single message of a unary call is read whole, or refused with the reason.
 func TestTheOneMessageOfACall(t *testing.T) {
 	marshal := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -115,7 +115,7 @@ func TestTheOneMessageOfACall(t *testing.T) {
 		what  string
 		wire  *scriptedWire
 		most  int
-		words string // in a refusal
+		words string // expected in the error
 	}{
 		{"a message", &scriptedWire{b: framed(0, good)}, contract.MaxMessage, ""},
 		{"none", &scriptedWire{}, contract.MaxMessage, "message: none came"},
@@ -148,17 +148,17 @@ func TestTheOneMessageOfACall(t *testing.T) {
 		in.Close()
 		for name, room := range map[string]*admission.MemoryPool{"large": m.Large, "extra": m.Extra} {
 			if n, _ := room.InUse(); n != 0 {
-				t.Errorf("%s: %d bytes of the %s room are taken in the end", c.what, n, name)
+				t.Errorf("%s: %d bytes of %s memory are in use at the end", c.what, n, name)
 			}
 		}
 		if n := c.wire.taken.n; n != 0 {
-			t.Errorf("%s: %d buffers are taken in the end", c.what, n)
+			t.Errorf("%s: %d buffers are not freed at the end", c.what, n)
 		}
 	}
 }
 
-// In a stream each message has its own memory, which is released at the next one unless it is kept. Only protobuf messages can be
-// read.
+// In a stream each message has its own memory. It is released when the next message is read, unless it is kept. Only protobuf messages
+// can be read.
 func TestRoomOfEachMessage(t *testing.T) {
 	raw, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1_000_000)}})
 	if err != nil {
@@ -174,7 +174,7 @@ func TestRoomOfEachMessage(t *testing.T) {
 	taken := func(what string, want int) {
 		t.Helper()
 		if n, _ := m.Large.InUse(); n != int64(want) {
-			t.Errorf("%s: %d bytes are taken, want %d", what, n, want)
+			t.Errorf("%s: %d bytes are in use, want %d", what, n, want)
 		}
 	}
 	next := func() {
@@ -187,7 +187,7 @@ func TestRoomOfEachMessage(t *testing.T) {
 	taken("a small message", 0)
 	exact := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, append([]byte{10, 0xfd, 0x7f}, make([]byte, contract.SmallMessage-3)...))}}
 	if err := exact.Next(&pawlv1.EnqueueRequest{}); err == nil || exact.held != nil {
-		t.Errorf("what is just small, and no message: %v, it took room: %t", err, exact.held != nil)
+		t.Errorf("malformed message of the maximum small size: %v, took memory: %t", err, exact.held != nil)
 	}
 	next()
 	taken("a large one", made)
@@ -203,7 +203,7 @@ func TestRoomOfEachMessage(t *testing.T) {
 	kept.Give()
 	taken("none", 0)
 	if err := in.Next(&pawlv1.EnqueueRequest{}); !errors.Is(err, io.EOF) {
-		t.Errorf("at the end: %v", err)
+		t.Errorf("Next at the end: %v, want EOF", err)
 	}
 	parts, err := proto.Marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} }))
 	if err != nil {
@@ -215,18 +215,18 @@ func TestRoomOfEachMessage(t *testing.T) {
 	}
 	expected := len(parts) + contract.MemoryFor(len(parts)) + min(len(parts), fieldRoom)
 	if extra, _ := m.Extra.InUse(); extra != int64(weigh(t, &pawlv1.EnqueueBatchRequest{}, parts)-expected) {
-		t.Errorf("one of many parts takes %d bytes more than the %d that are expected of it, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
+		t.Errorf("message of many parts took %d bytes in addition to the expected %d, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
 	}
 	of.Close()
 	if err := in.readLarge(3, false, "no message"); err == nil || !strings.Contains(err.Error(), "string is no message") {
-		t.Errorf("what is no message: %v", err)
+		t.Errorf("readLarge into a string: %v", err)
 	}
 	if _, err := New(t.Context(), "a", contract.MaxMessage, m, asStatus{}); err == nil {
-		t.Error("a receiver is made of no stream")
+		t.Error("New accepted a context without a stream")
 	}
 }
 
-// Both ends of a wait count: a message that arrives in time is executed, and a late one fails for being late.
+// Both ends of a wait count: a message that arrives in time is accepted, and a late one is refused as late.
 func TestMessagesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wire, late := &scriptedWire{}, errors.New("x")
@@ -234,11 +234,11 @@ func TestMessagesInTime(t *testing.T) {
 		came := in.within(time.Second)
 		pass(time.Second - 1)
 		if err := came(late); err != late || wire.ended != nil {
-			t.Errorf("in time: %v, %v", err, wire.ended)
+			t.Errorf("message in time: %v, stream ended with %v", err, wire.ended)
 		}
 		pass(time.Minute)
 		if wire.ended != nil {
-			t.Errorf("one that came in time was ended with %v", wire.ended)
+			t.Errorf("the stream of a message in time was ended with %v", wire.ended)
 		}
 		for what, want := range map[string]string{"": "did not arrive in full within 1s", "for room": "too many large requests"} {
 			in.cut = nil
@@ -246,41 +246,41 @@ func TestMessagesInTime(t *testing.T) {
 			in.setWaiting(what != "")
 			pass(time.Second + 1)
 			if err := came(nil); err == nil || !strings.Contains(err.Error(), want) || wire.ended == nil || !strings.Contains(wire.ended.Message(), want) {
-				t.Errorf("late, and waiting %s: %v, %v", what, err, wire.ended)
+				t.Errorf("late message, waiting %s: %v, stream ended with %v", what, err, wire.ended)
 			}
 			in.setWaiting(false)
 		}
 		wire.ended = nil
-		if err := in.reserve(&in.held, in.memory.Large, 10); err != nil { // its time was over before
-			t.Errorf("room: %v", err)
+		if err := in.reserve(&in.held, in.memory.Large, 10); err != nil { // its deadline had already passed
+			t.Errorf("reserve after the deadline: %v", err)
 		}
 		if pass(rest.BodyTimeout + 1); wire.ended != nil {
-			t.Errorf("a stream that has ended is ended again with %v", wire.ended)
+			t.Errorf("an ended stream was ended again with %v", wire.ended)
 		}
 		in.cut = nil
 		came = in.within(time.Second)
-		in.timer.Stop() // it is over, and has not started to end the stream
+		in.timer.Stop() // its time has passed, but it has not begun to end the stream
 		if err := came(late); err != late {
-			t.Errorf("just in time: %v", err)
+			t.Errorf("message just in time: %v", err)
 		}
 		in.timer.Reset(time.Second)
 		if pass(2 * time.Second); in.cut != nil || wire.ended != nil {
-			t.Errorf("a stream whose message came just in time is ended with %v", wire.ended)
+			t.Errorf("the stream of a message just in time was ended with %v", wire.ended)
 		}
 		in.Close()
 	})
 }
 
-// A long message is refused with gRPC's own code, and with ours in the details.
+// A long message is refused with gRPC's own code, and with Pawl's in the details.
 func TestLongMessages(t *testing.T) {
 	err := tooLong(7)
 	st, ok := status.FromError(err)
 	if e, known := task.AsError(err); !ok || st.Code() != codes.ResourceExhausted || len(st.Details()) != 1 || !known || e.Code != task.CodePayloadTooLarge || e.Field != "message" || !strings.Contains(st.Message(), "more than 7 bytes") {
-		t.Errorf("got %v, %v", st, err)
+		t.Errorf("tooLong = %v, %v", st, err)
 	}
 }
 
-// pass lets time pass in a bubble with fake time, which is instant.
+// pass lets time pass in the synctest bubble, where time is fake.
 func pass(d time.Duration) { time.Sleep(d) }
 
 var errPlanted = task.Unavailable(time.Second, "planted")

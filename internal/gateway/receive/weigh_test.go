@@ -21,7 +21,7 @@ func manyHeaders(n int) map[string]string {
 	return m
 }
 
-// The estimate for a message is no less than what decoding allocates, and not much more.
+// The estimate for a message is at least what decoding allocates, and not much more.
 func TestWeighedAsMuchAsIsMade(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for name, m := range map[string]proto.Message{
@@ -50,7 +50,7 @@ func TestWeighedAsMuchAsIsMade(t *testing.T) {
 		}
 		runtime.ReadMemStats(&after)
 		if made := int(after.TotalAlloc - before.TotalAlloc); weighed < made*7/10 || weighed > 2*made { // lists leave their old arrays behind
-			t.Errorf("%s: %d bytes are weighed as %d, and %d are made of them", name, len(raw), weighed, made)
+			t.Errorf("%s: message of %d bytes weighs %d, decoding allocated %d", name, len(raw), weighed, made)
 		}
 	}
 }
@@ -80,19 +80,19 @@ func BenchmarkWeigh(b *testing.B) {
 	}
 }
 
-// A malformed message is refused with what is wrong, and weighs nothing; packed numbers are weighed as what they become.
+// A malformed message is refused with the reason and weighs nothing. Packed numbers weigh as much as the decoded list.
 func TestWeighedExactly(t *testing.T) {
 	s := shapeOf((&pawlv1.EnqueueBatchRequest{}).ProtoReflect())
 	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1}, "invalid field number ": {10, 2, 0, 1}} {
 		if n, err := s.weigh(raw, 0); n != 0 || err == nil || !strings.Contains(err.Error(), strings.TrimSpace(words)) {
-			t.Errorf("%v: weighed as %d, %v, want %q", raw, n, err, words)
+			t.Errorf("weigh(%v) = %d, %v, want %q", raw, n, err, words)
 		}
 	}
 	if n, err := s.weigh([]byte{10, 0}, maxNesting+1); n != 0 || err == nil {
-		t.Errorf("too deep: weighed as %d, %v", n, err)
+		t.Errorf("weigh of a message nested too deep = %d, %v", n, err)
 	}
 	if _, err := s.weigh([]byte{0xf8, 0x7f, 1}, maxNesting); err != nil {
-		t.Errorf("as deep as may be: %v", err)
+		t.Errorf("weigh of a message at the maximum depth: %v", err)
 	}
 	states, retry := (&pawlv1.Filter{States: []pawlv1.State{1, 2, 3}}), shapeOf((&pawlv1.RetryPolicy{}).ProtoReflect())
 	for _, c := range []struct {
@@ -111,12 +111,12 @@ func TestWeighedExactly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := shapeOf(c.m.ProtoReflect()).weigh(raw, 0); n != c.want || err != nil {
-			t.Errorf("%s: weighed as %d, %v, want %d", c.what, n, err, c.want)
+			t.Errorf("%s: weigh = %d, %v, want %d", c.what, n, err, c.want)
 		}
 	}
 }
 
-// Messages in a map are weighed, too, and messages may be nested up to the limit.
+// Messages in a map are weighed too, and messages may be nested up to the limit.
 func TestWeighedWithin(t *testing.T) {
 	rules := shapeOf((&pawlv1.KeyRules{}).ProtoReflect())
 	settings := &pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"abc": {MaxRunning: 3}}}
@@ -126,7 +126,7 @@ func TestWeighedWithin(t *testing.T) {
 	}
 	n, err := shapeOf(settings.ProtoReflect()).weigh(raw, 0)
 	if want := textCost + entryCost + textCost + len("abc") + textCost + rules.size + 2*1 + 16; err != nil || n != want {
-		t.Errorf("an entry with a message: weighed as %d, %v, want %d", n, err, want)
+		t.Errorf("map entry with a message: weigh = %d, %v, want %d", n, err, want)
 	}
 	for depth, good := range map[int]bool{maxNesting: true, maxNesting + 1: false} {
 		deep := &pawlv1.TaskSpec{}
@@ -138,7 +138,7 @@ func TestWeighedWithin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := shapeOf(deep.ProtoReflect()).weigh(raw, 0); (err == nil) != good {
-			t.Errorf("%d deep: %v", depth, err)
+			t.Errorf("weigh at depth %d: %v", depth, err)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 
 func TestLimitsOfShares(t *testing.T) {
 	if maxShares != 10_000 {
-		t.Errorf("%d sets are remembered, want 10,000", maxShares)
+		t.Errorf("%d sets of queues are tracked, want 10,000", maxShares)
 	}
 }
 
-// Queues take turns by weight. An empty queue provides what it gave, and accrues no credit.
+// Queues take turns by weight. An empty queue keeps what it already gave and accrues no credit.
 func TestTurnsByWeight(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 3}, {Queue: "b", Weight: 1}}
 	for _, c := range []struct {
@@ -28,15 +28,15 @@ func TestTurnsByWeight(t *testing.T) {
 		credit := make([]int, 2)
 		got := fmt.Sprint(Plan(credit, queues, c.got, c.empty, c.n))
 		if c.empty[0] && credit[0] != 0 || c.empty[1] && credit[1] != 0 {
-			t.Errorf("%d of queues that gave %v, empty: %v: credit %v is saved", c.n, c.got, c.empty, credit)
+			t.Errorf("Plan %d from queues that gave %v, empty %v: credit %v was saved", c.n, c.got, c.empty, credit)
 		}
 		if got != c.want {
-			t.Errorf("%d of queues that gave %v, empty: %v: %s, want %s", c.n, c.got, c.empty, got, c.want)
+			t.Errorf("Plan %d from queues that gave %v, empty %v = %s, want %s", c.n, c.got, c.empty, got, c.want)
 		}
 	}
 }
 
-// Smooth weighted round robin, planned for several shards, picks the same as task by task.
+// Smooth weighted round robin that is planned for many tasks at once picks the same queues as task by task.
 func TestPlanAgreesWithSinglePicks(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
 	at, one := make([]int, 3), make([]int, 3)
@@ -50,13 +50,13 @@ func TestPlanAgreesWithSinglePicks(t *testing.T) {
 		}
 		for i := range want {
 			if sum[i] -= want[i]; sum[i] != 0 {
-				t.Fatalf("planned %v for %d, off by %v", want, n, sum)
+				t.Fatalf("Plan = %v for %d tasks, off by %v", want, n, sum)
 			}
 		}
 	}
 }
 
-// Sets of queues with the same weights share a state, others don't.
+// Sets of queues with the same weights share a state, and other sets don't.
 func TestSharesAreOfEqualSets(t *testing.T) {
 	var b Book
 	call := func(ns, queue string, weight int) broker.ClaimCall {
@@ -75,9 +75,9 @@ func TestSharesAreOfEqualSets(t *testing.T) {
 		b.Of(call("n", fmt.Sprint("q", i), 7))
 	}
 	if b.Of(call("n", "q", 1)) != one || len(b.states) != maxShares {
-		t.Errorf("of %d sets the first was forgotten", len(b.states))
+		t.Errorf("the state of the first of %d sets was dropped", len(b.states))
 	}
 	if b.Of(call("n", "last", 7)); len(b.states) != 1 {
-		t.Errorf("%d sets are remembered", len(b.states))
+		t.Errorf("%d sets are tracked, want 1", len(b.states))
 	}
 }

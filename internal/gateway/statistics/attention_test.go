@@ -31,7 +31,7 @@ func TestAttention(t *testing.T) {
 	queue := func(s *broker.QueueStatus) situation {
 		return situation{known: true, status: broker.NamespaceStatus{Busy: []*broker.QueueStatus{s}}}
 	}
-	// held is a queue in which one of seven tasks waits for a reason.
+	// held returns a queue in which one of seven tasks waits for a reason.
 	held := func(why task.Why) situation {
 		s := busy("q", 0)
 		s.Blocked = []broker.Blocked{{Why: why, Tasks: 1}}
@@ -40,7 +40,7 @@ func TestAttention(t *testing.T) {
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
-	// course is an hour in which some attempts ended the given time ago, and others just now.
+	// course returns an hour in which some attempts ended the given time ago, and others just now.
 	course := func(then stats.Rates, ago time.Duration, now stats.Rates) situation {
 		rates := make([]stats.Rates, 360)
 		rates[359-int(ago/stats.Hour.Step())], rates[359] = then, now
@@ -113,7 +113,7 @@ func TestAttention(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %s %s", a.Severity, a.Kind, a.Subject))
 			fmt.Fprintf(&told, "%s: %v +%d: %s\n", c.name, a.Value, a.More, a.Detail)
 			if a.Detail == "" || strings.Contains(a.Detail, "%!") {
-				t.Errorf("%s: detail %q", c.name, a.Detail)
+				t.Errorf("%s: detail = %q", c.name, a.Detail)
 			}
 		}
 		if strings.Join(got, ", ") != c.want {
@@ -123,7 +123,8 @@ func TestAttention(t *testing.T) {
 	golden(t, "testdata/attention.txt", []byte(told.String()))
 }
 
-// TestManyNeedAttention: thousands of subjects with one problem take one line with the most severe of them, and crowd out nothing.
+// TestManyNeedAttention checks that thousands of subjects with one problem take one line, with the most severe of them, and crowd out
+// nothing.
 func TestManyNeedAttention(t *testing.T) {
 	s := situation{known: true, status: broker.NamespaceStatus{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
 	for i := range 200 {
@@ -166,11 +167,11 @@ warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks
 warning dead_letters  +0: 2,500 dead letters, none of them from the last hour
 `
 	if got.String() != want {
-		t.Errorf("of queues that nobody looked at closely got:\n%swant:\n%s", got.String(), want)
+		t.Errorf("idle queues without details: got:\n%swant:\n%s", got.String(), want)
 	}
 }
 
-// TestOthersAreNoQueue: queues or types without figures of their own are not named as if they were one.
+// TestOthersAreNoQueue checks that queues or types without statistics of their own are not reported as if they were one queue.
 func TestOthersAreNoQueue(t *testing.T) {
 	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Failed: 90, Succeeded: 10}},
 		Failing: []stats.Failing{{Queue: stats.Other, Type: stats.Other, Failures: 90}}}}
@@ -180,7 +181,7 @@ func TestOthersAreNoQueue(t *testing.T) {
 	}
 }
 
-// TestWebhooksNeedAttention: webhooks whose receivers get nothing are reported, also to callers of a single namespace.
+// TestWebhooksNeedAttention checks that webhooks whose receivers get nothing are reported, also to callers of a single namespace.
 func TestWebhooksNeedAttention(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) store.Time { return store.TimeOf(now.Add(-d)) }
@@ -209,7 +210,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		got := ""
 		for _, a := range (&situation{narrow: true, webhooks: []webhooks.View{{Webhook: c.hook, Status: c.is, PendingSince: ago(c.since)}}}).attention(now) {
 			if got += a.Detail; a.Kind != "webhook" || a.Severity != warning || a.Subject != "a" || a.Value <= 0 {
-				t.Errorf("%s: %+v", c.name, a)
+				t.Errorf("%s: attention = %+v", c.name, a)
 			}
 		}
 		if got != c.want {
@@ -230,18 +231,18 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	want := []string{"5 webhooks are disabled until they are resumed, longest: gone-4, gone-3, gone-2", "5 webhooks fail, longest: down-4, down-3, down-2",
 		"5 webhooks have dropped 15 notices, the last within the hour; most: full-4, full-3, full-2"}
 	if !slices.Equal(got, want) {
-		t.Errorf("many: got %q\nwant %q", got, want)
+		t.Errorf("many webhooks: got %q\nwant %q", got, want)
 	}
 }
 
-// Many subjects with the same problem are reported by number and with the most severe ones, whatever the problem.
+// Many subjects with the same problem are reported with their number and the most severe ones, whatever the problem.
 func TestMattersInCommon(t *testing.T) {
 	for _, m := range []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
 		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
-			t.Errorf("%s: %s", m.kind, got)
+			t.Errorf("summary of %s = %s", m.kind, got)
 		}
 		if least := m == &diskFull || m == &diskLow; m.least != least {
-			t.Errorf("of %q the least is the gravest: %t", m.sum(2, 0, "a"), m.least)
+			t.Errorf("in %q the lowest value is the most severe: %t", m.sum(2, 0, "a"), m.least)
 		}
 	}
 	line := func(subject string, value float64, more int64) *pawlv1.Attention {
@@ -249,7 +250,7 @@ func TestMattersInCommon(t *testing.T) {
 	}
 	of := problemLines{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
 	if got := of.told(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
-		t.Errorf("lines of several subjects, and others: %v", got)
+		t.Errorf("lines of several subjects and others = %v", got)
 	}
 }
 
@@ -257,17 +258,17 @@ func TestMattersInCommon(t *testing.T) {
 func TestNumbersAreWritten(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks", 99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
 		if got := plural(n, "tick"); got != want {
-			t.Errorf("%d is written %q, want %q", n, got, want)
+			t.Errorf("plural of %d = %q, want %q", n, got, want)
 		}
 	}
 	if got := prefixed(": ", "a") + prefixed(": ", ""); got != ": a" {
-		t.Errorf("got %q", got)
+		t.Errorf("prefixed = %q, want \": a\"", got)
 	}
 }
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// golden compares with a file, which -rewrite rewrites.
+// golden compares got with a golden file. -rewrite rewrites the file.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *rewrite {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// A queue drains as fast as outflow exceeds inflow; an empty one is drained, and for unknown rates nothing is reported.
+// A queue drains as fast as its outflow exceeds its inflow. An empty one is drained, and nothing is reported for unknown rates.
 func TestDrains(t *testing.T) {
 	rates := func(in, out uint32) stats.Rates { return stats.Rates{Enqueued: in, Succeeded: out} }
 	for _, c := range []struct {
@@ -22,7 +22,7 @@ func TestDrains(t *testing.T) {
 		q := &pawlv1.Queue{Depth: c.depth}
 		setRates(q, &c.b)
 		if got := q.DrainSeconds; (got == nil) != (c.want < 0) || got != nil && *got != c.want || (q.Rates == nil) != (c.b.Span == 0) {
-			t.Errorf("%+v with %v: %v", c.b.Rates, c.depth, q)
+			t.Errorf("rates %+v with depth %v: queue %v", c.b.Rates, c.depth, q)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What is refused is not told in part.
+// Nothing is returned along with an error.
 func TestNothingOfStatisticsIsToldBesideAnError(t *testing.T) {
 	limited, g := t.Context(), &Scaler{Stats: &Service{}}
 	refused := map[string]func() (told any, err error){
@@ -42,7 +42,7 @@ func TestNothingOfStatisticsIsToldBesideAnError(t *testing.T) {
 	}
 	for what, do := range refused {
 		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {
-			t.Errorf("%s: %v, %v", what, told, err)
+			t.Errorf("%s: got %v with error %v, want the zero value and an error", what, told, err)
 		}
 	}
 }
@@ -56,39 +56,39 @@ func TestLongWordsOfStatisticsAreCut(t *testing.T) {
 		most int
 	}{"pattern": {checkTypePattern(strings.Repeat("*", 9)+long, task.Limits{Name: 9999}), 64 - 9}, "number": {number, 64}} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(c.said)); len(repeated) != c.most {
-			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
+			t.Errorf("%s: the error repeats %d bytes, want %d: %.400v", what, len(repeated), c.most, c.said)
 		}
 	}
 }
 
-// A changed limit changes what callers may do.
+// These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsOfStatistics(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10}, "failures of a webhook": {hookFails, 3},
 		"a trigger": {maxTrigger, 1024}, "slots of a scaling question": {defaultScaleSlots, 10}, "queues of a type": {maxTypeQueues, 20},
 	} {
 		if c[0] != c[1] {
-			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
 		}
 	}
 }
 
-// Without a cluster and webhooks there is nothing to report of them.
+// Without a cluster and webhooks, attention reports nothing about them.
 func TestAttentionWithoutACluster(t *testing.T) {
 	g := &Service{}
 	if o, known := g.askOverview(t.Context()); !known || len(o.Nodes) != 0 {
-		t.Errorf("got %+v, %t", o, known)
+		t.Errorf("askOverview without a cluster = %+v, %t", o, known)
 	}
 	if hooks := g.askWebhooks(t.Context(), "default"); hooks != nil {
-		t.Errorf("got webhooks %v", hooks)
+		t.Errorf("askWebhooks without webhooks = %v", hooks)
 	}
 	g.Nodes = silentNodes{}
 	if _, known := g.askOverview(t.Context()); known {
-		t.Error("a cluster that does not answer is known")
+		t.Error("the overview of a cluster that does not answer is reported as known")
 	}
 }
 
-// silentNodes don't answer.
+// silentNodes is a cluster that does not answer.
 type silentNodes struct{}
 
 func (silentNodes) Overview(context.Context) (cluster.Overview, error) {

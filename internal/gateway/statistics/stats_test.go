@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// How many slots a queue needs: for what arrives and for the backlog, at least those in use, at most those that may run.
+// A queue needs slots for its inflow and backlog: at least those in use, and at most those that may run.
 func TestScale(t *testing.T) {
 	ran := func(mean time.Duration) (b stats.Brief) {
 		if mean > 0 {
@@ -45,31 +45,31 @@ func TestScale(t *testing.T) {
 		}
 		p := scale("q", c.info, c.most, &c.brief, 10*time.Second, 2)
 		if math.Abs(p.GetSlots()-c.slots) > 0.3 || p.GetWorkers() != c.workers || p.GetActive() != c.active || (p.RunSeconds != nil) != (c.brief.Run.Count() > 0) {
-			t.Errorf("%s: %v, want %v slots of %d workers", c.name, p, c.slots, c.workers)
+			t.Errorf("%s: scale = %v, want %v slots and %d workers", c.name, p, c.slots, c.workers)
 		}
 	}
 }
 
-// The figures before and after a time are returned with the length of each period.
+// The statistics before and after a time are returned with the length of each period.
 func TestPeriodsAreShown(t *testing.T) {
 	p := &stats.Period{From: 100, Seconds: 10, Rates: stats.Rates{Enqueued: 50, Readied: 50, Succeeded: 30, Failed: 10}}
 	got := typePeriodProto(p)
 	if got.GetStart().AsTime().Unix() != 100 || got.GetStart().GetNanos() != 0 || got.GetLength().AsDuration() != 10*time.Second || got.GetFailureRate() != 0.25 || got.GetTotals().GetSucceeded() != 30 ||
 		got.GetRates().GetIn() != float64(p.Rates.In())/10 || got.GetRates().GetOut() != float64(p.Rates.Out())/10 || got.GetRates().GetFailed() != 1 {
-		t.Errorf("shown as %v", got)
+		t.Errorf("typePeriodProto = %v", got)
 	}
 }
 
-// The time to compare around is within the last 24 hours.
+// The time to compare around must be within the last 24 hours.
 func TestTimesAround(t *testing.T) {
 	now := time.Unix(1_000_000, 0).UTC()
 	for ago, good := range map[time.Duration]bool{0: true, -1: false, 1: true, maxAround: true, maxAround + 1: false} {
 		if at, err := aroundOf(timestamppb.New(now.Add(-ago)), now); (err == nil) != good || good && !at.Equal(now.Add(-ago)) {
-			t.Errorf("%v ago: %v, %v", ago, at, err)
+			t.Errorf("aroundOf a time %v ago = %v, %v", ago, at, err)
 		}
 	}
 	if at, err := aroundOf(nil, now); err != nil || !at.IsZero() {
-		t.Errorf("none: %v, %v", at, err)
+		t.Errorf("aroundOf no time = %v, %v", at, err)
 	}
 }
 

@@ -40,26 +40,26 @@ func TestSpansThatRecordNothing(t *testing.T) {
 	g := Spans{Tracer: idle, Batch: 1000}
 	spans := g.Enqueue(t.Context(), &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
 	if idle.ended != 2 {
-		t.Errorf("%d spans have ended, want 2", idle.ended)
+		t.Errorf("%d spans have ended after Enqueue, want 2", idle.ended)
 	}
 	if spans.End(make([]*pawlv1.EnqueueResult, 3), nil); idle.ended != 2 {
-		t.Errorf("%d spans have ended in the end, want 2", idle.ended)
+		t.Errorf("%d spans have ended after End, want 2", idle.ended)
 	}
 	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
 	g.pastSpan(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
 	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}}, Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
-	g.Claims([]broker.Claimed{repeated}) // it had its spans
+	g.Claims([]broker.Claimed{repeated}) // the first claim already had its spans
 	held := Holdings{of: map[task.ID]holding{{1}: {trace: of}}}
 	g.Settled(&held, broker.Ack, task.ID{1}, time.Now(), nil)
 	if idle.ended != 4 || idle.told != 0 {
-		t.Errorf("%d spans have ended, want 4; they were told %d things", idle.ended, idle.told)
+		t.Errorf("%d spans have ended, want 4; attributes were set %d times, want none", idle.ended, idle.told)
 	}
 }
 
-// What is no trace has no headers.
+// An invalid trace context has no headers.
 func TestHeadersOfNoTrace(t *testing.T) {
 	if got := headersFor(trace.SpanContext{}); got != nil {
-		t.Errorf("no trace is written as %v", got)
+		t.Errorf("headersFor an invalid trace context = %v, want none", got)
 	}
 }
 

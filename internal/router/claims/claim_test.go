@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A waiting claim is served whichever node leads, and follows the leader.
+// A waiting claim is served whichever node leads, and follows the leader when it changes.
 func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		for i, at := range []uint32{2, 3, 1, 3} {
@@ -23,17 +23,17 @@ func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 		began := time.Now()
 		got, _, err := f.Nodes[1].Claim(context.Background(), 1, routertest.QueueCall(1), time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || took < 24*time.Second || took > 25*time.Second {
-			t.Errorf("after %s: %v, %v", took, got, err)
+			t.Errorf("claim across leader changes returned after %s: %v, %v", took, got, err)
 		}
 		began = time.Now()
 		got, _, err = f.Nodes[1].Claim(context.Background(), 1, routertest.QueueCall(1), 30*time.Second)
 		if took := time.Since(began); err != nil || len(got) != 0 || took < 29*time.Second || took > 31*time.Second {
-			t.Errorf("in vain, after %s: %v, %v", took, got, err)
+			t.Errorf("claim without tasks returned after %s: %v, %v", took, got, err)
 		}
 	})
 }
 
-// A claim over several shards skips one without a leader, and no other call gives up earlier because of it.
+// A claim over several shards skips one without a leader, and does not make other calls give up earlier.
 func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Put(1)
@@ -41,19 +41,19 @@ func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
 		began := time.Now()
 		_, _, err := f.Nodes[2].ClaimNow(context.Background(), 1, routertest.QueueCall(1))
 		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || took < claims.BriefTime || took > 2*claims.BriefTime {
-			t.Errorf("without a leader, after %s: %v", took, err)
+			t.Errorf("ClaimNow without a leader returned after %s: %v", took, err)
 		}
 		time.AfterFunc(2*time.Second, func() { f.Lead(1, 3) })
 		if _, err := f.Nodes[2].Put(1); err != nil {
-			t.Errorf("others look no longer than it did: %v", err)
+			t.Errorf("an enqueue gave up as early as the claim did: %v", err)
 		}
 		if got, _, err := f.Nodes[2].ClaimNow(context.Background(), 1, routertest.QueueCall(2)); err != nil || len(got) != 2 {
-			t.Errorf("got %d tasks, %v", len(got), err)
+			t.Errorf("ClaimNow with a leader: got %d tasks, want 2 (%v)", len(got), err)
 		}
 	})
 }
 
-// A claim that was made and whose answer was lost is given back, even if the leader changes in the meantime.
+// A claim whose response was lost is given back, even if the leader changes in the meantime.
 func TestALostClaimIsGivenBack(t *testing.T) {
 	for _, moves := range []bool{false, true} {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
@@ -71,20 +71,20 @@ func TestALostClaimIsGivenBack(t *testing.T) {
 			}
 			_, _, err := f.Nodes[2].Claim(context.Background(), 1, routertest.QueueCall(2), time.Minute)
 			if !errors.Is(err, broker.ErrUnknown) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("Claim with a lost response: %v, want an unknown outcome", err)
 			}
 			routertest.Pass(time.Second)
 			for _, id := range ids {
 				if x := f.State(id); x.State != task.Ready || x.Fence != 1 {
-					t.Errorf("moves %v: %s is %s after %d claims", moves, id, x.State, x.Fence)
+					t.Errorf("leader changed %v: task %s is %s after %d claims, want ready after 1", moves, id, x.State, x.Fence)
 				}
 			}
 		})
 	}
 }
 
-// A caller that leaves while its claim waits elsewhere, or while the answer is in flight, leaves no claim behind, whatever the other node
-// has noticed.
+// A caller that leaves while its claim waits at another node, or while the response is in flight, leaves no claim behind, whatever the
+// other node has noticed.
 func TestAClaimWhoseCallerLeaves(t *testing.T) {
 	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
@@ -112,16 +112,16 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 				routertest.Pass(time.Second)
 				switch x := f.State(id); {
 				case len(got) == 0 && x.State != task.Ready:
-					t.Fatalf("fate %d, left after %d: nobody got the task, and it is %s", network, after, x.State)
+					t.Fatalf("fate %d, cancelled after %d half latencies: the caller got no task, but it is %s", network, after, x.State)
 				case len(got) == 1 && x.State != task.Claimed:
-					t.Fatalf("fate %d, left after %d: the task was given, and it is %s", network, after, x.State)
+					t.Fatalf("fate %d, cancelled after %d half latencies: the caller got the task, but it is %s", network, after, x.State)
 				}
-				f.With(func() { // out of the way
+				f.With(func() { // so that the next round does not see it
 					f.Shards[1].Ready = 0
 					f.Shards[1].Tasks[id].State = task.Succeeded
 				})
 			}
-			// Nor does one that left before there was a task. Later tasks are not affected.
+			// Nor does a caller that left before there was a task. Later tasks are not affected.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, _, _ = f.Nodes[2].Claim(ctx, 1, routertest.QueueCall(1), time.Minute)
 			cancel()
@@ -129,19 +129,19 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 			id := f.Put(1)[0]
 			routertest.Pass(time.Second)
 			if x := f.State(id); x.State != task.Ready || x.Fence != 0 {
-				t.Errorf("fate %d: a claim of nobody took the task: %s", network, x.State)
+				t.Errorf("fate %d: the claim of a caller that left took the task: %s", network, x.State)
 			}
 			synctest.Wait()
 			for _, m := range f.Nodes {
 				if n := m.Served(); n > 0 {
-					t.Errorf("node %d remembers %d claims", m.Number, n)
+					t.Errorf("node %d still tracks %d served claims", m.Number, n)
 				}
 			}
 		})
 	}
 }
 
-// A claim that was made as its caller left is given back, even if it has a key: nobody has repeated it.
+// A claim that was made while its caller left is given back, even if it has a key, because the caller has not repeated it.
 func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
@@ -150,16 +150,16 @@ func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
 		c := routertest.QueueCall(1)
 		c.ClaimKey = "mine"
 		if got, _, err := f.Nodes[2].Claim(ctx, 1, c, time.Minute); err == nil {
-			t.Errorf("got %v", got)
+			t.Errorf("Claim of a caller that left returned %v and no error", got)
 		}
 		routertest.Pass(time.Second)
 		if x := f.State(id); x.State != task.Ready || x.Fence != 1 {
-			t.Errorf("the task is %s after %d claims", x.State, x.Fence)
+			t.Errorf("the task is %s after %d claims, want ready after 1", x.State, x.Fence)
 		}
 	})
 }
 
-// A caller with a key of its own repeats the claim and gets what the lost answer held: it must not be given back before.
+// A caller with a claim key repeats the claim and gets what the lost response held, so the claim must not be given back before.
 func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
@@ -174,17 +174,17 @@ func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
 		c := routertest.QueueCall(1)
 		c.ClaimKey = "mine"
 		if _, _, err := f.Nodes[2].Claim(context.Background(), 1, c, 0); !errors.Is(err, broker.ErrUnknown) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("Claim with a lost response: %v, want an unknown outcome", err)
 		}
 		routertest.Pass(5 * time.Second)
 		got, _, err := f.Nodes[2].Claim(context.Background(), 1, c, 0)
 		if err != nil || len(got) != 1 || got[0].ID != id || f.State(id).Fence != 1 {
-			t.Errorf("the repeat got %v, %v", got, err)
+			t.Errorf("the repeated claim got %v, %v", got, err)
 		}
 	})
 }
 
-// Lost claims are handled for as long as their lease, and no longer.
+// Lost claims are given back within their lease. After that they are no longer tracked.
 func TestALostClaimInAPartition(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
@@ -206,19 +206,19 @@ func TestALostClaimInAPartition(t *testing.T) {
 		f.With(func() { cut = false })
 		routertest.Pass(5 * time.Second)
 		if x := f.State(id); x.State != task.Ready {
-			t.Errorf("after the partition the task is %s", x.State)
+			t.Errorf("after the partition the task is %s, want ready", x.State)
 		}
 		f.With(func() { first, cut = true, true })
 		_, _, _ = f.Nodes[2].Claim(context.Background(), 1, c, 0)
 		routertest.Pass(80 * time.Second)
 		synctest.Wait()
 		if n := f.Nodes[2].Abandoned(); n != 0 {
-			t.Errorf("%d lost claims are looked after for ever", n)
+			t.Errorf("%d lost claims are still tracked after their lease expired", n)
 		}
 	})
 }
 
-// One task wakes one of a thousand that wait for it at another node, over one shared watch; and none is forgotten.
+// One task wakes one of a thousand waiters at another node, which share one watch, and no waiter is forgotten.
 func TestManyWaitersShareAWatch(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		const waiters = 1000
@@ -248,13 +248,13 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 		}
 		routertest.Pass(time.Second)
 		if n := f.Waiting(); n != 1 {
-			t.Errorf("%d watches at the other node", n)
+			t.Errorf("%d watches at the leader, want 1", n)
 		}
 		f.Put(1)
 		routertest.Pass(time.Second)
 		f.With(func() {
 			if claimed != 1 || wakes > 16 {
-				t.Errorf("one task: %d claims by %d who were woken", claimed, wakes)
+				t.Errorf("one task led to %d claims and woke %d waiters, want 1 claim and at most 16", claimed, wakes)
 			}
 			wakes = 0
 		})
@@ -264,11 +264,11 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 			<-done
 		}
 		if took := time.Since(began); claimed != waiters || took > time.Second || wakes > 2*waiters {
-			t.Errorf("%d claims by %d who were woken, in %s", claimed, wakes, took)
+			t.Errorf("%d tasks were claimed and %d waiters woken in %s", claimed, wakes, took)
 		}
 		synctest.Wait()
 		if m.Watches() != 0 {
-			t.Error("a watch without waiters goes on")
+			t.Error("a watch without waiters still exists")
 		}
 	})
 }
@@ -292,16 +292,16 @@ func TestAWokenWaiterThatLeaves(t *testing.T) {
 			select {
 			case <-woken:
 			case <-time.After(time.Second):
-				t.Fatal("a waiter is left behind while a task is ready")
+				t.Fatal("a waiter was not woken while a task is ready")
 			}
 		}
 	})
 }
 
-// Shared watches survive changes of leader, without notices and without their first waiter.
+// Shared watches survive leader changes without notices, and go on when their first waiter leaves.
 func TestASharedWatchGoesOn(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-		m := f.Nodes[1] // it leads: the watch starts here and moves away
+		m := f.Nodes[1] // it leads: the watch starts here and moves to another node
 		first, cancel := context.WithCancel(context.Background())
 		gone := make(chan error, 1)
 		go func() { gone <- m.Await(first, 1, routertest.QueueCall(1)) }()
@@ -320,16 +320,16 @@ func TestASharedWatchGoesOn(t *testing.T) {
 		routertest.Pass(time.Second)
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("the first: %v", err)
+			t.Errorf("Await of the first waiter: %v, want cancelled", err)
 		}
 		routertest.Pass(time.Minute)
 		f.Put(1)
 		select {
 		case <-second:
 		case <-time.After(3 * time.Second):
-			t.Error("the second was not woken")
+			t.Error("the second waiter was not woken")
 		}
-		// Another form is another watch.
+		// A claim of another form has its own watch.
 		other := routertest.QueueCall(1)
 		other.Types = []string{"x"}
 		ctx, cancel2 := context.WithTimeout(context.Background(), 10*time.Second)
@@ -339,16 +339,16 @@ func TestASharedWatchGoesOn(t *testing.T) {
 		go func() { _ = m.Await(ctx, 1, other) }()
 		routertest.Pass(time.Second)
 		if n := f.Waiting(); n != 2 {
-			t.Errorf("%d watches for two forms", n)
+			t.Errorf("%d watches for two forms, want 2", n)
 		}
 		routertest.Pass(20 * time.Second)
 		if n := f.Waiting(); n != 0 {
-			t.Errorf("%d watches when everybody has left", n)
+			t.Errorf("%d watches remain after all waiters left", n)
 		}
 	})
 }
 
-// A watch that times out is renewed, and wakes nobody.
+// A watch that times out is renewed and wakes no waiter.
 func TestASharedWatchInVain(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*claims.AwaitTime)
@@ -356,7 +356,7 @@ func TestASharedWatchInVain(t *testing.T) {
 		began := time.Now()
 		err := f.Nodes[2].Await(ctx, 1, routertest.QueueCall(1))
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 3*claims.AwaitTime || f.Count("await") > 4 {
-			t.Errorf("after %s and %d watches: %v", took, f.Count("await"), err)
+			t.Errorf("Await ended after %s and %d watches: %v", took, f.Count("await"), err)
 		}
 	})
 }

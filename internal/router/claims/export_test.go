@@ -2,7 +2,7 @@ package claims
 
 import ()
 
-// What the tests know.
+// These are exported for the tests.
 const (
 	AwaitTime   = awaitTime
 	BriefTime   = briefTime
@@ -27,13 +27,13 @@ func (c *Claims) Watches() int {
 	return len(c.awaits.byForm)
 }
 
-// Remote counts what is left of claims of other nodes' shards.
+// Remote counts what remains of claims in other nodes' shards.
 type Remote struct {
 	Claims, Shards, Links int
 	Running               bool
 }
 
-// Remote counts.
+// Remote returns these counts.
 func (c *Claims) Remote() Remote {
 	c.remote.mu.Lock()
 	defer c.remote.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Claims) Break(node uint32) {
 	c.remote.broken(l)
 }
 
-// Post is where the claims of a shard are watched.
+// Post tells where the claims of a shard are watched.
 type Post struct{ Node, Failed uint32 }
 
 // Post returns where the claims of a shard are watched.

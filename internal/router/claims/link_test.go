@@ -33,7 +33,7 @@ func newRemote(t *testing.T, log *bytes.Buffer) *remoteClaims {
 	return &remoteClaims{forward: f, log: logger}
 }
 
-// Claims are removed in frames of their own, before others are added, and one that was not sent yet is not removed there.
+// Claims are removed in frames of their own, before others are added. A claim that was not sent yet is not removed at the other node.
 func TestFramesOfALink(t *testing.T) {
 	f := newRemote(t, nil)
 	f.claims = map[task.ID]remoteClaim{}
@@ -44,7 +44,7 @@ func TestFramesOfALink(t *testing.T) {
 		l.add(hold(n).ID)
 	}
 	if f.frame(l) != nil {
-		t.Error("a frame of nothing")
+		t.Error("got a frame although nothing was added or removed")
 	}
 	add(0)
 	add(1)
@@ -52,10 +52,10 @@ func TestFramesOfALink(t *testing.T) {
 	l.remove(hold(2))
 	l.added[hold(3).ID] = true // removed meanwhile
 	if p := f.frame(l); p == nil || len(p.Remove) != 1 || p.Remove[0].ID != hold(2).ID || len(p.Add) != 1 || p.Add[0].ID != hold(1).ID {
-		t.Errorf("the first frame is %+v", p)
+		t.Errorf("first frame = %+v", p)
 	}
 	if p := f.frame(l); p != nil {
-		t.Errorf("all was sent, and then %+v", p)
+		t.Errorf("got another frame after everything was sent: %+v", p)
 	}
 	for n := range maxFrameClaims + 1 {
 		l.remove(hold(n))
@@ -63,18 +63,18 @@ func TestFramesOfALink(t *testing.T) {
 	}
 	for i, want := range [][2]int{{maxFrameClaims, 0}, {1, maxFrameClaims}, {0, 1}} {
 		if p := f.frame(l); p == nil || len(p.Remove) != want[0] || len(p.Add) != want[1] {
-			t.Fatalf("frame %d is %+v, want %d taken back and %d added", i, p, want[0], want[1])
+			t.Fatalf("frame %d = %+v, want %d removed and %d added", i, p, want[0], want[1])
 		}
 	}
 	if p := f.frame(l); p != nil {
-		t.Errorf("all was sent, and then %+v", p)
+		t.Errorf("got another frame after everything was sent: %+v", p)
 	}
 	l.gone = make([]broker.Hold, maxRemovals-1)
 	if l.remove(hold(0)); l.ctx.Err() != nil {
-		t.Error("a stream that may be that far behind is ended")
+		t.Error("the stream ended although the pending removals did not exceed the maximum")
 	}
 	if l.remove(hold(1)); l.ctx.Err() == nil {
-		t.Error("a stream that is too far behind goes on")
+		t.Error("the stream was not ended when the pending removals exceeded the maximum")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestTooManyFarClaims(t *testing.T) {
 			t.Helper()
 			f.add(w, broker.Hold{ID: task.NewID(3, 1, uint64(n))})
 			if len(f.claims) != maxRemoteClaims || strings.Count(log.String(), "too many claims") != said {
-				t.Errorf("%d claims, and the log says %q, want it %d times", len(f.claims), log.String(), said)
+				t.Errorf("%d claims are watched, log is %q, want the warning %d times", len(f.claims), log.String(), said)
 			}
 		}
 		add(1, 0)
@@ -127,7 +127,7 @@ func (w *refusing) Remove(id task.ID, _ task.Token) bool {
 	return has
 }
 
-// A node that watches claims for another counts them: each can lead to one notice, and their number is bounded.
+// A node that watches claims for another counts them: each can cause one notice, and their number is bounded.
 func TestWatchedClaimsAreCounted(t *testing.T) {
 	here := &refusing{takes: true, has: map[task.ID]bool{}}
 	g := &claimWatcher{here: here, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
@@ -151,14 +151,14 @@ func TestWatchedClaimsAreCounted(t *testing.T) {
 			g.onLost(broker.Lost{})
 		}
 		if err != nil || g.held != c.want || g.moved[1] == c.takes {
-			t.Errorf("frame %d: %d are held, moved %v, %v; want %d", i, g.held, g.moved, err, c.want)
+			t.Errorf("frame %d: %d claims are held, moved %v, %v; want %d held", i, g.held, g.moved, err, c.want)
 		}
 	}
 	here.takes, g.held = true, maxRemoteClaims+maxFrameClaims-1
 	if err := g.take(&watchFrame{Add: []broker.Hold{hold(7)}}); err != nil {
-		t.Errorf("as many as may be: %v", err)
+		t.Errorf("take at the maximum of watched claims: %v", err)
 	}
 	if err := g.take(&watchFrame{Add: []broker.Hold{hold(8)}}); err == nil {
-		t.Error("more than may be are watched")
+		t.Error("take accepted more claims than the maximum")
 	}
 }

@@ -32,7 +32,7 @@ func hold(t *testing.T, m *routertest.Member, n int) (w held, holds []broker.Hol
 	m.Fleet.Put(n)
 	got, _, err := m.Claim(context.Background(), 1, routertest.QueueCall(n), 0)
 	if err != nil || len(got) != n {
-		t.Fatalf("claimed %v, %v", got, err)
+		t.Fatalf("Claim = %v, %v", got, err)
 	}
 	w.lost = make(chan broker.Lost, 1000)
 	w.watch = m.WatchClaims(func(l broker.Lost) { w.lost <- l })
@@ -52,20 +52,20 @@ func cancel(t *testing.T, f *routertest.Fleet, id task.ID) {
 	}
 }
 
-// told waits a second for the notice of a loss.
+// told checks that the loss of h is reported within a second.
 func told(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold) {
 	t.Helper()
 	select {
 	case l := <-lost:
 		if l.ID != h.ID || l.Token != h.Token || l.Reason != task.StaleCancelled {
-			t.Errorf("%s: told of %+v, want %+v", where, l, h)
+			t.Errorf("%s: loss reported as %+v, want %+v", where, l, h)
 		}
 	case <-time.After(time.Second):
-		t.Errorf("%s: not told within a second", where)
+		t.Errorf("%s: the loss was not reported within a second", where)
 	}
 }
 
-// A holder learns of a loss within a second wherever the shard is led, even after the leader has moved to others, here, and away again.
+// A worker's node learns of a lost claim within a second wherever the shard is led, even after the leader moved to others, here and away again.
 func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[1]
@@ -78,10 +78,10 @@ func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 			told(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
 		}
 		if len(w.Lost()) > 0 {
-			t.Error("more is told than was lost")
+			t.Error("more losses were reported than claims were lost")
 		}
 		if n := f.Count("stream " + claims.WatchMethod); n > 4 {
-			t.Errorf("%d streams were opened", n)
+			t.Errorf("%d streams were opened, want at most 4", n)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func toldWithoutAReplica(t *testing.T, f *routertest.Fleet, shy bool) {
 	}
 	// Only the leader watches.
 	if a, b := f.Nodes[2].Watched(), f.Nodes[3].Watched(); a+b != 0 {
-		t.Errorf("%d and %d claims are watched at nodes that do not lead", a, b)
+		t.Errorf("nodes that do not lead watch %d and %d claims, want none", a, b)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestALossInTheGapIsTold(t *testing.T) {
 		told(t, "broken stream", w.Lost(), holds[0])
 
 		f.Lead(1, 3)
-		cancel(t, f, holds[1].ID) // the claim has not been posted there yet
+		cancel(t, f, holds[1].ID) // the new leader does not watch the claim yet
 		told(t, "new leader", w.Lost(), holds[1])
 
 		f.Lead(1, 2)
@@ -142,12 +142,12 @@ func TestALossInTheGapIsTold(t *testing.T) {
 		w.Add(holds[5]) // lost before it is watched
 		told(t, "before the watch", w.Lost(), holds[5])
 		if len(w.Lost()) > 0 {
-			t.Error("told of a claim that was removed")
+			t.Error("the loss of a claim that was removed was reported")
 		}
 	})
 }
 
-// The other node hides that it no longer leads: streams are silent, and only this node's replica knows better.
+// The old leader hides that it no longer leads: its streams are silent, and only this node's replica knows the new one.
 func TestASilentOldLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		w, holds := hold(t, f.Nodes[2], 1)
@@ -167,14 +167,14 @@ func TestASilentOldLeader(t *testing.T) {
 	})
 }
 
-// A claim that its holder has ended is not reported lost, and no trace of it remains anywhere.
+// The loss of a claim that its holder has ended is not reported, and nothing remains of it on any node.
 func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
 		w, holds := hold(t, m, 50)
 		routertest.Pass(time.Second)
 		if n := f.Nodes[1].Watched(); n != 50 {
-			t.Errorf("%d claims are watched at the leader", n)
+			t.Errorf("the leader watches %d claims, want 50", n)
 		}
 		for i, h := range holds[:40] {
 			if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{{Verb: broker.Ack, Hold: h}}); err != nil {
@@ -182,36 +182,36 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 			}
 			if i < 20 {
 				w.Remove(h.ID, h.Token)
-			} // the others are detected
+			} // the node notices the others by itself
 		}
 		routertest.Pass(time.Second)
 		synctest.Wait()
 		if n := f.Nodes[1].Watched(); n != 10 || m.Remote().Claims != 10 || len(w.Lost()) != 0 {
-			t.Errorf("%d watched there, %d here, %d told", n, m.Remote().Claims, len(w.Lost()))
+			t.Errorf("leader watches %d claims, this node has %d, %d losses reported; want 10, 10 and 0", n, m.Remote().Claims, len(w.Lost()))
 		}
 		w.Close()
 		w.Add(holds[45]) // too late
 		routertest.Pass(time.Second)
 		synctest.Wait()
 		if n := f.Nodes[1].Watched(); n != 0 || m.Remote().Claims+m.Remote().Shards != 0 {
-			t.Errorf("after Close: %d watched there, %d here, %d posts", n, m.Remote().Claims, m.Remote().Shards)
+			t.Errorf("after Close the leader watches %d claims, this node has %d claims and %d shards, want none", n, m.Remote().Claims, m.Remote().Shards)
 		}
-		routertest.Pass(claims.LinkIdle / 2) // the stream waits for other claims
+		routertest.Pass(claims.LinkIdle / 2) // the stream stays open for other claims
 		again, _ := hold(t, m, 1)
-		routertest.Pass(3 * claims.LinkIdle) // and stays as long as it has some
+		routertest.Pass(3 * claims.LinkIdle) // and longer while it has some
 		if n := f.Count("stream " + claims.WatchMethod); n != 1 {
-			t.Errorf("%d streams for claims of one node", n)
+			t.Errorf("%d streams to one node, want 1", n)
 		}
 		frames := f.Frames
 		routertest.Pass(time.Minute)
 		if f.Frames != frames {
-			t.Errorf("%d frames about claims that nothing happens to", f.Frames-frames)
+			t.Errorf("%d frames were sent while no claim changed", f.Frames-frames)
 		}
 		again.Close()
 		routertest.Pass(2 * claims.LinkIdle)
 		synctest.Wait()
 		if m.Remote().Links != 0 || m.Remote().Running || len(f.Streams) != 0 {
-			t.Errorf("%d links, %d streams, running %v: without claims", m.Remote().Links, len(f.Streams), m.Remote().Running)
+			t.Errorf("without claims there are %d links and %d streams, running = %v", m.Remote().Links, len(f.Streams), m.Remote().Running)
 		}
 		// And again, from the start.
 		w, holds = hold(t, m, 1)
@@ -222,7 +222,7 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 	})
 }
 
-// While there is no leader, claims wait for one quietly.
+// While there is no leader, the node does not open streams at a high rate for its claims.
 func TestWatchedClaimsWithoutALeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
@@ -236,7 +236,7 @@ func TestWatchedClaimsWithoutALeader(t *testing.T) {
 		cancel(t, f, holds[0].ID)
 		told(t, "after an election", w.Lost(), holds[0])
 		if n := f.Count("stream " + claims.WatchMethod); n > 100 {
-			t.Errorf("%d streams were opened", n)
+			t.Errorf("%d streams were opened, want at most 100", n)
 		}
 	})
 }
@@ -275,7 +275,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 	})
 }
 
-// A broken stream does not affect the claims at other nodes.
+// A broken stream does not affect the claims that other nodes watch.
 func TestABrokenStreamIsOneNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.AddShard(2, 3, 1)
@@ -289,12 +289,12 @@ func TestABrokenStreamIsOneNodes(t *testing.T) {
 		synctest.Wait()
 		m.Break(1)
 		if one, two := m.Post(1), m.Post(2); one.Node != 0 || one.Failed != 1 || two.Node != 3 {
-			t.Errorf("when the stream to node 1 broke, posts are %+v and %+v", one, two)
+			t.Errorf("after the stream to node 1 broke, the shards are watched at %+v and %+v", one, two)
 		}
 	})
 }
 
-// Whatever fields the frames get, they arrive at the other node.
+// All fields of the frames arrive at the other node, including ones added later.
 func TestFramesTravel(t *testing.T) {
 	routertest.Travels(t, "postings", routertest.Plain[claims.Frame])
 	routertest.Travels(t, "notices", routertest.Plain[claims.Notices])

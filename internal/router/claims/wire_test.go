@@ -10,18 +10,18 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// No checkpoint is not an empty one.
+// No checkpoint is distinct from an empty one.
 func TestCheckpointsTravel(t *testing.T) {
 	var nothing []byte
 	s := settleArgs{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
 	b, err := verb.Encode(&s)
 	var settled settleArgs
 	if err != nil || verb.Decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
-		t.Errorf("checkpoints arrive as %+v", settled.Calls)
+		t.Errorf("decoded checkpoints are %+v", settled.Calls)
 	}
 }
 
-// Nodes of two versions: a field that one does not know is ignored.
+// A node ignores a field that it does not know, so that two versions can run together.
 func TestUnknownFieldsArePassedOver(t *testing.T) {
 	newer := struct {
 		Shard uint32

@@ -17,61 +17,61 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Queues are read where they are written; only their places are remembered.
+// Queues are read from the leader of the system shard. Nodes keep only their placement.
 func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ctx := context.Background()
 		two, three := f.Nodes[2].Queues, f.Nodes[3].Queues
 		if _, exists, err := two.Queue(ctx, routertest.Namespace, "q"); exists || err != nil {
-			t.Errorf("a queue that is not there: %v, %v", exists, err)
+			t.Errorf("Queue that does not exist: exists = %v, %v", exists, err)
 		}
 		q, err := two.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {
 			if c.Version != 0 || !reflect.DeepEqual(c.Settings, task.DefaultSettings()) {
-				t.Errorf("a new queue begins as %+v", c)
+				t.Errorf("config of a new queue = %+v, want the defaults", c)
 			}
 			c.Settings.MaxLength = 7
 			return nil
 		})
 		if err != nil || q.Config.Version != 1 || q.Config.Settings.MaxLength != 7 || q.Config.CreatedAt.IsZero() {
-			t.Errorf("put %+v, %v", q, err)
+			t.Errorf("PutQueue = %+v, %v", q, err)
 		}
 		if got, exists, err := three.Queue(ctx, routertest.Namespace, "q"); err != nil || !exists || !reflect.DeepEqual(got, q) {
-			t.Errorf("read %+v, %v", got, err)
+			t.Errorf("Queue = %+v, %v, want what was put", got, err)
 		}
 		again, err := three.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
 		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 || !again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
-			t.Errorf("paused %+v, %v", again, err)
+			t.Errorf("PutQueue that pauses = %+v, %v", again, err)
 		}
 		refused := task.Invalid("x", "y")
 		if _, err := two.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
-			t.Errorf("a refused change: %v", err)
+			t.Errorf("PutQueue with a refused change: %v, want the refusal", err)
 		}
 		if list, err := two.Queues(ctx, routertest.Namespace, queues.Query{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
-			t.Errorf("listed %+v, %v", list, err)
+			t.Errorf("Queues = %+v, %v", list, err)
 		}
 		before := f.Count("place")
 		for range 3 {
 			if shard, err := two.Place(ctx, routertest.Namespace, "new"); err != nil || shard.Shard != 1 {
-				t.Errorf("placed in %+v, %v", shard, err)
+				t.Errorf("Place = %+v, %v, want shard 1", shard, err)
 			}
 		}
 		if n := f.Count("place") - before; n != 1 {
-			t.Errorf("%d messages for a place that is known", n)
+			t.Errorf("%d messages to place a queue three times, want 1", n)
 		}
 		if err := three.DropQueue(ctx, task.Author{}, routertest.Namespace, "q"); err != nil {
 			t.Error(err)
 		}
 		if _, known := (routertest.FakeMap{M: f.Nodes[3]}).Queue(routertest.Namespace, "q"); known {
-			t.Error("the copy keeps a queue that was dropped")
+			t.Error("the node's copy still has the queue that was dropped")
 		}
 		f.With(func() { f.SystemLeader = 0 })
 		if _, _, err := two.Queue(ctx, routertest.Namespace, "new"); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("without a leader: %v", err)
+			t.Errorf("Queue without a leader: %v, want unavailable", err)
 		}
 	})
 }
 
-// A change based on what others have just changed is retried; none is lost.
+// A change based on an outdated version is retried, and none is lost.
 func TestChangesAtTheSameMoment(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		const each = 3
@@ -94,7 +94,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 		}
 		q := f.Queues["q"]
 		if q.Config.Settings.MaxLength != ok || ok < each || q.Config.Version != uint64(ok) {
-			t.Errorf("%d changes of %d are there: %+v", q.Config.Settings.MaxLength, ok, q.Config)
+			t.Errorf("max_length was raised %d times by %d successful changes: %+v", q.Config.Settings.MaxLength, ok, q.Config)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 // searchTime is how long a call looks for slots that are moving.
 const searchTime = 10 * time.Second
 
-// A queue that was dropped and created again in another shard: the caller does not notice, and the node knows the next time.
+// A queue was dropped and created again in another shard. The caller does not notice, and the node knows the new shard next time.
 func TestAQueueThatMoved(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.With(func() { f.AddShard(2, 1, 2, 3).Leader = 3 })
@@ -122,33 +122,33 @@ func TestAQueueThatMoved(t *testing.T) {
 			}
 		}
 		if q, _ := m.Queues.Place(context.Background(), routertest.Namespace, "q"); q.Shard != 2 {
-			t.Errorf("the node still places it in shard %d", q.Shard)
+			t.Errorf("the node still places the queue in shard %d", q.Shard)
 		}
 		m.Copy["q"] = queues.Queue{Namespace: routertest.Namespace, Name: "q", Shard: 1}
 		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: routertest.Namespace, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
-			t.Errorf("a task whose queue is another: %v", err)
+			t.Errorf("Retry of a task whose queue moved: %v, want wrong state", err)
 		}
 		if q := m.Copy["q"]; q.Shard != 2 {
-			t.Errorf("after that the node places it in shard %d", q.Shard)
+			t.Errorf("after the refusal the node places the queue in shard %d, want 2", q.Shard)
 		}
 		var to *forward.Moved
 		if err := m.Queues.EnsureQueue(context.Background(), 5, routertest.Namespace, "fresh"); !errors.As(err, &to) || to.Shard != 1 || to.Config.Version == 0 {
-			t.Errorf("EnsureQueue of another shard: %v", err)
+			t.Errorf("EnsureQueue for another shard: %v, want Moved to shard 1", err)
 		}
 		if err := m.Queues.EnsureQueue(context.Background(), 1, routertest.Namespace, "fresh"); err != nil {
 			t.Error(err)
 		}
 		if err := m.Queues.EnsureAs1(context.Background(), routertest.Namespace, "fresh"); err != nil || !slices.Equal(f.Ensured, []uint32{5, 1}) {
-			t.Errorf("a node that names no shard: %v; queues were ensured in %v", err, f.Ensured)
+			t.Errorf("EnsureQueue without a shard: %v; queues were ensured in %v, want 5 and 1", err, f.Ensured)
 		}
-		// One that moves all the time results in an error, not an endless loop.
+		// A queue that keeps moving results in an error, not an endless loop.
 		for _, n := range f.Nodes {
 			n.EnqueueIn["q"] = 0
 		}
 		began := time.Now()
 		got, _, err = m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Queue: "q"}})
 		if err != nil || !errors.Is(got[0].Err, task.ErrUnavailable) || time.Since(began) > searchTime+time.Second {
-			t.Errorf("after %s: %+v, %v", time.Since(began), got, err)
+			t.Errorf("Enqueue to a queue that keeps moving ended after %s: %+v, %v", time.Since(began), got, err)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/forward"
 )
 
-// EnsureAs1 makes the call of EnsureQueue as a node of feature level 1 does, which names no shard.
+// EnsureAs1 calls EnsureQueue as a node of feature level 1 does, without a shard.
 func (d *Directory) EnsureAs1(ctx context.Context, ns, name string) error {
 	_, err := d.ensure.Call(ctx, forward.SystemShard, queueArgs{Namespace: ns, Name: name})
 	return err

@@ -16,13 +16,13 @@ import (
 // searchTime is how long a call looks for a leader, and for slots that are moving.
 const searchTime = 10 * time.Second
 
-// A task of a spread queue is looked for where its slot was before, if it may be known there, and created where its slot is.
+// A task of a spread queue is looked up where its slot was before, if it may be known there, and created where its slot is.
 func TestTasksGoToTheirSlots(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		shard uint32 // that the caller names
+		shard uint32 // the shard that the caller names
 		spec  task.Spec
-		known bool // in the shard that its slot has left
+		known bool // whether the shard that its slot has left knows it
 		want  string
 	}{
 		{"a new request", 1, task.Spec{RequestID: routertest.Asked}, false, "enqueue [job] in 1, enqueue [job] in 2"},
@@ -38,13 +38,13 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 			c.spec.Type, c.spec.Queue = "job", "spread"
 			out, stamp, err := m.Enqueue(context.Background(), c.shard, routertest.Namespace, []task.Spec{c.spec})
 			if got := s.Was(); got != c.want || err != nil || out[0].Err != nil || stamp.Index == 0 {
-				t.Errorf("%s: %s, %+v at %+v, %v; want %s", c.name, got, out, stamp, err, c.want)
+				t.Errorf("%s: calls %s, got %+v at %+v, %v; want %s", c.name, got, out, stamp, err, c.want)
 			}
 		})
 	}
 }
 
-// Of several shards' answers the caller gets the stamp of the shard that it named.
+// If several shards respond, the caller gets the stamp of the shard that it named.
 func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
 	for shard, want := range map[uint32][]uint32{1: {1}, 2: {2}, 3: {1, 2}} {
 		for range 10 { // the shards answer in any order
@@ -52,15 +52,15 @@ func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
 				s.Moved = func(uint32, task.Spec) bool { return false }
 				specs := []task.Spec{{Type: "a", Queue: "spread", RequestID: routertest.Asked}, {Type: "b", Queue: "spread", Key: "k"}}
 				if _, stamp, err := m.Enqueue(context.Background(), shard, routertest.Namespace, specs); err != nil || !slices.Contains(want, stamp.Shard) {
-					t.Errorf("asked for shard %d, at %+v, %v", shard, stamp, err)
+					t.Errorf("Enqueue to shard %d: stamp %+v, %v", shard, stamp, err)
 				}
 			})
 		}
 	}
 }
 
-// When a queue was spread a moment ago, only the tasks that their shard did not take are sent again, each according to the new placement of
-// its queue.
+// After a queue was spread a moment ago, only the tasks that their shard refused are sent again, each according to the queue's new
+// placement.
 func TestTasksWhoseSlotsHaveJustMoved(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -90,19 +90,19 @@ func TestTasksWhoseSlotsHaveJustMoved(t *testing.T) {
 			out, stamp, err := m.Enqueue(ctx, 1, routertest.Namespace, specs)
 			took := time.Since(began)
 			if came := c.comes >= 0; err != nil || came != (out[1].Err == nil) || !came && !errors.Is(out[1].Err, broker.ErrSlotMoved) || took < c.comes || took > c.most || m.Fleet.Made() != 0 {
-				t.Errorf("%s: %+v after %s, %v", c.name, out[1], took, err)
+				t.Errorf("%s: second task %+v after %s, %v", c.name, out[1], took, err)
 			}
 			if out[0].ID != task.NewID(1, 1, 1) || out[2].ID != task.NewID(1, 1, 3) || stamp.Shard != 1 || specs[1].Routed != 9 || specs[0].Routed != 7 {
-				t.Errorf("%s: the others are %+v and %+v, at %+v; routed by %d and %d", c.name, out[0], out[2], stamp, specs[0].Routed, specs[1].Routed)
+				t.Errorf("%s: the other tasks are %+v and %+v at %+v, routed with versions %d and %d", c.name, out[0], out[2], stamp, specs[0].Routed, specs[1].Routed)
 			}
 			if got := s.Was(); c.comes == 0 && got != "enqueue [a b c] in 1, enqueue [b] in 2" {
-				t.Errorf("%s: %s", c.name, got)
+				t.Errorf("%s: calls %s", c.name, got)
 			}
 		})
 	}
 }
 
-// What an operator restores from the archive has an author, if all leaders know what to do with one.
+// A task that an operator restores from the archive has an author, if all leaders support one.
 func TestRestoredTasksHaveAnAuthor(t *testing.T) {
 	for level, want := range map[int]string{cluster.PoliciesLevel: "lena", cluster.PoliciesLevel - 1: ""} {
 		for n := 1; n <= 2; n++ {
@@ -113,30 +113,30 @@ func TestRestoredTasksHaveAnAuthor(t *testing.T) {
 					specs[i] = task.Spec{Type: "job", Queue: "one", Restored: &task.Author{Name: "lena"}}
 				}
 				if _, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || specs[n-1].Restored.Name != want {
-					t.Errorf("at level %d, task %d: by %+v, %v", level, n-1, specs[n-1].Restored, err)
+					t.Errorf("feature level %d, task %d: author %+v, %v", level, n-1, specs[n-1].Restored, err)
 				}
 				m.FeatureLevel = 0
 				if _, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Queue: "one", Restored: &task.Author{Name: "lena"}}}); !errors.Is(err, task.ErrUnavailable) {
-					t.Errorf("at no level that is known: %v", err)
+					t.Errorf("Enqueue with an unknown feature level: %v, want unavailable", err)
 				}
 			})
 		}
 	}
 }
 
-// Tasks are delivered wherever their queues are, each with its own result.
+// Tasks are delivered to the shards of their queues, each with its own result.
 func TestTasksAreDelivered(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "none"}, {Type: "c", Queue: "one"}, {Type: "bad", Queue: "one"}}
 		s.Refused["bad"] = routertest.ErrAway
 		out := m.Deliver(context.Background(), routertest.Namespace, specs)
 		if got := s.Was(); got != "place none, enqueue [a c bad] in 1" || out[0].ID != task.NewID(1, 1, 1) || !errors.Is(out[1].Err, routertest.ErrAway) || out[2].ID != task.NewID(1, 1, 2) || !errors.Is(out[3].Err, routertest.ErrAway) {
-			t.Errorf("%s: %+v", got, out)
+			t.Errorf("calls %s: %+v", got, out)
 		}
 		s.Gone = task.Unavailable(time.Second, "gone")
 		for i, got := range m.Deliver(context.Background(), routertest.Namespace, specs[:1]) {
 			if !errors.Is(got.Err, task.ErrUnavailable) {
-				t.Errorf("task %d of a shard that is silent: %+v", i, got)
+				t.Errorf("task %d for a shard that does not respond: %+v, want unavailable", i, got)
 			}
 		}
 	})

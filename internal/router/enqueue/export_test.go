@@ -2,5 +2,5 @@ package enqueue
 
 import ()
 
-// IsNewMember is known to the tests.
+// IsNewMember is exported for the tests.
 var IsNewMember = isNewMember

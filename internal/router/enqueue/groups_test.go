@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// A group is created where its first task goes, and its home gets the copies of queues that it needs. A repeated request is looked for
-// where its slot was before.
+// A group is created in the shard of its first task, and its home gets the copies of queues that it needs. A repeated request is looked
+// up where its slot was before.
 func TestAGroupIsMadeWhereItsFirstTaskGoes(t *testing.T) {
 	tasks := func(queues ...string) (specs []task.Spec) {
 		for _, q := range queues {
@@ -48,24 +48,24 @@ func TestAGroupIsMadeWhereItsFirstTaskGoes(t *testing.T) {
 			made, stamp, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, c.group)
 			_, found := c.known[1]
 			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || made.Duplicate != (found && err == nil) || err == nil && stamp.Index == 0 {
-				t.Errorf("%s: %s, at %+v, %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
+				t.Errorf("%s: calls %s, stamp %+v, error %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
 			}
 		})
 	}
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Fails, s.Joined = routertest.ErrAway, []broker.Joined{sent("job", "one")}
 		if _, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: tasks("two")}); !errors.Is(err, routertest.ErrAway) || s.Was() != "make in 2 with [two]" {
-			t.Errorf("a group that was not made: %v", err)
+			t.Errorf("MakeGroup that the home refused: %v", err)
 		}
 	})
 }
 
-// sent is a member that its group's home has put in transit.
+// sent is a member that its group's home has put in its outbox.
 func sent(typ, queue string) broker.Joined {
 	return broker.Joined{Accepted: broker.Accepted{ID: routertest.Asked}, Message: &broker.OutboxMessage{Spec: task.Spec{Type: typ, Queue: queue, Priority: task.Normal}}}
 }
 
-// A member that another shard takes or refuses gets that result; one that can't be delivered now stays in transit.
+// A member that another shard accepts or refuses gets that result. One that can't be delivered now stays in transit.
 func TestMembersAreBroughtToTheirShards(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull}, "away": routertest.ErrAway, "odd": errors.New("odd")}
@@ -85,13 +85,13 @@ func TestMembersAreBroughtToTheirShards(t *testing.T) {
 				got = "refused"
 			}
 			if got != want || j.Message != nil && (j.Err != nil || j.ID != routertest.Asked) {
-				t.Errorf("member %d: %s, want %s: %+v", i, got, want, j)
+				t.Errorf("member %d: got %s, want %s: %+v", i, got, want, j)
 			}
 		}
 	})
 }
 
-// New members each have their own result.
+// Each new member has its own result.
 func TestMembersOfAGroup(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		group := task.NewID(2, 1, 1)
@@ -114,21 +114,21 @@ func TestMembersOfAGroup(t *testing.T) {
 		}
 		out, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, specs)
 		if err != nil || stamp.Shard != 2 || s.Was() != "add 6 in 2 with [two], enqueue [away] in 1" {
-			t.Fatalf("at %+v, %v", stamp, err)
+			t.Fatalf("AddToGroup: stamp %+v, %v", stamp, err)
 		}
 		if e := out[0].Err; !errors.Is(e, task.ErrUnavailable) || !strings.Contains(e.Error(), "on its way to queue \"two\"") || out[0].ID != routertest.Asked {
-			t.Errorf("one on its way: %+v", out[0])
+			t.Errorf("member in transit: %+v, want an error that says so", out[0])
 		}
 		if out[1].Err == nil {
-			t.Errorf("one that was refused: %+v", out[1])
+			t.Errorf("member that the home refused: %+v, want its error", out[1])
 		}
 		for i, want := range map[int]task.State{2: task.Cancelled, 3: task.Ready, 4: task.Ready, 5: task.Ready} {
 			if out[i].Err != nil || out[i].State != want {
-				t.Errorf("member %d: %+v, want it %s", i, out[i], want)
+				t.Errorf("member %d: %+v, want state %s", i, out[i], want)
 			}
 		}
 
-		// A queue that does not exist is created for a group that takes members.
+		// A queue that does not exist is created for a group that still accepts members.
 		for _, c := range []struct {
 			ended broker.Time
 			err   error
@@ -140,21 +140,21 @@ func TestMembersOfAGroup(t *testing.T) {
 			seen.EndedAt, unseen = c.ended, c.err
 			_, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, []task.Spec{{Queue: "two"}, {Queue: "new"}})
 			if got := s.Was(); !strings.HasPrefix(got, c.want) || !errors.Is(err, c.err) || stamp.Shard != 2 {
-				t.Errorf("ended at %d: %s, at %+v, %v; want %s", c.ended, got, stamp, err, c.want)
+				t.Errorf("group ended at %d: calls %s, stamp %+v, error %v; want %s", c.ended, got, stamp, err, c.want)
 			}
 		}
 		s.Fails = routertest.ErrAway
 		if out, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, specs); !errors.Is(err, routertest.ErrAway) || out != nil || stamp.Shard != 2 {
-			t.Errorf("the home gives no answer: %v, at %+v, %v", out, stamp, err)
+			t.Errorf("AddToGroup without a response from the home: %v, stamp %+v, %v", out, stamp, err)
 		}
 		s.Was()
 		if _, _, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, task.NewID(77, 1, 1), specs); !errors.Is(err, task.ErrNotFound) || s.Was() != "" {
-			t.Errorf("a group in a shard that nobody has: %v", err)
+			t.Errorf("AddToGroup for a group in a shard that does not exist: %v, want not found", err)
 		}
 	})
 }
 
-// Tasks that are to become members of groups go through the groups' homes; others go along with them.
+// Tasks that become members of groups are sent to the groups' homes. The other tasks of the call are enqueued at the same time.
 func TestMembersAmongOthers(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		one, two := task.NewID(2, 1, 1), task.NewID(3, 1, 1)
@@ -169,26 +169,26 @@ func TestMembersAmongOthers(t *testing.T) {
 		}{
 			{[]task.Spec{member(one, task.ID{}), {Type: "job", Queue: "one"}, member(one, task.ID{}), {Type: "job", Queue: "one"}}, "enqueue [job job] in 1, add 2 in 2 with []", 1},
 			{[]task.Spec{member(two, task.ID{})}, "add 1 in 3 with []", 3},
-			{[]task.Spec{member(one, routertest.Asked)}, "enqueue [member] in 1", 1}, // its group has given it a reference
+			{[]task.Spec{member(one, routertest.Asked)}, "enqueue [member] in 1", 1}, // its group has already given it a reference
 		} {
 			out, stamp, err := m.Enqueue(context.Background(), 1, routertest.Namespace, c.specs)
 			if got := s.Was(); got != c.want || stamp.Shard != c.at || err != nil {
-				t.Errorf("%s, at %+v, %v; want %s", got, stamp, err, c.want)
+				t.Errorf("calls %s, stamp %+v, error %v; want calls %s", got, stamp, err, c.want)
 			}
 			for i := range out {
 				if (out[i].Err != nil) != (i == 2) || out[i].Err == nil && (out[i].ID.Shard() == 1) == enqueue.IsNewMember(c.specs[i]) {
-					t.Errorf("%s: task %d is %+v", c.want, i, out[i])
+					t.Errorf("%s: task %d = %+v", c.want, i, out[i])
 				}
 			}
 		}
 		s.Gone = routertest.ErrAway
 		if out, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Type: "job", Queue: "one"}, member(one, task.ID{})}); err != nil || !errors.Is(out[0].Err, routertest.ErrAway) || out[1].Err != nil {
-			t.Errorf("without the shard of the others: %+v, %v", out, err)
+			t.Errorf("Enqueue when the shard of the other tasks fails: %+v, %v", out, err)
 		}
 	})
 }
 
-// Messages of all kinds go where they belong, and each gets its result.
+// Messages of all kinds are sent to where they belong, and each gets its result.
 func TestAnOutboxIsSent(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		deaf := map[uint32]error{3: routertest.ErrAway}
@@ -213,7 +213,7 @@ func TestAnOutboxIsSent(t *testing.T) {
 		all := strings.Split(s.Was(), ", ")
 		slices.Sort(all)
 		if want := "1 notices in 3, 1 notifications, 2 notices in 2, enqueue [job bad] in 1, true in 2, true in 3"; strings.Join(all, ", ") != want {
-			t.Errorf("asked %q, want %s", all, want)
+			t.Errorf("calls %q, want %s", all, want)
 		}
 		for i := range out {
 			if refused := slices.Contains([]int{3, 4, 5, 7}, i); (out[i].Err != nil) != refused || i == 1 && out[i].ID.Shard() != 1 {
@@ -222,10 +222,10 @@ func TestAnOutboxIsSent(t *testing.T) {
 		}
 		s.Fails = nil
 		if out := m.Outbox.Send(context.Background(), routertest.Namespace, messages[4:5]); out[0].Err != nil || s.Was() != "1 notifications" {
-			t.Errorf("a notification alone: %v", out[0].Err)
+			t.Errorf("sending one notification: %v", out[0].Err)
 		}
 		if m.Outbox.Send(context.Background(), routertest.Namespace, messages[2:3]); s.Was() != "true in 2" {
-			t.Error("a cancel alone brings others along")
+			t.Error("sending one cancel made other calls too")
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Answers of other nodes may have more or fewer errors than items.
+// Responses of other nodes may have more or fewer errors than items.
 func FuzzDecode(f *testing.F) {
 	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, groupAnswer{Joined: make([]broker.Joined, 2)}} {
 		b, err := cbor.Marshal(v)

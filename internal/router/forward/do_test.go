@@ -12,18 +12,18 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// A node that wrongly believes that it leads asks the one that does.
+// A node that wrongly believes that it leads forwards the call to the leader.
 func TestAVerbGoesOnToTheLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.With(func() { f.Shards[1].Hints = map[uint32]uint32{2: 2} })
 		out, err := broker.CloseBreakers.Call(context.Background(), f.Nodes[2], broker.BreakersOf{OnQueue: routertest.OnOne})
 		if err != nil || out.Closed != 1 || out.Stamp().Shard != 1 || f.Count("close-breakers") != 1 {
-			t.Errorf("closed %d at %+v with %d calls, %v", out.Closed, out.At, f.Count("close-breakers"), err)
+			t.Errorf("closed %d breakers at %+v with %d calls, %v", out.Closed, out.At, f.Count("close-breakers"), err)
 		}
 	})
 }
 
-// An author is recorded only by leaders that know what to do with the entry.
+// An author is recorded only by leaders that support it.
 func TestAuthorsNeedTheirLevel(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		m := f.Nodes[1]
@@ -34,18 +34,18 @@ func TestAuthorsNeedTheirLevel(t *testing.T) {
 			m.FeatureLevel = c.level
 			call := broker.CloseBreakers.Make(broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
 			if err := m.Do(context.Background(), call); err != nil || call.Req.By.Name != c.want {
-				t.Errorf("at level %d %q was noted, %v", c.level, call.Req.By.Name, err)
+				t.Errorf("feature level %d: author %q was recorded, %v", c.level, call.Req.By.Name, err)
 			}
 		}
 		m.FeatureLevel = 0
 		_, err := broker.CloseBreakers.Call(context.Background(), m, broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
 		if !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("a node that knows no level yet: %v", err)
+			t.Errorf("call on a node with an unknown feature level: %v, want unavailable", err)
 		}
 	})
 }
 
-// A list asks all shards, and fails if one does not answer. What is in the first shard is asked for there.
+// A list asks all shards and fails if one does not respond. What lives in the first shard is asked for there.
 func TestListsOfAllShards(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		f.AddShard(2, 1, 2).Leader = 2
@@ -54,18 +54,18 @@ func TestListsOfAllShards(t *testing.T) {
 		page := broker.GroupList{OnShard: broker.OnShard{Namespace: routertest.Namespace}, Limit: 10}
 		call := broker.ListGroups.Make(page)
 		if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 2 {
-			t.Fatalf("%d parts, %v", len(call.Parts()), err)
+			t.Fatalf("call has %d parts, want 2 (%v)", len(call.Parts()), err)
 		}
 		if got := call.Resp.Page.Groups; len(got) != 2 || got[0].ID != ids[2] || got[1].ID != ids[1] {
-			t.Errorf("got %+v", got)
+			t.Errorf("groups = %+v, want those of both shards, newest first", got)
 		}
 		list, err := broker.ListOperations.Call(context.Background(), f.Nodes[2], broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
 		if err != nil || list.At.Shard != 1 {
-			t.Errorf("operations were asked of at %+v, %v", list.At, err)
+			t.Errorf("ListOperations was answered at %+v, %v; want shard 1", list.At, err)
 		}
 		f.Lead(2, 0)
 		if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("without the leader of a shard: %v", err)
+			t.Errorf("ListGroups without the leader of a shard: %v, want unavailable", err)
 		}
 	})
 }
@@ -79,24 +79,24 @@ func TestARefusedVerbRunsOnce(t *testing.T) {
 		})
 		m.FeatureLevel = cluster.PoliciesLevel - 1 // which a cancel does not need
 		if err := routertest.Cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) || s.Was() != "cancel" {
-			t.Errorf("got %v", err)
+			t.Errorf("a refused cancel: %v, want an invalid argument after one run", err)
 		}
 	})
 }
 
-// What is in the first shard needs one.
+// What lives in the first shard needs that shard.
 func TestTheFirstShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		if shard, err := m.FirstShard(); shard != 1 || err != nil {
-			t.Errorf("operations live in %d, %v", shard, err)
+			t.Errorf("FirstShard = %d, %v, want 1", shard, err)
 		}
 		clear(m.Fleet.Shards)
 		if _, err := m.FirstShard(); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("without a shard: %v", err)
+			t.Errorf("FirstShard without a shard: %v, want unavailable", err)
 		}
 		call := broker.ListOperations.Make(broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
 		if err := m.Do(context.Background(), call); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("a list without a shard: %v", err)
+			t.Errorf("ListOperations without a shard: %v, want unavailable", err)
 		}
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// What the tests know, whose nodes are assembled above this package.
+// These are exported for the tests, whose nodes are assembled above this package.
 const (
 	SearchTime       = searchTime
 	LeaderlessTime   = leaderlessTime
@@ -20,7 +20,7 @@ var (
 	ReadFault    = readFault
 )
 
-// Err returns the error that arrives.
+// Err returns the error that the caller gets.
 func (f *Fault) Err(shard, node uint32) error { return f.err(shard, node) }
 
 // CallNamed returns an empty call of a verb or a method.

@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A call runs wherever its shard is led: here without the network, elsewhere with one message once the leader is known; a node without a
-// replica finds it too.
+// A call runs where its shard is led: on this node without the network, and elsewhere with one message once the leader is known. A node
+// without a replica finds the leader too.
 func TestACallFindsTheLeader(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		f.Shards[1].Replicas = []uint32{1, 2, 3}
@@ -26,27 +26,27 @@ func TestACallFindsTheLeader(t *testing.T) {
 			}
 		}
 		if made := f.Made(); made != 12 || f.Count("enqueue") != 3 {
-			t.Errorf("%d tasks by %d messages", made, f.Count("enqueue"))
+			t.Errorf("%d tasks were created with %d messages, want 12 with 3", made, f.Count("enqueue"))
 		}
 		f.Lead(1, 3)
-		f.With(func() { f.Shards[1].Shy = true }) // the replicas do not know: node 4 must ask them in turn
+		f.With(func() { f.Shards[1].Shy = true }) // the replicas do not know the leader, so node 4 must ask them in turn
 		for range 2 {
 			if _, err := f.Nodes[4].Put(1); err != nil {
 				t.Error(err)
 			}
 		}
 		if n := f.Count("enqueue"); n > 3+4 { // 1, 2, 3 in some order, then 3 directly
-			t.Errorf("%d messages: the leader is not remembered", n-3)
+			t.Errorf("%d messages for two calls, so the leader was not remembered", n-3)
 		}
 		// The refusal of one item, and its error, come back unchanged.
 		got, at, err := f.Nodes[4].Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Type: "bad"}, {Type: "job"}})
 		if err != nil || !errors.Is(got[0].Err, task.ErrInvalidArgument) || got[1].Err != nil || at.Shard != 1 {
-			t.Errorf("got %+v at %+v, %v", got, at, err)
+			t.Errorf("Enqueue of a bad and a good task = %+v at %+v, %v", got, at, err)
 		}
 	})
 }
 
-// While there is no leader, a call waits; once there is one again it runs, once.
+// While there is no leader, a call waits. Once there is one again, it runs once.
 func TestACallOutlivesAnElection(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
@@ -54,12 +54,12 @@ func TestACallOutlivesAnElection(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { f.Lead(1, 2) })
 		_, err := f.Nodes[1].Put(1)
 		if took := time.Since(began); err != nil || f.Made() != 1 || took < 3*time.Second || took > 3300*time.Millisecond {
-			t.Errorf("after %s: %v, %d tasks", took, err, f.Made())
+			t.Errorf("Enqueue across an election ended after %s: %v, %d tasks", took, err, f.Made())
 		}
 	})
 }
 
-// A call that certainly did not arrive is tried at other nodes; one that may have run is not, unless it is a read.
+// A call that certainly did not arrive is tried at other nodes. One that may have run is not, unless it only reads.
 func TestWhatIsRepeated(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		// Node 1 leads, but can't be reached for a second.
@@ -73,7 +73,7 @@ func TestWhatIsRepeated(t *testing.T) {
 		time.AfterFunc(time.Second, func() { f.With(func() { broken = false }) })
 		ids, err := f.Nodes[2].Put(1)
 		if err != nil || f.Made() != 1 {
-			t.Fatalf("%d tasks, %v", f.Made(), err)
+			t.Fatalf("%d tasks, want 1 (%v)", f.Made(), err)
 		}
 
 		lost := 1
@@ -87,20 +87,20 @@ func TestWhatIsRepeated(t *testing.T) {
 		began := time.Now()
 		_, err = f.Nodes[2].Put(1)
 		if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || !errors.Is(err, broker.ErrUnknown) || !strings.Contains(e.Message, "outcome is not known") {
-			t.Errorf("a lost answer: %v", err)
+			t.Errorf("Enqueue with a lost response: %v, want an unknown outcome", err)
 		}
 		if f.Made() != 2 || time.Since(began) > 100*time.Millisecond {
-			t.Errorf("after %s: %d tasks", time.Since(began), f.Made())
+			t.Errorf("after %s there are %d tasks, want 2 at once", time.Since(began), f.Made())
 		}
 		lost = 2
 		if v, _, err := f.Nodes[2].Task(context.Background(), routertest.Namespace, ids[0], 0); err != nil || v.ID != ids[0] {
-			t.Errorf("a read whose answer was lost: %v, %v", v, err)
+			t.Errorf("read whose response was lost: %v, %v", v, err)
 		}
 	})
 }
 
-// A leader that hangs is not waited for once the others have elected another: a read is answered there, and an enqueue fails with an
-// unknown outcome. A replica that merely does not know the leader ends no call.
+// A call does not wait for a leader that hangs once the others have elected another. A read is answered by the new leader, and an
+// enqueue fails with an unknown outcome. A replica that merely does not know the leader ends no call.
 func TestALeaderThatHangs(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ids := f.Put(1)
@@ -121,13 +121,13 @@ func TestALeaderThatHangs(t *testing.T) {
 		}()
 		_, err := f.Nodes[2].Put(1)
 		if took := time.Since(began); !errors.Is(err, broker.ErrUnknown) || !strings.Contains(err.Error(), forward.ErrNewLeader.Error()) || took < 5*time.Second || took > most {
-			t.Errorf("an enqueue to a leader that hangs, after %s: %v", took, err)
+			t.Errorf("Enqueue to a leader that hangs ended after %s: %v", took, err)
 		}
 		if err := <-read; err != nil || time.Since(began) > most+100*time.Millisecond {
-			t.Errorf("a read of a leader that hangs, after %s: %v", time.Since(began), err)
+			t.Errorf("read from a leader that hangs ended after %s: %v", time.Since(began), err)
 		}
 
-		// Node 2's replica names a node that no longer leads; the real leader is known from a hint.
+		// Node 2's replica names a node that no longer leads. The node knows the real leader from a hint.
 		if _, _, err := f.Nodes[3].Claim(context.Background(), 1, routertest.QueueCall(10), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -135,12 +135,12 @@ func TestALeaderThatHangs(t *testing.T) {
 		began = time.Now()
 		_, _, err = f.Nodes[2].Claim(context.Background(), 1, routertest.QueueCall(1), 10*time.Second)
 		if took := time.Since(began); err != nil || took < 10*time.Second || f.Count("claim") != 2 {
-			t.Errorf("a claim past a replica that lags ended after %s and %d messages: %v", took, f.Count("claim"), err)
+			t.Errorf("Claim with an outdated replica ended after %s and %d messages: %v", took, f.Count("claim"), err)
 		}
 	})
 }
 
-// A call that finds no leader says which nodes were asked and what they answered, and the next one does not wait as long.
+// A call that finds no leader reports which nodes it asked and how they responded. The next call does not wait as long.
 func TestACallThatFindsNoLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
@@ -154,23 +154,23 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		_, err := f.Nodes[1].Put(1)
 		e, ok := task.AsError(err)
 		if !ok || e.Code != task.CodeUnavailable || errors.Is(err, broker.ErrUnknown) || e.RetryAfter == 0 {
-			t.Fatalf("got %v", err)
+			t.Fatalf("Enqueue without a leader: %v, want unavailable with a retry time", err)
 		}
 		for _, want := range []string{"shard 1", "no leader", "node n1 knows no leader", "node n2 knows no leader", "node n3 does not answer (not sent)"} {
 			if !strings.Contains(e.Message, want) {
-				t.Errorf("%q lacks %q", e.Message, want)
+				t.Errorf("error %q lacks %q", e.Message, want)
 			}
 		}
 		if took := time.Since(began); took < forward.SearchTime || took > forward.SearchTime+time.Second {
-			t.Errorf("it took %s", took)
+			t.Errorf("the search for a leader took %s", took)
 		}
 		if n := f.Count("enqueue"); n > 200 {
-			t.Errorf("%d messages", n)
+			t.Errorf("%d messages were sent, want at most 200", n)
 		}
 		began = time.Now()
 		_, err = f.Nodes[1].Put(1)
 		if took := time.Since(began); err == nil || took > 2*forward.LeaderlessTime {
-			t.Errorf("the next one took %s: %v", took, err)
+			t.Errorf("the next call took %s: %v", took, err)
 		}
 		f.Lead(1, 2)
 		if _, err := f.Nodes[1].Put(1); err != nil {
@@ -179,7 +179,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		f.Lead(1, 0)
 		time.AfterFunc(5*time.Second, func() { f.Lead(1, 2) })
 		if _, err := f.Nodes[1].Put(1); err != nil {
-			t.Errorf("a new search gives up early: %v", err)
+			t.Errorf("a new search gave up early: %v", err)
 		}
 		// The caller's own deadline ends the search too.
 		f.Lead(1, 0)
@@ -187,18 +187,18 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		defer cancel()
 		began = time.Now()
 		if _, _, err := f.Nodes[2].Task(ctx, routertest.Namespace, task.NewID(1, 1, 1), 0); !errors.Is(err, task.ErrUnavailable) || time.Since(began) > time.Second+10*routertest.Latency {
-			t.Errorf("after %s: %v", time.Since(began), err)
+			t.Errorf("call with a deadline of 1s ended after %s: %v", time.Since(began), err)
 		}
 	})
 }
 
-// A leader on a node that is not yet in this one's map is found through the answers of others.
+// A leader on a node that is missing in this node's map is found through the responses of others.
 func TestAHintBeyondTheMap(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		f.Shards[1].Replicas, f.Shards[1].Leader = []uint32{1, 2}, 3
 		began := time.Now()
 		if _, err := f.Nodes[4].Put(1); err != nil || time.Since(began) > 10*routertest.Latency {
-			t.Errorf("after %s: %v", time.Since(began), err)
+			t.Errorf("Enqueue took %s: %v", time.Since(began), err)
 		}
 	})
 }
@@ -209,15 +209,15 @@ func TestHintsInACircle(t *testing.T) {
 		s := f.Shards[1]
 		s.Replicas, s.Leader, s.Hints = []uint32{1, 2}, 0, map[uint32]uint32{1: 2, 2: 1}
 		if _, err := f.Nodes[3].Put(1); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("got %v", err)
+			t.Errorf("Enqueue with circular hints: %v, want unavailable", err)
 		}
 		if n := f.Count("enqueue"); n > 200 {
-			t.Errorf("%d messages", n)
+			t.Errorf("%d messages were sent, want at most 200", n)
 		}
 	})
 }
 
-// A wait for a result continues for the rest of its time when the leader changes: from here away, to others, and back.
+// A wait for a result continues for the rest of its time when the leader changes from this node to others and back.
 func TestAWaitGoesOnOverLeaders(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ids := f.Put(2)
@@ -229,7 +229,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 		go func() {
 			v, _, err := f.Nodes[1].Task(context.Background(), routertest.Namespace, ids[0], time.Minute)
 			if err != nil || v.Exec.State != task.Cancelled {
-				t.Errorf("got %v, %v", v, err)
+				t.Errorf("Task = %v, %v, want cancelled", v, err)
 			}
 			done <- time.Since(began)
 		}()
@@ -238,24 +238,24 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 			t.Error(err)
 		}
 		if took := <-done; took > 18*time.Second {
-			t.Errorf("told after %s", took)
+			t.Errorf("the result arrived after %s", took)
 		}
-		// It ends in time if there is no result.
+		// Without a result, the wait ends on time.
 		began = time.Now()
 		v, _, err := f.Nodes[2].Task(context.Background(), routertest.Namespace, ids[1], 30*time.Second)
 		if took := time.Since(began); err != nil || v.Exec.State != task.Ready || took < 29*time.Second || took > 31*time.Second {
-			t.Errorf("a wait in vain: %v, %v after %s", v, err, took)
+			t.Errorf("wait without a result: %v, %v after %s", v, err, took)
 		}
 		// One message takes the rest of a wait to a new leader.
 		before := f.Count("task")
 		time.AfterFunc(5*time.Second, func() { f.Lead(1, 2) })
 		if _, _, err := f.Nodes[1].Task(context.Background(), routertest.Namespace, ids[1], 30*time.Second); err != nil || f.Count("task") != before+1 {
-			t.Errorf("%d messages of one wait, %v", f.Count("task")-before, err)
+			t.Errorf("%d messages for one wait, want 1 (%v)", f.Count("task")-before, err)
 		}
 	})
 }
 
-// A node that is about to stop ends the waits of its own callers, not those of other nodes' callers.
+// A node that is about to stop ends the waits of its own callers, not those of callers on other nodes.
 func TestAWaitOutlivesADrain(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ids := f.Put(1)
@@ -266,7 +266,7 @@ func TestAWaitOutlivesADrain(t *testing.T) {
 		began := time.Now()
 		got, _, err := f.Nodes[2].Claim(context.Background(), 1, broker.ClaimCall{Namespace: routertest.Namespace, Queues: []broker.Share{{Queue: "q"}}, Max: 1}, time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || took < 20*time.Second || took > 21*time.Second {
-			t.Errorf("after %s: %v, %v", took, got, err)
+			t.Errorf("Claim through the draining node ended after %s: %v, %v", took, got, err)
 		}
 		f.Lead(1, 1)
 		f.With(func() { f.Shards[1].Tasks[ids[0]].State = task.Claimed })
@@ -275,15 +275,15 @@ func TestAWaitOutlivesADrain(t *testing.T) {
 		})
 		v, _, err := f.Nodes[2].Task(context.Background(), routertest.Namespace, ids[0], time.Minute)
 		if err != nil || v.Exec.State != task.Succeeded {
-			t.Errorf("a wait for a result: %v, %v", v, err)
+			t.Errorf("wait for a result at a draining node: %v, %v", v, err)
 		}
 		if n := f.Count("claim") + f.Count("task"); n > 400 {
-			t.Errorf("%d messages while the other node drains", n)
+			t.Errorf("%d messages while the other node drained, want at most 400", n)
 		}
 	})
 }
 
-// drainInAClaim stops a node while a claim that it made for a caller, with a key or without, has tasks elsewhere and no answer yet.
+// drainInAClaim stops a node while its claim for a caller, with or without a key, has taken tasks at another node and has no response yet.
 func drainInAClaim(t *testing.T, f *routertest.Fleet, key string) {
 	t.Helper()
 	m := f.Nodes[2]
@@ -300,24 +300,24 @@ func drainInAClaim(t *testing.T, f *routertest.Fleet, key string) {
 		c.ClaimKey = key
 		got, _, err := m.Claim(context.Background(), 1, c, time.Minute)
 		if len(got) > 0 {
-			t.Errorf("got %v", got)
+			t.Errorf("Claim returned %v, want nothing", got)
 		}
 		ended <- err
 	}()
 	routertest.Pass(time.Second)
-	id := f.Put(1)[0] // claimed there, and the answer does not come
+	id := f.Put(1)[0] // claimed there, but the response never arrives
 	routertest.Pass(routertest.Latency)
 	close(m.Drain)
 	if err := <-ended; err != nil || time.Since(began) > 2*time.Second {
-		t.Errorf("after %s: %v", time.Since(began), err)
+		t.Errorf("Claim on the draining node ended after %s: %v", time.Since(began), err)
 	}
-	m.Close() // immediately: what was claimed for nobody is given back first
+	m.Close() // immediately, so what was claimed for no caller is given back first
 	if x := f.State(id); x.State != task.Ready {
-		t.Errorf("the node took a claim along: %s", x.State)
+		t.Errorf("the claim was not given back, the task is %s", x.State)
 	}
 }
 
-// A node that is about to stop ends its own callers' waits at other nodes, and loses nothing.
+// A node that is about to stop ends its own callers' waits at other nodes without losing tasks.
 func TestADrainEndsWaitsElsewhere(t *testing.T) {
 	for _, key := range []string{"", "the caller's"} {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) { drainInAClaim(t, f, key) })
@@ -329,7 +329,7 @@ func TestADrainEndsWaitsElsewhere(t *testing.T) {
 		began := time.Now()
 		v, _, err := m.Task(context.Background(), routertest.Namespace, id, time.Minute)
 		if err != nil || v.Exec.State != task.Ready || time.Since(began) > 2*time.Second {
-			t.Errorf("after %s: %+v, %v", time.Since(began), v, err)
+			t.Errorf("wait on the draining node ended after %s: %+v, %v", time.Since(began), v, err)
 		}
 	})
 }
@@ -348,21 +348,21 @@ func TestAServedCallIsNotSentOn(t *testing.T) {
 		answer, err := f.Nodes[2].Serve(context.Background(), "enqueue", request)
 		var a reply[struct{}]
 		if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 || f.Count("enqueue") != 0 {
-			t.Errorf("got %+v, %v", a, err)
+			t.Errorf("Serve on a node that does not lead = %+v, %v, want a hint and no forwarded call", a, err)
 		}
-		// A call that is unknown, can't be decoded or panics fails alone.
+		// A call that is unknown, can't be decoded or panics fails without affecting others.
 		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueCommand{OnQueue: routertest.OnOne})} {
 			answer, err := f.Nodes[1].Serve(context.Background(), method, request)
 			var a reply[broker.BulkDone]
 			if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
-				t.Errorf("%s: %+v, %v", method, a.Fault, err)
+				t.Errorf("%s: fault %+v, %v", method, a.Fault, err)
 			}
 		}
 		if _, err := broker.PurgeQueue.Call(context.Background(), f.Nodes[2], broker.QueueCommand{OnQueue: routertest.OnOne}); err == nil || errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("a panic there: %v", err)
+			t.Errorf("call that panicked on the other node: %v", err)
 		}
 		if err := f.Nodes[1].ServeStream("later", &routertest.FakeStream{Ctx: context.Background()}); err == nil {
-			t.Error("a stream of an unknown kind is served")
+			t.Error("ServeStream accepted a stream of an unknown kind")
 		}
 	})
 }
@@ -375,32 +375,32 @@ func mustEncode[T any](t *testing.T, v T) []byte {
 	return b
 }
 
-// A task whose shard does not exist is not found; a shard that only the system shard knows yet does exist.
+// A task in a shard that does not exist is not found. A shard that only the system shard knows yet does exist.
 func TestShardsThatNobodyHas(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		nowhere := task.NewID(77, 1, 1)
 		for _, m := range f.Nodes {
 			if _, _, err := m.Task(context.Background(), routertest.Namespace, nowhere, 0); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("a read: %v", err)
+				t.Errorf("Task in a missing shard: %v, want not found", err)
 			}
 			if err := routertest.Cancel(context.Background(), m, nowhere); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("a cancel: %v", err)
+				t.Errorf("Cancel in a missing shard: %v, want not found", err)
 			}
 			got, _, err := m.Settle(context.Background(), 77, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: nowhere}}})
 			if err != nil || !errors.Is(got[0].Err, task.ErrNotFound) {
-				t.Errorf("an ack: %v, %v", got, err)
+				t.Errorf("Ack in a missing shard: %v, %v, want not found", got, err)
 			}
 		}
 		f.With(func() { f.SystemLeader = 0 })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, _, err := f.Nodes[2].Task(ctx, routertest.Namespace, nowhere, 0); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("without the system shard: %v", err)
+			t.Errorf("Task while the system shard has no leader: %v, want unavailable", err)
 		}
 	})
 }
 
-// Close ends calls that look for a leader, and all goroutines: the bubble would not end otherwise.
+// Close ends calls that search for a leader, and all goroutines. Otherwise the synctest bubble would not end.
 func TestCloseEndsSearches(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
@@ -411,12 +411,12 @@ func TestCloseEndsSearches(t *testing.T) {
 		routertest.Pass(10 * routertest.Latency) // a message may be in flight
 		select {
 		case err := <-errs:
-			asked := strings.Contains(err.Error(), "the outcome is not known") // one was
+			asked := strings.Contains(err.Error(), "the outcome is not known") // a request was in flight
 			if !errors.Is(err, task.ErrUnavailable) || !asked && !strings.Contains(err.Error(), "this node is stopping") {
-				t.Errorf("got %v", err)
+				t.Errorf("call ended by Close: %v", err)
 			}
 		default:
-			t.Error("a call looks on")
+			t.Error("the call still searches for a leader after Close")
 		}
 	})
 }
@@ -426,7 +426,7 @@ func TestLeaderAndReady(t *testing.T) {
 		f.Shards[1].Replicas = []uint32{1, 2}
 		for _, m := range f.Nodes {
 			if node, term, _ := m.Leader(context.Background(), 1); node != 1 || term != 1 {
-				t.Errorf("node %d: leader %d in term %d", m.Number, node, term)
+				t.Errorf("node %d: Leader = %d in term %d, want 1 in term 1", m.Number, node, term)
 			}
 		}
 		f.With(func() { f.SystemLeader = 3 })
@@ -437,21 +437,21 @@ func TestLeaderAndReady(t *testing.T) {
 		}
 		f.Lead(1, 0)
 		if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "shard 1") {
-			t.Errorf("without a leader: %v", err)
+			t.Errorf("Ready without a leader: %v, want an error that names shard 1", err)
 		}
 		began := time.Now()
 		if node, _, _ := f.Nodes[3].Leader(context.Background(), 1); node != 0 || time.Since(began) > forward.LeaderTime+100*time.Millisecond {
-			t.Errorf("leader %d after %s", node, time.Since(began))
+			t.Errorf("Leader = %d after %s, want none soon", node, time.Since(began))
 		}
 		f.Lead(1, 1)
 		m.MapAge = forward.MaxMapAge + time.Second
 		if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "31s old") {
-			t.Errorf("with an old map: %v", err)
+			t.Errorf("Ready with an outdated map: %v", err)
 		}
 	})
 }
 
-// All calls may be repeated when their outcome is unknown, except these, whose second run would be noticed.
+// All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestWhatMayBeRepeated(t *testing.T) {
 	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
 	var got []string
@@ -464,7 +464,7 @@ func TestWhatMayBeRepeated(t *testing.T) {
 	})
 	slices.Sort(got)
 	if !slices.Equal(got, once) {
-		t.Errorf("not repeated are %q, want %q", got, once)
+		t.Errorf("calls that must not be repeated are %q, want %q", got, once)
 	}
 }
 func TestMethodsOfTheSystemShard(t *testing.T) {
@@ -483,7 +483,7 @@ func TestMethodsOfTheSystemShard(t *testing.T) {
 			f.With(func() { f.SystemLeader = leader })
 			for n, ask := range asks {
 				if got, err := ask(context.Background(), args{21}); err != nil || got != 42 {
-					t.Errorf("node %d, led by %d: %d, %v", n, leader, got, err)
+					t.Errorf("node %d, system shard led by %d: got %d, %v, want 42", n, leader, got, err)
 				}
 			}
 		}

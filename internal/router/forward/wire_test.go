@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Whatever fields the broker's types get, they arrive at the other node.
+// All fields of the broker's types arrive at the other node, including ones added later.
 func TestEverythingTravels(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range slices.Concat(broker.Verbs.Names(), cluster.Verbs.Names(), f.Nodes[1].Methods()) {
@@ -27,7 +27,7 @@ func TestEverythingTravels(t *testing.T) {
 			routertest.Travels(t, name+" request", routertest.Request(make))
 			routertest.Travels(t, name+" answer", routertest.Answer(make, func(t *testing.T, raw []byte) {
 				if f, err := forward.ReadFault(raw); f != nil || err != nil {
-					t.Errorf("no error arrives as %v, %v", f, err)
+					t.Errorf("no error was decoded as %v, %v", f, err)
 				}
 			}))
 		}
@@ -40,21 +40,21 @@ type reply[R any] struct {
 	Fault *forward.Fault
 }
 
-// A selection by an empty list of ids is not one by filter, and an empty payload is not a missing one.
+// A selection by an empty list of ids is distinct from one by filter, and an empty payload from a missing one.
 func TestNothingIsNotNone(t *testing.T) {
 	var nothing []byte
 	a := broker.TaskCommand{Edit: broker.Edit{Payload: &nothing}}
 	b, err := verb.Encode(&a)
 	var got broker.TaskCommand
 	if err != nil || verb.Decode(b, &got) != nil || got.Edit.Payload == nil {
-		t.Errorf("an empty payload arrives as %v", got.Edit.Payload)
+		t.Errorf("an empty payload was decoded as %v", got.Edit.Payload)
 	}
 	for _, ids := range [][]task.ID{nil, {}} {
 		a := broker.OnDead{Selection: broker.Selection{IDs: ids}}
 		b, _ := verb.Encode(&a)
 		var got broker.OnDead
 		if err := verb.Decode(b, &got); err != nil || (got.Selection.IDs == nil) != (ids == nil) {
-			t.Errorf("ids %#v arrive as %#v", ids, got.Selection.IDs)
+			t.Errorf("ids %#v were decoded as %#v", ids, got.Selection.IDs)
 		}
 	}
 }
@@ -74,30 +74,30 @@ func TestErrorsTravel(t *testing.T) {
 	}
 	full := &task.Error{Code: task.CodeStaleClaim, Message: "m", Reason: task.StaleReclaimed, Field: "f", Holder: "w7", State: task.Claimed, RetryAfter: time.Second}
 	if got, ok := task.AsError(way(fmt.Errorf("wrapped: %w", full))); !ok || *got != *full {
-		t.Errorf("a refusal arrives as %+v", got)
+		t.Errorf("a refusal was decoded as %+v", got)
 	}
 	var notLeader *broker.NotLeader
 	if err := way(&broker.NotLeader{Shard: 3, Node: 2}); !errors.As(err, &notLeader) || *notLeader != (broker.NotLeader{Shard: 3, Node: 2}) {
-		t.Errorf("elsewhere arrives as %v", err)
+		t.Errorf("NotLeader was decoded as %v", err)
 	}
 	var to *forward.Moved
 	if err := way(&forward.Moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
-		t.Errorf("moved arrives as %v", err)
+		t.Errorf("Moved was decoded as %v", err)
 	}
 	err := way(broker.Unknown("shard %d", 3))
 	if e, ok := task.AsError(err); !errors.Is(err, broker.ErrUnknown) || !ok || e.Code != task.CodeUnavailable {
-		t.Errorf("unknown arrives as %v", err)
+		t.Errorf("an unknown outcome was decoded as %v", err)
 	}
 	for _, cut := range []error{context.Canceled, fmt.Errorf("x: %w", context.DeadlineExceeded)} {
 		if err := way(cut); !errors.Is(err, broker.ErrUnknown) || !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("%v arrives as %v", cut, err)
+			t.Errorf("%v was decoded as %v, want an unknown outcome", cut, err)
 		}
 	}
 	if err := way(errors.New("secret")); err == nil || errors.Is(err, broker.ErrUnknown) || errors.Is(err, task.ErrUnavailable) {
-		t.Errorf("an inner error arrives as %v", err)
+		t.Errorf("an internal error was decoded as %v", err)
 	}
 	if way(nil) != nil {
-		t.Error("no error arrives as one")
+		t.Error("nil was decoded as an error")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // searchTime is how long a call looks for slots that are moving.
 const searchTime = 10 * time.Second
 
-// A leader of an older level would not know what to do with an expired key, so no shard gets one.
+// A leader of an older feature level would not know what to do with an expired key, so no shard gets one.
 func TestOnceNeedsALevel(t *testing.T) {
 	for _, level := range []int{0, cluster.PoliciesLevel - 1} {
 		routertest.InFleet(t, 1, func(f *routertest.Fleet) {
@@ -26,14 +26,14 @@ func TestOnceNeedsALevel(t *testing.T) {
 			for _, verb := range []broker.OnceVerb{broker.OnceBegin, broker.OnceFinish, broker.OnceAbandon} {
 				_, _, err := f.Nodes[1].Once(context.Background(), broker.OnceCall{Verb: verb, Key: "k"})
 				if !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "raise-level") {
-					t.Errorf("level %d, %s: %v", level, verb, err)
+					t.Errorf("feature level %d, %s: %v, want an error that names raise-level", level, verb, err)
 				}
 			}
 		})
 	}
 }
 
-// onceScript answers calls on once keys in the order of the test.
+// onceScript answers calls on once keys in the order given by the test.
 type onceScript struct {
 	*routertest.Script
 	says  []onceSays
@@ -53,7 +53,7 @@ func (s *onceScript) Once(_ context.Context, shard uint32, c broker.OnceCall) (b
 	return says.answer, routertest.At(shard), says.err
 }
 
-// A once key is looked for in the task's shard, then along the route of its slot, and the hold of a claim that has ended is void.
+// A once key is looked up in the task's shard, then along the route of its slot. The hold of a claim that has ended is void.
 func TestOnceKeysAreFound(t *testing.T) {
 	holder := func(shard uint32) broker.OnceHolder { return broker.OnceHolder{ID: task.NewID(shard, 1, 5), Fence: 3} }
 	says := func(a broker.OnceAnswer, errs ...error) onceSays { return onceSays{a, errors.Join(errs...)} }
@@ -66,7 +66,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		says  []onceSays
-		holds error // nil: it does, ErrNotFound: it does not, otherwise unknown
+		holds error // nil: the holder still holds it; ErrNotFound: it does not; otherwise unknown
 		want  string
 		state broker.OnceState
 		err   error
@@ -94,15 +94,15 @@ func TestOnceKeysAreFound(t *testing.T) {
 			})
 			out, _, err := m.Once(context.Background(), broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(1, 1, 1)}})
 			if got := s.Was(); got != c.want || out.State != c.state || !errors.Is(err, c.err) || len(script.says) > 0 {
-				t.Errorf("%s: %s, state %d, %v; want %s, state %d, %v", c.name, got, out.State, err, c.want, c.state, c.err)
+				t.Errorf("%s: calls %s, state %d, error %v; want %s, state %d, %v", c.name, got, out.State, err, c.want, c.state, c.err)
 			}
-			for i, call := range script.calls { // the claim's own shard knows it, the others are told
+			for i, call := range script.calls { // the claim's own shard knows the holder and the queue, the others are told both in the call
 				there := !strings.HasSuffix(strings.Split(c.want, ", ")[min(i, 1)], "1") || i > 1
 				if told := call.By != nil && *call.By == holder(3) && call.Queue == "spread"; told != there || !there && call.Queue != "" {
-					t.Errorf("%s: call %d is by %+v for %q", c.name, i, call.By, call.Queue)
+					t.Errorf("%s: call %d was sent with holder %+v and queue %q", c.name, i, call.By, call.Queue)
 				}
 				if ended := call.Ended != nil; ended != (i == 3) {
-					t.Errorf("%s: call %d says that %+v has ended", c.name, i, call.Ended)
+					t.Errorf("%s: call %d reported that the claim of %+v has ended", c.name, i, call.Ended)
 				}
 			}
 		})
@@ -110,7 +110,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		c := broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(77, 1, 1)}}
 		if _, _, err := m.Once(context.Background(), c); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a task in a shard that nobody has: %v", err)
+			t.Errorf("Once for a task in a shard that does not exist: %v, want not found", err)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestOnceKeysOnTheirWay(t *testing.T) {
 	}
 }
 
-// onceLater is a broker whose slots are moving for a while.
+// onceLater is a broker whose slots move until there returns true.
 type onceLater struct {
 	*routertest.Script
 	there func() bool

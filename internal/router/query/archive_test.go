@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The archives of all nodes form one list, newest first, page by page; a node that is silent is named.
+// The archives of all nodes form one list, newest first, page by page. A node that does not respond is reported.
 func TestArchivesAreMerged(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ctx := context.Background()
@@ -29,12 +29,12 @@ func TestArchivesAreMerged(t *testing.T) {
 			for cursor, pages := "", 0; ; pages++ {
 				tasks, places, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", cursor, limit)
 				if err != nil || len(tasks) != len(places) || len(tasks) != len(cursors) || pages > 20 {
-					t.Fatalf("limit %d: %v, %v, %v, %v", limit, tasks, places, cursors, err)
+					t.Fatalf("limit %d: Archived = %v, %v, %v, %v", limit, tasks, places, cursors, err)
 				}
 				for i := range tasks {
 					ids = append(ids, tasks[i].ID)
 					if one, err := f.Nodes[1].ArchivedAt(ctx, places[i]); err != nil || one.ID != tasks[i].ID {
-						t.Errorf("at %q: %v, %v", places[i], one, err)
+						t.Errorf("ArchivedAt(%q) = %v, %v", places[i], one, err)
 					}
 				}
 				if len(cursors) == 0 {
@@ -45,7 +45,7 @@ func TestArchivesAreMerged(t *testing.T) {
 				}
 			}
 			if got := strings.Join(ids, ""); got != "9876543210" {
-				t.Errorf("in pages of %d: %s", limit, got)
+				t.Errorf("pages of %d: got tasks %s, want newest first", limit, got)
 			}
 		}
 		// A page may end anywhere: each task's cursor continues after it.
@@ -56,25 +56,25 @@ func TestArchivesAreMerged(t *testing.T) {
 		for i, cursor := range cursors[:9] {
 			tasks, _, _, err := f.Nodes[3].Archived(ctx, routertest.Namespace, "", cursor, 1)
 			if err != nil || len(tasks) != 1 || tasks[0].ID != fmt.Sprint(8-i) {
-				t.Errorf("behind task %d: %v, %v", i, tasks, err)
+				t.Errorf("Archived after task %d = %v, %v", i, tasks, err)
 			}
 		}
 		// A place without a node dates from when there was only one.
 		if one, err := f.Nodes[2].ArchivedAt(ctx, "dead.jsonl:000"); err != nil || one.ID != "9" {
-			t.Errorf("a place without a node: %v, %v", one, err)
+			t.Errorf("ArchivedAt of a place without a node = %v, %v", one, err)
 		}
 		for _, place := range []string{"n9:dead.jsonl:000", "n2:dead.jsonl:000", "dead.jsonl:999", ""} {
 			if _, err := f.Nodes[2].ArchivedAt(ctx, place); !errors.Is(err, task.ErrNotFound) {
-				t.Errorf("at %q: %v", place, err)
+				t.Errorf("ArchivedAt(%q) = %v, want not found", place, err)
 			}
 		}
 		for _, place := range []string{":::", "n\x00:dead.jsonl:000", "N 1:dead.jsonl:000"} {
 			if _, err := f.Nodes[2].ArchivedAt(ctx, place); !errors.Is(err, task.ErrInvalidArgument) {
-				t.Errorf("at %q, which names no node: %v", place, err)
+				t.Errorf("ArchivedAt(%q), which names no node: %v, want an invalid argument", place, err)
 			}
 		}
 		if _, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "nonsense", 1); !errors.Is(err, task.ErrInvalidArgument) {
-			t.Errorf("a bad cursor: %v", err)
+			t.Errorf("Archived with a malformed cursor: %v, want an invalid argument", err)
 		}
 		for _, lot := range []routertest.Fate{routertest.NotSent, routertest.AnswerLost} {
 			f.With(func() {
@@ -86,11 +86,11 @@ func TestArchivesAreMerged(t *testing.T) {
 				}
 			})
 			if _, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "", 10); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `"n3"`) {
-				t.Errorf("a silent node: %v", err)
+				t.Errorf("Archived while a node does not respond: %v, want unavailable and its name", err)
 			}
 		}
 	})
-	routertest.InFleet(t, 2, func(f *routertest.Fleet) { // what a node can't send in one message comes in the next page, in its place
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) { // what a node can't send in one message comes in the next page, in its order
 		began := time.Now()
 		for i := range 6 {
 			m := f.Nodes[uint32(1+i%2)]
@@ -103,7 +103,7 @@ func TestArchivesAreMerged(t *testing.T) {
 		for cursor, pages := "", 0; ; pages++ {
 			tasks, _, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", cursor, 10)
 			if err != nil || len(tasks) == 0 || pages > 10 {
-				t.Fatalf("%d tasks, %v", len(tasks), err)
+				t.Fatalf("page has %d tasks, %v", len(tasks), err)
 			}
 			for i := range tasks {
 				ids += tasks[i].ID
@@ -113,18 +113,18 @@ func TestArchivesAreMerged(t *testing.T) {
 			}
 		}
 		if ids != "543210" {
-			t.Errorf("large ones came as %s", ids)
+			t.Errorf("large tasks came in the order %s, want 543210", ids)
 		}
 	})
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) { // with one node, places and cursors are those of its archive
 		f.Nodes[1].Dead = make([]broker.ArchivedTask, 3)
 		_, places, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", "", 2)
 		if err != nil || places[1] != "dead.jsonl:001" || cursors[1] != "dead.jsonl:001" {
-			t.Errorf("%v, %v, %v", places, cursors, err)
+			t.Errorf("first page with one node: places %v, cursors %v, %v", places, cursors, err)
 		}
 		tasks, _, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", cursors[1], 2)
 		if err != nil || len(tasks) != 1 || cursors[0] != "" {
-			t.Errorf("%v, %v, %v", tasks, cursors, err)
+			t.Errorf("second page with one node: tasks %v, cursors %v, %v", tasks, cursors, err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func codes(reasons []broker.Reason) (all []task.Why) {
 	return all
 }
 
-// An explanation comes from the leader. Without a leader, that is the explanation, soon, along with what any replica knows.
+// The leader explains a task. Without a leader, that is the explanation, given soon, along with what any replica knows.
 func TestExplainWithoutLeader(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		ctx := context.Background()
@@ -31,10 +31,10 @@ func TestExplainWithoutLeader(t *testing.T) {
 		for n := range uint32(4) {
 			e, at, err := f.Nodes[n+1].Explain(ctx, routertest.Namespace, ids[0])
 			if err != nil || at.Shard != 1 || e.State != task.Ready || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNext {
-				t.Errorf("node %d: %+v at %+v, %v", n+1, e, at, err)
+				t.Errorf("node %d: Explain = %+v at %+v, %v; want ready, next in line", n+1, e, at, err)
 			}
 			if e, _, err := f.Nodes[n+1].ExplainQueue(ctx, 1, routertest.Namespace, "q"); err != nil || e.Ready != 2 || len(e.Reasons) > 0 {
-				t.Errorf("node %d: queue %+v, %v", n+1, e, err)
+				t.Errorf("node %d: ExplainQueue = %+v, %v", n+1, e, err)
 			}
 		}
 		if err := routertest.Cancel(ctx, f.Nodes[1], ids[1]); err != nil {
@@ -46,21 +46,21 @@ func TestExplainWithoutLeader(t *testing.T) {
 			began := time.Now()
 			e, _, err := f.Nodes[n+1].Explain(ctx, routertest.Namespace, ids[0])
 			if took := time.Since(began); took > 3*time.Second {
-				t.Errorf("node %d: explained after %s", n+1, took)
+				t.Errorf("node %d: Explain took %s", n+1, took)
 			}
 			if err != nil || e.State != task.Ready || len(e.Reasons) != 1 {
-				t.Fatalf("node %d: %+v, %v", n+1, e, err)
+				t.Fatalf("node %d: Explain without a leader = %+v, %v", n+1, e, err)
 			}
 			why := e.Reasons[0]
 			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, "node n1 knows no leader") ||
 				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
-				t.Errorf("node %d: %+v", n+1, why)
+				t.Errorf("node %d: reason = %+v, want no leader, with details", n+1, why)
 			}
 			if e, _, err := f.Nodes[n+1].Explain(ctx, routertest.Namespace, ids[1]); err != nil || e.State != task.Cancelled || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyEnded {
-				t.Errorf("node %d: of a task that has ended: %+v, %v", n+1, e, err)
+				t.Errorf("node %d: Explain of a cancelled task = %+v, %v", n+1, e, err)
 			}
 			if e, _, err := f.Nodes[n+1].ExplainQueue(ctx, 1, routertest.Namespace, "q"); err != nil || !e.Partial || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader {
-				t.Errorf("node %d: queue %+v, %v", n+1, e, err)
+				t.Errorf("node %d: ExplainQueue without a leader = %+v, %v", n+1, e, err)
 			}
 		}
 	})
@@ -87,10 +87,10 @@ func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
 			began := time.Now()
 			e, _, err := m.Explain(ctx, routertest.Namespace, ids[0])
 			if err != nil || e.Reasons[0].Code != task.WhyNoLeader || e.Reasons[0].Since != broker.TimeOf(dark) {
-				t.Errorf("explained by %+v, %v; dark since %v", e, err, dark)
+				t.Errorf("Explain = %+v, %v; want no leader since %v", e, err, dark)
 			}
 			if took := time.Since(began); took > leaderlessTime+100*time.Millisecond {
-				t.Errorf("explained after %s", took)
+				t.Errorf("Explain took %s", took)
 			}
 			if _, _, err := m.Task(ctx, routertest.Namespace, ids[0], 0); !errors.Is(err, task.ErrUnavailable) {
 				t.Fatal(err)
@@ -98,17 +98,17 @@ func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
 		}
 		f.Lead(1, 3)
 		if e, _, err := m.Explain(ctx, routertest.Namespace, ids[0]); err != nil || e.Reasons[0].Code != task.WhyNext {
-			t.Errorf("with a leader: %+v, %v", codes(e.Reasons), err)
+			t.Errorf("Explain with a leader = %+v, %v", codes(e.Reasons), err)
 		}
 		f.Lead(1, 0)
 		again := time.Now()
 		if e, _, err := m.Explain(ctx, routertest.Namespace, ids[0]); err != nil || e.Reasons[0].Since != broker.TimeOf(again) {
-			t.Errorf("dark again: %+v, %v", e.Reasons, err)
+			t.Errorf("Explain after the leader was lost again = %+v, %v", e.Reasons, err)
 		}
 	})
 }
 
-// If nobody can be asked, nothing is made up, but there is no error either.
+// If no node can be asked, Explain invents nothing, but returns no error either.
 func TestExplainWithoutReplicas(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		ctx := context.Background()
@@ -127,15 +127,15 @@ func TestExplainWithoutReplicas(t *testing.T) {
 		})
 		e, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, ids[0])
 		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || !strings.Contains(e.Reasons[0].Detail, "so its state is unknown") {
-			t.Errorf("cut off: %+v, %v", e, err)
+			t.Errorf("Explain on a node that is cut off = %+v, %v", e, err)
 		}
 		f.With(func() { f.Network = nil })
 		if _, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, task.NewID(1, 9, 9)); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("a task that is not there: %v", err)
+			t.Errorf("Explain of a task that does not exist: %v, want not found", err)
 		}
 		f.Lead(1, 0)
 		if e, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, task.NewID(1, 9, 9)); err != nil || e.State != 0 || !strings.Contains(e.Reasons[0].Detail, "did not have the task") {
-			t.Errorf("a task that is not there, as far as a replica knows: %+v, %v", e, err)
+			t.Errorf("Explain without a leader, of a task that does not exist = %+v, %v", e, err)
 		}
 	})
 }

@@ -5,10 +5,10 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// MaxArchiveBytes is known to the tests.
+// MaxArchiveBytes is exported for the tests.
 const MaxArchiveBytes = maxArchiveBytes
 
-// EncodeNames encodes a request for other queues or types.
+// EncodeNames encodes a request that names other queues or types.
 func EncodeNames(method string, names []string) ([]byte, error) {
 	if method == "type-briefs" {
 		return verb.Encode(&typesArgs{Names: names, Window: stats.Hour})

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// What all nodes saw is summed, queue by queue in the order of the call. A silent node is named.
+// The statistics of all nodes are added up, queue by queue in the order of the call. A node that does not respond is reported.
 func TestStatsOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ctx, now := context.Background(), time.Now()
@@ -36,7 +36,7 @@ func TestStatsOfAllNodes(t *testing.T) {
 		for q, want := range map[stats.Queue]string{{Namespace: routertest.Namespace, Name: "sms"}: "60 0 []", {Namespace: routertest.Namespace}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
 			n, late, missing := enqueued(q)
 			if got := fmt.Sprint(n, late, missing); got != want {
-				t.Errorf("of %+v: enqueued, late and missing %s, want %s", q, got, want)
+				t.Errorf("stats of %+v: enqueued, late and missing are %s, want %s", q, got, want)
 			}
 		}
 		names := []string{"sms", "none", "mail"}
@@ -47,29 +47,29 @@ func TestStatsOfAllNodes(t *testing.T) {
 				trend += uint64(s.In)
 			}
 			if brief := uint64(briefs[i].Rates.Enqueued); brief != want || trend != want {
-				t.Errorf("%s: %d lately, %d in the trend, want %d", names[i], brief, trend, want)
+				t.Errorf("%s: brief has %d enqueued, trend has %d, want %d", names[i], brief, trend, want)
 			}
 		}
 		if sum, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); sum.Ready != 1+2+3 || len(missing) != 0 {
-			t.Errorf("the namespace: %d ready, %v missing", sum.Ready, missing)
+			t.Errorf("namespace status: %d ready, nodes %v missing; want 6 ready and none missing", sum.Ready, missing)
 		}
 		for n, m := range f.Nodes {
 			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
 		}
 		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 6} {q1 7} {q2 7} {q3 7}]" {
-			t.Errorf("counts of all nodes: %s", got)
+			t.Errorf("counts of all nodes = %s", got)
 		}
 		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Fate { return routertest.NotSent } })
 		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 2} {q2 7}]" {
-			t.Errorf("counts of this node: %s", got)
+			t.Errorf("counts of this node only = %s", got)
 		}
 		if _, _, missing := enqueued(stats.Queue{Namespace: routertest.Namespace}); fmt.Sprint(missing) != "[n1 n3]" {
-			t.Errorf("%v are missing", missing)
+			t.Errorf("missing nodes are %v, want n1 and n3", missing)
 		}
 	})
 }
 
-// otherNames is a network that replaces the queues or types that nodes are asked for: their answers have another length.
+// otherNames is a network that replaces the queues or types in requests, so that responses have an unexpected length.
 type otherNames struct {
 	routertest.FakePeers
 	names []string
@@ -83,7 +83,7 @@ func (p otherNames) Call(ctx context.Context, to uint32, name string, _ []byte) 
 	return p.FakePeers.Call(ctx, to, name, request)
 }
 
-// An answer of an unexpected length does no harm.
+// A response of an unexpected length does no harm.
 func TestAnswersOfAnotherLength(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, names := context.Background(), []string{"a", "b"}
@@ -91,7 +91,7 @@ func TestAnswersOfAnotherLength(t *testing.T) {
 			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, others})
 			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names), f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour), f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour)
 			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
-				t.Errorf("%d, %d and %d answers for two names", len(a), len(b), len(c))
+				t.Errorf("got %d briefs, %d trends and %d type briefs, want 2 each", len(a), len(b), len(c))
 			}
 		}
 	})

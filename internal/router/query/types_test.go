@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What all nodes saw of a type is summed, and a call limited to some queues sees only those, wherever they were counted.
+// What all nodes counted for a type is added up. A call limited to some queues sees only those, whichever node counted them.
 func TestTypesOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		now := time.Now()
@@ -37,11 +37,11 @@ func TestTypesOfAllNodes(t *testing.T) {
 				ended += x.Ended
 			}
 			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 || len(sum.Slowest) != int(sum.Total().Succeeded) {
-				t.Errorf("%v in %q: got %s, %d slow, %v missing; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
+				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
 			}
 		}
 		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour); len(counts.Counts) != 0 {
-			t.Errorf("no type is like that, and got %+v", counts.Counts)
+			t.Errorf("TypeCounts without a matching type = %+v, want none", counts.Counts)
 		}
 		f.With(func() {
 			f.Network = func(_, to uint32, _ string) routertest.Fate {
@@ -49,7 +49,7 @@ func TestTypesOfAllNodes(t *testing.T) {
 			}
 		})
 		if sum, _, missing := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); sum.Total().Succeeded != 2 || fmt.Sprint(missing) != "[n3]" {
-			t.Errorf("without node 3: %d succeeded, missing %v", sum.Total().Succeeded, missing)
+			t.Errorf("TypeStats without node 3: %d succeeded, missing %v; want 2 and n3", sum.Total().Succeeded, missing)
 		}
 	})
 }

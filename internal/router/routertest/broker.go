@@ -63,7 +63,7 @@ func (b FakeBroker) Leader(id uint32) (node, term, index uint64) {
 func (b FakeBroker) Draining() <-chan struct{} { return b.M.Drain }
 
 func (b FakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	for _, spec := range specs { // as broker.EnsureQueue would say
+	for _, spec := range specs { // as broker.EnsureQueue would report
 		b.M.mu.Lock()
 		to, elsewhere := b.M.EnqueueIn[spec.Queue]
 		b.M.mu.Unlock()

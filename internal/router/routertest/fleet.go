@@ -40,14 +40,14 @@ type Fleet struct {
 	OnClaim func() // if set, called when a claim gets something
 }
 
-// Fate is what becomes of a message.
+// Fate is what happens to a message.
 type Fate int
 
 // The fates of a message.
 const (
 	Arrives    Fate = iota
 	NotSent         // certainly did not arrive
-	AnswerLost      // it runs there, and the answer is lost
+	AnswerLost      // it runs there, and the response is lost
 	Hangs           // nothing comes back until the caller gives up; meanwhile it runs there
 )
 
@@ -63,7 +63,7 @@ type Shard struct {
 	Leader   uint32
 	term     uint64
 	Shy      bool              // replicas do not know who leads
-	Hints    map[uint32]uint32 // or believe that it is this node
+	Hints    map[uint32]uint32 // or believe that this node leads
 	Tasks    map[task.ID]*Task
 	byKey    map[string][]task.ID // claim key
 	changed  chan struct{}        // closed at each change
@@ -105,20 +105,20 @@ type Member struct {
 	SystemLeader uint32 // as far as it knows; 0: it knows none
 }
 
-// UseBroker replaces the broker of a node, before it has any calls.
+// UseBroker replaces the broker of a node. Call it before the node gets any calls.
 func (m *Member) UseBroker(b router.Broker) { m.broker.Broker = b }
 
-// UseControl replaces what answers for the system shard.
+// UseControl replaces the node's access to the system shard.
 func (m *Member) UseControl(c router.Control) { m.control.Control = c }
 
-// UsePeers replaces the way to the other nodes.
+// UsePeers replaces the node's connections to the other nodes.
 func (m *Member) UsePeers(p router.Peers) { m.peers.Peers = p }
 
 // Pass lets fake time pass, in the bubble that InFleet opens.
 func Pass(d time.Duration) { time.Sleep(d) }
 
-// patience ends a test that waits for something that never happens. Without it such a test would run for good: in fake time, retries never
-// stop.
+// patience ends a test that waits for something that never happens. Without it, such a test would run forever, because retries never
+// stop in fake time.
 func patience() *time.Timer {
 	return time.AfterFunc(24*time.Hour, func() {
 		debug.SetTraceback("all")
@@ -187,7 +187,7 @@ func (f *Fleet) Lead(id, node uint32) {
 	})
 }
 
-// Tell wakes what waits for a change of the shard.
+// Tell wakes everything that waits for a change of the shard.
 func (s *Shard) Tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -258,7 +258,7 @@ func Cancel(ctx context.Context, by verb.Runner, id task.ID) error {
 	return err
 }
 
-// QueueCall claims from the queue of Put.
+// QueueCall returns a claim from the queue that Put uses.
 func QueueCall(max int) broker.ClaimCall {
 	return broker.ClaimCall{Namespace: Namespace, Queues: []broker.Share{{Queue: "q"}}, Max: max, MaxBytes: 1 << 20, Worker: "w"}
 }
@@ -269,13 +269,13 @@ func (f *Fleet) Waiting() (n int) {
 	return n
 }
 
-// State returns a task as its shard has it.
+// State returns a copy of a task from its shard.
 func (f *Fleet) State(id task.ID) (t Task) {
 	f.With(func() { t = *f.Shards[id.Shard()].Tasks[id] })
 	return t
 }
 
-// Namespace has all tasks of the tests.
+// Namespace is that of all tasks in the tests.
 const Namespace = "default"
 
 // OnOne is a queue in shard 1.

@@ -74,7 +74,7 @@ func (c FakeMap) Level() int { return c.M.FeatureLevel }
 
 func (c FakeMap) Age() time.Duration { return c.M.MapAge }
 
-// FakeControl has the queues where the system shard is led.
+// FakeControl is a system shard with the fleet's queues. It answers only on the node that leads it.
 type FakeControl struct {
 	router.Control
 	M *Member
@@ -191,7 +191,7 @@ func (p FakePeers) fate(to uint32, method string) (*Member, Fate) {
 	defer f.mu.Unlock()
 	f.calls[method]++
 	if to == p.M.Number {
-		f.t.Errorf("node %d calls itself: %s", to, method)
+		f.t.Errorf("node %d called itself: %s", to, method)
 	}
 	there := f.Nodes[to]
 	if there == nil {
@@ -294,7 +294,7 @@ func (f *Fleet) CutStreams() {
 	})
 }
 
-// AwayNodes returns the nodes that the test has made away.
+// AwayNodes returns the nodes that the test has marked as away.
 func (c FakeControl) AwayNodes(context.Context) (names []string, err error) {
 	c.M.Fleet.With(func() { names, err = slices.Clone(c.M.Fleet.Away), c.Check() })
 	return names, err

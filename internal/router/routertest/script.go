@@ -17,29 +17,29 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// Script is the broker of a node that leads all shards. It answers as a test says, and records what it was asked.
+// Script is the broker of a node that leads all shards. It answers as a test configures it, and records the calls it gets.
 type Script struct {
 	FakeBroker
 	Answers verbtest.Answers
 	Known   map[uint32]error                        // by shard: what FindGroup returns
-	Joined  []broker.Joined                         // what a group's home answers
+	Joined  []broker.Joined                         // what a group's home returns
 	Fails   error                                   // of MakeGroup and AddToGroup
 	Refused map[string]error                        // by type: the error of a task; nil: it is created
 	Gone    error                                   // of Enqueue as a whole
-	Moved   func(shard uint32, spec task.Spec) bool // if set: tasks whose slots a shard does not take
+	Moved   func(shard uint32, spec task.Spec) bool // if set, reports which tasks a shard refuses because their slots have moved
 
 	mu    sync.Mutex
 	notes []string
 }
 
-// ScriptControl is the system shard that goes with it.
+// ScriptControl is the matching system shard.
 type ScriptControl struct {
 	FakeControl
 	*Script
 }
 
-// InScript runs a test on one node with three data shards, whose queues are "one", "two" and "three" after them, and "spread", whose slots
-// have moved from the first to the second.
+// InScript runs a test on one node with three data shards. The queues "one", "two" and "three" are in one shard each, in this order. The
+// slots of "spread" have moved from the first shard to the second.
 func InScript(t *testing.T, test func(s *Script, m *Member)) {
 	InFleet(t, 1, func(f *Fleet) {
 		m := f.Nodes[1]
@@ -56,14 +56,14 @@ func InScript(t *testing.T, test func(s *Script, m *Member)) {
 	})
 }
 
-// Note records what was asked.
+// Note records a call.
 func (s *Script) Note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// Was returns what was asked since the last call.
+// Was returns the calls since Was was last called.
 func (s *Script) Was() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s ScriptControl) Place(_ context.Context, _, name string) (queues.Queue, e
 	return queues.Queue{Name: name, Shard: 3}, nil
 }
 
-// ErrAway is the error of what is away, and Asked the id of a request.
+// ErrAway is the error of what can't be reached, and Asked is the id of a request.
 var (
 	ErrAway = task.Unavailable(time.Second, "nobody leads")
 	Asked   = task.NewID(9, 9, 9)

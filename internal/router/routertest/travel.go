@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// filler creates values in which every field is set, or, if bare, every pointer points to a zero value.
+// filler sets every field of a value or, if bare, makes every pointer point to a zero value.
 type filler struct {
 	t    *testing.T
 	rand *rand.Rand
@@ -41,11 +41,11 @@ func (f *filler) fill(v reflect.Value, path string) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
-			if field.Name == "_" { // it controls the encoding, and holds nothing
+			if field.Name == "_" { // it controls the encoding and holds no data
 				continue
 			}
 			if !field.IsExported() {
-				f.t.Errorf("%s.%s is not exported: it would be lost on the way to another node", path, field.Name)
+				f.t.Errorf("%s.%s is not exported, so it would be lost on the way to another node", path, field.Name)
 				continue
 			}
 			f.fill(v.Field(i), path+"."+field.Name)
@@ -54,7 +54,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem(), path)
 	case reflect.Slice:
-		if f.bare || strings.Count(path, ".Then") > 2 { // a task in a task in a task
+		if f.bare || strings.Count(path, ".Then") > 2 { // tasks nested three deep are enough
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
@@ -87,11 +87,11 @@ func (f *filler) fill(v reflect.Value, path string) {
 	case reflect.Float64:
 		v.SetFloat(f.rand.NormFloat64())
 	default:
-		f.t.Errorf("%s is a %s: the test does not know how to fill it", path, v.Kind())
+		f.t.Errorf("%s is a %s, which the test can't fill", path, v.Kind())
 	}
 }
 
-// Journey is a value that is sent, how, and what arrives.
+// Journey is a value that is sent, the function that sends it, and the value that arrives.
 type Journey struct {
 	sent, kept, got any // pointers to values of one type
 	send            func() error
@@ -101,7 +101,7 @@ type Journey struct {
 func Travels(t *testing.T, name string, make func(t *testing.T) Journey) {
 	for _, bare := range []bool{false, true} {
 		if bare && strings.HasSuffix(name, "answer") {
-			continue // an answer that is an empty list may arrive as none
+			continue // an answer that is an empty list may arrive as nil
 		}
 		seeds := uint64(20)
 		if testing.Short() {
@@ -129,7 +129,7 @@ func Travels(t *testing.T, name string, make func(t *testing.T) Journey) {
 	}
 }
 
-// Plain is a value that travels without a call.
+// Plain is the journey of a value without a call.
 func Plain[T any](*testing.T) Journey {
 	var sent, kept, got T
 	return Journey{&sent, &kept, &got, func() error {
@@ -141,7 +141,7 @@ func Plain[T any](*testing.T) Journey {
 	}}
 }
 
-// Request is the request of a call.
+// Request is the journey of a call's request.
 func Request(make func() verb.Call) func(*testing.T) Journey {
 	return func(*testing.T) Journey {
 		sent, kept, got := make(), make(), make()
@@ -155,7 +155,7 @@ func Request(make func() verb.Call) func(*testing.T) Journey {
 	}
 }
 
-// Answer is the answer of a call. check examines the error beside it, which is none.
+// Answer is the journey of a call's response. check examines the error that comes with it, which must be none.
 func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*testing.T) Journey {
 	return func(t *testing.T) Journey {
 		sent, kept, got := make(), make(), make()
@@ -171,7 +171,7 @@ func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*t
 	}
 }
 
-// forgetBeside clears what an answer carries only for the transport.
+// forgetBeside clears the fields of a response that only the transport uses.
 func forgetBeside(v reflect.Value) {
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return
@@ -197,13 +197,13 @@ func compareBare(t *testing.T, path string, want, got reflect.Value) {
 		}
 	case reflect.Pointer:
 		if got.IsNil() {
-			t.Errorf("%s: a pointer to an empty value arrives as nil", path)
+			t.Errorf("%s: a pointer to an empty value arrived as nil", path)
 		} else {
 			compareBare(t, path, want.Elem(), got.Elem())
 		}
 	case reflect.Slice, reflect.Map:
 		if got.Len() != want.Len() {
-			t.Errorf("%s: an empty list arrives as %v", path, got)
+			t.Errorf("%s: an empty list arrived as %v", path, got)
 		}
 	}
 }

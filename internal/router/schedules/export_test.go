@@ -2,7 +2,7 @@ package schedules
 
 import ()
 
-// MaxChanges and OnSchedule are known to the tests.
+// MaxChanges and OnSchedule are exported for the tests.
 const MaxChanges = maxChanges
 
 var OnSchedule = onSchedule

@@ -15,12 +15,12 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// scheduleScript is what a system shard and data shards know of a schedule, and answer.
+// scheduleScript holds what a system shard and data shards know of a schedule, and their responses.
 type scheduleScript struct {
 	routertest.ScriptControl
-	home    uint32           // the shard in which the system shard has it; 0: none
-	homeErr error            // instead
-	in      map[uint32]error // by shard: the error when asked there; without an entry: not found
+	home    uint32           // the shard that the system shard has on record; 0: none
+	homeErr error            // returned instead of home
+	in      map[uint32]error // by shard: the error when asked there; a shard without an entry responds with not found
 	nameErr error
 	raced   int   // this many calls lose the race
 	done    error // the error of other calls
@@ -48,7 +48,7 @@ func (s *scheduleScript) ForgetSchedule(_ context.Context, _, _ string, version 
 	return s.forgets
 }
 
-// came records a call with the version of the name, and returns its error.
+// came records a call with the version of the name and returns its error.
 func (s *scheduleScript) came(verb string, shard uint32, version uint64) error {
 	s.Note("%s %d in %d", verb, version, shard)
 	if s.raced > 0 {
@@ -83,7 +83,8 @@ func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScrip
 	})
 }
 
-// A schedule is where the system shard says. If that has lost the name, the shards are asked, and one that is silent may have it.
+// A schedule is where the system shard says. If the system shard has lost the name, the data shards are asked, and one that does not
+// respond may have it.
 func TestSchedulesAreFound(t *testing.T) {
 	notFound := task.NotFound("schedule", "s")
 	for _, c := range []struct {
@@ -102,13 +103,13 @@ func TestSchedulesAreFound(t *testing.T) {
 			ctx := task.WithScope(context.Background(), task.Scope{Queues: []string{"others"}})
 			home, err := m.ShardByName(ctx, &broker.AtHome{OnSchedule: schedules.OnSchedule(0, routertest.Namespace, "s")})
 			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" {
-				t.Errorf("home %d, in %v: found in %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
+				t.Errorf("home %d, in %v: found in shard %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
 			}
 		})
 	}
 }
 
-// A new schedule is put where its tasks go, a known one where it is, and of two concurrent calls the slower is retried.
+// A new schedule is put into the shard of its tasks' queue and a known one where it is. Of two concurrent calls the slower one is retried.
 func TestSchedulesArePut(t *testing.T) {
 	put := func(queue string) broker.SchedulePut {
 		return broker.SchedulePut{Schedule: task.Schedule{Name: "s", Task: task.Spec{Queue: queue}}}
@@ -142,19 +143,19 @@ func TestSchedulesArePut(t *testing.T) {
 		onSchedules(t, c.script, func(s *scheduleScript, m *routertest.Member) {
 			_, stamp, err := m.Schedules.PutSchedule(context.Background(), task.Author{}, routertest.Namespace, c.put)
 			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || errors.Is(err, broker.ErrScheduleRaced) || err == nil && stamp.Index == 0 {
-				t.Errorf("%s: %s, at %+v, %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
+				t.Errorf("%s: calls %s, stamp %+v, error %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
 			}
 		})
 	}
 	onSchedules(t, scheduleScript{}, func(s *scheduleScript, m *routertest.Member) {
 		clear(m.Fleet.Shards)
 		if _, _, err := m.Schedules.PutSchedule(context.Background(), task.Author{}, routertest.Namespace, dry); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "no data shard yet") {
-			t.Errorf("without a data shard: %v", err)
+			t.Errorf("PutSchedule without a data shard: %v, want unavailable", err)
 		}
 	})
 }
 
-// The name of a deleted schedule is forgotten, unless it may exist for others.
+// The name of a deleted schedule is removed from the system shard, unless the caller may not see all queues and the schedule may still exist.
 func TestSchedulesAreDeleted(t *testing.T) {
 	notFound := task.NotFound("schedule", "s")
 	for _, c := range []struct {
@@ -175,13 +176,13 @@ func TestSchedulesAreDeleted(t *testing.T) {
 		onSchedules(t, c.script, func(s *scheduleScript, m *routertest.Member) {
 			_, err := m.Schedules.DeleteSchedule(task.WithScope(context.Background(), c.scope), task.Author{}, routertest.Namespace, "s")
 			if got := s.Was(); got != c.want || !errors.Is(err, c.err) {
-				t.Errorf("%s: %s, %v; want %s, %v", c.name, got, err, c.want, c.err)
+				t.Errorf("%s: calls %s, error %v; want %s, %v", c.name, got, err, c.want, c.err)
 			}
 		})
 	}
 }
 
-// A triggered task is answered when it has been created, wherever its queue is.
+// Triggering a schedule returns when its task has been created, whichever shard its queue is in.
 func TestSchedulesAreTriggered(t *testing.T) {
 	overlaps := broker.Overlaps("s", task.ID{})
 	carried := func(typ, queue string) *broker.OutboxMessage {
@@ -210,7 +211,7 @@ func TestSchedulesAreTriggered(t *testing.T) {
 			})
 			got, stamp, err := m.Schedules.TriggerSchedule(context.Background(), task.Author{}, routertest.Namespace, "s", routertest.Asked)
 			if was := s.Was(); was != c.want || !errors.Is(err, c.fail) || stamp.Shard != 2 || (got.ID == task.ID{}) != (err != nil) {
-				t.Errorf("%s: %s, %+v at %+v, %v; want %s, %v", c.name, was, got, stamp, err, c.want, c.fail)
+				t.Errorf("%s: calls %s, task %+v, stamp %+v, error %v; want %s, %v", c.name, was, got, stamp, err, c.want, c.fail)
 			}
 		})
 	}

@@ -2,7 +2,7 @@ package workers
 
 import ()
 
-// What the tests know.
+// These are exported for the tests.
 const (
 	WorkersTime = workersTime
 	TallyTime   = tallyTime

@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A node that hangs or can't be reached is named as silent, so that its workers are not taken to be missing; one that has not been heard
-// from for a while is away. If it is unknown which, it is silent. None delays the answer for long.
+// A node that hangs or can't be reached is reported as silent, so that its workers are not counted as missing. One that has not been heard
+// from for a while is reported as away. If it is unknown which, it is silent. None delays the answer for long.
 func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
@@ -28,14 +28,14 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 			leader       uint32
 			silent, gone string
 		}{
-			{nil, []string{"n2"}, 1, "", ""}, // it answers: to the caller it is not away
+			{nil, []string{"n2"}, 1, "", ""}, // it responds, so it is not away to the caller
 			{map[uint32]routertest.Fate{2: routertest.Hangs}, nil, 1, "n2", ""},
 			{map[uint32]routertest.Fate{2: routertest.NotSent}, nil, 1, "n2", ""},
 			{map[uint32]routertest.Fate{2: routertest.AnswerLost}, nil, 1, "n2", ""},
 			{map[uint32]routertest.Fate{2: routertest.Hangs, 3: routertest.NotSent}, nil, 1, "n2 n3", ""},
 			{map[uint32]routertest.Fate{2: routertest.Hangs, 3: routertest.NotSent}, []string{"n3"}, 1, "n2", "n3"},
 			{map[uint32]routertest.Fate{2: routertest.NotSent}, []string{"n2"}, 1, "", "n2"},
-			{map[uint32]routertest.Fate{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""}, // it leads the system shard, and would have to say so
+			{map[uint32]routertest.Fate{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""}, // it leads the system shard, so no other node can report it as away
 		} {
 			f.With(func() {
 				f.Network = func(_, to uint32, _ string) routertest.Fate { return c.fates[to] }
@@ -45,31 +45,31 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 			all := f.Nodes[1].Workers.QueueWorkers(context.Background(), queues)
 			for i, w := range all {
 				if got := strings.Join(w.Silent, " "); got != c.silent {
-					t.Errorf("%+v: %q are silent of %s", c, got, queues[i].Name)
+					t.Errorf("%+v: silent nodes are %q for queue %s", c, got, queues[i].Name)
 				}
 				if got := strings.Join(w.Away, " "); got != c.gone {
-					t.Errorf("%+v: %q are away of %s", c, got, queues[i].Name)
+					t.Errorf("%+v: away nodes are %q for queue %s", c, got, queues[i].Name)
 				}
 			}
 			if all[0].Workers != 1 || all[1].Workers != 0 {
-				t.Errorf("%+v: %d and %d workers", c, all[0].Workers, all[1].Workers)
+				t.Errorf("%+v: got %d and %d workers, want 1 and 0", c, all[0].Workers, all[1].Workers)
 			}
 			if took := time.Since(began); took > 2*workers.TallyTime+100*time.Millisecond {
-				t.Errorf("%+v: it took %v", c, took)
+				t.Errorf("%+v: QueueWorkers took %v", c, took)
 			}
 			counts := f.Nodes[1].Workers.CountWorkers(context.Background(), routertest.Namespace, []string{"q"})
 			if known := counts != nil; known != (c.silent == "") {
-				t.Errorf("%+v: counted %v", c, counts)
+				t.Errorf("%+v: CountWorkers = %v", c, counts)
 			}
 		}
 	})
 }
 
-// randomWorker is a worker of the model.
+// randomWorker is a worker in the model.
 type randomWorker struct {
 	namespace                   string
 	queues, types               []string
-	nodes                       []uint32 // one that claims by single calls may use several
+	nodes                       []uint32 // one that claims by single calls may use several nodes
 	stream, quiet, drains, lost bool
 	slots                       int
 	running                     map[string]int // tasks by queue
@@ -105,7 +105,7 @@ func drawWorker(r *rand.Rand, nodes int) *randomWorker {
 	return w
 }
 
-// join has the nodes of the worker register it.
+// join registers the worker with its nodes.
 func (w *randomWorker) join(f *routertest.Fleet, number int) {
 	name := fmt.Sprint("w", number)
 	hello := registry.Hello{Namespace: w.namespace, Name: name, Address: "a", Types: w.types, Capacity: w.slots}
@@ -144,7 +144,7 @@ func (w *randomWorker) join(f *routertest.Fleet, number int) {
 	}
 }
 
-// counted returns what the nodes together should know of a queue's workers.
+// counted returns the counts of a queue's workers that the model expects from the nodes together.
 func counted(all []*randomWorker, queue string, hears func(node uint32) bool) string {
 	var workers, connected, slots, busy, callers, quiet, draining, held int
 	for _, w := range all {
@@ -181,7 +181,7 @@ func counted(all []*randomWorker, queue string, hears func(node uint32) bool) st
 	return fmt.Sprint(workers, connected, slots, busy, callers, quiet, draining, held)
 }
 
-// Whatever workers do, and through whichever nodes, each node counts them as the model does, except those of nodes that don't answer.
+// Each node counts workers as the model does, whatever they do and through whichever nodes, except those on nodes that don't respond.
 func TestQueueWorkersModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 17)) // #nosec G404 -- a test that can be repeated
@@ -216,10 +216,10 @@ func TestQueueWorkersModel(t *testing.T) {
 				}
 				got := fmt.Sprint(w.Workers, g.Connected, g.Slots, g.Busy, g.Callers, g.Quiet, g.Draining, w.Held)
 				if want := counted(all, names[i], func(node uint32) bool { return node != mute }); got != want {
-					t.Errorf("seed %d: node %d counts %s of queue %s, want %s; node %d hangs", seed, asked, got, names[i], want, mute)
+					t.Errorf("seed %d: node %d counted %s for queue %s, want %s; node %d hangs", seed, asked, got, names[i], want, mute)
 				}
 				if (len(w.Silent) > 0) != (mute != 0) {
-					t.Errorf("seed %d: silent are %v, and node %d hangs", seed, w.Silent, mute)
+					t.Errorf("seed %d: silent nodes are %v, and node %d hangs", seed, w.Silent, mute)
 				}
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// workersOf returns the names in a list in one line, with their nodes, and the names of silent nodes.
+// workersOf returns in one line the names in a list with their nodes, and the nodes that did not respond.
 func workersOf(l registry.Listing) string {
 	var all []string
 	for _, w := range l.Workers {
@@ -58,10 +58,10 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		expect("a page", page, "w0@n1 w1@n2 w2@n3 w3@n1 …")
 		expect("the next", list(registry.Query{Limit: 4, After: page.Workers[3].Place()}, ""), "w4@n2 w5@n3")
 		if _, err := r.Workers.Workers(context.Background(), registry.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("of a node that is not there: %v", err)
+			t.Errorf("Workers of a node that does not exist: %v, want not found", err)
 		}
 
-		// A node that does not answer is named, and delays nobody for long.
+		// A node that does not respond is reported, and does not delay the list for long.
 		f.With(func() {
 			f.Network = func(_, to uint32, _ string) routertest.Fate {
 				return map[uint32]routertest.Fate{2: routertest.NotSent, 3: routertest.Hangs}[to]
@@ -70,12 +70,12 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		began := time.Now()
 		expect("without two nodes", list(registry.Query{Limit: 9}, ""), "w0@n1 w3@n1 not n2 not n3")
 		if took := time.Since(began); took > workers.WorkersTime+time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("Workers took %v", took)
 		}
 	})
 }
 
-// watchWorkers has all nodes find out which workers are lost, until stop is called.
+// watchWorkers has all nodes detect lost workers until stop is called.
 func watchWorkers(f *routertest.Fleet) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
@@ -85,7 +85,7 @@ func watchWorkers(f *routertest.Fleet) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// A worker whose stream breaks is lost, unless another node has seen it since; a node that does not answer does not delay that.
+// A worker whose stream breaks is lost, unless another node has seen it since. A node that does not respond does not delay this.
 func TestLostWorkersOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		defer watchWorkers(f)()
@@ -127,16 +127,16 @@ func TestLostWorkersOfAllNodes(t *testing.T) {
 	})
 }
 
-// A worker that claims by single calls and lets a lease end is lost, as the leader of the shard reports; one that acked through another
-// node is not.
+// A worker that claims by single calls and lets a lease expire is lost, as the leader of the shard reports. One that acked through
+// another node is not.
 func TestLostClaimersOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		defer watchWorkers(f)()
-		const node = 2 // which does not lead
+		const node = 2 // this node does not lead
 		f.Put(2)
 		got, _, err := f.Nodes[node].Claim(context.Background(), 1, routertest.QueueCall(2), 0)
 		if err != nil || len(got) != 2 {
-			t.Fatalf("claimed %v, %v", got, err)
+			t.Fatalf("Claim = %v, %v", got, err)
 		}
 		for i, name := range []string{"acks", "vanishes"} {
 			w := f.Nodes[node].Registry.Begin(registry.Hello{Namespace: routertest.Namespace, Name: name, Address: "a"})
@@ -152,7 +152,7 @@ func TestLostClaimersOfAllNodes(t *testing.T) {
 		routertest.Pass(time.Minute)
 		list, err := f.Nodes[1].Workers.Workers(context.Background(), registry.Query{Namespace: routertest.Namespace, Limit: 9, Lost: true}, "")
 		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Workers[0].Lost != nil || list.Workers[1].Lost == nil {
-			t.Errorf("they are %+v, %v, want the one that vanished lost", list.Workers, err)
+			t.Errorf("workers = %+v, %v; want only the one that vanished marked as lost", list.Workers, err)
 		}
 	})
 }

@@ -91,21 +91,21 @@ func TestSignaturesOfTheLibrary(t *testing.T) {
 		for _, presign := range []bool{false, true} {
 			r := signed(t, c.method, c.target, c.body, presign, c.headers...)
 			if !IsSigned(r) {
-				t.Errorf("%s (presigned: %t) shows no signature", c.name, presign)
+				t.Errorf("%s (presigned: %t): IsSigned = false", c.name, presign)
 			}
 			if err := verify(r, c.body, secret, now); err != nil {
 				t.Errorf("%s (presigned: %t): %v", c.name, presign, err)
 			}
 			for what, err := range map[string]error{"another secret": verify(r, c.body, secret+"x", now), "another body": verify(r, c.body+"x", secret, now)} {
 				if e, ok := errors.AsType[*Error](err); !ok || e.Code != "SignatureDoesNotMatch" {
-					t.Errorf("%s (presigned: %t) with %s: %v", c.name, presign, what, err)
+					t.Errorf("%s (presigned: %t) with %s: %v, want SignatureDoesNotMatch", c.name, presign, what, err)
 				}
 			}
 		}
 	}
 }
 
-// Whatever is changed in a request, its signature becomes invalid.
+// Any change of a request makes its signature invalid.
 func TestChangedRequests(t *testing.T) {
 	const body = "Action=SendMessage"
 	for name, change := range map[string]func(r *http.Request){
@@ -126,13 +126,13 @@ func TestChangedRequests(t *testing.T) {
 		r := signed(t, "POST", "http://localhost/000000000000/q?a=b", body, false, "X-Amz-Target", "AmazonSQS.SendMessage")
 		change(r)
 		if err := verify(r, body, secret, now); err == nil {
-			t.Errorf("a request with another %s is taken", name)
+			t.Errorf("a request with another %s was accepted", name)
 		}
 	}
 	r := signed(t, "POST", "http://localhost/", body, false)
 	r.Header.Set("X-Amz-Target", "AmazonSQS.DeleteQueue")
 	if err := verify(r, body, secret, now); err == nil {
-		t.Error("a target that is not signed is taken")
+		t.Error("a request with a target that is not signed was accepted")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestTimesOfSignatures(t *testing.T) {
 	} {
 		r := signed(t, "GET", "http://h/000000000000/q?Action=GetQueueUrl", "", c.presign)
 		if err := verify(r, "", secret, now.Add(c.off)); (err == nil) != c.good {
-			t.Errorf("presigned %t, %v after it was signed: %v", c.presign, c.off, err)
+			t.Errorf("presigned %t, verified %v after signing: %v", c.presign, c.off, err)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestIncompleteSignatures(t *testing.T) {
 		r := signed(t, "POST", "http://localhost/", "{}", false)
 		change(r)
 		if _, err := Parse(r); err == nil {
-			t.Errorf("a signature with another %s is read", name)
+			t.Errorf("Parse accepted a signature with another %s", name)
 		}
 	}
 	whole := url.Values{"X-Amz-Algorithm": {algorithm}, "X-Amz-Credential": {"K/20260304/eu-west-1/sqs/aws4_request"}, headerDate: {"20260304T050607Z"},
@@ -189,12 +189,12 @@ func TestIncompleteSignatures(t *testing.T) {
 		q.Set(c.name, c.value)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/?"+q.Encode(), nil)
 		if _, err := Parse(r); (err == nil) != c.good {
-			t.Errorf("a query with %s=%q: %v", c.name, c.value, err)
+			t.Errorf("Parse of a query with %s=%q: %v", c.name, c.value, err)
 		}
 	}
 }
 
-// FuzzParse: any request is refused or parsed, and never verified with this secret.
+// FuzzParse checks that any request is refused or parsed, and never verified with this secret.
 func FuzzParse(f *testing.F) {
 	f.Add("AWS4-HMAC-SHA256 Credential=K/20260304/us-east-1/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature=00", "20260304T050607Z", "a=b")
 	f.Add("", "", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=K/20260304/us-east-1/sqs/aws4_request&X-Amz-Date=20260304T050607Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0")
@@ -207,7 +207,7 @@ func FuzzParse(f *testing.F) {
 			err = s.Verify(r, nil, secret, now)
 		}
 		if err == nil {
-			t.Errorf("%q %q %q is taken", authorization, date, query)
+			t.Errorf("%q %q %q was verified", authorization, date, query)
 		}
 	})
 }

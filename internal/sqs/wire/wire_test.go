@@ -23,11 +23,11 @@ func TestChecksums(t *testing.T) {
 	if got := MD5OfAttributes(nil); got != "" {
 		t.Errorf("MD5OfAttributes(nil) = %q, want none", got)
 	}
-	// A custom type is part of the checksum, and binary values count as such.
+	// A custom type is part of the checksum, and binary values have another checksum than strings.
 	plain := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String.x", StringValue: text("b")}})
 	binary := MD5OfAttributes(map[string]Attribute{"a": {DataType: "Binary.x", BinaryValue: []byte("b")}})
 	if plain == binary || plain == "bef8bf215374a0a228d67533b1a488be" {
-		t.Errorf("types leave no trace: %s, %s", plain, binary)
+		t.Errorf("checksums do not depend on the type: %s, %s", plain, binary)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestFormsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(fromJSON, fromQuery) {
-		t.Errorf("JSON says %+v, Query %+v", fromJSON, fromQuery)
+		t.Errorf("JSON was read as %+v, Query as %+v", fromJSON, fromQuery)
 	}
 }
 
@@ -83,12 +83,12 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestCostOfForms: the cost of reading a form is bounded by its size, whatever its fields are called.
+// TestCostOfForms checks that the cost of reading a form is bounded by its size, whatever its fields are called.
 func TestCostOfForms(t *testing.T) {
 	long := strings.Repeat("1.", maxField/2)
 	for name, want := range map[string]int{long: maxField/2 - 1, long + "1": 0, long + long: 0} {
 		if got := len(indexes(url.Values{name: {"x"}})); got != want {
-			t.Errorf("a name of %d bytes makes %d lists, want %d", len(name), got, want)
+			t.Errorf("a field name of %d bytes created %d lists, want %d", len(name), got, want)
 		}
 	}
 
@@ -101,7 +101,7 @@ func TestCostOfForms(t *testing.T) {
 	if _, err := ReadQuery(form); err == nil || err.Error() != want {
 		t.Errorf("11 lists of 1000: %v, want %q", err, want)
 	}
-	// A batch that is twice too long and as full as possible is refused for its length, by the code that knows batches.
+	// A batch that is twice too long and as full as possible is refused for its length, in the code that handles batches.
 	form = url.Values{}
 	for i := 1; i <= 20; i++ {
 		for n := 1; n <= 11; n++ {
@@ -109,7 +109,7 @@ func TestCostOfForms(t *testing.T) {
 		}
 	}
 	if in, err := ReadQuery(form); err != nil || len(in.Entries) != 20 || len(in.Entries[19].MessageAttrs) != 11 {
-		t.Errorf("20 entries of 11 attributes: %v", err)
+		t.Errorf("20 entries with 11 attributes: %v", err)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	want := `{"Messages":[{"MessageId":"m","ReceiptHandle":"r","MD5OfBody":"s","Body":"a\r<\"\u0001é","Attributes":{"A":"1","B":"2"},"MD5OfMessageAttributes":"t",` +
 		`"MessageAttributes":{"b":{"BinaryValue":"AQ==","DataType":"Binary"},"n":{"StringValue":"7","DataType":"Number"}}}]}`
 	if got != want {
-		t.Errorf("JSON: %s, want %s", got, want)
+		t.Errorf("JSON = %s, want %s", got, want)
 	}
 	got = string(AppendXML(nil, "ReceiveMessage", "q", out))
 	want = `<?xml version="1.0"?><ReceiveMessageResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><ReceiveMessageResult><Message><MessageId>m</MessageId>` +
@@ -129,27 +129,27 @@ func TestAnswers(t *testing.T) {
 		`<MessageAttribute><Name>n</Name><Value><StringValue>7</StringValue><DataType>Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes>` +
 		`</Message></ReceiveMessageResult><ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
 	if got != want {
-		t.Errorf("XML: %s, want %s", got, want)
+		t.Errorf("XML = %s, want %s", got, want)
 	}
 	if got := string(JSON(&Output{})); got != "{}" {
-		t.Errorf("nothing in JSON: %s", got)
+		t.Errorf("empty output in JSON = %s, want {}", got)
 	}
 	if got := string(AppendXML(nil, "DeleteMessage", "q", &Output{})); strings.Contains(got, "DeleteMessageResult") {
-		t.Errorf("an answer without a result has one: %s", got)
+		t.Errorf("a response without a result has a result element: %s", got)
 	}
 }
 
 func TestErrorsInBothForms(t *testing.T) {
 	if got, want := string(JSONError(ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
-		t.Errorf("JSON: %s, want %s", got, want)
+		t.Errorf("JSON error = %s, want %s", got, want)
 	}
 	if got, want := ErrQueueDoesNotExist.QueryError(), "AWS.SimpleQueueService.NonExistentQueue;Sender"; got != want {
-		t.Errorf("header: %s, want %s", got, want)
+		t.Errorf("QueryError = %s, want %s", got, want)
 	}
 	want := `<?xml version="1.0"?><ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
 		`<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
 	if got := string(AppendXMLError(nil, "q", ErrQueueDoesNotExist)); got != want {
-		t.Errorf("XML: %s, want %s", got, want)
+		t.Errorf("XML error = %s, want %s", got, want)
 	}
 }
 
@@ -159,13 +159,13 @@ func FuzzJSON(f *testing.F) {
 		in, err := ReadJSON(body)
 		if err != nil {
 			if _, ok := errors.AsType[*Error](err); !ok {
-				t.Fatalf("%q: %v is no error of the service", body, err)
+				t.Fatalf("%q: %v is not a service error", body, err)
 			}
 			return
 		}
 		out := JSON(&Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
 		if !json.Valid(out) {
-			t.Fatalf("%q: the answer %q is no JSON", body, out)
+			t.Fatalf("%q: the response %q is not valid JSON", body, out)
 		}
 	})
 }
@@ -180,14 +180,14 @@ func FuzzQuery(f *testing.F) {
 		in, err := ReadQuery(form)
 		if err != nil {
 			if _, ok := errors.AsType[*Error](err); !ok {
-				t.Fatalf("%q: %v is no error of the service", body, err)
+				t.Fatalf("%q: %v is not a service error", body, err)
 			}
 			return
 		}
 		out := AppendXML(nil, "ReceiveMessage", "q", &Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
 		var any struct{}
 		if err := xml.Unmarshal(out, &any); err != nil {
-			t.Fatalf("%q: the answer %q is no XML: %v", body, out, err)
+			t.Fatalf("%q: the response %q is not valid XML: %v", body, out, err)
 		}
 	})
 }
