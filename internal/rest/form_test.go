@@ -150,24 +150,33 @@ func TestMapsOfManyEntries(t *testing.T) {
 
 // What the path determines is not allowed in the body.
 func TestPathDecides(t *testing.T) {
+	checked := 0
 	for _, r := range Routes() {
 		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
+			checked++
 			for _, name := range []string{"node", "undo"} {
 				if !r.reads(name) {
 					t.Errorf("%s reads %s from the body", r, name)
 				}
 			}
 		}
-		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" && (!r.reads("poisoned") || r.reads("filter")) {
-			t.Errorf("%s reads poisoned from the body, or does not read filter from it", r)
+		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" {
+			if checked++; !r.reads("poisoned") || r.reads("filter") {
+				t.Errorf("%s reads poisoned from the body, or does not read filter from it", r)
+			}
 		}
+	}
+	if checked != 2 {
+		t.Errorf("%d of the 2 routes exist", checked)
 	}
 }
 
 // A call on many tasks may take minutes, one that waits may take that long in addition, and others may take no longer than usual.
 func TestPatience(t *testing.T) {
+	checked := 0
 	for _, r := range Routes() {
 		var got, want time.Duration
+		checked++
 		switch r.String() {
 		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/poisoned/replay":
 			got, want = r.extraTime((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
@@ -175,10 +184,15 @@ func TestPatience(t *testing.T) {
 			got, want = r.extraTime((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second
 		case "GET /api/v1/queues/{queue}":
 			got = r.extraTime((&pawlv1.GetQueueRequest{}).ProtoReflect())
+		default:
+			checked--
 		}
 		if got != want {
 			t.Errorf("extra time of %s = %v, want %v", r, got, want)
 		}
+	}
+	if checked != 4 {
+		t.Errorf("%d of the 4 routes exist", checked)
 	}
 }
 
