@@ -31,7 +31,7 @@ type AuditEntry struct {
 	At         time.Time
 	Actor      string // as given by the caller: see Client.WithActor
 	Address    string // the caller's host
-	Face       string // "rest", "grpc", "ui"; "node": the node acted on its own
+	Face       string // "rest", "grpc", "ui", "sqs"; "node": the node acted on its own
 	Reason     string
 	Action     string // such as "queue.pause"; docs/audit.md lists them all
 	TargetKind string

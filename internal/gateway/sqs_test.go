@@ -72,6 +72,16 @@ func (s *sqsStory) step(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "requests", &q.Requests)
 		s.k.auth.Replace(auth.Access{Tokens: s.k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
 		return ""
+	case "started": // the authors of the operations
+		page, err := s.g.services.sqs.Operations(t.Context(), task.ID{}, 10)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		var out strings.Builder
+		for _, o := range page.Operations {
+			fmt.Fprintf(&out, "%s by %q over %s from %s\n", o.Spec.Action, o.Spec.By.Name, o.Spec.By.Face, o.Spec.By.Address)
+		}
+		return out.String()
 	case "counted": // what the node reports of its calls and callers
 		return fmt.Sprintf("%d calls, %d workers\n", s.g.access.Calls.InUse(), len(s.f.registry.Counts()))
 	}

@@ -9,6 +9,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // newREST returns the handler of REST. It calls the same methods as gRPC, and its requests are calls like gRPC's.
@@ -24,7 +25,7 @@ func (g *Gateway) newREST() http.Handler {
 // webCall runs a REST request as a call, as unary does for gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
-	ctx, c := callinfo.Begin(r.Context(), "rest", on.String())
+	ctx, c := callinfo.Begin(r.Context(), task.FaceREST, on.String())
 	c.Web = r
 	err := g.runWebCall(ctx, c, on, handle)
 	g.observer.Observed(c, err, time.Since(began))

@@ -79,7 +79,7 @@ var (
 
 // Metrics counted here. A batch counts as one call.
 var (
-	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "API calls, by face (grpc, rest), method and code: ok or the error code of the response."}
+	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "API calls, by face (grpc, rest, sqs), method and code: ok or the error code of the response."}
 	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "Duration of API calls, in seconds. Calls that wait are in pawl_poll_duration_seconds instead; streams are in neither.", Buckets: callBuckets}
 	pollSeconds    = prometheus.HistogramOpts{Name: "pawl_poll_duration_seconds", Help: "Duration of API calls that wait for a task to claim or for a task to end, including the wait, in seconds.", Buckets: callBuckets}
 	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Open streams, by face (grpc, rest) and method: of workers, producers and event watchers."}

@@ -23,6 +23,7 @@ const (
 	FaceREST Face = "rest"
 	FaceGRPC Face = "grpc"
 	FaceUI   Face = "ui"
+	FaceSQS  Face = "sqs"
 	FaceNode Face = "node" // a node on its own behalf: it joins
 )
 

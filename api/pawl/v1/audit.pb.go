@@ -235,7 +235,7 @@ type AuditEntry struct {
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token, prefixed with */ if it is valid in all namespaces; without tokens, as given by the caller
 	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // the caller's host
-	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node acted on its own
+	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui, sqs; node: the node acted on its own
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
 	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker

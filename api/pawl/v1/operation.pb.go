@@ -242,7 +242,7 @@ type Operator struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Face          string                 `protobuf:"bytes,3,opt,name=face,proto3" json:"face,omitempty"` // rest, grpc, ui
+	Face          string                 `protobuf:"bytes,3,opt,name=face,proto3" json:"face,omitempty"` // rest, grpc, ui, sqs
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

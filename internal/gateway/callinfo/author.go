@@ -57,10 +57,10 @@ func Author(ctx context.Context, reason string) (by task.Author, err error) {
 	return by, checkReason(by.Reason)
 }
 
-// Source returns the protocol and the address that a call came from.
+// Source returns the face and the address that a call came from.
 func Source(ctx context.Context, c *Call) (face task.Face, address string) {
 	if c.Web != nil {
-		return task.FaceREST, HostOf(c.Web.RemoteAddr)
+		return c.face, HostOf(c.Web.RemoteAddr) // REST or SQS
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = HostOf(p.Addr.String())

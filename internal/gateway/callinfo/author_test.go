@@ -29,7 +29,7 @@ func TestActorsCantBeCounterfeited(t *testing.T) {
 		{"the token of a node's file", &auth.Principal{Name: auth.AdminName, Rights: all}, "admin-token-file"},
 		{"nobody with a token", &auth.Principal{Rights: all}, "*/said"},
 	} {
-		ctx, call := Begin(t.Context(), "rest", "test")
+		ctx, call := Begin(t.Context(), task.FaceREST, "test")
 		call.Web = httptest.NewRequest(http.MethodPost, "/", nil)
 		call.Web.Header.Set("Pawl-Actor", "*/said")
 		call.Principal = Principal{Principal: c.who}
@@ -44,7 +44,7 @@ func TestActorsCantBeCounterfeited(t *testing.T) {
 	}
 }
 
-// The actor and the reason are read from the headers of gRPC and REST in the same way. The request takes precedence.
+// The actor and the reason are read from the headers of gRPC, REST and SQS in the same way. The request takes precedence.
 func TestAuthors(t *testing.T) {
 	type said map[string][]string
 	for _, c := range []struct {
@@ -71,14 +71,17 @@ func TestAuthors(t *testing.T) {
 		web := httptest.NewRequest(http.MethodPost, "/", nil)
 		web.RemoteAddr = "10.1.2.3:4567"
 		web.Header["Pawl-Actor"], web.Header["Pawl-Reason"] = c.said["actor"], c.said["reason"]
-		rest, call := Begin(t.Context(), "rest", "test")
+		rest, call := Begin(t.Context(), task.FaceREST, "test")
+		call.Web = web
+
+		sqs, call := Begin(t.Context(), task.FaceSQS, "test")
 		call.Web = web
 
 		md := metadata.MD{"pawl-actor": c.said["actor"], "pawl-reason-bin": c.said["reason"]}
 		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
 		rpc, _ = Begin(rpc, "grpc", "test")
 
-		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
+		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceSQS: sqs, task.FaceGRPC: rpc} {
 			got, err := Author(ctx, c.reason)
 			if e, bad := task.AsError(err); bad || c.field != "" {
 				if !bad || e.Code != task.CodeInvalidArgument || e.Field != c.field {

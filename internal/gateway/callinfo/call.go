@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/receive"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -28,10 +29,11 @@ type Call struct {
 	Principal Principal
 	Web       *http.Request // nil: a gRPC call
 	// How the call is counted.
-	face, Method string
-	kind         callKind
-	Frame        bool              // one of many on a stream, whose headers say nothing about it
-	Receiver     *receive.Receiver // for a stream: the source of its messages
+	face     task.Face // for an HTTP request also the one that the audit log names
+	Method   string
+	kind     callKind
+	Frame    bool              // one of many on a stream, whose headers say nothing about it
+	Receiver *receive.Receiver // for a stream: the source of its messages
 
 	mu     sync.Mutex
 	stamps []broker.Stamp // one per shard, the latest
@@ -41,7 +43,7 @@ type callKey struct{}
 
 // Begin creates the call of a request, which has no caller until it is admitted. The namespace comes from the credential, never
 // from the body.
-func Begin(ctx context.Context, face, method string) (context.Context, *Call) {
+func Begin(ctx context.Context, face task.Face, method string) (context.Context, *Call) {
 	c := New()
 	c.face, c.Method = face, method
 	return context.WithValue(ctx, callKey{}, c), c

@@ -145,7 +145,7 @@ class Operator(google.protobuf.message.Message):
     actor: typing.Text
     address: typing.Text
     face: typing.Text
-    """rest, grpc, ui"""
+    """rest, grpc, ui, sqs"""
 
     reason: typing.Text
     def __init__(self,

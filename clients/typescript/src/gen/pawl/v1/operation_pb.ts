@@ -97,7 +97,7 @@ export type Operator = Message<"pawl.v1.Operator"> & {
   address: string;
 
   /**
-   * rest, grpc, ui
+   * rest, grpc, ui, sqs
    *
    * @generated from field: string face = 3;
    */
