@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/encrypt"
 	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -54,9 +55,9 @@ func parseCheckpoint(checkpoint []byte) checkpointData {
 	return checkpointData{own: c.Own, steps: c.Steps}
 }
 
-// encode is the inverse of parseCheckpoint. A checkpoint of the handler's own that looks like a container is wrapped in one.
+// encode is the inverse of parseCheckpoint. A checkpoint of the handler's own that looks like a container, or encrypted, is put into one.
 func (k checkpointData) encode() ([]byte, error) {
-	if len(k.steps) == 0 && parseCheckpoint(k.own).steps == nil {
+	if len(k.steps) == 0 && parseCheckpoint(k.own).steps == nil && !encrypt.IsWrapped(k.own) {
 		return k.own, nil
 	}
 	steps := k.steps

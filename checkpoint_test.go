@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,9 +100,16 @@ func TestStepsAndCheckpoints(t *testing.T) {
 	}
 	h := &holder{}
 	c := held(h, "")
-	for own, want := range map[string]string{`{"pawl_steps":{}}`: `{"pawl_steps":{},"checkpoint":{"pawl_steps":{}}}`, `{"x":1}`: `{"x":1}`} {
+	for own, want := range map[string]string{
+		`{"pawl_steps":{}}`: `{"pawl_steps":{},"checkpoint":{"pawl_steps":{}}}`, `{"x":1}`: `{"x":1}`,
+		`{"pawl_encrypted":"x"}`: `{"pawl_steps":{},"checkpoint":{"pawl_encrypted":"x"}}`, `{"pawl_encrypted":1}`: `{"pawl_encrypted":1}`,
+	} {
 		if err := c.Checkpoint(t.Context(), raw(own)); err != nil || string(h.checkpoint) != want {
 			t.Errorf("checkpoint %s is stored as %s, %v, want %s", own, h.checkpoint, err, want)
+		}
+		var back json.RawMessage
+		if ok, err := held(h, want).LastCheckpoint(&back); !ok || err != nil || string(back) != own {
+			t.Errorf("%s is read as %s, %v, %v", own, back, ok, err)
 		}
 	}
 	boom := errors.New("boom")

@@ -103,8 +103,43 @@ func TestKeyringRoundTrip(t *testing.T) {
 	})
 }
 
-// A payload in a different place than it was encrypted for poisons its task. A task whose key is missing is retried. With OnlyEncrypted, a plain payload
-// poisons its task.
+// A handler's own checkpoint that looks encrypted comes back as it was, whether or not it is encrypted.
+func TestCheckpointThatLooksEncrypted(t *testing.T) {
+	type state struct {
+		Encrypted string `json:"pawl_encrypted"`
+	}
+	for what, opts := range map[string]pawl.DialOptions{"plain": {}, "encrypted": {Keyring: ring(t, "k1")}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, _ := start(t)
+			client := also(t, f, opts)
+			var got state
+			tries := 0
+			work(t, client, handle(func(ctx context.Context, task *pawl.Task[welcome]) error {
+				if tries++; tries == 1 {
+					return errors.Join(task.Checkpoint(ctx, state{"mine"}), errors.New("again"))
+				}
+				_, err := task.LastCheckpoint(&got)
+				return err
+			}), pawl.WorkerConfig{})
+			ref, err := client.Enqueue(t.Context(), welcome{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			f.set(func() { // the fake does not repeat anything itself
+				f.ready = append(f.ready, f.tasks[ref.ID])
+				f.pump()
+			})
+			synctest.Wait()
+			if task := f.task(t, ref.ID); tries != 2 || got.Encrypted != "mine" || task.state != pawlv1.State_STATE_SUCCEEDED {
+				t.Errorf("%s: %d tries, the checkpoint is %+v, the task %v after %v", what, tries, got, task.state, task.log)
+			}
+		})
+	}
+}
+
+// A payload in another place than it was encrypted for poisons its task; one whose key is missing is retried; with OnlyEncrypted, a
+// plain one poisons its task.
 func TestKeyringRefusals(t *testing.T) {
 	poisoned := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {

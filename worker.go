@@ -176,8 +176,9 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 		Hello: hello, Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout,
 		NewJob: func(p *pawlv1.ClaimedTask, of *work.Run) work.Job {
 			j := &job{worker: w, handle: handle}
+			unreadable := outcome.OpenClaimed(c.core.Conn, p)
 			j.claim.set(p, of)
-			j.claim.unreadable = outcome.Unreadable(c.core.Conn, p)
+			j.claim.unreadable = unreadable
 			return j
 		}})
 }

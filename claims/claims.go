@@ -89,7 +89,8 @@ func (s Client) Poll(ctx context.Context, r Request) (PollResult, error) {
 	}
 	out := PollResult{Claims: make([]*pawl.Claim, len(resp.GetTasks())), Quiet: resp.GetQuiet(), QuietReason: resp.GetQuietReason()}
 	for i, p := range resp.GetTasks() {
-		out.Claims[i] = pawl.NewClaim(p, held{s.calls()}, outcome.Unreadable(s.core.Conn, p))
+		unreadable := outcome.OpenClaimed(s.core.Conn, p)
+		out.Claims[i] = pawl.NewClaim(p, held{s.calls()}, unreadable)
 	}
 	return out, nil
 }

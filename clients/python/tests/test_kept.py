@@ -27,9 +27,16 @@ def test_steps_lie_beside_the_handlers_own() -> None:
 
 
 def test_a_checkpoint_that_looks_like_a_container_comes_back() -> None:
-    own = b'{"pawl_steps":{"a":1}}'
+    for own in (b'{"pawl_steps":{"a":1}}', b'{"pawl_steps":{}}'):
+        encoded = Kept().with_own(own).encode()
+        assert encoded != own and kept_of(encoded) == Kept(own)
+
+
+def test_a_checkpoint_that_looks_encrypted_comes_back() -> None:
+    own = b'{"pawl_encrypted":"mine"}'
     encoded = Kept().with_own(own).encode()
-    assert encoded != own and kept_of(encoded) == Kept(own)
+    assert encoded == b'{"pawl_steps":{},"checkpoint":' + own + b"}" and kept_of(encoded) == Kept(own)
+    assert Kept(b'{"pawl_encrypted":1}').encode() == b'{"pawl_encrypted":1}'
 
 
 def test_room() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,42 @@ def test_the_broker_sees_nothing_and_handlers_all(app: pawl.App, sealed: pawl.Ap
         assert sealed.ref(next_id).result(20) == "a@example.com: paid with 4711"
     seen = app.ref(ref.id).info()
     assert attempts == [1, 2] and seen.result_content_type.endswith("key=new") and b"4711" not in seen.result + seen.checkpoint
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_a_checkpoint_that_looks_encrypted_is_the_handlers_own(app: pawl.App, sealed: pawl.App, queue: str, encrypts: bool) -> None:
+    own, one = {"pawl_encrypted": "mine"}, sealed if encrypts else app
+
+    @one.task("alike", queue=queue, retry=pawl.Retry(initial=0.01, jitter=0))
+    def alike() -> Any:
+        claim = pawl.current()
+        if claim.attempt == 1:
+            claim.checkpoint(own)
+            raise RuntimeError("once more")
+        return claim.last_checkpoint(None)
+
+    ref = alike.call().enqueue()
+    with testing.working(one, queue):
+        assert ref.result(20) == own
+
+
+def test_an_encrypted_checkpoint_needs_a_keyring(app: pawl.App, sealed: pawl.App, queue: str) -> None:
+    saved = threading.Event()
+
+    def save(claim: pawl.Claim) -> None:
+        claim.checkpoint(1)
+        saved.set()
+        raise pawl.Snooze(0.1)
+
+    ref = app.call("saved", {}, queue=queue, max_attempts=1).enqueue()  # the payload is not encrypted
+    sealed.handler("saved")(save)
+    with testing.working(sealed, queue):
+        assert saved.wait(20)
+    app.handler("saved")(lambda claim: None)
+    with testing.working(app, queue):
+        info = ref.wait_ended(20)
+    assert info.state == "dead" and info.last_failure is not None
+    assert "checkpoint: it is encrypted, and the app has no keyring" in info.last_failure.message
 
 
 def test_repeats_are_known(sealed: pawl.App, queue: str) -> None:

@@ -17,6 +17,8 @@ import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
 import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
 import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
+import { isWrapped } from "./kept.js";
+import { Unreadable } from "./keyring.js";
 import type { Logger } from "./log.js";
 import { Cancelled, Draining, LeaseLost, TimedOut } from "./outcome.js";
 import { Outbox } from "./outbox.js";
@@ -90,7 +92,8 @@ export class Claims {
   #hold(task: ClaimedTask, now: number): Held {
     const lease = millisecondsOf(task.lease) || defaultLease;
     const timeout = millisecondsOf(task.timeout);
-    const unreadable = this.caller.encryption?.openClaimed(task);
+    const { encryption } = this.caller;
+    const unreadable = encryption ? encryption.openClaimed(task) : withoutKeyring(task);
     const abort = new AbortController();
     const holder: Holder = {
       caller: this.caller,
@@ -350,4 +353,9 @@ export class Claims {
     clearTimeout(this.#timer);
     this.#nextSweep = -Infinity;
   }
+}
+
+/** Returns why a client without a keyring can't pass a task with this checkpoint to its handler. The payload's content type says it itself. */
+function withoutKeyring({ checkpoint }: ClaimedTask): Unreadable | undefined {
+  return isWrapped(checkpoint) ? new Unreadable("checkpoint: it is encrypted, and the client has no keyring") : undefined;
 }

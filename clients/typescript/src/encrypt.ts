@@ -12,9 +12,9 @@ import { BeginOnceRequestSchema, BeginOnceResponseSchema, FinishOnceRequestSchem
 import { PutScheduleRequestSchema } from "./gen/pawl/v1/schedule_pb.js";
 import { TaskSchema, TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import type { AckRequest, ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
+import { isWrapped, wrapped } from "./kept.js";
 import { encryptedWith, Forged, MAX_CONTENT_TYPE, NOT_ENCRYPTED, Unreadable, type Keyring, type Place } from "./keyring.js";
 
-const wrapped = '{"pawl_encrypted":"'; // the start of encrypted bytes where the broker requires JSON
 const parts: readonly DescMessage[] = [TaskSpecSchema, TaskSchema, GroupMemberSchema, ParentSchema, BeginOnceResponseSchema, FinishOnceRequestSchema];
 
 /** The keyring of a client, and the namespace of its calls. */
@@ -74,8 +74,8 @@ export class Encryption {
   }
 
   #unwrap(place: Place, data: Uint8Array): Uint8Array<ArrayBuffer> {
+    if (!isWrapped(data)) return bytes(data);
     const text = Buffer.from(data).toString();
-    if (!text.startsWith(wrapped)) return bytes(data);
     let sealed: Buffer;
     try {
       sealed = Buffer.from((JSON.parse(text) as { pawl_encrypted: string }).pawl_encrypted, "base64");

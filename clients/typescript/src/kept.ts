@@ -5,6 +5,9 @@ import { invalid } from "./errors.js";
 
 const maxCheckpoint = 64 << 10; // the broker's limit in bytes
 
+/** The start of encrypted bytes where the broker requires JSON. */
+export const wrapped = '{"pawl_encrypted":"';
+
 const stepsMember = "pawl_steps";
 const ownMember = "checkpoint";
 const none = new Uint8Array();
@@ -51,9 +54,9 @@ export class Kept {
     }
   }
 
-  /** The inverse of Kept.of. If the handler's own checkpoint would be read as a container, it is put into one. */
+  /** The inverse of Kept.of. If the handler's own checkpoint would be read as a container, or as encrypted, it is put into one. */
   encode(): Uint8Array {
-    const data = this.steps.size === 0 && Kept.of(this.own).steps.size === 0 ? this.own : this.#container();
+    const data = this.steps.size === 0 && Kept.of(this.own).own === this.own && !isWrapped(this.own) ? this.own : this.#container();
     if (data.length > maxCheckpoint) {
       const beside = this.steps.size > 0 ? `, with ${this.steps.size} steps and the handler's own ${this.own.length} bytes` : "";
       throw invalid("checkpoint", `${data.length} bytes${beside}; at most ${maxCheckpoint}`);
@@ -66,6 +69,11 @@ export class Kept {
     const own = this.own.length > 0 ? `,"${ownMember}":${Buffer.from(this.own).toString()}` : "";
     return Buffer.from(`{"${stepsMember}":{${steps}}${own}}`);
   }
+}
+
+/** Reports whether JSON contains encrypted bytes, or looks as if it did. */
+export function isWrapped(data: Uint8Array): boolean {
+  return Buffer.from(data.subarray(0, wrapped.length)).toString("latin1") === wrapped;
 }
 
 /**

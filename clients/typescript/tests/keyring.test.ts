@@ -5,8 +5,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 
-import { Client, decodePayload, defineTask, Forged, handle, InvalidArgumentError, Keyring, Ref, Unreadable, type Key } from "../src/index.js";
-import { newQueue, working, world } from "./world.js";
+import { Client, decodePayload, defineTask, Forged, handle, InvalidArgumentError, Keyring, Ref, Snooze, Unreadable, type Key } from "../src/index.js";
+import { gate, newQueue, working, world } from "./world.js";
 
 interface Vector {
   key: string;
@@ -89,6 +89,39 @@ test("the broker sees nothing, and handlers all", async () => {
   const end = await w.client.ref(ref.id).info();
   assert.deepEqual(attempts, [1, 2]);
   assert.ok(end.resultContentType.endsWith("key=new") && !Buffer.concat([end.result, end.checkpoint]).includes("4711"));
+});
+
+test("a checkpoint that looks encrypted is the handler's own", async () => {
+  const own = { pawl_encrypted: "mine" };
+  for (const client of [w.client, sealed()]) {
+    const queue = newQueue();
+    const alike = defineTask<null, unknown>("alike", { queue, retry: { initial: "10ms", jitter: 0 } });
+    const onAlike = handle(alike, async (_, claim) => {
+      if (claim.attempt > 1) return claim.lastCheckpoint();
+      await claim.checkpoint(own);
+      throw new Error("once more");
+    });
+    const ref = await client.enqueue(alike.call(null));
+    await working(client, [onAlike], { queues: queue }, async () => assert.deepEqual(await ref.result({ timeout: "20s" }), own));
+  }
+});
+
+test("an encrypted checkpoint needs a keyring", async () => {
+  const queue = newQueue();
+  const saved = defineTask<null>("saved", { queue, maxAttempts: 1 });
+  const ref = await w.client.enqueue(saved.call(null)); // the payload is not encrypted
+  const save = gate();
+  const onSaved = handle(saved, async (_, claim) => {
+    await claim.checkpoint(1);
+    save.open();
+    throw new Snooze("100ms");
+  });
+  await working(sealed(), [onSaved], { queues: queue }, () => save.opened);
+  await working(w.client, [handle(saved, () => undefined)], { queues: queue }, async () => {
+    const info = await ref.waitEnded({ timeout: "20s" });
+    assert.equal(info.state, "dead");
+    assert.match(info.attemptLog.at(-1)?.error?.message ?? "", /checkpoint: it is encrypted, and the client has no keyring/);
+  });
 });
 
 test("repeats are known, groups and schedules encrypted", async () => {

@@ -149,8 +149,13 @@ test("what is kept survives its encoding, byte for byte", () => {
     ["n", "12345678901234567890"], // no digit is lost
   ]);
   assert.equal(Buffer.from(kept.own).toString(), '{"x":"\\\\"}');
-  const own = Kept.of(bytes("")).withOwn(bytes('{"pawl_steps":{"a":1}}')); // a handler's own that looks like a container
-  assert.equal(Buffer.from(Kept.of(own.encode()).own).toString(), '{"pawl_steps":{"a":1}}');
+  // A handler's own that looks like a container, or encrypted.
+  for (const each of ['{"pawl_steps":{"a":1}}', '{"pawl_steps":{}}', '{"pawl_encrypted":"mine"}']) {
+    const encoded = Kept.of(bytes("")).withOwn(bytes(each)).encode();
+    assert.equal(Buffer.from(encoded).toString(), `{"pawl_steps":{},"checkpoint":${each}}`);
+    assert.equal(Buffer.from(Kept.of(encoded).own).toString(), each);
+  }
+  assert.equal(Buffer.from(new Kept(bytes('{"pawl_encrypted":1}')).encode()).toString(), '{"pawl_encrypted":1}');
   assert.throws(() => Kept.of(bytes("no json")).checkRoom(), { field: "checkpoint" });
   assert.throws(() => new Kept(new Uint8Array(65537)).encode(), { field: "checkpoint" });
 });

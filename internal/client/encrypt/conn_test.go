@@ -257,7 +257,8 @@ func TestAnswersAreOpened(t *testing.T) {
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain", Result: secret, ResultContentType: "text/plain", Checkpoint: secret}}},
 		"claimed tasks with their parents": {
 			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}},
-			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain", Checkpoint: secret, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
+			// OpenClaimed decrypts the rest.
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
 		"a schedule": {
 			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}}}},
 			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain"}}}}},
@@ -359,8 +360,8 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%s: with a failing WhoAmI: %v", method, err)
 		}
 	}
-	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
-	s := &server{answer: &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}}}}
+	result, sealedAs, _ := keys.Seal(keyring.ForResult("team", "1"), "", "", secret)
+	s := &server{answer: &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{Type: "a", Queue: "mail", Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}}}
 	base := &stream{s: s}
 	over, err := Over(&streaming{server: s, stream: base}, keys, "team").NewStream(t.Context(), nil, "/x")
 	if err != nil {
@@ -375,8 +376,8 @@ func TestStreams(t *testing.T) {
 		t.Errorf("SendMsg of an invalid payload: %v, sent %v", err, s.got)
 	}
 	var got pawlv1.WorkResponse
-	if err := over.RecvMsg(&got); err != nil || !bytes.Equal(got.Tasks[0].Payload, secret) {
-		t.Errorf("RecvMsg received %v, %v, want the decrypted payload", &got, err)
+	if err := over.RecvMsg(&got); err != nil || !bytes.Equal(got.Tasks[0].Parent.GetResult(), secret) {
+		t.Errorf("received %v, %v", &got, err)
 	}
 	base.sends, base.recvs = boom, boom
 	if err := over.SendMsg(ack); !errors.Is(err, boom) {
@@ -396,34 +397,63 @@ func (s sOfTask) Invoke(_ context.Context, _ string, _, resp any, _ ...grpc.Call
 	return nil
 }
 
-// The reasons why a handler can't read what it claimed.
-func TestUnreadable(t *testing.T) {
+// A claimed task is decrypted, or there is a reason why its handler can't read it. Contents that look encrypted once they are decrypted are
+// the user's own.
+func TestOpenClaimed(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
-	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
-	check := bytes.Clone(secret)
-	_ = (&conn{keys: keys}).wrap(keyring.ForCheckpoint("team", "a"), &check)
+	seal := func(contentType string) (payload []byte, sealedAs string) {
+		payload, sealedAs, err := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", contentType, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return payload, sealedAs
+	}
+	wrap := func(plain []byte) []byte {
+		data := bytes.Clone(plain)
+		if err := (&conn{keys: keys}).wrap(keyring.ForCheckpoint("team", "a"), &data); err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	payload, sealedAs := seal("")
+	alike, _ := seal(sealedAs)
+	check, own := wrap(secret), []byte(`{"pawl_encrypted":"mine"}`)
 	s := &server{}
 	with := func(k *keyring.Keyring) rpc.Conn { return Over(s, k, "team") }
 	for what, x := range map[string]struct {
 		over   rpc.Conn
 		task   *pawlv1.ClaimedTask
-		want   string // "": readable
+		want   string // why it can't be read; "": it can
 		forged bool
+		plain  *pawlv1.ClaimedTask // nil: as it was
 	}{
-		"plain":               {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false},
-		"plain, no keyring":   {s, &pawlv1.ClaimedTask{Payload: secret, Checkpoint: secret}, "", false},
-		"no keyring":          {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1", and the client has no keyring`, false},
-		"no keyring for it":   {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted with key", false},
-		"another key":         {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false},
-		"elsewhere":           {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, "payload: ", true},
-		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true},
-		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it does not have the format", true},
-		"plain and refused":   {with(keys), &pawlv1.ClaimedTask{ContentType: plainType}, "payload: it is not encrypted", true},
-		"nothing":             {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format", true},
+		"plain":             {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false, nil},
+		"plain, no keyring": {s, &pawlv1.ClaimedTask{Payload: secret, Checkpoint: secret}, "", false, nil},
+		"encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check}, "", false,
+			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, Checkpoint: secret}},
+		"a checkpoint that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(own)}, "", false, &pawlv1.ClaimedTask{Type: "a", Checkpoint: own}},
+		"one encrypted twice":               {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(check)}, "", false, &pawlv1.ClaimedTask{Type: "a", Checkpoint: check}},
+		"a payload that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: alike, ContentType: sealedAs}, "", false,
+			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, ContentType: sealedAs}},
+		"no keyring":          {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1", and the client has no keyring`, false, nil},
+		"no keyring for it":   {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted, and the client has no keyring", false, nil},
+		"another key":         {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false, nil},
+		"elsewhere":           {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, "payload: ", true, nil},
+		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true, nil},
+		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it does not have the format", true, nil},
+		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")), &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, "payload: it is not encrypted", true,
+			&pawlv1.ClaimedTask{ContentType: plainType}},
+		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format", true, nil},
 	} {
-		err := Unreadable(x.over, x.task)
+		if x.plain == nil {
+			x.plain = proto.CloneOf(x.task)
+		}
+		err := OpenClaimed(x.over, x.task)
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) || keyring.IsForged(err) != x.forged {
 			t.Errorf("%s: got %v, forged %v, want %q, %v", what, err, keyring.IsForged(err), x.want, x.forged)
+		}
+		if !proto.Equal(x.task, x.plain) {
+			t.Errorf("%s: got %v, want %v", what, x.task, x.plain)
 		}
 	}
 	if !Encrypts(with(keys)) || Encrypts(s) {
@@ -436,20 +466,20 @@ func TestKeyringsOfTheirOwn(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
 	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
 	for what, x := range map[string]struct {
-		cfg  keyring.Config
-		task *pawlv1.ClaimedTask
-		want string
+		cfg     keyring.Config
+		task    *pawlv1.ClaimedTask
+		want    string
+		refused bool
 	}{
-		"plain":             {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`},
-		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, " " + plainType},
-		"only encrypted":    {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `"secret" `},
-		"moved":             {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, `"secret" `},
-		"moved elsewhere":   {keyring.Config{AcceptFrom: []string{"x"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, string(payload) + " " + sealedAs},
+		"plain":             {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`, false},
+		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, " " + plainType, true},
+		"only encrypted":    {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `"secret" `, false},
+		"moved":             {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, `"secret" `, false},
+		"moved elsewhere":   {keyring.Config{AcceptFrom: []string{"x"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, string(payload) + " " + sealedAs, true},
 	} {
-		got := &pawlv1.ClaimResponse{}
-		over := Over(sOfTask{&server{answer: &pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{x.task}}}}, ring(t, x.cfg, "k1"), "team")
-		if err := over.Invoke(t.Context(), "/x", &pawlv1.ClaimRequest{}, got); err != nil || fmt.Sprintf("%s %s", got.Tasks[0].Payload, got.Tasks[0].ContentType) != x.want {
-			t.Errorf("%s: %v, got %q, want %q", what, err, got.Tasks[0], x.want)
+		err := OpenClaimed(Over(&server{}, ring(t, x.cfg, "k1"), "team"), x.task)
+		if got := fmt.Sprintf("%s %s", x.task.Payload, x.task.ContentType); got != x.want || (err != nil) != x.refused {
+			t.Errorf("%s: %v, got %q, want %q, refused %v", what, err, got, x.want, x.refused)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -21,7 +22,8 @@ import (
 
 // conn is a connection that encrypts payloads, results, checkpoints and results of once keys on their way out, and decrypts them on
 // their way in. So no call of the client has to know about encryption, and none can forget it. What can't be decrypted is left
-// unchanged: Unreadable returns the reason to handlers, others see it by its content type (EncryptedWith).
+// unchanged; others than handlers see it by its content type (EncryptedWith). Claimed tasks are decrypted by OpenClaimed, which
+// returns the reason for their handlers: a payload or checkpoint that has been decrypted may itself look encrypted.
 type conn struct {
 	rpc.Conn
 	keys *keyring.Keyring
@@ -263,12 +265,12 @@ func (s *conn) wrap(at keyring.Place, data *[]byte) error {
 	return err
 }
 
-// isWrapped reports whether JSON contains encrypted bytes.
-func isWrapped(data []byte) bool { return bytes.HasPrefix(data, wrappedHead) }
+// IsWrapped reports whether JSON contains encrypted bytes, or looks as if it did.
+func IsWrapped(data []byte) bool { return bytes.HasPrefix(data, wrappedHead) }
 
 // unwrap is the inverse of wrap. Data that was not wrapped is returned unchanged.
 func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
-	if !isWrapped(data) {
+	if !IsWrapped(data) {
 		return data, nil
 	}
 	var w wrapped
@@ -300,12 +302,6 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 			s.openPayload(ns, m.GetQueue(), m.GetType(), &m.Payload, &m.ContentType)
 			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ResultContentType)
 			m.Checkpoint, _ = unwrap(s.keys, keyring.ForCheckpoint(ns, m.GetType()), m.GetCheckpoint())
-		case *pawlv1.ClaimedTask:
-			if _, encrypted := keyring.EncryptedWith(m.GetContentType()); !encrypted && s.keys.OnlyEncrypted() {
-				m.Payload, m.ContentType = nil, plainType
-			}
-			s.openPayload(ns, m.GetQueue(), m.GetType(), &m.Payload, &m.ContentType)
-			m.Checkpoint, _ = unwrap(s.keys, keyring.ForCheckpoint(ns, m.GetType()), m.GetCheckpoint())
 		case *pawlv1.GroupMember:
 			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ResultContentType)
 		case *pawlv1.Parent:
@@ -323,12 +319,8 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 
 // openPayload decrypts a payload in place. If it can't, it returns the reason and leaves the payload unchanged.
 func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *string) error {
-	id, encrypted := keyring.EncryptedWith(*contentType)
-	switch {
-	case !encrypted:
+	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted {
 		return nil
-	case id == "":
-		return &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"}
 	}
 	plain, as, err := s.keys.Open(keyring.ForPayload(ns, queue, typ), *payload)
 	for _, from := range s.keys.AcceptFrom() {
@@ -354,31 +346,40 @@ func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) 
 	}
 }
 
-// Unreadable returns why a claimed task could not be decrypted, or nil.
-func Unreadable(over rpc.Conn, t *pawlv1.ClaimedTask) error {
-	id, encrypted := keyring.EncryptedWith(t.GetContentType())
-	if !encrypted && !isWrapped(t.GetCheckpoint()) {
-		return nil
-	}
-	what := "payload"
-	if !encrypted {
-		what = "checkpoint"
-	}
+// OpenClaimed decrypts a claimed task in place, once. If it can't, it returns the reason.
+func OpenClaimed(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 	s, ok := over.(*conn)
 	if !ok {
-		return fmt.Errorf("pawl: %s: it is encrypted with key %q, and the client has no keyring (DialOptions.Keyring)", what, id)
+		return withoutKeyring(t)
 	}
 	s.mu.Lock()
 	ns := s.ns // known by now, or nothing would have been received
 	s.mu.Unlock()
-	var err error
-	if encrypted {
-		payload, as := t.GetPayload(), t.GetContentType()
-		err = s.openPayload(ns, t.GetQueue(), t.GetType(), &payload, &as)
-	} else {
-		_, err = unwrap(s.keys, keyring.ForCheckpoint(ns, t.GetType()), t.GetCheckpoint())
+	if _, encrypted := keyring.EncryptedWith(t.GetContentType()); !encrypted && s.keys.OnlyEncrypted() {
+		t.Payload, t.ContentType = nil, plainType
+		return fmt.Errorf("pawl: payload: %w", &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"})
 	}
-	return fmt.Errorf("pawl: %s: %w", what, err)
+	if err := s.openPayload(ns, t.GetQueue(), t.GetType(), &t.Payload, &t.ContentType); err != nil {
+		return fmt.Errorf("pawl: payload: %w", err)
+	}
+	plain, err := unwrap(s.keys, keyring.ForCheckpoint(ns, t.GetType()), t.GetCheckpoint())
+	if err != nil {
+		return fmt.Errorf("pawl: checkpoint: %w", err)
+	}
+	t.Checkpoint = plain
+	return nil
+}
+
+// withoutKeyring returns why a client without a keyring can't read a claimed task, or nil.
+func withoutKeyring(t *pawlv1.ClaimedTask) error {
+	id, encrypted := keyring.EncryptedWith(t.GetContentType())
+	switch {
+	case encrypted:
+		return fmt.Errorf("pawl: payload: it is encrypted with key %q, and the client has no keyring (DialOptions.Keyring)", id)
+	case IsWrapped(t.GetCheckpoint()):
+		return errors.New("pawl: checkpoint: it is encrypted, and the client has no keyring (DialOptions.Keyring)")
+	}
+	return nil
 }
 
 // Over returns a connection that encrypts what is sent over base, and decrypts what is received.

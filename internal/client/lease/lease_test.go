@@ -15,10 +15,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/encrypt"
 	"github.com/pawlq/pawl/internal/client/outcome"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/keyring"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -180,6 +182,26 @@ func TestCallsSayWhatWasRefused(t *testing.T) {
 		}
 		if _, err := call(calls(t, &server{answer: answer})); err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A checkpoint that would be taken for an encrypted one is not sent, except by a client that encrypts it.
+func TestCheckpointsThatLookEncrypted(t *testing.T) {
+	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k1", Secret: make([]byte, 32)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for checkpoint, refused := range map[string]bool{`{"pawl_encrypted":"mine"}`: true, `{"pawl_encrypted":1}`: false, "": false} {
+		s := &server{answer: &pawlv1.ExtendResponse{}}
+		_, err := calls(t, s).Extend(t.Context(), claim, 0, nil, []byte(checkpoint))
+		if e, bad := errors.AsType[*pawltype.Error](err); bad != refused || refused && (e.Field != "checkpoint" || s.tries != 0) {
+			t.Errorf("%q: %v after %d tries, want a refusal: %v", checkpoint, err, s.tries, refused)
+		}
+		c := calls(t, s)
+		c = NewCalls(rpc.NewCaller(encrypt.Over(c.caller.Conn, keys, "team"), -1), c.observe)
+		if _, err := c.Extend(t.Context(), claim, 0, nil, []byte(checkpoint)); err != nil {
+			t.Errorf("%q, encrypted: %v", checkpoint, err)
 		}
 	}
 }

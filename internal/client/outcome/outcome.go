@@ -63,9 +63,10 @@ func SteerOf(err error) *Steer {
 	return nil
 }
 
-// Unreadable returns why a claimed task could not be decrypted, or nil. Forged data is poisoned; for other data, another worker may have the key.
-func Unreadable(conn rpc.Conn, p *pawlv1.ClaimedTask) error {
-	err := encrypt.Unreadable(conn, p)
+// OpenClaimed decrypts a claimed task in place, once. If it can't, it returns the reason. Forged data is poisoned; for other data, another
+// worker may have the key.
+func OpenClaimed(conn rpc.Conn, p *pawlv1.ClaimedTask) error {
+	err := encrypt.OpenClaimed(conn, p)
 	if keyring.IsForged(err) {
 		err = &Steer{Outcome: pawltype.OutcomePoisoned, Err: err}
 	}

@@ -82,7 +82,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // Forged data is poisoned. If no key here opens it, it is a failure, since another worker may have the key.
-func TestUnreadable(t *testing.T) {
+func TestOpenClaimed(t *testing.T) {
 	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k1", Secret: make([]byte, 32)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestUnreadable(t *testing.T) {
 		"no keyring": {nil, "application/vnd.pawl.encrypted; key=k1", pawltype.OutcomeFailed},
 		"forged":     {encrypt.Over(nil, keys, "team"), "application/vnd.pawl.encrypted; key=k1", pawltype.OutcomePoisoned},
 	} {
-		err := Unreadable(x.conn, &pawlv1.ClaimedTask{Payload: []byte("{}"), ContentType: x.contentType})
+		err := OpenClaimed(x.conn, &pawlv1.ClaimedTask{Payload: []byte("{}"), ContentType: x.contentType})
 		if got := Of(err); got != x.want || keyring.IsForged(err) != (what == "forged") {
 			t.Errorf("%s: got %v, %s, want %s", what, err, got, x.want)
 		}

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from pawl._kept import WRAPPED
 from pawl.keyring import MAX_CONTENT_TYPE, NOT_ENCRYPTED, Forged, Keyring, Unreadable, encrypted_with
 from pawl.v1 import chain_pb2, group_pb2, once_pb2, schedule_pb2, task_pb2, worker_pb2
 
 M = TypeVar("M", bound=Message)
-
-_WRAPPED = b'{"pawl_encrypted":"'  # the start of encrypted bytes where the broker requires JSON
 
 
 class Encryption:
@@ -72,10 +71,10 @@ class Encryption:
         if not data:
             return data
         sealed, _ = self.keyring.seal(place, "", "", data)
-        return _WRAPPED + base64.b64encode(sealed) + b'"}'
+        return WRAPPED + base64.b64encode(sealed) + b'"}'
 
     def _unwrap(self, place: tuple[str, ...], data: bytes) -> bytes:
-        if not data.startswith(_WRAPPED):
+        if not data.startswith(WRAPPED):
             return data
         try:
             sealed = base64.b64decode(json.loads(data)["pawl_encrypted"])

@@ -11,6 +11,9 @@ from pawl import _convert, errors
 
 MAX_CHECKPOINT = 64 << 10  # the broker's limit in bytes
 
+WRAPPED = b'{"pawl_encrypted":"'
+"""The start of encrypted bytes where the broker requires JSON."""
+
 _STEPS, _OWN = "pawl_steps", "checkpoint"
 
 
@@ -40,8 +43,8 @@ class Kept:
             raise errors.invalid("checkpoint", "is not JSON, so no step result can be stored with it")
 
     def encode(self) -> bytes:
-        """The inverse of kept_of. If the handler's own checkpoint would be read as a container, it is put into one."""
-        if not self.steps and not kept_of(self.own).steps:
+        """The inverse of kept_of. If the handler's own checkpoint would be read as a container, or as encrypted, it is put into one."""
+        if not self.steps and kept_of(self.own).own == self.own and not self.own.startswith(WRAPPED):
             data = self.own
         else:
             steps = b",".join(_dumps(name) + b":" + result for name, result in self.steps.items())

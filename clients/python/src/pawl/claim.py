@@ -12,7 +12,7 @@ from typing import Any, Callable, Protocol, TypeVar, cast
 from pawl import _convert, _ending, _rpc, _steps, errors, keyring, models
 from pawl._claimed import Holder, State
 from pawl._convert import Seconds
-from pawl._kept import kept_of
+from pawl._kept import WRAPPED, kept_of
 from pawl.outcome import DeadLetter, Interrupted, Poison
 from pawl.v1 import task_pb2, worker_pb2
 
@@ -183,7 +183,11 @@ def encode_result(claim: Claim, value: Any) -> _ending.Result:
 def claim_of(p: worker_pb2.ClaimedTask, holder: Holder) -> Claim:
     """Converts a claimed task from the API, and decrypts it."""
     encryption = holder.caller.encryption
-    unreadable = encryption.open_claimed(p) if encryption is not None else None
+    unreadable: keyring.Unreadable | None = None
+    if encryption is not None:
+        unreadable = encryption.open_claimed(p)
+    elif p.checkpoint.startswith(WRAPPED):
+        unreadable = keyring.Unreadable("checkpoint: it is encrypted, and the app has no keyring")
     return Claim(
         id=p.task_id,
         type=p.type,
