@@ -35,7 +35,7 @@ type Node struct {
 	Name        string
 	Number      uint32        // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State       string        // "active" or "draining"
-	Alive       bool          // it was heard from a moment ago
+	Alive       bool          // it was heard from in the last 10 s; it should report every 2 s
 	Heard       bool          // it was heard from since the current leader of the system shard was elected; until then the rest is unknown
 	Silent      time.Duration // since it was last heard from, or since that leader was elected
 	Version     string        // of its binary

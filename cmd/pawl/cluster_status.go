@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,10 @@ func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, shards and problems", Args: cli.NoArgs,
 		Long: `Show the state of the nodes, where each shard's replicas are and which one leads, and any problems. Shard 0 is
-the system shard, which keeps the list of nodes, shards and queues.`,
+the system shard, which keeps the list of nodes, shards and queues.
+
+A node reports to the leader of the system shard at least every 2 s, and counts as alive until it has been silent for
+10 s. ALIVE says so when reports are missing.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
@@ -57,20 +61,30 @@ func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 func writeNodes(w io.Writer, nodes []admin.Node) {
 	rows := make([][]string, len(nodes))
 	for i, n := range nodes {
-		state, alive, offset := n.State, "yes", "-"
+		state, offset := n.State, "-"
 		if n.State == "draining" && len(n.Replicas) == 0 {
 			state = drained
-		}
-		if !n.Alive {
-			alive = "no, for " + text.Span(n.Silent)
 		}
 		if n.Heard {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
-		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
+		rows[i] = []string{n.Name, state, aliveText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
 			humanize.Counted(n.Replicas), humanize.Counted(n.Leads)}
 	}
 	text.Columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
+}
+
+// missedReports is for how long nothing has been heard of a node that has missed at least one report. Nodes report every 2 s.
+const missedReports = 5 * time.Second
+
+func aliveText(n admin.Node) string {
+	switch {
+	case !n.Alive:
+		return "no, for " + text.Span(n.Silent)
+	case n.Silent >= missedReports:
+		return "yes, silent for " + text.Span(n.Silent)
+	}
+	return "yes"
 }
 
 func orDash(s string) string {

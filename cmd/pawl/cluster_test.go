@@ -259,6 +259,25 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 	}
 }
 
+// A node that has missed reports is not yet away, and the status says for how long it has been silent.
+func TestWhetherNodesAreAlive(t *testing.T) {
+	for _, c := range []struct {
+		node admin.Node
+		want string
+	}{
+		{admin.Node{Alive: true}, "yes"},
+		{admin.Node{Alive: true, Silent: 5*time.Second - 1}, "yes"},
+		{admin.Node{Alive: true, Silent: 5 * time.Second}, "yes, silent for 5s"},
+		{admin.Node{Alive: true, Silent: 9 * time.Second}, "yes, silent for 9s"},
+		{admin.Node{Silent: 10 * time.Second}, "no, for 10s"},
+		{admin.Node{Silent: time.Second}, "no, for 1s"},
+	} {
+		if got := aliveText(c.node); got != c.want {
+			t.Errorf("alive %v, silent for %s: %q, want %q", c.node.Alive, c.node.Silent, got, c.want)
+		}
+	}
+}
+
 func TestClusterWithoutProblems(t *testing.T) {
 	o := newFakeCluster()
 	o.cluster.Nodes, o.cluster.Shards, o.cluster.Problems = o.cluster.Nodes[:2], o.cluster.Shards[1:2], nil

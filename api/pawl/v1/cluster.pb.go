@@ -209,7 +209,7 @@ type ClusterNode struct {
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Number             uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`                                     // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                        // active, draining
-	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard from a moment ago
+	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard from in the last 10 s; it should report every 2 s
 	Heard              bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`                                       // it was heard from since the current leader of the system shard was elected
 	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was last heard from, or since that leader was elected
 	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its binary

@@ -38,7 +38,7 @@ type nodeRow struct {
 	admin.Node
 	State       string // for its color
 	Word        string // state in words
-	SilentFor   string // how long it has been away
+	SilentFor   string // how long it has been silent, if it should have reported
 	DiskUsed    int64  // percent
 	HasReplicas string // number of replicas, and their shards
 	LeadsShards string // number of shards that it leads, and which
@@ -47,6 +47,9 @@ type nodeRow struct {
 // silenceLimit is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
 // the node asks. The time is the same as for a node that has been heard of.
 const silenceLimit = 10 * time.Second
+
+// missedReports is for how long nothing has been heard of a node that has missed at least one report. Nodes report every 2 s.
+const missedReports = 5 * time.Second
 
 func nodeRowOf(n admin.Node) nodeRow {
 	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas), LeadsShards: humanize.Counted(n.Leads)}
@@ -58,6 +61,9 @@ func nodeRowOf(n admin.Node) nodeRow {
 		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
 		row.State, row.Word, row.SilentFor = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
+	}
+	if n.Alive && n.Silent >= missedReports {
+		row.SilentFor = "silent for " + format.Duration(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal

@@ -15,6 +15,9 @@ func TestNodesThatAreAway(t *testing.T) {
 	}{
 		{admin.Node{State: "active", Alive: true, Heard: true}, "alive", "alive", ""},
 		{admin.Node{State: "draining", Alive: true, Heard: true}, "draining", "draining", ""},
+		{admin.Node{State: "active", Alive: true, Heard: true, Silent: 5*time.Second - 1}, "alive", "alive", ""},
+		{admin.Node{State: "active", Alive: true, Heard: true, Silent: 5 * time.Second}, "alive", "alive", "silent for 5 s"},
+		{admin.Node{State: "draining", Alive: true, Heard: true, Silent: 9 * time.Second}, "draining", "draining", "silent for 9 s"},
 		{admin.Node{State: "active", Silent: 4 * time.Second}, "waited-for", "not heard from yet", ""},
 		{admin.Node{State: "active", Silent: 2 * time.Minute}, "silent", "no answer", "for 2 min"},
 		{admin.Node{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
