@@ -238,7 +238,7 @@ func (b *Receiver) readLarge(size int, packed bool, into any) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held.Shrink(int64(d.made))
+	b.held.Shrink(int64(min(d.made, room))) // not what gRPC held meanwhile, even if the message took more than was expected
 	b.extra.Shrink(int64(d.made - room))
 	return nil
 }

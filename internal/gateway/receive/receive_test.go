@@ -217,6 +217,9 @@ func TestRoomOfEachMessage(t *testing.T) {
 	if extra, _ := m.Extra.InUse(); extra != int64(weigh(t, &pawlv1.EnqueueBatchRequest{}, parts)-expected) {
 		t.Errorf("message of many parts took %d bytes in addition to the expected %d, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
 	}
+	if held, _ := m.Large.InUse(); held != int64(expected) {
+		t.Errorf("one of many parts holds %d bytes, want the %d that are expected of it", held, expected)
+	}
 	of.Close()
 	if err := in.readLarge(3, false, "no message"); err == nil || !strings.Contains(err.Error(), "string is no message") {
 		t.Errorf("readLarge into a string: %v", err)
