@@ -68,7 +68,7 @@ type node struct {
 	dialing    bool
 	tries      int       // failed since the last channel
 	next       time.Time // of the next try
-	logged     bool      // logged that it can't be reached
+	logged     bool      // logged that it can't be reached; not since the last channel
 }
 
 // channel is a connection to a node whose identity was checked. One that breaks is not used again, since another server may listen at the
@@ -325,7 +325,7 @@ func (d *Router) connect(ctx context.Context, n *node) bool {
 		_ = l.conn.Close()
 		return false
 	}
-	n.channel, n.tries = l, 0
+	n.channel, n.tries, n.logged = l, 0, false
 	d.channels[l] = true
 	d.work.Go(func() { d.watch(n, l) })
 	d.log.Debug("calls are sent to a node directly", "node", n.name, "address", n.addr)

@@ -333,6 +333,21 @@ func TestNodesOutOfReach(t *testing.T) {
 		if !d.Reach(r.Context(), "n2") || d.nodes["n2"].tries != 0 || !d.Reach(r.Context(), "n2") || !d.Reach(r.Context(), "n1") || d.Reach(r.Context(), "n9") {
 			r.Errorf("after n2 was reachable again: %+v", d.nodes["n2"])
 		}
+		d.mu.Lock()
+		d.retireLocked(d.nodes["n2"])
+		d.mu.Unlock()
+		r.mu.Lock()
+		r.away = "n2"
+		r.mu.Unlock()
+		for range 2 {
+			time.Sleep(time.Minute)
+			if d.Reach(r.Context(), "n2") {
+				r.Error("it is reached although it is away again")
+			}
+		}
+		if n := strings.Count(r.log.String(), "level=INFO"); n != 2 {
+			r.Errorf("it was away twice, and the log says so %d times:\n%s", n, r.log.String())
+		}
 	})
 }
 
