@@ -116,6 +116,9 @@ func New(cfg Config) *Router {
 	return r
 }
 
+// Draining returns a channel that is closed when this node is about to stop.
+func (r *Router) Draining() <-chan struct{} { return r.Life.Draining() }
+
 // Close ends the router's background work. Calls that look for a leader end too. No call may begin after it.
 func (r *Router) Close() {
 	r.Claims.Close()

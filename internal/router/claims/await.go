@@ -63,11 +63,11 @@ func (c *Claims) Await(ctx context.Context, shard uint32, call broker.ClaimCall)
 	case <-w.woken:
 		return nil
 	case <-ctx.Done():
-	case <-c.forward.Context().Done():
+	case <-c.forward.Life.Context().Done():
 	}
 	c.awaits.leave(w)
 	if ctx.Err() == nil {
-		return c.forward.Context().Err()
+		return c.forward.Life.Context().Err()
 	}
 	return ctx.Err()
 }
@@ -108,7 +108,7 @@ func (a *awaits) join(shard uint32, c broker.ClaimCall) *awaiter {
 		call := broker.ClaimCall{Namespace: c.Namespace, Queues: c.Queues, Types: c.Types}
 		s = &sharedAwait{form: form, args: awaitArgs{shard, call, awaitTime}}
 		a.byForm[form] = s
-		a.forward.Go(func() { a.run(s) })
+		a.forward.Life.Go(func() { a.run(s) })
 	}
 	w := &awaiter{of: s, woken: make(chan struct{})}
 	w.place = s.queue.PushBack(w)
@@ -143,11 +143,11 @@ func (a *awaits) leave(w *awaiter) {
 func (a *awaits) next(s *sharedAwait) (ctx context.Context, cancel context.CancelFunc, goOn bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.queue.Len() == 0 || a.forward.Context().Err() != nil {
+	if s.queue.Len() == 0 || a.forward.Life.Context().Err() != nil {
 		delete(a.byForm, s.form)
 		return nil, nil, false
 	}
-	ctx, s.cancel = context.WithCancel(a.forward.Context())
+	ctx, s.cancel = context.WithCancel(a.forward.Life.Context())
 	return ctx, s.cancel, true
 }
 
@@ -170,9 +170,9 @@ func (a *awaits) run(s *sharedAwait) {
 			last = time.Now()
 			a.wake(s, wake)
 		case err != nil:
-			a.forward.Sleep(ctx, awaitPause)
+			a.forward.Life.Sleep(ctx, awaitPause)
 		case time.Since(began) < s.args.Wait: // the other node is about to stop
-			a.forward.Sleep(ctx, forward.EarlyPause)
+			a.forward.Life.Sleep(ctx, forward.EarlyPause)
 		}
 		cancel()
 	}

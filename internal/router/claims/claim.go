@@ -86,7 +86,7 @@ func (c *Claims) claimRemote(ctx context.Context, m claimCaller, shard uint32, c
 		call.ClaimKey = "way/" + rand.Text()
 	}
 	deadline := time.Now().Add(wait)
-	waiting, cancel := c.forward.UntilDrain(ctx)
+	waiting, cancel := c.forward.Life.UntilDrain(ctx)
 	defer cancel()
 	for {
 		out, err := m.CallOther(waiting, shard, claimArgs{shard, call, wait})
@@ -99,10 +99,10 @@ func (c *Claims) claimRemote(ctx context.Context, m claimCaller, shard uint32, c
 		}
 		// A node that is about to stop ends its waits early.
 		wait = time.Until(deadline)
-		if err != nil || len(out.Out) > 0 || wait <= forward.EarlyPause || ctx.Err() != nil || c.forward.IsDraining() {
+		if err != nil || len(out.Out) > 0 || wait <= forward.EarlyPause || ctx.Err() != nil || c.forward.Life.IsDraining() {
 			return out.Out, out.At, err
 		}
-		c.forward.Sleep(ctx, forward.EarlyPause)
+		c.forward.Life.Sleep(ctx, forward.EarlyPause)
 		wait -= forward.EarlyPause
 	}
 }
@@ -143,7 +143,7 @@ func (c *Claims) claimForOthers(ctx context.Context, a claimArgs) (claimAnswer, 
 	for i, t := range out.Out {
 		calls[i] = broker.Settle{Verb: broker.GiveBack, Hold: broker.Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}}
 	}
-	back, stop := context.WithTimeout(c.forward.Context(), giveBackTime)
+	back, stop := context.WithTimeout(c.forward.Life.Context(), giveBackTime)
 	defer stop()
 	if _, _, bad := c.broker.Settle(back, a.Shard, calls); bad != nil {
 		c.log.Info("undelivered claims stay in place until their leases end", "shard", a.Shard, "tasks", len(calls), "error", bad)
@@ -205,9 +205,9 @@ func (c *Claims) Abandon(shard uint32, call broker.ClaimCall) {
 	if lease == 0 {
 		lease = task.DefaultSettings().Lease
 	}
-	c.forward.Go(func() {
+	c.forward.Life.Go(func() {
 		defer func() { <-c.abandoned }()
-		ctx, cancel := context.WithTimeout(c.forward.Context(), min(max(lease, abandonMin), abandonMax))
+		ctx, cancel := context.WithTimeout(c.forward.Life.Context(), min(max(lease, abandonMin), abandonMax))
 		defer cancel()
 		for ctx.Err() == nil {
 			got, err := c.abandon.Call(ctx, shard, abandonArgs{shard, call.Namespace, call.ClaimKey})
@@ -217,7 +217,7 @@ func (c *Claims) Abandon(shard uint32, call broker.ClaimCall) {
 				}
 				return
 			}
-			c.forward.Sleep(ctx, abandonPause)
+			c.forward.Life.Sleep(ctx, abandonPause)
 		}
 		c.log.Info("a claim whose answer was lost waits for the end of its leases", "shard", shard)
 	})

@@ -80,7 +80,7 @@ const closeTime = 2 * time.Second
 // Close gives back claims whose answers were lost. It must be called before the forwarder is closed, and no call may begin after it.
 func (c *Claims) Close() {
 	for end := time.Now().Add(closeTime); len(c.abandoned) > 0 && time.Now().Before(end); {
-		c.forward.Sleep(context.Background(), closePause)
+		c.forward.Life.Sleep(context.Background(), closePause)
 	}
 }
 

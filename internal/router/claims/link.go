@@ -48,7 +48,7 @@ type link struct {
 
 func newLink(f *remoteClaims, node uint32) *link {
 	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[task.ID]bool{}}
-	l.ctx, l.end = context.WithCancel(f.forward.Context())
+	l.ctx, l.end = context.WithCancel(f.forward.Life.Context())
 	return l
 }
 
@@ -85,7 +85,7 @@ func (l *link) run() {
 	if !opening.Stop() || err != nil {
 		return
 	}
-	l.f.forward.Go(func() {
+	l.f.forward.Life.Go(func() {
 		defer l.end()
 		l.receive(s)
 	})

@@ -119,9 +119,9 @@ func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
 		}
 		f.put(w, h)
 	}
-	if !f.running && f.forward.Context().Err() == nil {
+	if !f.running && f.forward.Life.Context().Err() == nil {
 		f.running = true
-		f.forward.Go(f.run)
+		f.forward.Life.Go(f.run)
 	}
 }
 
@@ -187,7 +187,7 @@ func (f *remoteClaims) run() {
 	for f.turn() {
 		select {
 		case <-tick.C:
-		case <-f.forward.Context().Done():
+		case <-f.forward.Life.Context().Done():
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (f *remoteClaims) turn() bool {
 func (f *remoteClaims) assign() (home []remoteClaim, goOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.forward.Context().Err() != nil || len(f.byShard) == 0 && len(f.links) == 0 {
+	if f.forward.Life.Context().Err() != nil || len(f.byShard) == 0 && len(f.links) == 0 {
 		for _, l := range f.links {
 			l.end()
 		}
@@ -282,7 +282,7 @@ func (f *remoteClaims) move(p *shardClaims, node uint32) {
 	if l == nil {
 		l = newLink(f, node)
 		f.links[node] = l
-		f.forward.Go(l.run)
+		f.forward.Life.Go(l.run)
 	}
 	for id := range p.claims {
 		l.add(id)

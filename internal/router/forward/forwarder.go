@@ -71,8 +71,8 @@ type Config struct {
 
 // Forwarder sends calls to the leaders of their shards. Its methods may be called from any goroutine.
 type Forwarder struct {
-	Lifetime
 	Leaders
+	Life         Lifetime // a field, so that a router that embeds the forwarder does not have its methods
 	cfg          Config
 	log          *slog.Logger
 	remoteCalls  remoteCalls
@@ -85,9 +85,9 @@ type Forwarder struct {
 // New returns a forwarder. Close ends it.
 func New(cfg Config) *Forwarder {
 	f := &Forwarder{cfg: cfg, log: cfg.Logger}
-	f.begin(cfg.Broker.Draining)
+	f.Life.begin(cfg.Broker.Draining)
 	f.Leaders = Leaders{node: cfg.Node, broker: cfg.Broker, system: cfg.SystemLeader}
-	f.remoteCalls = remoteCalls{life: &f.Lifetime, leaders: &f.Leaders}
+	f.remoteCalls = remoteCalls{life: &f.Life, leaders: &f.Leaders}
 	f.hasShard = RegisterSystem(f, "has-shard", true, func(ctx context.Context, id uint32) (bool, error) { return cfg.Control.HasShard(ctx, id) })
 	f.scheduleHome = RegisterSystem(f, "find-schedule", true, func(ctx context.Context, of ScheduleName) (schedules.Home, error) {
 		return cfg.Control.ScheduleHome(ctx, of.Namespace, of.Name)
@@ -95,6 +95,9 @@ func New(cfg Config) *Forwarder {
 	f.whoLeads = RegisterIdempotent(f, "leader", f.sayLeader)
 	return f
 }
+
+// Close ends searches for leaders, and all that runs in the background. No call may begin after it.
+func (f *Forwarder) Close() { f.Life.Close() }
 
 // Node returns the number of this node.
 func (f *Forwarder) Node() uint32 { return f.cfg.Node }

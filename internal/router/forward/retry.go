@@ -13,7 +13,7 @@ const EarlyPause = 100 * time.Millisecond
 // to stop, it makes the call once more without a wait.
 func Wait[R any](ctx context.Context, f *Forwarder, span time.Duration, call func(ctx context.Context, span time.Duration) (R, error), done func(R) bool) (R, error) {
 	deadline := time.Now().Add(span)
-	waiting, cancel := f.UntilDrain(ctx)
+	waiting, cancel := f.Life.UntilDrain(ctx)
 	defer cancel()
 	for {
 		out, err := call(waiting, span)
@@ -24,10 +24,10 @@ func Wait[R any](ctx context.Context, f *Forwarder, span time.Duration, call fun
 			return out, err
 		}
 		// A node that is about to stop ends its waits early.
-		if span = time.Until(deadline); span <= EarlyPause || ctx.Err() != nil || f.IsDraining() {
+		if span = time.Until(deadline); span <= EarlyPause || ctx.Err() != nil || f.Life.IsDraining() {
 			return out, nil
 		}
-		f.Sleep(ctx, EarlyPause)
+		f.Life.Sleep(ctx, EarlyPause)
 		span -= EarlyPause
 	}
 }
@@ -45,11 +45,11 @@ func (f *Forwarder) NewRetries() *Retries { return &Retries{f, time.Now(), pause
 // More reports whether there is time for another attempt.
 func (r *Retries) More(ctx context.Context) bool {
 	end, limited := ctx.Deadline()
-	return time.Since(r.since) < searchTime && !(limited && time.Until(end) < r.pause+replyTime) && r.f.ctx.Err() == nil
+	return time.Since(r.since) < searchTime && !(limited && time.Until(end) < r.pause+replyTime) && r.f.Life.ctx.Err() == nil
 }
 
 // Pause waits before the next attempt, longer each time.
 func (r *Retries) Pause(ctx context.Context) {
-	r.f.Sleep(ctx, r.pause/2+rand.N(r.pause/2))
+	r.f.Life.Sleep(ctx, r.pause/2+rand.N(r.pause/2))
 	r.pause = min(2*r.pause, pauseMax)
 }

@@ -108,7 +108,7 @@ func (f *Forwarder) newSearch(shard uint32, patience time.Duration) *search {
 // all were asked, it pauses and starts over.
 func (s *search) next(ctx context.Context) (uint32, error) {
 	for {
-		if ctx.Err() != nil || s.f.ctx.Err() != nil {
+		if ctx.Err() != nil || s.f.Life.ctx.Err() != nil {
 			return 0, s.noLeaderError(ctx)
 		}
 		if node := s.choose(); node != 0 {
@@ -129,7 +129,7 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < s.pause+replyTime {
 			return 0, s.noLeaderError(ctx) // while there is time to say so
 		}
-		s.f.Sleep(ctx, min(s.pause/2+rand.N(s.pause/2), left))
+		s.f.Life.Sleep(ctx, min(s.pause/2+rand.N(s.pause/2), left))
 		s.pause = min(2*s.pause, pauseMax)
 		s.tried = s.tried[:0]
 	}
@@ -230,7 +230,7 @@ func timeLeft(ctx context.Context) bool {
 
 func (s *search) whyEnded(ctx context.Context) string {
 	switch {
-	case s.f.ctx.Err() != nil:
+	case s.f.Life.ctx.Err() != nil:
 		return ", and this node is stopping"
 	case ctx.Err() != nil || !timeLeft(ctx):
 		return " within the caller's deadline"

@@ -52,7 +52,7 @@ func (e *Events) Events(ctx context.Context, shard uint32, q events.Query) (even
 	if shard == forward.SystemShard {
 		return e.system.Call(ctx, shard, eventArgs{shard, q})
 	}
-	ctx, done := e.forward.UntilDrain(ctx)
+	ctx, done := e.forward.Life.UntilDrain(ctx)
 	defer done()
 	return e.shard.Call(ctx, shard, eventArgs{shard, q})
 }
