@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -27,11 +26,11 @@ const (
 
 // Backup implements gateway.Admin.
 func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
-	if !a.n.images.backup.TryLock() {
+	if !a.images.backup.TryLock() {
 		return task.Unavailable(backupRetryAfter, "this node is making another backup: wait until it ends, or ask another node")
 	}
-	defer a.n.images.backup.Unlock()
-	o, err := cluster.GetOverview.Call(ctx, a.n.router, cluster.Nothing{})
+	defer a.images.backup.Unlock()
+	o, err := cluster.GetOverview.Call(ctx, a.router, cluster.Nothing{})
 	if err != nil {
 		return err
 	}
@@ -40,9 +39,9 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		shards = append(shards, id+1)
 	}
 	shards = append(shards, systemShard)
-	me := a.n.identity.read()
-	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.n.cfg.Version, Level: o.Settings.Level,
-		Time: a.n.cfg.Time.Wall().UTC(), Shards: shards})
+	me := a.identity.read()
+	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.cfg.Version, Level: o.Settings.Level,
+		Time: a.cfg.Time.Wall().UTC(), Shards: shards})
 	if err != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		if err := progress(i, len(shards)); err != nil {
 			return err
 		}
-		at, err := a.image(ctx, id, stoppableWriter{a.n, b})
+		at, err := a.image(ctx, id, stoppableWriter{a.stopping, b})
 		if err != nil {
 			return unfinished(ctx, id, err)
 		}
@@ -79,12 +78,12 @@ func unfinished(ctx context.Context, id uint32, err error) error {
 
 // stoppableWriter writes until its node stops, so that a backup doesn't delay the stop.
 type stoppableWriter struct {
-	n *Node
-	w io.Writer
+	stopping func() bool
+	w        io.Writer
 }
 
 func (s stoppableWriter) Write(p []byte) (int, error) {
-	if s.n.leaving.Load() {
+	if s.stopping() {
 		return 0, task.Unavailable(backupRetryAfter, "the backup was broken off: this node is stopping")
 	}
 	return s.w.Write(p)
@@ -97,30 +96,11 @@ func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at sh
 		if err != nil {
 			return at, err
 		}
-		at, err = a.n.imageFrom(ctx, nodeOf(st.Leader), id, w)
+		at, err = a.images.from(ctx, nodeOf(st.Leader), id, w)
 		var moved *shard.NotLeader
 		if !errors.As(err, &moved) {
 			return at, err
 		}
 	}
 	return at, task.Unavailable(backupRetryAfter, "shard %d: its leader keeps changing", id)
-}
-
-// imageFrom writes the state of a shard from a node, perhaps this one. After *shard.NotLeader nothing was written.
-func (n *Node) imageFrom(ctx context.Context, node, id uint32, w io.Writer) (at shard.Stamp, err error) {
-	take := func(chunk []byte) error {
-		_, err := w.Write(chunk)
-		return err
-	}
-	if node == n.identity.read().Node {
-		return n.readImage(ctx, id, take)
-	}
-	if at, err = n.fetchImage(ctx, node, id, take); err != nil {
-		var moved *shard.NotLeader
-		if _, refused := task.AsError(err); refused || errors.As(err, &moved) {
-			return at, err
-		}
-		return at, fmt.Errorf("node %q: %w", n.nodeName(uint64(node)), err)
-	}
-	return at, nil
 }

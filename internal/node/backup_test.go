@@ -433,7 +433,7 @@ func TestImageStalls(t *testing.T) {
 			}
 		}
 		began, taken := time.Now(), 0
-		_, err := s.readImage(t.Context(), 1, func(chunk []byte) error {
+		_, err := s.images.read(t.Context(), 1, func(chunk []byte) error {
 			if taken += len(chunk); time.Since(began) < time.Minute {
 				pass(2 * imageStall)
 			}
@@ -445,7 +445,7 @@ func TestImageStalls(t *testing.T) {
 		ended := make(chan error, 1)
 		stuck := make(chan struct{})
 		go func() {
-			_, err := s.readImage(t.Context(), 1, func([]byte) error { <-stuck; return nil })
+			_, err := s.images.read(t.Context(), 1, func([]byte) error { <-stuck; return nil })
 			ended <- err
 		}()
 		synctest.Wait()
@@ -475,18 +475,18 @@ func TestBackupLimits(t *testing.T) {
 		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a second backup: %v", err)
 		}
-		s.leaving.Store(true)
+		s.health.leaving.Store(true)
 		close(hold)
 		if err := <-first; !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "this node is stopping") {
 			t.Errorf("a backup of a node that stops: %v", err)
 		}
-		s.leaving.Store(false)
+		s.health.leaving.Store(false)
 
 		release := make(chan struct{})
 		var readers sync.WaitGroup
 		for range maxImages {
 			readers.Go(func() {
-				if _, err := s.readImage(t.Context(), 1, func([]byte) error { <-release; return nil }); err != nil {
+				if _, err := s.images.read(t.Context(), 1, func([]byte) error { <-release; return nil }); err != nil {
 					t.Error(err)
 				}
 			})
@@ -511,7 +511,7 @@ func TestImageOfAnotherLeader(t *testing.T) {
 		leader := w.leaderOf(1)
 		for name, s := range w.nodes {
 			for other, from := range w.nodes {
-				at, err := s.imageFrom(t.Context(), from.identity.read().Node, 1, io.Discard)
+				at, err := s.images.from(t.Context(), from.dir.identity.read().Node, 1, io.Discard)
 				var moved *shard.NotLeader
 				if other == leader && (err != nil || at.Index == 0) || other != leader && !errors.As(err, &moved) {
 					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, at, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -53,61 +54,74 @@ const (
 	formLog = 10 * time.Second
 )
 
+// bootstrap makes this node a member of a cluster: it finds the other nodes, then founds a cluster with them or joins theirs.
+type bootstrap struct {
+	cfg       Config
+	dir       *dataDir
+	transport *transport.Transport
+	known     *cluster.Map // as it was before the start; nil: unknown
+	sees      atomic.Value // []string: introduction.Sees
+	damaged   atomic.Bool  // waits to be readmitted
+}
+
+// alone reports whether there were no other nodes, as far as was known before the start.
+func (b *bootstrap) alone() bool { return b.known == nil || len(b.known.Members()) <= 1 }
+
 // hello answers an introduction.
-func (n *Node) hello(request []byte) ([]byte, error) {
+func (b *bootstrap) hello(request []byte) ([]byte, error) {
 	var g introduction
 	if err := cbor.Unmarshal(request, &g); err != nil {
 		return nil, err
 	}
-	me := n.identity.read()
-	sees, _ := n.sees.Load().([]string)
-	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.member() || n.damaged.Load(), Sees: sees})
+	me := b.dir.identity.read()
+	sees, _ := b.sees.Load().([]string)
+	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.member() || b.damaged.Load(), Sees: sees})
 }
 
 // admit lets a node join, wherever that is decided.
-func (n *Node) admit(ctx context.Context, request []byte) ([]byte, error) {
+func (e peerHandler) admit(ctx context.Context, request []byte) ([]byte, error) {
 	var r cluster.JoinRequest
 	if err := cbor.Unmarshal(request, &r); err != nil {
 		return nil, err
 	}
-	if !n.member.Load() {
+	if !e.n.member.Load() {
 		return cbor.Marshal(admission{Refused: errNoMember.Error(), Again: true})
 	}
-	joined, err := n.system.join(ctx, r)
+	joined, err := e.n.system.join(ctx, r)
 	if err == nil {
 		return cbor.Marshal(admission{Joined: joined})
 	}
-	e, refused := task.AsError(err)
-	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || e.Code == task.CodeUnavailable || e.Code == task.CodeConflict})
+	refusal, refused := task.AsError(err)
+	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || refusal.Code == task.CodeUnavailable || refusal.Code == task.CodeConflict})
 }
 
-// bootstrap makes a new node a member: of the cluster that it finds, or of one that it founds.
-func (n *Node) bootstrap(ctx context.Context) error {
-	if n.identity.read().member() {
+// run makes a new node a member: of the cluster that it finds, or of one that it founds.
+func (b *bootstrap) run(ctx context.Context) error {
+	if b.dir.identity.read().member() {
 		return nil
 	}
-	if len(n.cfg.Join) == 0 {
-		return n.found()
+	if len(b.cfg.Join) == 0 {
+		return b.found()
 	}
 	var logged time.Time
 	for began := time.Now(); ; {
-		found, err := n.probe(ctx)
+		found, err := b.probe(ctx)
 		if err == nil && found.member != "" {
-			err = n.joinInTime(ctx, found.member, began)
+			err = b.joinInTime(ctx, found.member, began)
 		}
 		switch {
 		case err != nil:
 			return err
-		case n.identity.read().member():
+		case b.dir.identity.read().member():
 			return nil
-		case found.complete && found.member == "" && n.mayFound(found.fresh):
-			n.cfg.Logger.Info("founding a cluster", "node", n.cfg.Name, "with", names(found.fresh))
-			return n.found()
+		case found.complete && found.member == "" && b.mayFound(found.fresh):
+			b.cfg.Logger.Info("founding a cluster", "node", b.cfg.Name, "with", names(found.fresh))
+			return b.found()
 		}
-		n.sees.Store(names(found.fresh))
+		b.sees.Store(names(found.fresh))
 		if found.member == "" && time.Since(logged) > formLog {
 			logged = time.Now()
-			n.cfg.Logger.Info("waiting for the nodes of --join", "found", names(found.fresh), "missing", found.missing)
+			b.cfg.Logger.Info("waiting for the nodes of --join", "found", names(found.fresh), "missing", found.missing)
 		}
 		rest := formPause
 		if found.member != "" {
@@ -122,7 +136,7 @@ func (n *Node) bootstrap(ctx context.Context) error {
 }
 
 // found founds a cluster.
-func (n *Node) found() error { return n.identity.found(max(n.cfg.DataShards, 1)) }
+func (b *bootstrap) found() error { return b.dir.identity.found(max(b.cfg.DataShards, 1)) }
 
 // probeResult is the result of asking the --join addresses once.
 type probeResult struct {
@@ -132,15 +146,15 @@ type probeResult struct {
 	complete bool     // whether all answered
 }
 
-func (n *Node) probe(ctx context.Context) (f probeResult, err error) {
-	me := n.identity.read()
+func (b *bootstrap) probe(ctx context.Context) (f probeResult, err error) {
+	me := b.dir.identity.read()
 	f.fresh = []introduction{{Name: me.Name, Nonce: me.Nonce}}
 	request, err := cbor.Marshal(f.fresh[0])
 	if err != nil {
 		return f, err
 	}
-	for _, address := range n.cfg.Join {
-		_, g, err := n.introduce(ctx, address, request)
+	for _, address := range b.cfg.Join {
+		_, g, err := b.introduce(ctx, address, request)
 		switch {
 		case err != nil:
 			f.missing = append(f.missing, address)
@@ -159,26 +173,26 @@ func (n *Node) probe(ctx context.Context) (f probeResult, err error) {
 }
 
 // introduce asks which node is at an address.
-func (n *Node) introduce(ctx context.Context, address string, request []byte) (who transport.Peer, g introduction, err error) {
+func (b *bootstrap) introduce(ctx context.Context, address string, request []byte) (who transport.Peer, g introduction, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	who, answer, err := n.transport.CallAddress(ctx, address, methodHello, request)
+	who, answer, err := b.transport.CallAddress(ctx, address, methodHello, request)
 	if err != nil {
-		n.cfg.Logger.Debug("no answer", "address", address, "error", err)
+		b.cfg.Logger.Debug("no answer", "address", address, "error", err)
 		return who, g, err
 	}
 	return who, g, cbor.Unmarshal(answer, &g)
 }
 
 // mayFound reports whether all see the same nodes, and this node is the first of them.
-func (n *Node) mayFound(fresh []introduction) bool {
+func (b *bootstrap) mayFound(fresh []introduction) bool {
 	all := names(fresh)
 	for _, g := range fresh {
-		if g.Name != n.cfg.Name && !slices.Equal(g.Sees, all) {
+		if g.Name != b.cfg.Name && !slices.Equal(g.Sees, all) {
 			return false
 		}
 	}
-	return all[0] == n.cfg.Name
+	return all[0] == b.cfg.Name
 }
 
 func names(fresh []introduction) (all []string) {
@@ -193,35 +207,35 @@ func names(fresh []introduction) (all []string) {
 var errRefused = errors.New("the cluster refuses this node")
 
 // joinInTime asks the member at an address to admit this node, and gives up if that is refused for too long.
-func (n *Node) joinInTime(ctx context.Context, address string, began time.Time) error {
-	refused, err := n.join(ctx, address)
+func (b *bootstrap) joinInTime(ctx context.Context, address string, began time.Time) error {
+	refused, err := b.join(ctx, address)
 	switch {
 	case err != nil || refused == "":
 		return err
 	case time.Since(began) > joinTime:
 		return fmt.Errorf("%w: %s", errRefused, refused)
 	}
-	n.cfg.Logger.Info("not admitted yet", "address", address, "reason", refused)
+	b.cfg.Logger.Info("not admitted yet", "address", address, "reason", refused)
 	return nil
 }
 
 // join asks the member at an address to admit this node. Refused is the reason why it doesn't yet. It is no error if the member
 // doesn't answer.
-func (n *Node) join(ctx context.Context, address string) (refused string, err error) {
-	me := n.identity.read()
-	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
-		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
+func (b *bootstrap) join(ctx context.Context, address string) (refused string, err error) {
+	me := b.dir.identity.read()
+	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: b.cfg.PeerAddress, APIAddress: b.cfg.APIAddress,
+		Version: b.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
 	if err != nil {
 		return "", err
 	}
-	a, of, err := n.askToJoin(ctx, address, request)
+	a, of, err := b.askToJoin(ctx, address, request)
 	switch {
 	case err != nil:
-		n.cfg.Logger.Warn("no answer to a join request", "address", address, "error", err)
+		b.cfg.Logger.Warn("no answer to a join request", "address", address, "error", err)
 		return "", nil
 	case a.Refused == "":
-		n.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)
-		return "", n.enter(hex.EncodeToString(of.Cluster[:]), a.Joined)
+		b.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)
+		return "", b.enter(hex.EncodeToString(of.Cluster[:]), a.Joined)
 	case !a.Again:
 		return "", fmt.Errorf("%w: %s", errRefused, a.Refused)
 	}
@@ -229,21 +243,21 @@ func (n *Node) join(ctx context.Context, address string) (refused string, err er
 }
 
 // enter makes the directory that of a member. The map is saved first: without it the node would not find the others after a crash.
-func (n *Node) enter(of string, joined cluster.Joined) error {
-	n.known = joined.Map
-	if err := n.saveMap(joined.Map); err != nil {
+func (b *bootstrap) enter(of string, joined cluster.Joined) error {
+	b.known = joined.Map
+	if err := b.dir.saveMap(joined.Map); err != nil {
 		return err
 	}
-	if n.damaged.Load() {
-		return n.setAside(of, joined.Number)
+	if b.damaged.Load() {
+		return b.dir.setAside(of, joined.Number)
 	}
-	return n.identity.join(of, joined.Number, "")
+	return b.dir.identity.join(of, joined.Number, "")
 }
 
-func (n *Node) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {
+func (b *bootstrap) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*askTime)
 	defer cancel()
-	of, answer, err := n.transport.CallAddress(ctx, address, methodJoin, request)
+	of, answer, err := b.transport.CallAddress(ctx, address, methodJoin, request)
 	if err != nil {
 		return a, of, err
 	}

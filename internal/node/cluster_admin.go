@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
@@ -16,8 +17,19 @@ import (
 
 // clusterAdmin is the gateway.Admin: operators' calls on the cluster, which run wherever they are decided.
 type clusterAdmin struct {
-	n           *Node
-	groups      *groups
+	cfg       Config
+	identity  *identityStore
+	copy      *cluster.Copy
+	routerMap routerMap
+	names     nodeNames
+	router    *router.Router
+	system    *system
+	groups    *groups
+	images    *images
+	stopping  func() bool
+	// ask calls a node, perhaps this one.
+	ask func(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)
+
 	replication func(context.Context, countArgs) (struct{}, error)
 	auditKeep   func(context.Context, periodArgs) (struct{}, error)
 	note        func(context.Context, authorArgs) (struct{}, error)
@@ -63,8 +75,17 @@ func (a *countArgs) UnmarshalCBOR(b []byte) error {
 func newClusterAdmin(n *Node) *clusterAdmin {
 	r, c := n.router.Forwarder, n.control
 	return &clusterAdmin{
-		n:           n,
+		cfg:         n.cfg,
+		identity:    n.dir.identity,
+		copy:        n.copy,
+		routerMap:   routerMap{n.copy, n.heartbeat},
+		names:       nodeNames{n.copy},
+		router:      n.router,
+		system:      n.system,
 		groups:      n.groups,
+		images:      n.images,
+		stopping:    n.health.leaving.Load,
+		ask:         peerHandler{n}.ask,
 		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.Placement.SetReplication(ctx, a.By, a.N) }),
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
@@ -81,7 +102,7 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 
 // knownAuthor returns the author for the system shard to record: none while it may be led by a node that doesn't know authors.
 func (a *clusterAdmin) knownAuthor(by task.Author) task.Author {
-	if (routerMap{a.n}).Level() < cluster.PoliciesLevel {
+	if a.routerMap.Level() < cluster.PoliciesLevel {
 		return task.Author{}
 	}
 	return by
@@ -93,11 +114,11 @@ func onSystem[A any](r *forward.Forwarder, name string, do func(context.Context,
 }
 
 // Map implements gateway.Admin.
-func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.n.copy.Map() }
+func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.copy.Map() }
 
 // AddShards implements gateway.Admin.
 func (a *clusterAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
-	return a.n.system.addShards(ctx, a.knownAuthor(by), total)
+	return a.system.addShards(ctx, a.knownAuthor(by), total)
 }
 
 // SetReplication implements gateway.Admin.
@@ -138,22 +159,9 @@ type hashAnswer struct {
 	Known bool
 }
 
-// hash answers methodHash.
-func (n *Node) hash(request []byte) ([]byte, error) {
-	var a hashArgs
-	if err := cbor.Unmarshal(request, &a); err != nil {
-		return nil, err
-	}
-	var out hashAnswer
-	if rep := n.replicas.get(a.Shard); rep != nil {
-		out.Hash, out.Known = rep.shard.Hash(a.Index)
-	}
-	return cbor.Marshal(out)
-}
-
 // Verify implements gateway.Admin.
 func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verification, err error) {
-	if _, ok := a.n.copy.Shard(id); !ok {
+	if _, ok := a.copy.Shard(id); !ok {
 		return v, noShard(id)
 	}
 	v.Shard, v.Equal = id, true
@@ -175,7 +183,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	for _, replica := range members {
 		node := nodeOf(replica)
 		h, known := a.hashOf(patient, node, hashArgs{id, v.Index})
-		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.n.nodeName(uint64(node)), Hash: h.Sum, Known: known})
+		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
 		if known && first == nil {
 			first, v.Rows = &h, h.Rows
 		}
@@ -216,7 +224,7 @@ func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (
 	}
 	for reached := time.Now(); ; {
 		var out hashAnswer
-		answer, err := a.n.ask(ctx, node, methodHash, request)
+		answer, err := a.ask(ctx, node, methodHash, request)
 		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
 			return out.Hash, true
 		}
@@ -231,12 +239,4 @@ func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (
 		case <-time.After(hashPollInterval):
 		}
 	}
-}
-
-// ask calls a node, perhaps this one.
-func (n *Node) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
-	if node == n.identity.read().Node {
-		return peerHandler{n}.Call(ctx, n.self(), method, request)
-	}
-	return n.transport.Call(ctx, node, method, request)
 }

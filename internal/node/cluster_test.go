@@ -499,10 +499,10 @@ func TestReplaceDisk(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
-		old := w.nodes["n3"].identity.read().Node
+		old := w.nodes["n3"].dir.identity.read().Node
 		w.crash("n3")
 		w.start("n3", t.TempDir(), "n1", "n2", "n3")
-		if got := w.nodes["n3"].identity.read().Node; got == old {
+		if got := w.nodes["n3"].dir.identity.read().Node; got == old {
 			t.Errorf("it has its old number %d again", got)
 		}
 		w.until("three voters each", w.replicated(3))
@@ -620,7 +620,7 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 				dir := w.grow()["n3"]
 				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 				pass(time.Second) // so that the third has it
-				old := w.nodes["n3"].identity.read()
+				old := w.nodes["n3"].dir.identity.read()
 				if err := w.nodes["n3"].replicas.get(1).state.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -642,7 +642,7 @@ func (w *network) refilled(name, dir string, old uint32) {
 	w.t.Helper()
 	began := time.Now()
 	w.start(name, dir)
-	if now := w.nodes[name].identity.read(); now.Node == old || now.Aside != "" {
+	if now := w.nodes[name].dir.identity.read(); now.Node == old || now.Aside != "" {
 		w.t.Errorf("it is %+v", now)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "damaged-1")); err != nil {
@@ -653,7 +653,7 @@ func (w *network) refilled(name, dir string, old uint32) {
 		w.mustNotBeReadyEarly(name)
 		return w.replicated(3)()
 	})
-	w.until("it is ready", w.nodes[name].ready)
+	w.until("it is ready", w.nodes[name].health.ready)
 	w.t.Logf("whole %v after its start", time.Since(began))
 }
 
@@ -661,7 +661,7 @@ func (w *network) refilled(name, dir string, old uint32) {
 func (w *network) mustNotBeReadyEarly(name string) {
 	w.t.Helper()
 	n := w.nodes[name]
-	if n.ready() != nil {
+	if n.health.ready() != nil {
 		return
 	}
 	for id := range uint32(2) {
@@ -699,12 +699,12 @@ func TestLostMap(t *testing.T) {
 		dir := w.grow()["n3"]
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		for _, damage := range []func(){func() { lose(t, dir, mapFile) }, func() { put(t, filepath.Join(dir, mapFile), "{") }} {
-			old := w.nodes["n3"].identity.read().Node
+			old := w.nodes["n3"].dir.identity.read().Node
 			w.crash("n3")
 			damage()
 			w.start("n3", dir)
 			w.until("three voters each", w.replicated(3))
-			if now := w.nodes["n3"].identity.read().Node; now != old {
+			if now := w.nodes["n3"].dir.identity.read().Node; now != old {
 				t.Errorf("it has number %d, want its old one, %d", now, old)
 			}
 			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
@@ -727,7 +727,7 @@ func TestLostMapWithoutSystemShard(t *testing.T) {
 		}
 		w.until("it holds nothing", func() error {
 			row, _ := w.nodes["n4"].copy.Map().Named("n4")
-			if held := w.nodes["n4"].identity.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
+			if held := w.nodes["n4"].dir.identity.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
 				return fmt.Errorf("it is %v and holds %v", row.State, held)
 			}
 			return nil
@@ -757,7 +757,7 @@ func TestDamageFoundLater(t *testing.T) {
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		pass(time.Second)
 		n3 := w.nodes["n3"]
-		old := n3.identity.read()
+		old := n3.dir.identity.read()
 		state := n3.replicas.get(1).state
 		if err := state.Flush(); err != nil {
 			t.Fatal(err)

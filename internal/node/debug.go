@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,22 +16,37 @@ const (
 	maxDebugHeaders = 32 << 10
 )
 
-// serveDebug serves profiles and metrics on Config.Debug, without access control: its callers are on this machine, and no web page
+// debugServer serves profiles and metrics on Config.Debug, without access control: its callers are on this machine, and no web page
 // in a browser gets through, whatever name resolves to this address.
-func (n *Node) serveDebug() {
-	if n.cfg.Debug == nil {
-		return
+type debugServer struct {
+	cfg    Config
+	server *http.Server // nil: there is none
+}
+
+func newDebugServer(cfg Config, page http.Handler) *debugServer {
+	if cfg.Debug == nil {
+		return &debugServer{}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", n.metrics)
-	if n.cfg.Profiles != nil {
-		mux.Handle("GET /debug/pprof/", n.cfg.Profiles)
+	mux.Handle("GET /metrics", page)
+	if cfg.Profiles != nil {
+		mux.Handle("GET /debug/pprof/", cfg.Profiles)
 	}
-	server := &http.Server{Handler: listen.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}
-	n.serving.Go(func() {
-		if err := server.Serve(n.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
-			n.cfg.Logger.Error("profiles and metrics are no longer served", "error", fmt.Errorf("serve on %s: %w", n.cfg.Debug.Addr(), err))
-		}
-	})
-	context.AfterFunc(n.debugging, func() { _ = server.Close() })
+	return &debugServer{cfg, &http.Server{Handler: listen.OnlyLocal(mux), ReadHeaderTimeout: debugHeaders, MaxHeaderBytes: maxDebugHeaders}}
+}
+
+// serve serves until stop is called.
+func (d *debugServer) serve() {
+	if d.server == nil {
+		return
+	}
+	if err := d.server.Serve(d.cfg.Debug); !errors.Is(err, http.ErrServerClosed) {
+		d.cfg.Logger.Error("profiles and metrics are no longer served", "error", fmt.Errorf("serve on %s: %w", d.cfg.Debug.Addr(), err))
+	}
+}
+
+func (d *debugServer) stop() {
+	if d.server != nil {
+		_ = d.server.Close()
+	}
 }

@@ -140,7 +140,7 @@ func BenchmarkDirect(b *testing.B) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	told := "n1"
-	if all["n1"].nodeName(leader) == told {
+	if (nodeNames{all["n1"].copy}).node(leader) == told {
 		told = "n2"
 	}
 	for _, direct := range []bool{false, true} {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -30,12 +31,13 @@ func lockDir(dir string) (*os.File, error) {
 // spaceGuard watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage engine out of
 // space stops for good, and acks need some.
 type spaceGuard struct {
-	node  string
-	dir   string
-	min   int64
-	free  func(dir string) (int64, error)
-	next  atomic.Int64 // when to check again, in Unix nanoseconds
-	short atomic.Bool
+	node   string
+	dir    string
+	min    int64
+	free   func(dir string) (int64, error)
+	logger *slog.Logger
+	next   atomic.Int64 // when to check again, in Unix nanoseconds
+	short  atomic.Bool
 
 	mu          sync.Mutex
 	full        bool
@@ -86,18 +88,18 @@ func (r *spaceGuard) isFull(now time.Time) (full, changed bool) {
 	return r.full, r.full != was
 }
 
-// diskFull reports whether the disk is full, and logs when that changes.
-func (n *Node) diskFull() bool {
-	if n.disk == nil {
+// checkFull reports whether the disk is full, and logs when that changes.
+func (r *spaceGuard) checkFull() bool {
+	if r == nil {
 		return false
 	}
-	full, changed := n.disk.isFull(time.Now())
+	full, changed := r.isFull(time.Now())
 	switch {
 	case full && changed:
-		n.cfg.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
-			"dir", n.disk.dir, "min_free_bytes", n.disk.min)
+		r.logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
+			"dir", r.dir, "min_free_bytes", r.min)
 	case changed:
-		n.cfg.Logger.Info("the disk has room again", "dir", n.disk.dir, "min_free_bytes", n.disk.min)
+		r.logger.Info("the disk has room again", "dir", r.dir, "min_free_bytes", r.min)
 	}
 	return full
 }

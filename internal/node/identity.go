@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // identity says whose data directory it is, and what it holds. It has a file of its own; the owner is also recorded in every store.
@@ -263,6 +265,12 @@ func (b *identityStore) read() identity {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.id
+}
+
+// peer returns how this node identifies itself to other nodes.
+func (b *identityStore) peer() transport.Peer {
+	me := b.read()
+	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
 }
 
 // found makes the directory that of the first node of a cluster, with the first replicas of all its shards: in one step, or a crash

@@ -108,7 +108,7 @@ func put(t *testing.T, path, content string) {
 func TestIdentityIsKeptTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir, DataShards: 2})
-	want := s.identity.read()
+	want := s.dir.identity.read()
 	s.end()
 	path := filepath.Join(dir, identityFile)
 	good, err := os.ReadFile(path)
@@ -147,8 +147,8 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	put(t, path, old)
 	good = []byte(old)
 	sound("of an older release")
-	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.identity.read(), want) {
-		t.Errorf("it is %+v, want %+v", s.identity.read(), want)
+	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.dir.identity.read(), want) {
+		t.Errorf("it is %+v, want %+v", s.dir.identity.read(), want)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -36,27 +37,32 @@ const (
 
 var errStalled = fmt.Errorf("the reader of the state took nothing for %v", imageStall)
 
-// images limits a node's work for backups.
+// images reads the states of shards, here and on other nodes, and limits a node's work for backups.
 type images struct {
+	identity  *identityStore
+	transport *transport.Transport
+	replicas  *replicas
+	names     nodeNames
+
 	backup  sync.Mutex    // held by the only backup that this node may make
 	reading chan struct{} // has an item for each image being read
 	budget  *rate.Limiter
 }
 
-func newImages() *images {
-	return &images{reading: make(chan struct{}, maxImages), budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
+func newImages(identity *identityStore, t *transport.Transport, here *replicas, names nodeNames) *images {
+	return &images{identity: identity, transport: t, replicas: here, names: names, reading: make(chan struct{}, maxImages), budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
 }
 
-// readImage passes the state of a shard that this node leads to take, chunk by chunk. Reading and taking are decoupled: take may
+// read passes the state of a shard that this node leads to take, chunk by chunk. Reading and taking are decoupled: take may
 // block as long as it likes without holding up the replica, which must be able to stop.
-func (n *Node) readImage(ctx context.Context, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
-	rep := n.replicas.get(id)
+func (i *images) read(ctx context.Context, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
+	rep := i.replicas.get(id)
 	if rep == nil {
 		return at, &shard.NotLeader{}
 	}
 	select {
-	case n.images.reading <- struct{}{}:
-		defer func() { <-n.images.reading }()
+	case i.reading <- struct{}{}:
+		defer func() { <-i.reading }()
 	default:
 		return at, fmt.Errorf("%d backups are reading from this node already", maxImages)
 	}
@@ -66,7 +72,7 @@ func (n *Node) readImage(ctx context.Context, id uint32, take func(chunk []byte)
 	reading.Go(func() {
 		defer close(chunks)
 		at, err = rep.shard.Image(ctx, func(ctx context.Context, snap *store.Snapshot) error {
-			w := &chunkWriter{ctx: ctx, budget: n.images.budget, to: chunks}
+			w := &chunkWriter{ctx: ctx, budget: i.budget, to: chunks}
 			if err := snap.WriteImage(w); err != nil {
 				return err
 			}
@@ -149,8 +155,8 @@ type imageFrame struct {
 	Moved       bool   // in the only frame
 }
 
-// serveImage answers a stream of methodImage.
-func (n *Node) serveImage(s transport.Stream) error {
+// serve answers a stream of methodImage.
+func (i *images) serve(s transport.Stream) error {
 	b, err := s.Recv()
 	if err != nil {
 		return err
@@ -166,7 +172,7 @@ func (n *Node) serveImage(s transport.Stream) error {
 		}
 		return s.Send(b)
 	}
-	at, err := n.readImage(s.Context(), r.Shard, func(chunk []byte) error { return send(&imageFrame{Chunk: chunk}) })
+	at, err := i.read(s.Context(), r.Shard, func(chunk []byte) error { return send(&imageFrame{Chunk: chunk}) })
 	var moved *shard.NotLeader
 	switch {
 	case errors.As(err, &moved):
@@ -177,11 +183,11 @@ func (n *Node) serveImage(s transport.Stream) error {
 	return send(&imageFrame{Index: at.Index, Term: at.Term})
 }
 
-// fetchImage is readImage on another node.
-func (n *Node) fetchImage(ctx context.Context, node, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
+// fetch is read on another node.
+func (i *images) fetch(ctx context.Context, node, id uint32, take func(chunk []byte) error) (at shard.Stamp, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
-	s, err := n.transport.OpenStream(ctx, node, methodImage)
+	s, err := i.transport.OpenStream(ctx, node, methodImage)
 	if err != nil {
 		return at, err
 	}
@@ -214,4 +220,23 @@ func (n *Node) fetchImage(ctx context.Context, node, id uint32, take func(chunk 
 			return at, err
 		}
 	}
+}
+
+// from writes the state of a shard from a node, perhaps this one. After *shard.NotLeader nothing was written.
+func (i *images) from(ctx context.Context, node, id uint32, w io.Writer) (at shard.Stamp, err error) {
+	take := func(chunk []byte) error {
+		_, err := w.Write(chunk)
+		return err
+	}
+	if node == i.identity.read().Node {
+		return i.read(ctx, id, take)
+	}
+	if at, err = i.fetch(ctx, node, id, take); err != nil {
+		var moved *shard.NotLeader
+		if _, refused := task.AsError(err); refused || errors.As(err, &moved) {
+			return at, err
+		}
+		return at, fmt.Errorf("node %q: %w", i.names.node(uint64(node)), err)
+	}
+	return at, nil
 }

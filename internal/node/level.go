@@ -9,10 +9,10 @@ const (
 	newestLevel = 3 // 2: queues can be spread over shards; 3: limits
 )
 
-// checkLevel returns an error if the level of the cluster, as far as known, is beyond what this release supports.
-func (n *Node) checkLevel(m *cluster.Map) error {
+// checkLevel returns an error if the level of the cluster, as far as a node knows it, is beyond what this release supports.
+func checkLevel(node string, m *cluster.Map) error {
 	if m == nil || m.Settings.Level == 0 {
 		return nil
 	}
-	return cluster.CheckLevel(m.Settings, n.cfg.Name, minLevel, maxLevel)
+	return cluster.CheckLevel(m.Settings, node, minLevel, maxLevel)
 }

@@ -6,7 +6,11 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -17,15 +21,29 @@ const (
 	statusTime = time.Second
 )
 
-// newMetrics returns the metrics page. Its figures are collected when it is scraped.
-func (n *Node) newMetrics() *metrics.Page {
-	return metrics.New(metrics.Sources{Version: n.cfg.Version, Stats: n.stats, Queues: n.queueMetrics, Shards: n.shardMetrics,
-		Spaces: n.spaceMetrics, Namespaces: n.quotaMetrics, Workers: n.workerMetrics, Node: n.nodeMetrics, Webhooks: n.hookMetrics,
-		Process: true, Logger: n.cfg.Logger})
+// collector collects the figures of the metrics page when it is scraped.
+type collector struct {
+	cfg        Config
+	health     *health
+	replicas   *replicas
+	names      nodeNames
+	broker     *broker.Broker
+	auth       *auth.Authenticator
+	registry   *registry.Registry
+	dispatcher *webhooks.Dispatcher
+	// gateway returns the gateway; nil: there is none yet.
+	gateway func() *gateway.Gateway
 }
 
-func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
-	all, err := n.broker.QueueStatuses(ctx, queuesAge)
+// page returns the metrics page.
+func (c *collector) page(counted *stats.Book) *metrics.Page {
+	return metrics.New(metrics.Sources{Version: c.cfg.Version, Stats: counted, Queues: c.queueMetrics, Shards: c.shardMetrics,
+		Spaces: c.auth.Namespaces, Namespaces: c.quotaMetrics, Workers: c.workerMetrics, Node: c.nodeMetrics, Webhooks: c.hookMetrics,
+		Process: true, Logger: c.cfg.Logger})
+}
+
+func (c *collector) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
+	all, err := c.broker.QueueStatuses(ctx, queuesAge)
 	out := make([]metrics.Queue, len(all))
 	for i, s := range all {
 		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
@@ -50,9 +68,9 @@ func blocked(s *broker.QueueStatus) map[string]int64 {
 	return m
 }
 
-func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
-	for _, id := range n.replicas.all() {
-		rep := n.replicas.get(id)
+func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
+	for _, id := range c.replicas.all() {
+		rep := c.replicas.get(id)
 		if rep == nil {
 			continue
 		}
@@ -60,7 +78,7 @@ func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 		m := metrics.Shard{ID: id, Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
 			Bytes: rep.state.DiskBytes()}
 		if m.Leads {
-			m.Lag = n.lagOf(ctx, rep)
+			m.Lag = c.lagOf(ctx, rep)
 		}
 		out = append(out, m)
 	}
@@ -68,7 +86,7 @@ func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 }
 
 // lagOf returns how many entries the other replicas of a shard lag behind, by node.
-func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
+func (c *collector) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
 	st, err := rep.shard.Status(ctx)
@@ -78,29 +96,26 @@ func (n *Node) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
 	lag := map[string]uint64{}
 	for id, p := range st.Progress {
 		if id != st.Replica {
-			lag[n.nodeName(uint64(nodeOf(id)))] = st.Applied - min(p.Match, st.Applied)
+			lag[c.names.node(uint64(nodeOf(id)))] = st.Applied - min(p.Match, st.Applied)
 		}
 	}
 	return lag
 }
 
-// spaceMetrics returns all namespaces. It is a method because the authenticator is created after the page.
-func (n *Node) spaceMetrics() []string { return n.auth.Namespaces() }
-
 // quotaMetrics returns the figures of the namespaces that have quotas.
-func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
+func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 	var names []string
-	for _, ns := range n.auth.Namespaces() {
-		if q := n.auth.Quotas(ns); q != (task.Quotas{}) {
+	for _, ns := range c.auth.Namespaces() {
+		if q := c.auth.Quotas(ns); q != (task.Quotas{}) {
 			names = append(names, ns)
-			out = append(out, n.quotaMetric(ns, q))
+			out = append(out, c.quotaMetric(ns, q))
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	for _, id := range n.broker.Led() {
-		spaces, err := broker.Spaces.Call(ctx, n.broker, broker.OnSpaces{Shard: id, Names: names})
+	for _, id := range c.broker.Led() {
+		spaces, err := broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: id, Names: names})
 		if err != nil {
 			continue // another node leads it by now, and reports it
 		}
@@ -117,51 +132,49 @@ func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 }
 
 // quotaMetric returns what is known of a namespace without asking its shards.
-func (n *Node) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
+func (c *collector) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
 	m := metrics.Namespace{Name: ns, Quotas: map[string]int64{}, Usage: map[string]int64{}, Refused: map[string]int64{}}
 	for _, quota := range task.ShareQuotas {
 		if most := *q.Of(quota); most > 0 {
 			m.Quotas[string(quota)], m.Usage[string(quota)], m.Refused[string(quota)] = most, 0, 0
 		}
 	}
+	g := c.gateway()
 	for _, quota := range []task.Quota{task.QuotaRequests, task.QuotaBytes} {
-		if *q.Of(quota) > 0 && n.gateway != nil {
-			m.Refused[string(quota)] = n.gateway.Refused(ns, quota)
+		if *q.Of(quota) > 0 && g != nil {
+			m.Refused[string(quota)] = g.Refused(ns, quota)
 		}
 	}
 	return m
 }
 
-func (n *Node) workerMetrics() (out []metrics.Workers) {
-	for ns, c := range n.registry.Counts() {
+func (c *collector) workerMetrics() (out []metrics.Workers) {
+	for ns, c := range c.registry.Counts() {
 		out = append(out, metrics.Workers{Namespace: ns, Queues: c.Workers, Busy: c.Busy, Free: c.Free})
 	}
 	return out
 }
 
-func (n *Node) nodeMetrics() (m metrics.Node) {
-	if !n.cfg.InMemory {
-		m.DiskFree, m.DiskTotal, _ = n.cfg.diskBytes(n.cfg.Dir) // 0: unknown
-		m.MinFree = n.cfg.MinFree
+func (c *collector) nodeMetrics() (m metrics.Node) {
+	if !c.cfg.InMemory {
+		m.DiskFree, m.DiskTotal, _ = c.cfg.diskBytes(c.cfg.Dir) // 0: unknown
+		m.MinFree = c.cfg.MinFree
 	}
-	m.ClockOffset = time.Duration(n.offset.Load())
-	m.LogBytes = n.replicas.log.DiskBytes()
-	if n.gateway != nil {
-		m.CertificateEnds = n.gateway.CertificateEnds()
-		m.Slowed = n.gateway.Slowed()
+	m.ClockOffset = time.Duration(c.health.offset.Load())
+	m.LogBytes = c.replicas.log.DiskBytes()
+	if g := c.gateway(); g != nil {
+		m.CertificateEnds = g.CertificateEnds()
+		m.Slowed = g.Slowed()
 	}
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {
-		m.Refused[reason] = n.auth.Failed(auth.Failure(f))
+		m.Refused[reason] = c.auth.Failed(auth.Failure(f))
 	}
 	return m
 }
 
-func (n *Node) hookMetrics(ctx context.Context) metrics.Webhooks {
-	if n.dispatcher == nil {
-		return metrics.Webhooks{}
-	}
+func (c *collector) hookMetrics(ctx context.Context) metrics.Webhooks {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	return metrics.Webhooks(n.dispatcher.Counts(ctx))
+	return metrics.Webhooks(c.dispatcher.Counts(ctx))
 }

@@ -31,7 +31,6 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
-	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
@@ -41,18 +40,26 @@ import (
 // Node is a running node.
 type Node struct {
 	cfg        Config
-	identity   *identityStore
 	began      time.Time
+	dir        *dataDir
 	disk       *spaceGuard  // nil: in memory
 	checkSpace func() error // returns an error when the disk is short of space; nil: never
+	bootstrap  *bootstrap
 
 	transport *transport.Transport
 	replicas  *replicas
-	images    *images
 	parts
+	member  atomic.Bool // parts exist
 	gateway *gateway.Gateway
 	pages   *ui.UI
-	state
+	debug   *debugServer
+	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may be called before Start returns
+
+	work    sync.WaitGroup  // a member's goroutines
+	serving sync.WaitGroup  // serves clients
+	peering sync.WaitGroup  // serves other nodes
+	ctx     context.Context // of work
+	end     context.CancelFunc
 
 	closers []func() error // in the order of opening
 	fatal   sync.Once
@@ -62,7 +69,7 @@ type Node struct {
 
 // parts are the components of a member. They exist once the node is one.
 type parts struct {
-	stats      *stats.Book
+	stats      *savedStats
 	metrics    *metrics.Page
 	broker     *broker.Broker
 	router     *router.Router
@@ -73,35 +80,14 @@ type parts struct {
 	system     *system
 	auth       *auth.Authenticator
 	groups     *groups
+	agent      *agent
+	heartbeat  *heartbeat
+	health     *health
+	images     *images
 
-	sender     *webhook.Sender
 	watches    *watches
 	dispatcher *webhooks.Dispatcher
 	webhooks   *webhookCalls
-}
-
-// state is shared between the goroutines of a node.
-type state struct {
-	known       *cluster.Map                    // as it was before the start; nil: unknown
-	member      atomic.Bool                     // parts exist
-	sees        atomic.Value                    // []string: introduction.Sees
-	heard       atomic.Int64                    // when the system shard's leader was last heard from, in Unix nanoseconds
-	waitsForOwn atomic.Bool                     // this node waits for its own changes, which arrive without delay
-	offset      atomic.Int64                    // of the wall clock, in nanoseconds
-	damaged     atomic.Bool                     // waits to be readmitted
-	barred      atomic.Bool                     // must not be given leadership: the offset is too large, or the disk slow
-	slow        atomic.Bool                     // the disk is slow
-	leaving     atomic.Bool                     // stopping, and leads no more
-	serves      atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may be called before Start returns
-
-	work    sync.WaitGroup  // a member's goroutines
-	serving sync.WaitGroup  // serves clients
-	peering sync.WaitGroup  // serves other nodes
-	ctx     context.Context // of work
-	end     context.CancelFunc
-
-	debugging context.Context // of the debug server
-	stopDebug context.CancelFunc
 }
 
 // ErrDamaged: the directory has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
@@ -110,12 +96,6 @@ var ErrDamaged = ondisk.ErrDamaged
 
 // DamageError says which part of which file is lost.
 type DamageError = ondisk.DamageError
-
-// Names in the data directory: the logs, and the archive of dead letters.
-const (
-	logDir     = "raft"
-	archiveDir = "archive"
-)
 
 // cacheSize is the memory for blocks read from disk, shared by all stores of the node.
 const cacheSize = 12 << 20
@@ -127,9 +107,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, images: newImages(), began: time.Now()}
+	n := &Node{cfg: cfg, began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.debugging, n.stopDebug = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shut())
@@ -144,14 +123,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	opened := len(n.closers)
 	if err = damage; err == nil {
-		err = steps(ctx, n.bootstrap, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
+		err = steps(ctx, n.bootstrap.run, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
 	}
-	if n.replaceable(err) {
+	if n.bootstrap.replaceable(err) {
 		n.member.Store(false)
 		if err := n.close(opened); err != nil {
 			return nil, err
 		}
-		if err := n.replace(ctx, err); err != nil {
+		if err := n.bootstrap.replace(ctx, err); err != nil {
 			return nil, err
 		}
 		err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
@@ -184,7 +163,9 @@ func (n *Node) openDir() (damage, err error) {
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.identity, err = openIdentity("", n.cfg.Name, n.cfg.Logger)
+		n.dir = &dataDir{cfg: n.cfg}
+		n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
+		n.dir.identity, err = openIdentity("", n.cfg.Name, n.cfg.Logger)
 		return nil, err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
@@ -195,24 +176,25 @@ func (n *Node) openDir() (damage, err error) {
 		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.known = readMap(n.cfg.Dir)
-	if err := n.checkLevel(n.known); err != nil {
+	n.dir = &dataDir{cfg: n.cfg}
+	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, known: readMap(n.cfg.Dir)}
+	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
 		return nil, err
 	}
-	n.identity, err = openIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	n.dir.identity, err = openIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
-		n.identity = &identityStore{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		n.dir.identity = &identityStore{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
 		n.watchSpace()
 		return err, nil
 	}
 	if err == nil {
-		err = errors.Join(n.finishAside(), n.mayAcceptLoss())
+		err = errors.Join(n.dir.finishAside(), n.bootstrap.mayAcceptLoss())
 	}
 	if err != nil {
 		return nil, err
 	}
 	n.watchSpace()
-	return n.foundDamage(), nil
+	return n.dir.foundDamage(), nil
 }
 
 // watchSpace starts watching the free space of the node's disk.
@@ -221,17 +203,19 @@ func (n *Node) watchSpace() {
 		free, _, err := n.cfg.diskBytes(dir)
 		return free, err
 	}
-	n.disk = &spaceGuard{node: n.identity.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free}
+	n.disk = &spaceGuard{node: n.dir.identity.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free, logger: n.cfg.Logger}
 	n.checkSpace = n.disk.check
 }
 
 // openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
-	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: peerHandler{n}, Admit: n.admitPeer, Open: []string{methodHello, methodJoin},
-		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
+	peers := peerHandler{n}
+	n.transport, err = transport.New(transport.Config{Self: n.dir.identity.peer, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
+		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
 	}
+	n.bootstrap.transport = n.transport
 	n.closers = append(n.closers, func() error { n.transport.Close(); return nil })
 	if n.cfg.PeerListener != nil {
 		n.peering.Go(func() {
@@ -249,7 +233,7 @@ var segmentSize int
 
 // openReplicas opens what all replicas share.
 func (n *Node) openReplicas(context.Context) error {
-	if err := n.checkLogs(); err != nil {
+	if err := n.dir.checkLogs(); err != nil {
 		return err
 	}
 	fs, segment := vfs.Default, segmentSize
@@ -258,35 +242,21 @@ func (n *Node) openReplicas(context.Context) error {
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
-	me := n.identity.read()
-	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
+	me := n.dir.identity.read()
+	log, err := raftlog.Open(raftlog.Config{Dir: n.dir.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
 		SegmentSize: segment, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, identity: n.identity, nodeName: n.nameOf, fs: fs, cache: cache, log: log, path: n.path, fatal: n.fail,
+	n.replicas = &replicas{cfg: n.cfg, identity: n.dir.identity, fs: fs, cache: cache, log: log, path: n.dir.path, fatal: n.fail,
 		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return n.replicas.finishLeaving()
 }
 
-// checkLogs refuses states of shards without their logs. To raftlog a missing directory is a new one, and whatever the states had
-// not flushed would be lost silently.
-func (n *Node) checkLogs() error {
-	if n.cfg.InMemory || n.cfg.AcceptDataLoss {
-		return nil
-	}
-	if _, err := os.Stat(n.path(logDir)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	for id, h := range n.identity.read().Replicas {
-		if _, err := os.Stat(n.path(stateDir(id, h.Replica))); err == nil {
-			return &DamageError{What: "log", File: n.path(logDir), Reason: "it is missing, but there are states of shards"}
-		}
-	}
-	return nil
-}
+// recallMap finds the other nodes, if they are not known.
+func (n *Node) recallMap(ctx context.Context) error { return n.bootstrap.recallMap(ctx, n.replicas) }
 
 // assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {
@@ -296,17 +266,23 @@ func (n *Node) assemble(context.Context) error {
 		return err
 	}
 	n.closers = append(n.closers, dead.Close)
-	if err := n.openStats(); err != nil {
-		return err
+	saved := ""
+	if !n.cfg.InMemory {
+		saved = n.dir.path(statsFile)
 	}
-	n.metrics = n.newMetrics()
+	n.stats = openStats(saved, n.cfg.Logger)
+	n.closers = append(n.closers, func() error { n.stats.save(); return nil }) // when nothing is counted any more
+	n.copy = cluster.NewCopy(n.bootstrap.known)
+	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
-	n.copy = cluster.NewCopy(n.known)
-	n.auth = newAuthenticator(n.cfg, n.waitsForOwn.Load)
+	n.images = newImages(n.dir.identity, n.transport, n.replicas, nodeNames{n.copy})
+	n.health = &health{cfg: n.cfg, identity: n.dir.identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
+	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
+	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.book, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -320,31 +296,44 @@ func (n *Node) assemble(context.Context) error {
 			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.report, Node: n.identity.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.identity.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.identity.read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
+	n.router = router.New(router.Config{Node: n.dir.identity.read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.book, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
-	n.openWebhooks()
+	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
+	n.assembleWebhooks()
+	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
+		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.book)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
+	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,
+		logger: n.cfg.Logger, fail: n.fail}
 	n.member.Store(true)
-	n.transport.SetPeers(addresses(n.known))
+	n.transport.SetPeers(addresses(n.bootstrap.known))
 	return nil
+}
+
+// assembleWebhooks creates what sends notifications.
+func (n *Node) assembleWebhooks() {
+	sender := webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
+	n.watches = newWatches(n.router.Forwarder, n.broker, n.copy.Shards)
+	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths, Logger: n.cfg.Logger})
+	n.webhooks = newWebhooks(n.router.Forwarder, n.dispatcher, sender)
 }
 
 // runReplicas starts the replicas in the directory. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
-	me := n.identity.read()
+	me := n.dir.identity.read()
 	for _, id := range slices.Sorted(maps.Keys(me.Replicas)) {
-		if err := n.startReplica(id, me.Replicas[id]); err != nil {
+		if err := n.agent.start(id, me.Replicas[id]); err != nil {
 			return err
 		}
 	}
 	n.broker.Start()
-	if me.Node != 1 || !n.alone() {
+	if me.Node != 1 || !n.bootstrap.alone() {
 		return nil
 	}
 	if err := n.replicas.untilLed(ctx, systemShard); err != nil {
@@ -356,22 +345,20 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.dispatcher.Run, n.watchClock, n.auth.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.noteCurrent) },
-		n.router.Workers.Watch}
-	if n.cfg.PeerListener != nil || n.alone() {
-		works = append(works, n.announce)
+	access := accessNotices{n.cfg, n.auth, n.router}
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.saveRegularly,
+		n.heartbeat.follow, n.router.Workers.Watch}
+	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
+		works = append(works, n.heartbeat.announce)
 	}
 	for _, work := range works {
 		n.work.Go(func() { work(n.ctx) })
 	}
-	if !n.alone() {
+	if !n.bootstrap.alone() {
 		return nil
 	}
 	return n.untilReady(ctx)
 }
-
-// alone reports whether there were no other nodes, as far as was known before the start.
-func (n *Node) alone() bool { return n.known == nil || len(n.known.Members()) <= 1 }
 
 // untilReady waits until the map is known, and the shards whose only replica is here have leaders.
 func (n *Node) untilReady(ctx context.Context) error {
@@ -381,14 +368,14 @@ func (n *Node) untilReady(ctx context.Context) error {
 		}
 	}
 	m := n.copy.Map()
-	if err := n.checkLevel(m); err != nil {
+	if err := checkLevel(n.cfg.Name, m); err != nil {
 		return err
 	}
 	if err := n.addMissingShards(ctx, m); err != nil {
 		return err
 	}
 	for _, id := range n.copy.Shards() {
-		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.identity.read().Node {
+		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.dir.identity.read().Node {
 			if err := n.replicas.untilLed(ctx, id); err != nil {
 				return err
 			}
@@ -431,28 +418,6 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 	return nil
 }
 
-// announce tells the cluster this node's address and capabilities, once in its life.
-func (n *Node) announce(ctx context.Context) {
-	p := cluster.Presence{Number: n.identity.read().Node, PeerAddress: n.cfg.PeerAddress, APIAddress: n.cfg.APIAddress,
-		Version: n.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
-	for {
-		_, err := n.system.announce(ctx, p)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return
-		case errors.Is(err, task.ErrWrongState): // this version of the program can't work there
-			n.fail(err)
-			return
-		}
-		n.cfg.Logger.Warn("the cluster doesn't know this node's address yet", "error", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 // serve starts serving clients.
 func (n *Node) serve() {
 	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Dial: func(ctx context.Context, from string) (net.Conn, error) {
@@ -461,11 +426,12 @@ func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
 		Metrics: n.metrics, Meter: n.metrics,
-		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
-		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
+		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
 	})
 	n.serves.Store(n.gateway)
-	n.serveDebug()
+	n.debug = newDebugServer(n.cfg, n.metrics)
+	n.serving.Go(n.debug.serve)
 	n.serving.Go(func() {
 		// Server closed: Stop was called before Serve.
 		if err := n.gateway.Serve(n.cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -474,72 +440,22 @@ func (n *Node) serve() {
 	})
 }
 
-func (n *Node) nodeName(number uint64) string {
-	if node, ok := n.copy.Node(uint32(number)); ok {
-		return node.Name
-	}
-	return fmt.Sprintf("node %d", number)
-}
-
-// nameOf returns the name of a replica's node, or its number if the map doesn't have it.
-func (n *Node) nameOf(replica uint64) string {
-	if node, ok := n.copy.Node(nodeOf(replica)); ok {
-		return node.Name
-	}
-	return fmt.Sprint(nodeOf(replica))
-}
-
-func (n *Node) path(name string) string {
-	if n.cfg.InMemory {
-		return name
-	}
-	return filepath.Join(n.cfg.Dir, name)
-}
-
 // ClusterID returns the id of the node's cluster.
-func (n *Node) ClusterID() string { return n.identity.read().Cluster }
-
-// handOverTime is how long a stopping node tries to transfer its leaderships.
-const handOverTime = 3 * time.Second
+func (n *Node) ClusterID() string { return n.dir.identity.read().Cluster }
 
 // Stop drains the node: it transfers its leaderships to other nodes, accepts no new connections, tells streams to settle what they
 // hold, waits for them until ctx ends, and closes everything. It may be called more than once.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
-		n.handOver(ctx)
+		n.health.handOver(ctx)
 		n.broker.Drain()
 		_ = n.pages.Close() // requests still running on its connections are cut off
 		n.gateway.Shutdown(ctx)
-		n.stopDebug()
+		n.debug.stop()
 		n.serving.Wait()
 		n.err = n.shut()
 	})
 	return n.err
-}
-
-// whyStops is the reason why a stopping node leads no more.
-const whyStops = "the node stops"
-
-// handOver transfers the leadership of the shards that this node leads, where there are other replicas.
-func (n *Node) handOver(ctx context.Context) {
-	n.leaving.Store(true)
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
-	defer cancel()
-	leads := func() bool {
-		for _, id := range n.replicas.all() {
-			rep := n.replicas.get(id)
-			if row, ok := n.copy.Shard(id); rep == nil || !ok || len(row.Replicas) < 2 {
-				continue
-			}
-			rep.shard.Bar(whyStops)
-			if rep.shard.Leads() {
-				return true
-			}
-		}
-		return false
-	}
-	for leads() && pause(ctx) == nil {
-	}
 }
 
 // shut ends the node's own work, and closes what was opened.
@@ -567,6 +483,7 @@ func (n *Node) fail(err error) {
 		if g := n.serves.Load(); g != nil {
 			g.Abort()
 		}
-		n.cfg.Fatal(n.noteDamage(err))
+		others := n.cfg.PeerListener != nil && n.member.Load() && len(n.copy.Map().Members()) > 1
+		n.cfg.Fatal(n.dir.noteDamage(err, others))
 	})
 }

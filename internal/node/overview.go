@@ -26,16 +26,16 @@ const (
 func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
-	o, err := cluster.GetOverview.Call(brief, a.n.router, cluster.Nothing{})
+	o, err := cluster.GetOverview.Call(brief, a.router, cluster.Nothing{})
 	refused, isRefusal := task.AsError(err)
 	if err == nil || ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) {
 		return o, err
 	}
-	m := a.n.copy.Map()
+	m := a.copy.Map()
 	if m == nil || len(m.Nodes) == 0 {
 		return o, err
 	}
-	return cluster.OwnView(a.n.identity.read().Name, m, a.reports(ctx, m), (routerMap{a.n}).Age()), nil
+	return cluster.OwnView(a.identity.read().Name, m, a.reports(ctx, m), a.routerMap.Age()), nil
 }
 
 // reports returns the reports of the nodes that answer.
@@ -48,7 +48,7 @@ func (a *clusterAdmin) reports(ctx context.Context, m *cluster.Map) map[uint32]c
 	for _, node := range m.Members() {
 		asked.Go(func() {
 			var r cluster.Report
-			answer, err := a.n.ask(ctx, node.Number, methodReport, nil)
+			answer, err := a.ask(ctx, node.Number, methodReport, nil)
 			if err != nil || cbor.Unmarshal(answer, &r) != nil {
 				return
 			}

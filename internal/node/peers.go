@@ -12,6 +12,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/claims"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
@@ -19,6 +20,25 @@ import (
 
 // nodeOf returns the number of a replica's node.
 func nodeOf(replica uint64) uint32 { return uint32(replica) }
+
+// nodeNames names nodes as the map of the cluster does.
+type nodeNames struct{ copy *cluster.Copy }
+
+// node returns the name of a node.
+func (n nodeNames) node(number uint64) string {
+	if node, ok := n.copy.Node(uint32(number)); ok {
+		return node.Name
+	}
+	return fmt.Sprintf("node %d", number)
+}
+
+// ofReplica returns the name of a replica's node, or its number if the map doesn't have it.
+func (n nodeNames) ofReplica(replica uint64) string {
+	if node, ok := n.copy.Node(nodeOf(replica)); ok {
+		return node.Name
+	}
+	return fmt.Sprint(nodeOf(replica))
+}
 
 // link connects a shard to its other replicas.
 type link struct {
@@ -51,41 +71,6 @@ func (l link) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writ
 	return l.via.SendSnapshot(ctx, nodeOf(m.GetTo()), head, body)
 }
 
-// self returns how this node identifies itself.
-func (n *Node) self() transport.Peer {
-	me := n.identity.read()
-	return transport.Peer{Cluster: decodeID(me.Cluster), Number: me.Node, Name: me.Name}
-}
-
-// admitPeer refuses nodes that claim another's number. A node that this one hasn't heard of yet may have just joined. From a removed
-// node nothing is accepted (peerHandler) except its request for changes, which tells it that it was removed.
-func (n *Node) admitPeer(p transport.Peer) error {
-	if !n.member.Load() {
-		return nil
-	}
-	if node, ok := n.copy.Node(p.Number); ok && node.Name != p.Name {
-		return fmt.Errorf("node %d is named %q, not %q", p.Number, node.Name, p.Name)
-	}
-	return nil
-}
-
-// unreachable tells the groups that a node gets no messages.
-func (n *Node) unreachable(node uint32) {
-	if !n.member.Load() {
-		return
-	}
-	for _, id := range n.replicas.all() {
-		row, ok := n.copy.Shard(id)
-		rep := n.replicas.get(id)
-		if !ok || rep == nil {
-			continue
-		}
-		if r, ok := row.On(node); ok {
-			rep.shard.Unreachable(r.ID)
-		}
-	}
-}
-
 // errNoMember: the node's parts don't exist yet.
 var errNoMember = errors.New("this node belongs to no cluster yet")
 
@@ -95,10 +80,48 @@ var errRemoved = errors.New("you were removed from the cluster")
 // peerHandler handles what other nodes send: it is the transport.Handler.
 type peerHandler struct{ n *Node }
 
+// admitPeer refuses nodes that claim another's number. A node that this one hasn't heard of yet may have just joined. From a removed
+// node nothing is accepted (peerHandler) except its request for changes, which tells it that it was removed.
+func (e peerHandler) admitPeer(p transport.Peer) error {
+	if !e.n.member.Load() {
+		return nil
+	}
+	if node, ok := e.n.copy.Node(p.Number); ok && node.Name != p.Name {
+		return fmt.Errorf("node %d is named %q, not %q", p.Number, node.Name, p.Name)
+	}
+	return nil
+}
+
+// removed reports whether a number is that of a removed node.
+func (e peerHandler) removed(number uint32) bool {
+	if !e.n.member.Load() {
+		return false
+	}
+	node, ok := e.n.copy.Node(number)
+	return ok && node.State == cluster.Removed
+}
+
+// unreachable tells the groups that a node gets no messages.
+func (e peerHandler) unreachable(node uint32) {
+	if !e.n.member.Load() {
+		return
+	}
+	for _, id := range e.n.replicas.all() {
+		row, ok := e.n.copy.Shard(id)
+		rep := e.n.replicas.get(id)
+		if !ok || rep == nil {
+			continue
+		}
+		if r, ok := row.On(node); ok {
+			rep.shard.Unreachable(r.ID)
+		}
+	}
+}
+
 // Raft implements transport.Handler. It drops messages for replicas that are no longer here, and messages that a node sends for
 // replicas other than its own.
 func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
-	if !e.n.member.Load() || e.n.removed(from.Number) {
+	if !e.n.member.Load() || e.removed(from.Number) {
 		return
 	}
 	for _, m := range messages {
@@ -120,7 +143,7 @@ func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []b
 	if !e.n.member.Load() {
 		return errNoMember
 	}
-	if e.n.removed(from.Number) {
+	if e.removed(from.Number) {
 		return errRemoved
 	}
 	rep := e.n.replicas.get(id)
@@ -143,25 +166,33 @@ func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []b
 func (e peerHandler) Call(ctx context.Context, from transport.Peer, method string, request []byte) ([]byte, error) {
 	switch method {
 	case methodHello:
-		return e.n.hello(request)
+		return e.n.bootstrap.hello(request)
 	case methodJoin:
-		return e.n.admit(ctx, request)
+		return e.admit(ctx, request)
 	}
 	if !e.n.member.Load() {
 		return nil, errNoMember
 	}
-	if e.n.removed(from.Number) && method != callChanges {
+	if e.removed(from.Number) && method != callChanges {
 		return nil, errRemoved
 	}
 	switch method {
 	case methodHash:
-		return e.n.hash(request)
+		return e.n.replicas.hash(request)
 	case methodMap:
 		return e.n.copy.Map().Encode(), nil
 	case methodReport:
-		return cbor.Marshal(e.n.report())
+		return cbor.Marshal(e.n.health.report())
 	}
 	return e.n.router.Serve(ctx, method, request)
+}
+
+// ask calls a node, perhaps this one.
+func (e peerHandler) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
+	if node == e.n.dir.identity.read().Node {
+		return e.Call(ctx, e.n.dir.identity.peer(), method, request)
+	}
+	return e.n.transport.Call(ctx, node, method, request)
 }
 
 // Stream implements transport.Handler.
@@ -169,11 +200,11 @@ func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stre
 	if !e.n.member.Load() {
 		return errNoMember
 	}
-	if e.n.removed(from.Number) {
+	if e.removed(from.Number) {
 		return errRemoved
 	}
 	if method == methodImage {
-		return e.n.serveImage(s)
+		return e.n.images.serve(s)
 	}
 	return e.n.router.ServeStream(method, s)
 }

@@ -15,26 +15,26 @@ import (
 
 // recallMap finds the other nodes when the saved map is lost: in this node's replica of the system shard, or else by asking at the
 // addresses of --join.
-func (n *Node) recallMap(ctx context.Context) (err error) {
-	if n.known != nil || n.cfg.InMemory {
+func (b *bootstrap) recallMap(ctx context.Context, here *replicas) (err error) {
+	if b.known != nil || b.cfg.InMemory {
 		return nil
 	}
-	h, holds := n.identity.read().Replicas[systemShard]
+	h, holds := b.dir.identity.read().Replicas[systemShard]
 	switch {
-	case holds && !n.replicas.log.Has(systemShard): // it is new
+	case holds && !here.log.Has(systemShard): // it is new
 		return nil
 	case holds:
-		n.known, err = n.storedMap(h)
+		b.known, err = storedMap(here, h)
 		return err
-	case len(n.cfg.Join) == 0:
-		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", n.path(mapFile))
+	case len(b.cfg.Join) == 0:
+		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", b.dir.path(mapFile))
 	}
-	return n.askForMap(ctx)
+	return b.askForMap(ctx)
 }
 
 // storedMap reads the map from this node's replica of the system shard; nil if it has none yet.
-func (n *Node) storedMap(h holding) (*cluster.Map, error) {
-	state, err := store.Open(n.replicas.storeConfig(systemShard, h))
+func storedMap(here *replicas, h holding) (*cluster.Map, error) {
+	state, err := store.Open(here.storeConfig(systemShard, h))
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func (n *Node) storedMap(h holding) (*cluster.Map, error) {
 const methodMap = "map"
 
 // askForMap asks at the addresses of --join until a member answers with its map.
-func (n *Node) askForMap(ctx context.Context) error {
+func (b *bootstrap) askForMap(ctx context.Context) error {
 	for {
-		for _, address := range n.cfg.Join {
-			if m := n.mapOf(ctx, address); m != nil {
-				n.known = m
+		for _, address := range b.cfg.Join {
+			if m := b.mapOf(ctx, address); m != nil {
+				b.known = m
 				return nil
 			}
 		}
@@ -65,12 +65,12 @@ func (n *Node) askForMap(ctx context.Context) error {
 	}
 }
 
-func (n *Node) mapOf(ctx context.Context, address string) *cluster.Map {
+func (b *bootstrap) mapOf(ctx context.Context, address string) *cluster.Map {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	_, answer, err := n.transport.CallAddress(ctx, address, methodMap, nil)
+	_, answer, err := b.transport.CallAddress(ctx, address, methodMap, nil)
 	if err != nil {
-		n.cfg.Logger.Warn("a node did not return a map of the cluster", "address", address, "error", err)
+		b.cfg.Logger.Warn("a node did not return a map of the cluster", "address", address, "error", err)
 		return nil
 	}
 	m, err := cluster.DecodeMap(answer)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
@@ -200,4 +201,27 @@ func (r *replicas) untilLed(ctx context.Context, id uint32) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
+}
+
+// systemLeader returns the node that leads the system shard according to this node's replica; 0: none, or no replica here.
+func (r *replicas) systemLeader() uint32 {
+	rep := r.get(systemShard)
+	if rep == nil {
+		return 0
+	}
+	leader, _ := rep.shard.Leader()
+	return nodeOf(leader)
+}
+
+// hash answers methodHash.
+func (r *replicas) hash(request []byte) ([]byte, error) {
+	var a hashArgs
+	if err := cbor.Unmarshal(request, &a); err != nil {
+		return nil, err
+	}
+	var out hashAnswer
+	if rep := r.get(a.Shard); rep != nil {
+		out.Hash, out.Known = rep.shard.Hash(a.Index)
+	}
+	return cbor.Marshal(out)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
@@ -12,11 +13,14 @@ import (
 )
 
 // routerMap adapts this node's copy of the map to the router's interface.
-type routerMap struct{ n *Node }
+type routerMap struct {
+	copy      *cluster.Copy
+	heartbeat *heartbeat
+}
 
 // Replicas implements router.Map.
 func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
-	row, ok := a.n.copy.Shard(shard)
+	row, ok := a.copy.Shard(shard)
 	if !ok {
 		return nil
 	}
@@ -27,11 +31,11 @@ func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
 }
 
 // Shards implements router.Map.
-func (a routerMap) Shards() []uint32 { return a.n.copy.Shards() }
+func (a routerMap) Shards() []uint32 { return a.copy.Shards() }
 
 // Nodes implements router.Map.
 func (a routerMap) Nodes() (nodes []forward.Node) {
-	m := a.n.copy.Map()
+	m := a.copy.Map()
 	if m == nil {
 		return nil
 	}
@@ -42,17 +46,17 @@ func (a routerMap) Nodes() (nodes []forward.Node) {
 }
 
 // Queue implements router.Map.
-func (a routerMap) Queue(ns, name string) (queues.Queue, bool) { return a.n.copy.Queue(ns, name) }
+func (a routerMap) Queue(ns, name string) (queues.Queue, bool) { return a.copy.Queue(ns, name) }
 
 // Learned implements router.Map.
-func (a routerMap) Learned(q queues.Queue) { a.n.copy.Learned(q) }
+func (a routerMap) Learned(q queues.Queue) { a.copy.Learned(q) }
 
 // Dropped implements router.Map.
-func (a routerMap) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
+func (a routerMap) Dropped(ns, name string) { a.copy.Dropped(ns, name) }
 
 // Level implements router.Map.
 func (a routerMap) Level() int {
-	m := a.n.copy.Map()
+	m := a.copy.Map()
 	if m == nil {
 		return 0
 	}
@@ -60,22 +64,7 @@ func (a routerMap) Level() int {
 }
 
 // Age implements router.Map.
-func (a routerMap) Age() time.Duration {
-	if a.n.waitsForOwn.Load() {
-		return 0
-	}
-	return time.Since(time.Unix(0, a.n.heard.Load()))
-}
-
-// systemLeader returns the node that leads the system shard according to this node's replica; 0: none, or no replica here.
-func (n *Node) systemLeader() uint32 {
-	rep := n.replicas.get(systemShard)
-	if rep == nil {
-		return 0
-	}
-	leader, _ := rep.shard.Leader()
-	return nodeOf(leader)
-}
+func (a routerMap) Age() time.Duration { return a.heartbeat.age() }
 
 // routerShards gives the control access to the data shards through the router. The two depend on each other, so it looks the router up
 // when called.

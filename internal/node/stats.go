@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"time"
 
@@ -18,38 +19,45 @@ const (
 	maxStatsFile = 256 << 20
 )
 
-// openStats loads what was counted before the last stop. A failure is only logged, since nothing is decided by the statistics. They
-// are written at the end, when nothing is counted any more.
-func (n *Node) openStats() error {
-	n.stats = stats.New(time.Now())
-	if n.cfg.InMemory {
-		return nil
-	}
-	if err := n.loadStats(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.cfg.Logger.Warn("the saved statistics can't be read, starting with empty ones", "file", n.path(statsFile), "error", err)
-	}
-	n.closers = append(n.closers, func() error { n.writeStats(); return nil })
-	return nil
+// savedStats are this node's statistics, and the file that keeps them while it is down.
+type savedStats struct {
+	book   *stats.Book
+	file   string // "": in memory
+	logger *slog.Logger
 }
 
-func (n *Node) loadStats() error {
-	path := n.path(statsFile)
-	info, err := os.Stat(path)
+// openStats loads what was counted before the last stop. A failure is only logged, since nothing is decided by the statistics.
+func openStats(file string, logger *slog.Logger) *savedStats {
+	s := &savedStats{book: stats.New(time.Now()), file: file, logger: logger}
+	if file == "" {
+		return s
+	}
+	if err := s.load(); err != nil && !errors.Is(err, os.ErrNotExist) {
+		logger.Warn("the saved statistics can't be read, starting with empty ones", "file", file, "error", err)
+	}
+	return s
+}
+
+func (s *savedStats) load() error {
+	info, err := os.Stat(s.file)
 	if err != nil {
 		return err
 	}
 	if info.Size() > maxStatsFile {
 		return stats.ErrFormat
 	}
-	file, err := os.ReadFile(path) // #nosec G304 -- in the data directory
+	saved, err := os.ReadFile(s.file) // #nosec G304 -- in the data directory
 	if err != nil {
 		return err
 	}
-	return n.stats.Load(file, time.Now())
+	return s.book.Load(saved, time.Now())
 }
 
-// saveStats writes the statistics periodically.
-func (n *Node) saveStats(ctx context.Context) {
+// saveRegularly saves them until ctx ends.
+func (s *savedStats) saveRegularly(ctx context.Context) {
+	if s.file == "" {
+		return
+	}
 	tick := time.NewTicker(statsEvery)
 	defer tick.Stop()
 	for {
@@ -57,23 +65,24 @@ func (n *Node) saveStats(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if !n.cfg.InMemory {
-				n.writeStats()
-			}
+			s.save()
 		}
 	}
 }
 
-// writeStats replaces the file. It is not synced: after a power loss an older one, or none, is good enough.
-func (n *Node) writeStats() {
-	file, err := n.stats.Save(time.Now())
+// save replaces the file. It is not synced: after a power loss an older one, or none, is good enough.
+func (s *savedStats) save() {
+	if s.file == "" {
+		return
+	}
+	text, err := s.book.Save(time.Now())
 	if err == nil {
-		err = os.WriteFile(n.path(statsFile+".new"), file, 0o600)
+		err = os.WriteFile(s.file+".new", text, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(n.path(statsFile+".new"), n.path(statsFile))
+		err = os.Rename(s.file+".new", s.file)
 	}
 	if err != nil {
-		n.cfg.Logger.Warn("the statistics can't be saved", "file", n.path(statsFile), "error", err)
+		s.logger.Warn("the statistics can't be saved", "file", s.file, "error", err)
 	}
 }

@@ -39,12 +39,14 @@ type meterArgs struct {
 
 // watches are the calls on data shards that webhooks need, wherever those are led.
 type watches struct {
+	shards func() []uint32
 	copy   func(ctx context.Context, shard uint32, w map[string]task.Watch) (struct{}, error)
 	meters func(ctx context.Context, shard uint32, a meterArgs) ([]broker.Meter, error)
 }
 
-func newWatches(r *forward.Forwarder, b *broker.Broker) *watches {
+func newWatches(r *forward.Forwarder, b *broker.Broker, shards func() []uint32) *watches {
 	return &watches{
+		shards: shards,
 		copy: forward.OnShard(r, "copy-watches", true, func(ctx context.Context, id uint32, w map[string]task.Watch) (struct{}, error) {
 			return struct{}{}, b.CopyWatches(ctx, id, w)
 		}),
@@ -55,11 +57,11 @@ func newWatches(r *forward.Forwarder, b *broker.Broker) *watches {
 }
 
 // depths adds up the shards' counts for queues.
-func (n *Node) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
+func (w *watches) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
 	at := map[string]int{}
 	now := store.TimeOf(time.Now())
-	for _, shard := range n.copy.Shards() {
-		some, err := n.watches.meters(ctx, shard, meterArgs{ns, patterns, since})
+	for _, shard := range w.shards() {
+		some, err := w.meters(ctx, shard, meterArgs{ns, patterns, since})
 		if err != nil {
 			missing = true
 			continue
@@ -77,12 +79,4 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 		}
 	}
 	return all, missing
-}
-
-// openWebhooks creates what sends notifications.
-func (n *Node) openWebhooks() {
-	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
-	n.watches = newWatches(n.router.Forwarder, n.broker)
-	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
-	n.webhooks = newWebhooks(n.router.Forwarder, n.dispatcher, n.sender)
 }

@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// health is how this node is: whether it may lead shards, and whether it is ready for calls.
+type health struct {
+	cfg       Config
+	identity  *identityStore
+	began     time.Time
+	disk      *spaceGuard // nil: in memory
+	transport *transport.Transport
+	replicas  *replicas
+	copy      *cluster.Copy
+	router    *router.Router
+
+	offset  atomic.Int64 // of the wall clock, in nanoseconds
+	slow    atomic.Bool  // the disk is slow
+	barred  atomic.Bool  // must not be given leadership: the offset is too large, or the disk slow
+	leaving atomic.Bool  // stopping, and leads no more
+}
+
+// report returns the node's report on itself.
+func (h *health) report() cluster.Report {
+	r := cluster.Report{Node: h.identity.read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
+		SlowDisk: h.slow.Load(), DiskShort: h.disk.checkFull(), Up: time.Since(h.began)}
+	if !h.cfg.InMemory {
+		r.MinFree = h.cfg.MinFree
+		r.DiskFree, r.DiskTotal, _ = h.cfg.diskBytes(h.cfg.Dir)
+	}
+	for _, id := range h.replicas.all() {
+		rep := h.replicas.get(id)
+		if rep == nil {
+			continue
+		}
+		leader, term := rep.shard.Leader()
+		r.Shards = append(r.Shards, cluster.ShardReport{Shard: id, Applied: rep.state.Applied().Index, Leads: leader == rep.id, Term: term})
+	}
+	return r
+}
+
+// ready returns why the node should get no calls now. A node whose replicas are being filled does serve, but a rolling restart must
+// wait for it: while replicas of its former number have votes, the others can't lose another node.
+func (h *health) ready() error {
+	if err := h.router.Ready(); err != nil {
+		return err
+	}
+	m := h.copy.Map()
+	for _, row := range m.Shards {
+		for _, r := range row.Replicas {
+			if of, _ := m.Node(r.Node); of.State == cluster.Removed && of.Name == h.cfg.Name {
+				return task.Unavailable(time.Second, "shard %d: this node's replica is being filled", row.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// handOverTime is how long a stopping node tries to transfer its leaderships.
+const handOverTime = 3 * time.Second
+
+// whyStops is the reason why a stopping node leads no more.
+const whyStops = "the node stops"
+
+// handOver transfers the leadership of the shards that this node leads, where there are other replicas.
+func (h *health) handOver(ctx context.Context) {
+	h.leaving.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	leads := func() bool {
+		for _, id := range h.replicas.all() {
+			rep := h.replicas.get(id)
+			if row, ok := h.copy.Shard(id); rep == nil || !ok || len(row.Replicas) < 2 {
+				continue
+			}
+			rep.shard.Bar(whyStops)
+			if rep.shard.Leads() {
+				return true
+			}
+		}
+		return false
+	}
+	for leads() && pause(ctx) == nil {
+	}
+}
