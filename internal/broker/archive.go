@@ -50,20 +50,26 @@ func (b *Broker) archiveDead(cause string, views []*View) error {
 	return nil
 }
 
-// archiveExpired archives dead letters whose retention has ended, then removes them.
-func (r *replica) archiveExpired(ctx context.Context) {
+// archiver archives a shard's dead letters whose retention has ended, then removes them.
+type archiver struct {
+	r    *replica
+	wake chan struct{} // dead letters wait for the archive
+}
+
+// run archives while this node leads the shard, until ctx ends.
+func (a *archiver) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.toArchive:
+		case <-a.wake:
 		}
-		for _, ns := range r.b.cfg.Namespaces() {
+		for _, ns := range a.r.b.cfg.Namespaces() {
 			for more := true; more && ctx.Err() == nil; {
 				var err error
-				if more, err = r.archiveSome(ctx, ns); err != nil {
-					r.warn("archiving dead letters", err)
-					r.retryArchive(ctx)
+				if more, err = a.archiveSome(ctx, ns); err != nil {
+					a.r.warn("archiving dead letters", err)
+					a.retryLater(ctx)
 					break
 				}
 			}
@@ -74,28 +80,28 @@ func (r *replica) archiveExpired(ctx context.Context) {
 // archiveRetry is the delay before a failed archive is retried.
 const archiveRetry = time.Minute
 
-func (r *replica) retryArchive(ctx context.Context) {
-	r.b.work.Go(func() {
+func (a *archiver) retryLater(ctx context.Context) {
+	a.r.b.work.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(archiveRetry):
-			poke(r.toArchive)
+			poke(a.wake)
 		}
 	})
 }
 
-func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err error) {
-	if !r.shard.Leads() {
+func (a *archiver) archiveSome(ctx context.Context, ns string) (more bool, err error) {
+	if !a.r.shard.Leads() {
 		return false, nil
 	}
-	views, _, err := read(ctx, r, func(from store.Reader) ([]*View, error) { return query.ToArchive(from, ns, chunk), nil })
+	views, _, err := read(ctx, a.r, func(from store.Reader) ([]*View, error) { return query.ToArchive(from, ns, chunk), nil })
 	if err != nil || len(views) == 0 {
 		return false, err
 	}
-	if err := r.b.archiveDead(causeRetention, views); err != nil {
+	if err := a.r.b.archiveDead(causeRetention, views); err != nil {
 		return false, err
 	}
-	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
+	_, _, err = change(ctx, a.r, func(round *engine.Round) (struct{}, error) {
 		for _, v := range views {
 			engine.ForgetArchived(round, ns, v.ID, v.Exec.EndedAt)
 		}

@@ -46,7 +46,7 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 	}
 	out.Step, err = r.doStep(ctx, ns, c, selected)
 	if out.Step.Away > 0 {
-		poke(r.toSend) // the operation waits for these tasks, and should not have to wait for the sender's next round
+		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
 	}
 	return out, err
 })

@@ -163,21 +163,22 @@ const (
 	stepLongRetry = 5 * time.Second
 )
 
-// operations tracks the operations of a shard that run here.
-type operations struct {
+// operationRunner runs the operations that live in a shard, while this node leads it.
+type operationRunner struct {
+	r    *replica
 	wake chan struct{} // an operation was started or changed, or this node became leader
 	mu   sync.Mutex
 	runs map[task.ID]*operationRun
 }
 
-// operationRun is a running operation. Its fields except wake are guarded by operations.mu.
+// operationRun is a running operation. Its fields except wake are guarded by operationRunner.mu.
 type operationRun struct {
 	wake     chan struct{}
 	changed  bool // the operation was changed since its state was last read
 	waitsFor string
 }
 
-func (s *operations) view(o *Operation) OperationView {
+func (s *operationRunner) view(o *Operation) OperationView {
 	v := OperationView{Operation: o}
 	if o != nil && o.State == OperationRunning {
 		s.mu.Lock()
@@ -190,7 +191,7 @@ func (s *operations) view(o *Operation) OperationView {
 }
 
 // begin registers a run of an operation. If one is already running, it makes that one re-read its state and returns false.
-func (s *operations) begin(id task.ID) (*operationRun, bool) {
+func (s *operationRunner) begin(id task.ID) (*operationRun, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if run := s.runs[id]; run != nil {
@@ -207,14 +208,14 @@ func (s *operations) begin(id task.ID) (*operationRun, bool) {
 }
 
 // beginRead must be called before an operation's state is read.
-func (s *operations) beginRead(run *operationRun) {
+func (s *operationRunner) beginRead(run *operationRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	run.changed = false
 }
 
 // end forgets a run and returns true, unless the operation was changed since its state was read.
-func (s *operations) end(id task.ID, run *operationRun) bool {
+func (s *operationRunner) end(id task.ID, run *operationRun) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !run.changed {
@@ -223,63 +224,63 @@ func (s *operations) end(id task.ID, run *operationRun) bool {
 	return !run.changed
 }
 
-func (s *operations) setWaitsFor(run *operationRun, why string) {
+func (s *operationRunner) setWaitsFor(run *operationRun, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	run.waitsFor = why
 }
 
-// operate runs the operations that live in the shard while this node leads it.
-func (r *replica) operate(ctx context.Context) {
+// run starts the shard's operations whenever this node becomes its leader or there is a new one, until ctx ends.
+func (s *operationRunner) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.operations.wake:
+		case <-s.wake:
 		}
-		running, err := r.runningOperations(ctx)
+		running, err := s.running(ctx)
 		if err != nil && ctx.Err() == nil {
 			sleep(ctx, stepRetry)
-			poke(r.operations.wake)
+			poke(s.wake)
 		}
 		for _, o := range running {
-			if run, begun := r.operations.begin(o.ID); begun {
-				r.work.Go(func() { r.runOperation(ctx, o.Namespace, o.ID, run) })
+			if run, begun := s.begin(o.ID); begun {
+				s.r.work.Go(func() { s.runOperation(ctx, o.Namespace, o.ID, run) })
 			}
 		}
 	}
 }
 
-// runningOperations returns none on a node that does not lead.
-func (r *replica) runningOperations(ctx context.Context) ([]operation.Ref, error) {
-	if !r.shard.Leads() {
+// running returns the running operations, none on a node that does not lead.
+func (s *operationRunner) running(ctx context.Context) ([]operation.Ref, error) {
+	if !s.r.shard.Leads() {
 		return nil, nil
 	}
-	running, _, err := read(ctx, r, func(from store.Reader) ([]operation.Ref, error) {
+	running, _, err := read(ctx, s.r, func(from store.Reader) ([]operation.Ref, error) {
 		return operation.ListRunning(from), nil
 	})
 	return running, err
 }
 
 // runOperation runs an operation step by step, until it is paused or ends, or this node no longer leads its home shard.
-func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *operationRun) {
+func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.ID, run *operationRun) {
 	pace := pace{at: time.Now()}
 	retry := stepRetry
 	for {
-		r.operations.beginRead(run)
-		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
+		s.beginRead(run)
+		o, _, err := read(ctx, s.r, func(from store.Reader) (*Operation, error) {
 			o, err := operation.Show(from, ns, id)
 			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
 				return nil, task.NotFound("operation", id.String())
 			}
 			return o, err
 		})
-		if err != nil && r.canRetry(ctx, err) {
+		if err != nil && s.canRetry(ctx, err) {
 			sleep(ctx, stepRetry)
 			continue
 		}
 		if err != nil || o.State != OperationRunning {
-			if r.operations.end(id, run) || ctx.Err() != nil {
+			if s.end(id, run) || ctx.Err() != nil {
 				return
 			}
 			continue
@@ -291,18 +292,18 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 			continue
 		}
 		began := time.Now()
-		a, err := r.advance(ctx, ns, o, want)
+		a, err := s.advance(ctx, ns, o, want)
 		switch {
 		case err != nil: // the next iteration finds out whether this node still leads
-			r.operations.setWaitsFor(run, err.Error())
+			s.setWaitsFor(run, err.Error())
 			sleep(ctx, retry) // run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next one
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
-			r.operations.setWaitsFor(run, "tasks are on their way to the other queue")
+			s.setWaitsFor(run, "tasks are on their way to the other queue")
 			run.pause(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		default:
-			r.operations.setWaitsFor(run, "")
+			s.setWaitsFor(run, "")
 			retry = stepRetry
 			pace.took(a.Matched)
 			sleep(ctx, min(2*time.Since(began), maxStepPause))
@@ -311,8 +312,8 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 }
 
 // canRetry reports whether a failed read may be retried here: not on a node that is stopping or does not lead.
-func (r *replica) canRetry(ctx context.Context, err error) bool {
-	if !r.shard.Leads() || ctx.Err() != nil {
+func (s *operationRunner) canRetry(ctx context.Context, err error) bool {
+	if !s.r.shard.Leads() || ctx.Err() != nil {
 		return false
 	}
 	return !errors.Is(err, task.ErrNotFound)
@@ -331,31 +332,31 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 
 // advance runs a step in its shard and records the outcome. It also records an error that would recur on every retry: the operation
 // has then failed.
-func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
-	a, err := r.b.cfg.RunStep(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
+func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
+	a, err := s.r.b.cfg.RunStep(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
 	next := operation.Advance{Step: o.Step, Answer: a}
 	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
 		next.Failed, next.Answer = refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}
 	} else if err == nil && a.Swept && a.Away == 0 {
-		next.Next, err = r.nextShard(ctx, o.Shard)
+		next.Next, err = s.nextShard(ctx, o.Shard)
 	}
 	if err != nil && next.Failed == "" {
 		return a, err
 	}
-	then, _, err := change(ctx, r, func(round *engine.Round) (*Operation, error) {
+	then, _, err := change(ctx, s.r, func(round *engine.Round) (*Operation, error) {
 		return operation.Advanced(round, ns, o.ID, next)
 	})
 	if err == nil && then.State != OperationRunning {
-		r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
+		s.r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
 			"done", then.Done, "skipped", then.SkippedCount(), "failed", then.Failed, "why", then.Why)
 	}
 	return a, err
 }
 
 // nextShard returns the data shard after the given one, or 0 if there is none. Shards are numbered consecutively and are never removed.
-func (r *replica) nextShard(ctx context.Context, behind uint32) (uint32, error) {
-	exists, err := r.b.cfg.HasShard(ctx, behind+1)
+func (s *operationRunner) nextShard(ctx context.Context, behind uint32) (uint32, error) {
+	exists, err := s.r.b.cfg.HasShard(ctx, behind+1)
 	if err != nil || !exists {
 		return 0, err
 	}

@@ -210,7 +210,7 @@ func TestOperationWaitsForWhatItMoves(t *testing.T) {
 
 // An operation that is resumed while its run ends continues.
 func TestChangedAtTheEndOfARun(t *testing.T) {
-	var s operations
+	var s operationRunner
 	id := task.NewID(one, 1, 1)
 	run, begun := s.begin(id)
 	if !begun {

@@ -20,43 +20,50 @@ const (
 	outboxLongRetry = 10 * time.Second
 )
 
-// sendOutbox delivers the messages in the outbox to their shards.
-func (r *replica) sendOutbox(ctx context.Context) {
+// outboxSender delivers the messages in a shard's outbox to their shards.
+type outboxSender struct {
+	r          *replica
+	wake       chan struct{} // messages wait
+	deliveries deliveries
+}
+
+// run delivers while this node leads the shard, until ctx ends.
+func (s *outboxSender) run(ctx context.Context) {
 	retry := outboxRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.toSend:
+		case <-s.wake:
 		}
-		err := r.sendAll(ctx)
+		err := s.sendAll(ctx)
 		if err == nil {
 			retry = outboxRetry
 			continue
 		}
 		if ctx.Err() == nil {
-			r.warn("messages for other shards are not delivered yet", err)
+			s.r.warn("messages for other shards are not delivered yet", err)
 		}
 		sleep(ctx, retry)
 		retry = min(2*retry, outboxLongRetry)
-		poke(r.toSend)
+		poke(s.wake)
 	}
 }
 
 // sendAll goes through the outbox once. The error says why a message is still there.
-func (r *replica) sendAll(ctx context.Context) (waits error) {
-	if !r.shard.Leads() {
+func (s *outboxSender) sendAll(ctx context.Context) (waits error) {
+	if !s.r.shard.Leads() {
 		return nil
 	}
 	// From the shard itself: a node that has just started may not know any queue yet.
-	spaces, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
+	spaces, _, err := read(ctx, s.r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
 	if err != nil {
 		return err
 	}
 	for _, ns := range spaces {
 		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
 			var why, err error
-			behind, more, why, err = r.sendSome(ctx, ns, behind)
+			behind, more, why, err = s.sendSome(ctx, ns, behind)
 			if err != nil {
 				return err
 			}
@@ -70,11 +77,11 @@ func (r *replica) sendAll(ctx context.Context) (waits error) {
 
 // sendSome sends the messages after a request id to their shards, and removes the answered ones from the outbox. waits is the reason
 // why the first of the others was not answered.
-func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
-	if !r.shard.Leads() {
+func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
+	if !s.r.shard.Leads() {
 		return last, false, nil, nil
 	}
-	messages, _, err := read(ctx, r, func(from store.Reader) ([]*OutboxMessage, error) {
+	messages, _, err := read(ctx, s.r, func(from store.Reader) ([]*OutboxMessage, error) {
 		return outbox.List(from, ns, behind, outboxChunk), nil
 	})
 	if err != nil || len(messages) == 0 {
@@ -82,11 +89,11 @@ func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last
 	}
 	for _, p := range messages {
 		if p.Notification != nil {
-			p.Notification.Shard = r.id
+			p.Notification.Shard = s.r.id
 		}
 	}
-	out := r.b.cfg.SendOutbox(ctx, ns, messages)
-	kept, _, err := change(ctx, r, func(round *engine.Round) (kept []int, _ error) {
+	out := s.r.b.cfg.SendOutbox(ctx, ns, messages)
+	kept, _, err := change(ctx, s.r, func(round *engine.Round) (kept []int, _ error) {
 		for i, p := range messages {
 			if refused, answered := answerOf(out[i].Err); answered {
 				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
@@ -98,20 +105,20 @@ func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last
 		return kept, nil
 	})
 	if err == nil {
-		r.deliveries.done(messages, out, kept)
+		s.deliveries.done(messages, out, kept)
 	}
 	if len(kept) > 0 {
 		waits = out[kept[0]].Err
 	}
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && messages[i].IsTask() {
-			r.logRefused(ns, messages[i], refused)
+			s.logRefused(ns, messages[i], refused)
 		}
 	}
 	return messages[len(messages)-1].Request, true, waits, err
 }
 
-func (r *replica) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
+func (s *outboxSender) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
 	attrs := append([]any{"namespace", ns, "queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}, traceAttrs(p.Spec.Headers)...)
 	switch {
 	case p.From.Schedule != "":
@@ -122,7 +129,7 @@ func (r *replica) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
 	if p.Spec.Member != nil {
 		attrs = append(attrs, "group_id", p.Spec.Member.Group.String())
 	}
-	r.log.Warn("a task for another shard was refused", attrs...)
+	s.r.log.Warn("a task for another shard was refused", attrs...)
 }
 
 // maxDeliveries bounds the messages whose attempts are remembered: more are in flight only when a shard is lost, and then any of them is representative.

@@ -39,25 +39,26 @@ type replica struct {
 	ticks  *tickTraces
 	ahead  *atomic.Pointer[engine.ReadAhead] // rows read ahead for leader; the next round takes them
 
-	applied    atomic.Uint64 // log index of the last round
-	deadline   atomic.Int64  // shard time of the next thing to do
-	wake       chan struct{} // the deadline moved to earlier
-	toArchive  chan struct{} // dead letters wait for the archive
-	toSend     chan struct{} // messages wait for the sender
-	deliveries deliveries
-	results    results
-	watches    watches
-	ring       events.Ring    // recent events
-	scratch    []events.Event // used by publishEvents
+	applied  atomic.Uint64 // log index of the last round
+	deadline atomic.Int64  // shard time of the next thing to do
+	wake     chan struct{} // the deadline moved to earlier
+	results  results
+	watches  watches
+	ring     events.Ring    // recent events
+	scratch  []events.Event // used by publishEvents
 
-	operations operations
+	archiver   archiver
+	sender     outboxSender
+	operations operationRunner
 }
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
-		wake: make(chan struct{}, 1), toArchive: make(chan struct{}, 1), toSend: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+		wake: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
 	r.ticks = newTickTraces(b.cfg.Tracer)
-	r.operations.wake = make(chan struct{}, 1)
+	r.archiver = archiver{r: r, wake: make(chan struct{}, 1)}
+	r.sender.r, r.sender.wake = r, make(chan struct{}, 1)
+	r.operations.r, r.operations.wake = r, make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancel(b.stopping)
 	return r
 }
@@ -65,9 +66,9 @@ func newReplica(b *Broker, id uint32) *replica {
 // begin starts the broker's background work for the replica, which runs until end.
 func (r *replica) begin() {
 	r.work.Go(func() { r.passTime(r.ctx) })
-	r.work.Go(func() { r.archiveExpired(r.ctx) })
-	r.work.Go(func() { r.sendOutbox(r.ctx) })
-	r.work.Go(func() { r.operate(r.ctx) })
+	r.work.Go(func() { r.archiver.run(r.ctx) })
+	r.work.Go(func() { r.sender.run(r.ctx) })
+	r.work.Go(func() { r.operations.run(r.ctx) })
 	r.work.Go(func() { r.checkClaims(r.ctx) })
 }
 
@@ -101,7 +102,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	r.polls.begin(o.Began)
-	r.deliveries.begin()
+	r.sender.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	auditlog.SetRetention(r.leader, r.b.cfg.AuditKeep)
 	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the previous leader may still finish
@@ -111,8 +112,8 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.ring.Open()
 	r.deadline.Store(0)
 	poke(r.wake) // unconditionally: the previous term's deadline may be 0 too, unnoticed by passTime
-	poke(r.toArchive)
-	poke(r.toSend)
+	poke(r.archiver.wake)
+	poke(r.sender.wake)
 	poke(r.operations.wake)
 }
 
@@ -141,10 +142,10 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	}
 	r.logBreakers(round.Breakers)
 	if round.ToArchive {
-		poke(r.toArchive)
+		poke(r.archiver.wake)
 	}
 	if round.ToSend {
-		poke(r.toSend)
+		poke(r.sender.wake)
 	}
 	if round.ToOperate {
 		poke(r.operations.wake)
