@@ -323,8 +323,8 @@ func TestStagedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = open(t, mem, peer)
-	if _, err := mem.Stat(p.stagedDir()); err == nil || hashOf(p) != hashOf(s) {
-		t.Errorf("the staged state is still there, %v, or was taken for the state: %s", err, hashOf(p))
+	if _, err := mem.Stat(p.staging.dir()); err == nil || hashOf(p) != hashOf(s) {
+		t.Errorf("what was staged is still there, %v, or taken for the state: %s", err, hashOf(p))
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)

@@ -113,8 +113,8 @@ func TestImageRefused(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := fs.Stat(p.stagedDir()); err == nil {
-			t.Errorf("%s: a staged directory was left behind", what)
+		if _, err := fs.Stat(p.staging.dir()); err == nil {
+			t.Errorf("%s: something is left", what)
 		}
 	}
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -75,6 +75,7 @@ type Position struct {
 // Apply.
 type Store struct {
 	cfg     Config
+	staging staging
 	db      *pebble.DB
 	applied atomic.Pointer[Position]
 	// roundSize is the initial size of the next round's buffer, in bytes.
@@ -103,8 +104,8 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.MemTableSize == 0 {
 		cfg.MemTableSize = 8 << 20
 	}
-	s := &Store{cfg: cfg}
-	err := s.finishSwitch()
+	s := &Store{cfg: cfg, staging: staging{cfg.FS, cfg.Dir}}
+	err := s.staging.finish()
 	if err == nil {
 		err = s.open()
 	}
