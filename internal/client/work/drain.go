@@ -81,7 +81,7 @@ func (s *Run) abandon() {
 	s.mu.Unlock()
 	signal(s.sendMore)
 	for _, h := range left {
-		s.log(h).Error("handler does not stop after its context ended: it is abandoned and its task is released")
+		h.log(s.cfg.Log).Error("handler does not stop after its context ended: it is abandoned and its task is released")
 	}
 }
 

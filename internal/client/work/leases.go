@@ -78,7 +78,7 @@ func (s *Run) sweep(now time.Time) time.Time {
 	signal(s.sendMore)
 	for _, h := range gone {
 		h.cancel(pawltype.ErrLeaseLost)
-		s.log(h).Warn("lease ended without confirmation by the broker", "lease", h.lease)
+		h.log(s.cfg.Log).Warn("lease ended without confirmation by the broker", "lease", h.lease)
 	}
 	return next
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -131,7 +132,7 @@ func (b *broker) at(t *testing.T, handlers map[string]handler) *world {
 	w := &world{T: t}
 	w.start(args{of: map[string]string{"slots": "1"}})
 	w.run.cfg.Worker, w.run.cfg.DrainTimeout = b, 10*time.Second
-	w.run.cfg.NewJob = func(p *pawlv1.ClaimedTask, _ *Run) Job { return handlers[p.GetType()] }
+	w.run.cfg.NewJob = func(p *pawlv1.ClaimedTask, _ lease.Holder) Job { return handlers[p.GetType()] }
 	return w
 }
 

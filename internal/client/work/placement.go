@@ -2,8 +2,7 @@ package work
 
 import (
 	"context"
-	"errors"
-	"io"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/internal/client/rpc"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
 // A stream works wherever it is: its node claims at the leaders of its queues' shards. But each push and each ending then takes an
@@ -42,8 +43,14 @@ type Router interface {
 	Reach(ctx context.Context, name string) bool
 }
 
-// placement tracks which shards a worker's tasks come from. Guarded by Run.mu.
+// placement decides at which node a worker's stream belongs, by the shards that its tasks come from.
 type placement struct {
+	router Router // nil: there is no choice
+	hello  *pawlv1.WorkHello
+	worker string
+	log    *slog.Logger
+
+	mu     sync.Mutex
 	pushed map[uint32]int // tasks since the last check, by shard; nil: not tracked
 	shard  uint32         // of most of them, at the last check that found any
 	known  bool
@@ -51,6 +58,8 @@ type placement struct {
 
 // count counts a task that was pushed.
 func (p *placement) count(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.pushed == nil {
 		return
 	}
@@ -61,6 +70,8 @@ func (p *placement) count(id string) {
 
 // take returns the counts and resets them.
 func (p *placement) take() map[uint32]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	counts, most := p.pushed, 0
 	for shard, n := range counts {
 		if n > most {
@@ -72,44 +83,49 @@ func (p *placement) take() map[uint32]int {
 }
 
 // destination returns where the next stream belongs.
-func (s *Run) destination() route.Destination {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.placement.known {
-		return route.OfShard(s.placement.shard)
+func (p *placement) destination() route.Destination {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known {
+		return route.OfShard(p.shard)
 	}
-	return route.OfShares(s.hello.Queues)
+	return route.OfShares(p.hello.Queues)
+}
+
+// forget forgets where a destination is.
+func (p *placement) forget(d route.Destination) {
+	if p.router != nil {
+		p.router.Forget(d)
+	}
 }
 
 // header is the part of a stream that returns its header.
 type header interface{ Header() (metadata.MD, error) }
 
-// watchPlacement starts to check whether a stream that works is at the right node, if there are several.
-func (s *Run) watchPlacement(ctx context.Context, background *sync.WaitGroup, stream header, toward route.Destination, renew chan<- struct{}) {
+// watch starts to check whether a stream that works is at the right node, if there are several.
+func (p *placement) watch(ctx context.Context, background *sync.WaitGroup, stream header, toward route.Destination, renew chan<- struct{}) {
 	md, err := stream.Header()
 	at := md["pawl-node"]
-	if err != nil || len(at) != 1 || s.cfg.Router == nil {
+	if err != nil || len(at) != 1 || p.router == nil {
 		return
 	}
-	s.cfg.Router.HasSeveralNodes()
-	s.mu.Lock()
-	s.placement.take()
-	s.mu.Unlock()
-	blind := !s.cfg.Router.Knows(toward)
-	background.Go(func() { s.checkPlacement(ctx, at[0], blind, renew) })
+	p.router.HasSeveralNodes()
+	p.take()
+	blind := !p.router.Knows(toward)
+	background.Go(func() { p.check(ctx, at[0], blind, renew) })
 }
 
-// checkPlacement has the stream reopened when another node has led most of its tasks at two checks in a row. A stream that was opened
+// check has the stream reopened when another node has led most of its tasks at two checks in a row. A stream that was opened
 // blindly moves at the first.
-func (s *Run) checkPlacement(ctx context.Context, at string, blind bool, renew chan<- struct{}) {
+func (p *placement) check(ctx context.Context, at string, blind bool, renew chan<- struct{}) {
 	pause, last := laterCheck, ""
 	if blind {
 		pause, last = firstCheck, anyNode
 	}
 	for rpc.Sleep(ctx, nil, pause/2+rand.N(pause)) {
-		better := s.betterNode(ctx, at)
-		if better != "" && (last == better || last == anyNode) && s.cfg.Router.Reach(ctx, better) {
-			s.cfg.Log.Debug("work stream moves", "worker", s.cfg.Name, "from", at, "to", better)
+		better := p.betterNode(ctx, at)
+		if better != "" && (last == better || last == anyNode) && p.router.Reach(ctx, better) {
+			p.log.Debug("work stream moves", "worker", p.worker, "from", at, "to", better)
 			select {
 			case renew <- struct{}{}:
 			default: // it is about to be reopened anyway
@@ -127,13 +143,11 @@ func (s *Run) checkPlacement(ctx context.Context, at string, blind bool, renew c
 const anyNode = "*"
 
 // betterNode returns the name of the node where the stream should be, "" if it is there already.
-func (s *Run) betterNode(ctx context.Context, at string) string {
-	s.mu.Lock()
-	counts := s.placement.take()
-	s.mu.Unlock()
+func (p *placement) betterNode(ctx context.Context, at string) string {
+	counts := p.take()
 	byNode, best := map[string]int{}, at
 	for shard, n := range counts {
-		if leader := s.cfg.Router.LeaderNow(ctx, shard); leader != "" {
+		if leader := p.router.LeaderNow(ctx, shard); leader != "" {
 			byNode[leader] += n
 		}
 	}
@@ -146,17 +160,4 @@ func (s *Run) betterNode(ctx context.Context, at string) string {
 		return ""
 	}
 	return best
-}
-
-// leave handles a stream's end. If it broke, the next one need not go to the same node, and is replaced sooner if it stays silent.
-func (s *Run) leave(toward route.Destination, err error) {
-	if errors.Is(err, io.EOF) {
-		return
-	}
-	if s.cfg.Router != nil {
-		s.cfg.Router.Forget(toward)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.contact.silent = 0
 }

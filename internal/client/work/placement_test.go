@@ -49,7 +49,7 @@ func id(shard, n int) string { return fmt.Sprintf("00dc6acf-ac00-7%03x-8000-%012
 func routed(t *testing.T, router *nodes) *world {
 	w := &world{T: t}
 	w.start(args{of: map[string]string{"slots": "1000"}})
-	w.run.cfg.Router = router
+	w.run.placement.router = router
 	w.run.hello.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
 	return w
 }
@@ -78,11 +78,11 @@ func TestBetterNode(t *testing.T) {
 				w.push(args{lone: []string{id(shard, i)}}, time.Now())
 			}
 		}
-		if got := w.run.betterNode(t.Context(), "n1"); got != x.want {
-			t.Errorf("betterNode with tasks by shard %v = %q, want %q", x.pushed, got, x.want)
+		if got := w.run.placement.betterNode(t.Context(), "n1"); got != x.want {
+			t.Errorf("tasks by shard %v: got %q, want %q", x.pushed, got, x.want)
 		}
-		if got := w.run.betterNode(t.Context(), "n1"); got != "" {
-			t.Errorf("tasks by shard %v were counted twice: %q", x.pushed, got)
+		if got := w.run.placement.betterNode(t.Context(), "n1"); got != "" {
+			t.Errorf("tasks by shard %v are counted again: %q", x.pushed, got)
 		}
 	}
 }
@@ -111,13 +111,11 @@ func TestStreamsMove(t *testing.T) {
 			var background sync.WaitGroup
 			background.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					w.run.mu.Lock()
 					w.run.placement.count(id(2, n))
-					w.run.mu.Unlock()
 					time.Sleep(time.Second)
 				}
 			})
-			w.run.watchPlacement(ctx, &background, &oneStream{md: metadata.Pairs("pawl-node", "n1")}, route.OfShard(2), renew)
+			w.run.placement.watch(ctx, &background, &oneStream{md: metadata.Pairs("pawl-node", "n1")}, route.OfShard(2), renew)
 			select {
 			case <-renew:
 			case <-time.After(time.Hour):
@@ -148,13 +146,13 @@ func TestWhoIsWatched(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var background sync.WaitGroup
-		w.run.watchPlacement(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
+		w.run.placement.watch(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
 		background.Wait()
 		if counted := w.run.placement.pushed != nil; router.several != x.want || counted != (x.want == 1) {
 			t.Errorf("%s: watched %d times, want %d, tasks are counted: %v", what, router.several, x.want, counted)
 		}
-		w.run.cfg.Router = nil
-		w.run.watchPlacement(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
+		w.run.placement.router = nil
+		w.run.placement.watch(ctx, &background, &oneStream{md: x.md, mdErr: x.err}, route.Destination{}, nil)
 	}
 }
 
@@ -162,14 +160,14 @@ func TestWhoIsWatched(t *testing.T) {
 func TestDestinations(t *testing.T) {
 	router := &nodes{}
 	w := routed(t, router)
-	if got, want := w.run.destination(), route.OfShares(w.run.hello.Queues); got != want {
-		t.Errorf("the first destination is %+v, want %+v", got, want)
+	if got, want := w.run.placement.destination(), route.OfShares(w.run.hello.Queues); got != want {
+		t.Errorf("at first: %+v, want %+v", got, want)
 	}
 	w.run.placement.take()
 	w.push(args{lone: []string{id(7, 1)}}, time.Now())
 	w.run.placement.take()
-	if got, want := w.run.destination(), route.OfShard(7); got != want {
-		t.Errorf("the destination after a push is %+v, want %+v", got, want)
+	if got, want := w.run.placement.destination(), route.OfShard(7); got != want {
+		t.Errorf("later: %+v, want %+v", got, want)
 	}
 	for what, x := range map[string]struct {
 		stream  oneStream

@@ -36,6 +36,8 @@ type Run struct {
 	stop  context.CancelCauseFunc
 	jobs  chan *heldClaim // to the slots; has room for all, so that accept never waits
 
+	placement placement
+
 	// Signals, each with room for one.
 	sendMore    chan struct{} // to the sender of the stream: the outbox or the grant has changed
 	sweepNow    chan struct{} // to keep: something is due earlier than it expects
@@ -50,7 +52,6 @@ type Run struct {
 	nextSweep    time.Time
 	stats        pawltype.WorkerStats
 	contact      contact
-	placement    placement
 }
 
 // slots counts the Concurrency slots by use; those neither busy nor granted are free.
@@ -110,8 +111,8 @@ type Config struct {
 	Name         string
 	Concurrency  int
 	DrainTimeout time.Duration // for handlers to finish
-	// NewJob returns the job for a task. It must be fast.
-	NewJob func(p *pawlv1.ClaimedTask, of *Run) Job
+	// NewJob returns the job for a task that h holds. It must be fast.
+	NewJob func(p *pawlv1.ClaimedTask, h lease.Holder) Job
 }
 
 // Job is a claimed task and its handler.
@@ -132,6 +133,7 @@ func NewRun(ctx context.Context, cfg Config) *Run {
 		claims:  make(map[string]*heldClaim, 2*cfg.Concurrency),
 		contact: contact{lost: time.Now()}, nextSweep: time.Now().Add(sweepIdle),
 	}
+	s.placement = placement{router: cfg.Router, hello: cfg.Hello, worker: cfg.Name, log: cfg.Log}
 	s.base, s.stop = context.WithCancelCause(telemetry.WithoutSpan(context.WithoutCancel(ctx)))
 	return s
 }
@@ -218,7 +220,7 @@ func (s *Run) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 }
 
 func (s *Run) newHold(p *pawlv1.ClaimedTask, now time.Time) *heldClaim {
-	h := &heldClaim{ref: lease.Claim{TaskID: p.GetTaskId(), Type: p.GetType(), Token: p.GetClaimToken()}, task: p, job: s.cfg.NewJob(p, s)}
+	h := &heldClaim{ref: lease.Claim{TaskID: p.GetTaskId(), Type: p.GetType(), Token: p.GetClaimToken()}, task: p, job: s.cfg.NewJob(p, holder{s})}
 	h.ctx, h.cancel = context.WithCancelCause(s.cfg.Telemetry.Extract(s.base, h.traced()))
 	if timeout := p.GetTimeout().AsDuration(); timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, timeout)
@@ -291,7 +293,7 @@ func (s *Run) finish(h *heldClaim, err error) {
 	h.run.Processed(outcome, err)
 	s.mu.Lock()
 	s.slots.busy--
-	s.count(outcome, err)
+	count(&s.stats, outcome, err)
 	switch h.phase {
 	case running, lapsed:
 		s.endLocked(h, h.verdict(err, cause))
@@ -306,18 +308,18 @@ func (s *Run) finish(h *heldClaim, err error) {
 	if quiet {
 		signal(s.idleChanged)
 	}
-	s.logEnd(h, outcome, err)
+	h.logEnd(s.cfg.Log, outcome, err)
 	if outcome.Failed() {
 		h.job.Failed(h.ctx, err)
 	}
 }
 
-func (s *Run) count(o pawltype.Outcome, err error) {
+func count(stats *pawltype.WorkerStats, o pawltype.Outcome, err error) {
 	switch {
 	case err == nil:
-		s.stats.Succeeded++
+		stats.Succeeded++
 	case o.Failed() || o == pawltype.OutcomeDiscarded:
-		s.stats.Failed++
+		stats.Failed++
 	}
 }
 
@@ -402,7 +404,7 @@ func (s *Run) lose(token, reason string) {
 	if reason == "cancelled" {
 		level = slog.LevelInfo // this was intended
 	}
-	s.log(h).Log(h.ctx, level, "claim lost", "reason", reason)
+	h.log(s.cfg.Log).Log(h.ctx, level, "claim lost", "reason", reason)
 }
 
 // lossOf returns the cause for the handler's context, given the reason of a stale claim.
@@ -413,66 +415,6 @@ func lossOf(reason string) error {
 	return fmt.Errorf("%w: %s", pawltype.ErrLeaseLost, reason)
 }
 
-// Progress queues a handler's progress for the next extension, which is sent as soon as a second has passed since the last one.
-func (s *Run) Progress(_ context.Context, c lease.Claim, p *pawlv1.Progress) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.claims[c.Token]
-	if h == nil || h.phase != running {
-		return nil
-	}
-	h.progress = p
-	soon := time.Now()
-	if next := h.extended.Add(time.Second); soon.Before(next) {
-		soon = next
-	}
-	if soon.Before(h.due) {
-		h.due = soon
-	}
-	s.sweepAt(h.due)
-	return nil
-}
-
-// Checkpoint stores a checkpoint in its own call, and waits for the response.
-func (s *Run) Checkpoint(ctx context.Context, c lease.Claim, data []byte) error {
-	sent := time.Now()
-	_, err := s.cfg.Calls.Extend(ctx, c, 0, nil, data)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if h := s.claims[c.Token]; h != nil {
-			h.confirm(sent)
-		}
-	}
-	return s.endIfLost(c, err)
-}
-
-// BeginOnce asks for a once key.
-func (s *Run) BeginOnce(ctx context.Context, c lease.Claim, key string) (pawltype.OnceAnswer, error) {
-	a, err := s.cfg.Calls.BeginOnce(ctx, c, key)
-	return a, s.endIfLost(c, err)
-}
-
-// FinishOnce records that an effect has happened.
-func (s *Run) FinishOnce(ctx context.Context, c lease.Claim, key string, result []byte, ttl time.Duration) error {
-	_, err := s.cfg.Calls.FinishOnce(ctx, c, key, result, ttl)
-	return s.endIfLost(c, err)
-}
-
-// AbandonOnce reports that an effect did not happen.
-func (s *Run) AbandonOnce(ctx context.Context, c lease.Claim, key string) error {
-	_, err := s.cfg.Calls.AbandonOnce(ctx, c, key)
-	return s.endIfLost(c, err)
-}
-
-// endIfLost ends the handler if err says that its claim is gone.
-func (s *Run) endIfLost(c lease.Claim, err error) error {
-	if refusal, ok := errors.AsType[*pawltype.Error](err); ok && refusal.Code == pawltype.ErrStaleClaim {
-		s.lose(c.Token, refusal.Reason)
-	}
-	return err
-}
-
 // confirm moves the end of the lease to the earliest that an extension sent at that time can have set.
 func (h *heldClaim) confirm(sent time.Time) {
 	if end := sent.Add(h.lease); end.After(h.leaseEnd) {
@@ -481,15 +423,15 @@ func (h *heldClaim) confirm(sent time.Time) {
 }
 
 // log returns the logger for lines about a task: in the trace of its run, or before that in the one of its enqueue.
-func (s *Run) log(h *heldClaim) *slog.Logger {
-	log := s.cfg.Log.With("task_id", h.ref.TaskID, "queue", h.task.GetQueue(), "type", h.ref.Type, "attempt", h.task.GetAttempt())
+func (h *heldClaim) log(base *slog.Logger) *slog.Logger {
+	log := base.With("task_id", h.ref.TaskID, "queue", h.task.GetQueue(), "type", h.ref.Type, "attempt", h.task.GetAttempt())
 	if span := h.span.Load(); span != nil {
 		return telemetry.LogTrace(log, *span)
 	}
 	return telemetry.LogTrace(log, trace.SpanContextFromContext(h.ctx))
 }
 
-func (s *Run) logEnd(h *heldClaim, o pawltype.Outcome, err error) {
+func (h *heldClaim) logEnd(base *slog.Logger, o pawltype.Outcome, err error) {
 	level := slog.LevelInfo
 	switch {
 	case o.Failed():
@@ -497,14 +439,14 @@ func (s *Run) logEnd(h *heldClaim, o pawltype.Outcome, err error) {
 	case o == pawltype.OutcomeSucceeded:
 		level = slog.LevelDebug
 	}
-	if !s.cfg.Log.Enabled(h.ctx, level) {
+	if !base.Enabled(h.ctx, level) {
 		return
 	}
 	var attrs []any
 	if err != nil {
 		attrs = []any{"error", err}
 	}
-	s.log(h).Log(h.ctx, level, "task "+string(o), attrs...)
+	h.log(base).Log(h.ctx, level, "task "+string(o), attrs...)
 }
 
 // signal sends on ch unless a value is already waiting there.

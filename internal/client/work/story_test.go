@@ -161,7 +161,7 @@ func (w *world) start(a args) {
 	caller := rpc.NewCaller(w, -1)
 	w.held = map[string]*heldClaim{}
 	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log, Hello: &pawlv1.WorkHello{}, Name: "w",
-		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, *Run) Job { return w }})
+		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, lease.Holder) Job { return w }})
 }
 
 // counted generates sequential span ids.
@@ -266,7 +266,7 @@ func (w *world) step(d *datadriven.TestData) string {
 		fmt.Fprintln(&w.out, "again in", w.run.sweep(now).Sub(now))
 	case "progress":
 		percent, _ := strconv.ParseFloat(a.lone[1], 64)
-		_ = w.run.Progress(w.Context(), lease.Claim{Token: a.lone[0]}, &pawlv1.Progress{Percent: percent})
+		_ = holder{w.run}.Progress(w.Context(), lease.Claim{Token: a.lone[0]}, &pawlv1.Progress{Percent: percent})
 	case "call":
 		w.call = a
 		w.callAbout(a.lone[0], lease.Claim{TaskID: a.lone[1], Token: a.lone[1]})
@@ -307,13 +307,13 @@ func (w *world) callAbout(name string, c lease.Claim) {
 	var err error
 	switch ctx := w.Context(); name {
 	case "checkpoint":
-		err = w.run.Checkpoint(ctx, c, []byte("7"))
+		err = holder{w.run}.Checkpoint(ctx, c, []byte("7"))
 	case "begin":
-		_, err = w.run.BeginOnce(ctx, c, "k")
+		_, err = holder{w.run}.BeginOnce(ctx, c, "k")
 	case "finish":
-		err = w.run.FinishOnce(ctx, c, "k", nil, 0)
+		err = holder{w.run}.FinishOnce(ctx, c, "k", nil, 0)
 	case "abandon":
-		err = w.run.AbandonOnce(ctx, c, "k")
+		err = holder{w.run}.AbandonOnce(ctx, c, "k")
 	}
 	fmt.Fprintln(&w.out, "answered:", err)
 }

@@ -106,7 +106,7 @@ type workStream = interface {
 func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	toward := s.destination()
+	toward := s.placement.destination()
 	defer func() { s.leave(toward, err) }()
 	stream, err := s.cfg.Worker.Work(route.WithDestination(ctx, toward))
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 		}
 		if !heard {
 			heard = true
-			s.watchPlacement(ctx, &sender, stream, toward, renew)
+			s.placement.watch(ctx, &sender, stream, toward, renew)
 		}
 		s.receive(frame, time.Now())
 		watch.Reset(s.silence())
@@ -152,6 +152,17 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 			signal(renew)
 		}
 	}
+}
+
+// leave handles a stream's end. If it broke, the next one need not go to the same node, and is replaced sooner if it stays silent.
+func (s *Run) leave(toward route.Destination, err error) {
+	if errors.Is(err, io.EOF) {
+		return
+	}
+	s.placement.forget(toward)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact.silent = 0
 }
 
 // attach returns the first frame of a new stream. All that the broker has not confirmed is queued again, and all leases are extended,
@@ -423,7 +434,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.reportedAt, telemetry.SettleError(a.said))
 	}
 	for _, x := range refused {
-		s.log(x.h).Warn("the broker rejected the task's outcome", "verb", x.end.Verb(), "error", x.err)
+		x.h.log(s.cfg.Log).Warn("the broker rejected the task's outcome", "verb", x.end.Verb(), "error", x.err)
 	}
 	for _, p := range r.GetExtends() {
 		s.extended(p)
