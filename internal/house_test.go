@@ -363,9 +363,6 @@ const mostLines, mostMethods = 5000, 40
 // mostLinesIn has stricter bounds.
 var mostLinesIn = map[string]int{"internal/engine": 4000, "internal/cluster": 4000}
 
-// largeTypes have more methods than mostMethods, at most as many as stated here.
-var largeTypes = map[string]int{"internal/shard.loop": 70}
-
 // TestPackagesAreSmall checks these bounds.
 func TestPackagesAreSmall(t *testing.T) {
 	lines, methods := map[string]int{}, map[string]int{}
@@ -398,14 +395,9 @@ func TestPackagesAreSmall(t *testing.T) {
 			t.Errorf("package %q has %d lines, more than %d", pkg, n, most)
 		}
 	}
-	for typ, most := range largeTypes {
-		if n := methods[typ]; n < most {
-			t.Errorf("type %s has %d methods: lower its bound of %d", typ, n, most)
-		}
-	}
 	for typ, n := range methods {
-		if most := cmp.Or(largeTypes[typ], mostMethods); n > most {
-			t.Errorf("type %s has %d methods, more than %d: split it", typ, n, most)
+		if n > mostMethods {
+			t.Errorf("type %s has %d methods, more than %d: it may be two", typ, n, mostMethods)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -43,10 +42,9 @@ type loop struct {
 	leading *leading // nil: not the leader, or not caught up yet
 	round   *round   // the one in flight
 	sealed  []byte   // buffer for its entry; Raft gets a copy
-	reads   map[uint64]*read
-	readID  uint64
+	reads   reads
 
-	change    *change // of membership, or a hash entry: waiting or proposed
+	changes   changes
 	transfers transfers
 	previous  previousLeader
 	freshness freshness
@@ -70,7 +68,10 @@ func newLoop(s *Shard) (l *loop, err error) {
 			err = asFailure(p)
 		}
 	}()
-	l = &loop{Shard: s, reads: make(map[uint64]*read), outgoing: newOutgoing(), hashers: newHashers(), sealed: make([]byte, headerLen)}
+	l = &loop{Shard: s, hashers: newHashers(), sealed: make([]byte, headerLen)}
+	l.reads = reads{l: l, waiting: make(map[uint64]*read)}
+	l.changes.l, l.transfers.l, l.freshness.l = l, l, l
+	l.outgoing = newOutgoing(l)
 	if err := l.bootstrap(); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 		err = l.raft.Campaign() // no other replica to wait for
 	}
 	if err == nil {
-		l.upkeep = newUpkeep(s.cfg.State, s.cfg.Limits.KeepBytes)
+		l.upkeep = newUpkeep(l, s.cfg.State, s.cfg.Limits.KeepBytes)
 	}
 	return l, err
 }
@@ -217,7 +218,7 @@ func (l *loop) serve() (err error) {
 			fn(l)
 		case err := <-l.upkeep.flushed:
 			l.upkeep.flushing = false
-			if err = errors.Join(err, l.cut()); err != nil {
+			if err = errors.Join(err, l.upkeep.cut()); err != nil {
 				return err
 			}
 		case <-l.calls.wake:
@@ -253,15 +254,15 @@ func (l *loop) step(m *pb.Message) {
 // stepOne hands one message to Raft, and reads the other information that it carries.
 func (l *loop) stepOne(m *pb.Message) {
 	if m.GetType() == pb.MsgTimeoutNow {
-		l.noteRequest(m)
+		l.transfers.noteRequest(m)
 	}
 	if m.GetFrom() == l.soft.Lead {
 		l.previous.heard = l.cfg.Time.Elapsed()
 	}
-	ready := l.answersProbe(m)
+	ready := l.transfers.answersProbe(m)
 	_ = l.raft.Step(m)
-	l.noteCommit(m)
-	l.notePeer(m, ready)
+	l.freshness.noteCommit(m)
+	l.transfers.notePeer(m, ready)
 }
 
 // turn starts whatever can be started, and handles Ready until there is none.
@@ -269,8 +270,8 @@ func (l *loop) turn() error {
 	// Callers who were just answered may have more calls to make. Without this, the next round would start with the first few
 	// of them, and the others would wait for two rounds.
 	runtime.Gosched()
-	l.startReads()
-	if err := l.startChange(); err != nil {
+	l.reads.start()
+	if err := l.changes.start(); err != nil {
 		return err
 	}
 	if err := l.startRound(); err != nil {
@@ -281,7 +282,7 @@ func (l *loop) turn() error {
 			return err
 		}
 	}
-	if l.idle() && (l.change.pending() || !l.change.blocksRounds() && l.calls.hasUpdates()) {
+	if l.idle() && (l.changes.current.pending() || !l.changes.current.blocksRounds() && l.calls.hasUpdates()) {
 		l.calls.signal()
 	}
 	return nil
@@ -315,7 +316,7 @@ func (l *loop) handle(rd raft.Ready) error {
 		}
 	}
 	for _, rs := range rd.ReadStates {
-		l.confirm(rs)
+		l.reads.confirm(rs)
 	}
 	l.raft.Advance(rd)
 	l.becomeLeader()
@@ -331,18 +332,18 @@ func (l *loop) send(ms []*pb.Message) {
 	for _, m := range ms {
 		switch {
 		case m.GetType() == pb.MsgSnap:
-			l.sendSnapshot(m)
+			l.outgoing.send(m)
 		case m.GetType() == pb.MsgPreVote && l.whyBarred() != "":
 		default:
 			switch m.GetType() {
 			case pb.MsgApp:
-				l.stampTime(m)
+				l.freshness.stampTime(m)
 			case pb.MsgHeartbeat:
-				l.addProbe(m)
+				l.transfers.addProbe(m)
 			case pb.MsgTimeoutNow:
-				l.addReason(m)
+				l.transfers.addReason(m)
 			case pb.MsgHeartbeatResp:
-				l.dropProbe(m)
+				l.transfers.dropProbe(m)
 			}
 			out = append(out, m)
 		}
@@ -364,7 +365,7 @@ func (l *loop) observe(rd raft.Ready) {
 			l.leaders.Add(1)
 		}
 		l.previous.update(old.replica, l.soft.Lead)
-		defer l.checkTransfer()
+		defer l.transfers.check()
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
 		if l.term == l.leading.Term { // no vote was requested: Raft stepped down by itself
@@ -398,16 +399,18 @@ func (l *loop) stepDown(cause error) {
 	}
 	l.leading = nil
 	l.clock.Store(nil)
-	l.abandonChange(cause)
+	l.changes.abandon(cause)
 	if r := l.round; r != nil {
 		l.round = nil
 		r.end(cause)
 	}
-	for id, r := range l.reads {
-		delete(l.reads, id)
-		r.refuse(cause)
-	}
+	l.reads.refuse(cause)
 	l.cfg.Hooks.Dropped(true)
+}
+
+// electing reports whether this replica is about to become leader, so that calls may wait for it.
+func (l *loop) electing() bool {
+	return l.soft.RaftState == raft.StateLeader || l.alone
 }
 
 // apply applies a committed entry to the state. If the guard does not hold, only the position advances.
@@ -442,7 +445,7 @@ func (l *loop) apply(e *pb.Entry) error {
 		return err
 	}
 	l.upkeep.applied(pos.Index, len(e.GetData()))
-	l.settleChange(e)
+	l.changes.settle(e)
 	if isHashEntry(e.GetData()) {
 		return l.startHash(e)
 	}
@@ -481,91 +484,4 @@ func (l *loop) setConf(conf *pb.ConfState) (err error) {
 	l.members = conf
 	l.conf, err = encodeConf(conf)
 	return err
-}
-
-// read is a group of callers who wait until a majority confirms that this is the leader: views, and the calls of a round
-// that wrote nothing.
-type read struct {
-	calls []*call
-	stamp Stamp // of the refusals
-}
-
-// startReads asks for confirmation of all waiting views with one ReadIndex request.
-func (l *loop) startReads() {
-	if l.leading == nil {
-		if !l.electing() {
-			l.calls.refuse(&NotLeader{l.soft.Lead})
-		}
-		return
-	}
-	views := l.calls.takeViews()
-	waiting := views[:0]
-	for _, c := range views {
-		if c.take() {
-			waiting = append(waiting, c)
-		}
-	}
-	if len(waiting) > 0 {
-		l.readIndex(&read{calls: waiting})
-	}
-}
-
-// electing reports whether this replica is about to become leader, so that calls may wait for it.
-func (l *loop) electing() bool {
-	return l.soft.RaftState == raft.StateLeader || l.alone
-}
-
-// readIndex sends the ReadIndex request that confirms r.
-func (l *loop) readIndex(r *read) {
-	if planted("shard-no-confirm") {
-		r.answer(l)
-		return
-	}
-	l.readID++
-	l.reads[l.readID] = r
-	l.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, l.readID))
-}
-
-// confirm answers the calls of a read. All entries up to rs.Index are applied: the leader applies committed entries
-// before it handles read states.
-func (l *loop) confirm(rs raft.ReadState) {
-	id := binary.BigEndian.Uint64(rs.RequestCtx)
-	r := l.reads[id]
-	if r == nil {
-		return
-	}
-	if at := l.cfg.State.Applied().Index; rs.Index > at {
-		panic(fmt.Sprintf("shard %d: read at %d confirmed with only %d applied", l.cfg.ID, rs.Index, at))
-	}
-	r.answer(l)
-	delete(l.reads, id)
-}
-
-func (r *read) answer(l *loop) {
-	views := 0
-	for _, c := range r.calls {
-		if c.update == nil {
-			views++
-		}
-	}
-	if views == 0 {
-		for _, c := range r.calls {
-			c.answer(r.stamp, c.refusal)
-		}
-		return
-	}
-	at := l.cfg.State.Applied()
-	v := l.newView(views)
-	for _, c := range r.calls {
-		c.view = v
-		if !c.answer(Stamp{l.cfg.ID, at.Index, l.leading.Term, l.leading.clock.Now()}, nil) {
-			v.release()
-		}
-	}
-}
-
-func (r *read) refuse(err error) {
-	for _, c := range r.calls {
-		c.answer(Stamp{}, err)
-	}
 }

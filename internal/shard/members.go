@@ -67,6 +67,12 @@ type change struct {
 	done   chan error // one place
 }
 
+// changes are the changes of membership and hash entries that this replica proposes as leader, one at a time.
+type changes struct {
+	l       *loop
+	current *change // waiting or proposed; nil: none
+}
+
 // propose proposes c, and returns its index in the log when it is applied.
 func (s *Shard) propose(ctx context.Context, c *change) (index uint64, err error) {
 	c.done = make(chan error, 1)
@@ -74,10 +80,10 @@ func (s *Shard) propose(ctx context.Context, c *change) (index uint64, err error
 		switch {
 		case l.leading == nil:
 			c.done <- &NotLeader{l.soft.Lead}
-		case l.change != nil:
+		case l.changes.current != nil:
 			c.done <- ErrChangeRefused
 		default:
-			l.change = c
+			l.changes.current = c
 		}
 	})
 	if err != nil {
@@ -105,60 +111,60 @@ func (s *Shard) runOnLoop(ctx context.Context, fn func(*loop)) error {
 	}
 }
 
-// startChange proposes the waiting change once everything proposed before is applied.
-func (l *loop) startChange() error {
-	c := l.change
-	if !c.pending() || !l.idle() {
+// start proposes the waiting change once everything proposed before is applied.
+func (cs *changes) start() error {
+	c := cs.current
+	if !c.pending() || !cs.l.idle() {
 		return nil
 	}
 	if c.unless != nil {
-		err := c.unless(l.status())
+		err := c.unless(cs.l.status())
 		if errors.Is(err, ErrNothing) {
-			l.endChange(nil)
+			cs.end(nil)
 			return nil
 		}
 		if err != nil {
-			l.endChange(err)
+			cs.end(err)
 			return nil
 		}
 	}
 	var err error
 	if c.conf != nil {
-		err = l.raft.ProposeConfChange(c.conf)
+		err = cs.l.raft.ProposeConfChange(c.conf)
 	} else {
-		err = l.raft.Propose(hashEntry(l.leading.Term))
+		err = cs.l.raft.Propose(hashEntry(cs.l.leading.Term))
 	}
 	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being transferred
-		l.endChange(&NotLeader{})
+		cs.end(&NotLeader{})
 		return nil
 	}
-	c.index = l.cfg.State.Applied().Index + 1
+	c.index = cs.l.cfg.State.Applied().Index + 1
 	return err
 }
 
-// settleChange ends the change whose entry was applied. Raft replaces a change of membership that it refuses by an empty
+// settle ends the change whose entry was applied. Raft replaces a change of membership that it refuses by an empty
 // entry.
-func (l *loop) settleChange(e *pb.Entry) {
-	c := l.change
+func (cs *changes) settle(e *pb.Entry) {
+	c := cs.current
 	switch {
 	case c == nil || c.index == 0:
 	case c.joint: // Raft proposes to leave it automatically
-		if len(l.members.VotersOutgoing) == 0 {
-			l.endChange(nil)
+		if len(cs.l.members.VotersOutgoing) == 0 {
+			cs.end(nil)
 		}
 	case c.index != e.GetIndex():
 	case c.conf != nil && e.GetType() == pb.EntryNormal:
-		l.endChange(ErrChangeRefused)
-	case len(l.members.VotersOutgoing) > 0:
+		cs.end(ErrChangeRefused)
+	case len(cs.l.members.VotersOutgoing) > 0:
 		c.joint = true
 	default:
-		l.endChange(nil)
+		cs.end(nil)
 	}
 }
 
-func (l *loop) endChange(err error) {
-	l.change.done <- err
-	l.change = nil
+func (cs *changes) end(err error) {
+	cs.current.done <- err
+	cs.current = nil
 }
 
 // pending reports whether there is a change that is not proposed yet.
@@ -167,23 +173,23 @@ func (c *change) pending() bool { return c != nil && c.index == 0 }
 // blocksRounds reports whether rounds must wait for the change.
 func (c *change) blocksRounds() bool { return c != nil && !c.joint }
 
-// abandonChange ends the change of a replica that no longer leads.
-func (l *loop) abandonChange(cause error) {
-	if l.change == nil {
+// abandon ends the change of a replica that no longer leads.
+func (cs *changes) abandon(cause error) {
+	if cs.current == nil {
 		return
 	}
-	if l.change.index != 0 {
+	if cs.current.index != 0 {
 		cause = ErrUnknown
 	}
-	l.endChange(cause)
+	cs.end(cause)
 }
 
 // endRequests answers callers whose request this loop will no longer complete.
 func (l *loop) endRequests(cause error) {
 	if l.transfers.current != nil {
-		l.endTransfer(cause)
+		l.transfers.end(cause)
 	}
-	l.abandonChange(cause)
+	l.changes.abandon(cause)
 }
 
 // Unreachable reports that messages to a replica don't get through, so that the leader sends it no more than one at a time
@@ -246,7 +252,7 @@ func (l *loop) status() Status {
 	st.Progress = map[uint64]Progress{}
 	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		st.Progress[id] = Progress{Match: p.Match, Active: l.upkeep.active(id), Snapshotting: p.State == tracker.StateSnapshot,
-			Unfit: id != l.cfg.Replica && !l.eligible(id)}
+			Unfit: id != l.cfg.Replica && !l.transfers.eligible(id)}
 	})
 	return st
 }

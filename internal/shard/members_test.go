@@ -428,7 +428,7 @@ func TestWhatALeaderTells(t *testing.T) {
 				{"still more", pb.MsgApp, 1, 300, at + 9, 300, 100},
 				{"again", pb.MsgApp, 1, 300, at, 300, 100},
 			} {
-				l.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
+				l.freshness.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
 				if n := l.freshness; n.latest.sent != c.told || n.applied.sent != c.fresh {
 					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told, c.fresh)
 				}
@@ -491,10 +491,10 @@ func TestChangesThatAreNone(t *testing.T) {
 	}
 	b.close()
 	for index, want := range map[uint64]error{0: ErrStopped, 5: ErrUnknown} {
-		l := &loop{change: &change{index: index, done: make(chan error, 1)}}
-		c := l.change
-		if l.abandonChange(ErrStopped); l.change != nil {
-			t.Error("the abandoned change is still pending")
+		l := &loop{changes: changes{current: &change{index: index, done: make(chan error, 1)}}}
+		c := l.changes.current
+		if l.changes.abandon(ErrStopped); l.changes.current != nil {
+			t.Error("it is under way still")
 		}
 		if err := <-c.done; err != want {
 			t.Errorf("a change at entry %d ended with %v, want %v", index, err, want)

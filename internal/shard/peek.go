@@ -12,6 +12,7 @@ import (
 
 // freshness tracks how old a replica's state is.
 type freshness struct {
+	l       *loop
 	commit  uint64       // the commit index in the leader's last message
 	latest  announcement // the time of that message
 	applied announcement // the latest message whose committed entries are all applied; zero: none yet
@@ -24,45 +25,45 @@ type announcement struct {
 }
 
 // stampTime adds the time of sending to an append message.
-func (l *loop) stampTime(m *pb.Message) {
-	if l.leading != nil {
-		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.leading.clock.Now())) // #nosec G115 -- not negative
+func (f *freshness) stampTime(m *pb.Message) {
+	if f.l.leading != nil {
+		m.Context = binary.BigEndian.AppendUint64(nil, uint64(f.l.leading.clock.Now())) // #nosec G115 -- not negative
 	}
 }
 
 // noteCommit records the commit index of an append message. Heartbeats don't count, since their commit index never exceeds what this
 // replica has; nor do messages that arrive out of order.
-func (l *loop) noteCommit(m *pb.Message) {
-	if m.GetType() != pb.MsgApp || len(m.GetContext()) != 8 || m.GetFrom() != l.raft.BasicStatus().Lead {
+func (f *freshness) noteCommit(m *pb.Message) {
+	if m.GetType() != pb.MsgApp || len(m.GetContext()) != 8 || m.GetFrom() != f.l.raft.BasicStatus().Lead {
 		return
 	}
-	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > l.freshness.latest.sent { // #nosec G115 -- as stamped
-		l.refresh()
-		l.freshness.commit, l.freshness.latest = m.GetCommit(), announcement{said, l.cfg.Time.Elapsed()}
+	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > f.latest.sent { // #nosec G115 -- as stamped
+		f.refresh()
+		f.commit, f.latest = m.GetCommit(), announcement{said, f.l.cfg.Time.Elapsed()}
 	}
 }
 
-func (l *loop) refresh() {
-	if l.cfg.State.Applied().Index >= l.freshness.commit {
-		l.freshness.applied = l.freshness.latest
+func (f *freshness) refresh() {
+	if f.l.cfg.State.Applied().Index >= f.commit {
+		f.applied = f.latest
 	}
 }
 
 // age returns the maximum age of the state. A deposed leader may not know it for an election timeout. For any other replica,
 // everything newer than the last applied entry came after that entry's time. If this node's wall clock is slow, the state may
 // be older by as much.
-func (l *loop) age() time.Duration {
-	if l.alone {
+func (f *freshness) age() time.Duration {
+	if f.l.alone {
 		return 0
 	}
-	if l.leading != nil {
-		return time.Duration(l.cfg.ElectionTicks) * l.cfg.TickInterval
+	if f.l.leading != nil {
+		return time.Duration(f.l.cfg.ElectionTicks) * f.l.cfg.TickInterval
 	}
-	l.refresh()
-	now := store.TimeOf(l.cfg.Time.Wall())
-	age := max(now.Sub(l.cfg.State.Applied().Time), 0)
-	if f := l.freshness.applied; f != (announcement{}) {
-		age = min(age, max(now.Sub(f.sent), l.cfg.Time.Elapsed()-f.heard))
+	f.refresh()
+	now := store.TimeOf(f.l.cfg.Time.Wall())
+	age := max(now.Sub(f.l.cfg.State.Applied().Time), 0)
+	if last := f.applied; last != (announcement{}) {
+		age = min(age, max(now.Sub(last.sent), f.l.cfg.Time.Elapsed()-last.heard))
 	}
 	return age
 }
@@ -78,7 +79,7 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 	seen := make(chan sight, 1)
 	err = s.runOnLoop(ctx, func(l *loop) {
 		p := l.cfg.State.Applied()
-		seen <- sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.age()}
+		seen <- sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.freshness.age()}
 	})
 	if err != nil {
 		return out, at, 0, err

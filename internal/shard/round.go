@@ -25,7 +25,7 @@ const maxSealed = 4 << 20
 
 // startRound runs the waiting calls, if the last round is done, and proposes their writes.
 func (l *loop) startRound() error {
-	if !l.idle() || l.change.blocksRounds() {
+	if !l.idle() || l.changes.current.blocksRounds() {
 		return nil
 	}
 	calls := l.calls.takeUpdates(l.cfg.Limits.RoundCalls)
@@ -115,7 +115,7 @@ func (l *loop) finishEmpty(r *round) {
 	l.round = nil
 	r.tx.Close()
 	if len(r.calls) > 0 {
-		l.readIndex(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
+		l.reads.index(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
 	}
 }
 

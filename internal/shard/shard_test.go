@@ -512,8 +512,8 @@ func TestSnapshotsThatFail(t *testing.T) {
 		old := l.cfg.Transport
 		l.cfg.Transport = brokenTransport{}
 		snap := l.cfg.State.Snapshot()
-		if err := l.writeSnapshot(context.Background(), &pb.Message{}, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
-			t.Errorf("writeSnapshot with a transport that panics returned %v", err)
+		if err := l.outgoing.write(context.Background(), &pb.Message{}, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
+			t.Errorf("a transport that panics: %v", err)
 		}
 		snap.Close()
 		l.cfg.Transport = old

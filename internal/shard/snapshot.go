@@ -45,15 +45,16 @@ const maxOutgoing = 2
 
 // outgoing tracks the snapshots being sent. The loop owns its fields.
 type outgoing struct {
+	l      *loop
 	from   map[uint64]uint64 // the index of each, by its receiver
 	ctx    context.Context
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 }
 
-func newOutgoing() outgoing {
+func newOutgoing(l *loop) outgoing {
 	ctx, cancel := context.WithCancel(context.Background())
-	return outgoing{from: map[uint64]uint64{}, ctx: ctx, cancel: cancel}
+	return outgoing{l: l, from: map[uint64]uint64{}, ctx: ctx, cancel: cancel}
 }
 
 // stop cancels all of them, and waits until they have ended.
@@ -62,31 +63,31 @@ func (o *outgoing) stop() {
 	o.all.Wait()
 }
 
-// sendSnapshot sends the current state with Raft's message, whose metadata may be slightly older and is replaced.
-func (l *loop) sendSnapshot(m *pb.Message) {
+// send sends the current state with Raft's message, whose metadata may be slightly older and is replaced.
+func (o *outgoing) send(m *pb.Message) {
 	to := m.GetTo()
-	if _, busy := l.outgoing.from[to]; busy || len(l.outgoing.from) == maxOutgoing {
-		l.raft.ReportSnapshot(to, raft.SnapshotFailure)
+	if _, busy := o.from[to]; busy || len(o.from) == maxOutgoing {
+		o.l.raft.ReportSnapshot(to, raft.SnapshotFailure)
 		return
 	}
-	snap := l.cfg.State.Snapshot()
+	snap := o.l.cfg.State.Snapshot()
 	m = proto.Clone(m).(*pb.Message)
-	m.Snapshot.Metadata = metadata(l.cfg.State.Applied(), l.members)
+	m.Snapshot.Metadata = metadata(o.l.cfg.State.Applied(), o.l.members)
 	index := m.Snapshot.Metadata.GetIndex()
-	l.outgoing.from[to] = index
-	ctx := l.outgoing.ctx
-	l.cfg.Logger.Info("sending a snapshot", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to), "index", index)
-	l.outgoing.all.Go(func() {
-		err := l.writeSnapshot(ctx, m, snap)
+	o.from[to] = index
+	ctx := o.ctx
+	o.l.cfg.Logger.Info("sending a snapshot", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.replicaName(to), "index", index)
+	o.all.Go(func() {
+		err := o.write(ctx, m, snap)
 		snap.Close()
 		status := raft.SnapshotFinish
 		if err != nil {
 			status = raft.SnapshotFailure
-			l.cfg.Logger.Warn("snapshot not delivered", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to), "index", index, "error", err)
+			o.l.cfg.Logger.Warn("snapshot not delivered", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.replicaName(to), "index", index, "error", err)
 		}
 		select {
-		case l.loopFuncs <- func(l *loop) {
-			delete(l.outgoing.from, to)
+		case o.l.loopFuncs <- func(l *loop) {
+			delete(l.outgoing.from, to) // l may be the loop after o.l
 			l.raft.ReportSnapshot(to, status)
 		}:
 		case <-ctx.Done():
@@ -94,14 +95,14 @@ func (l *loop) sendSnapshot(m *pb.Message) {
 	})
 }
 
-// writeSnapshot sends m through the transport with the rows of snap. A state that can't be read ends the replica anyway.
-func (l *loop) writeSnapshot(ctx context.Context, m *pb.Message, snap *store.Snapshot) (err error) {
+// write sends m through the transport with the rows of snap. A state that can't be read ends the replica anyway.
+func (o *outgoing) write(ctx context.Context, m *pb.Message, snap *store.Snapshot) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = asFailure(p)
 		}
 	}()
-	return l.cfg.Transport.SendSnapshot(ctx, m, snap.WriteImage)
+	return o.l.cfg.Transport.SendSnapshot(ctx, m, snap.WriteImage)
 }
 
 // staged is a complete snapshot next to the state.

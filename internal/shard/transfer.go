@@ -37,6 +37,8 @@ var ErrNoTransfer = errors.New("leadership was not handed over")
 
 // transfers is a replica's state of transfers of leadership: those it makes as leader, and the last one requested of it.
 type transfers struct {
+	l *loop
+
 	current  *transfer          // nil: none
 	probes   uint64             // made so far, to number them
 	heardAt  map[uint64]uint64  // the tick at which a peer was last heard from, in this replica's term as leader
@@ -74,7 +76,7 @@ type request struct {
 }
 
 // reset resets the state for a new term as leader.
-func (t *transfers) reset() { t.heardAt, t.backoffs = map[uint64]uint64{}, map[uint64]backoff{} }
+func (ts *transfers) reset() { ts.heardAt, ts.backoffs = map[uint64]uint64{}, map[uint64]backoff{} }
 
 // Transfer hands leadership to another replica, a voter that has caught up or is about to, and returns when that replica leads. It fails
 // without any effect on calls if the replica does not answer; while the replica takes over, calls get *NotLeader. Only the leader can
@@ -90,7 +92,7 @@ func (s *Shard) Transfer(ctx context.Context, to uint64, why string) error {
 		case !slices.Contains(l.members.Voters, to):
 			done <- fmt.Errorf("%w: the replica on node %s does not vote", ErrNoTransfer, l.cfg.Node(to))
 		default:
-			l.startTransfer(to, why, done)
+			l.transfers.start(to, why, done)
 		}
 	})
 	if err != nil {
@@ -106,18 +108,18 @@ func (s *Shard) Transfer(ctx context.Context, to uint64, why string) error {
 	}
 }
 
-// startTransfer starts a transfer of leadership. done, if not nil, gets the outcome.
-func (l *loop) startTransfer(to uint64, why string, done chan error) {
-	t := l.transfers.current
+// start starts a transfer of leadership. done, if not nil, gets the outcome.
+func (ts *transfers) start(to uint64, why string, done chan error) {
+	t := ts.current
 	if t == nil {
-		l.transfers.probes++
-		t = &transfer{to: to, why: why, probe: l.transfers.probes}
-		l.transfers.current = t
+		ts.probes++
+		t = &transfer{to: to, why: why, probe: ts.probes}
+		ts.current = t
 	}
 	switch {
 	case done == nil:
 	case t.to != to:
-		done <- fmt.Errorf("%w: it is being handed to the replica on node %s", ErrNoTransfer, l.cfg.Node(t.to))
+		done <- fmt.Errorf("%w: it is being handed to the replica on node %s", ErrNoTransfer, ts.l.cfg.Node(t.to))
 	default:
 		t.done = append(t.done, done)
 	}
@@ -132,8 +134,8 @@ const (
 )
 
 // addProbe adds a probe to a heartbeat for the replica that is to take over.
-func (l *loop) addProbe(m *pb.Message) {
-	if t := l.transfers.current; t != nil && !t.begun && m.GetTo() == t.to {
+func (ts *transfers) addProbe(m *pb.Message) {
+	if t := ts.current; t != nil && !t.begun && m.GetTo() == t.to {
 		m.Context = binary.BigEndian.AppendUint64(append(slices.Clip(m.GetContext()), probeKind), t.probe)
 	}
 }
@@ -148,95 +150,95 @@ func splitProbe(context []byte) (raw []byte, probe uint64, ok bool) {
 }
 
 // dropProbe removes the probe from the answer of a replica that is barred from leading.
-func (l *loop) dropProbe(m *pb.Message) {
-	if l.whyBarred() != "" {
+func (ts *transfers) dropProbe(m *pb.Message) {
+	if ts.l.whyBarred() != "" {
 		m.Context, _, _ = splitProbe(m.GetContext())
 	}
 }
 
 // answersProbe reports whether a message answers the probe. It removes the probe, which Raft must not see.
-func (l *loop) answersProbe(m *pb.Message) bool {
+func (ts *transfers) answersProbe(m *pb.Message) bool {
 	if m.GetType() != pb.MsgHeartbeatResp {
 		return false
 	}
 	raw, probe, ok := splitProbe(m.GetContext())
 	m.Context = raw
-	t := l.transfers.current
+	t := ts.current
 	return ok && t != nil && m.GetFrom() == t.to && probe == t.probe
 }
 
 // notePeer records that a peer is alive, and begins the transfer to it if it is ready.
-func (l *loop) notePeer(m *pb.Message, ready bool) {
-	if l.leading == nil || m.GetTerm() != l.term {
+func (ts *transfers) notePeer(m *pb.Message, ready bool) {
+	if ts.l.leading == nil || m.GetTerm() != ts.l.term {
 		return
 	}
-	l.transfers.heardAt[m.GetFrom()] = l.upkeep.ticks
-	if t := l.transfers.current; ready && !t.begun {
+	ts.heardAt[m.GetFrom()] = ts.l.upkeep.ticks
+	if t := ts.current; ready && !t.begun {
 		t.begun = true
-		l.raft.TransferLeader(t.to)
+		ts.l.raft.TransferLeader(t.to)
 	}
 }
 
-// checkTransfer ends the transfer once it has failed or another replica leads.
-func (l *loop) checkTransfer() {
-	t := l.transfers.current
+// check ends the transfer once it has failed or another replica leads.
+func (ts *transfers) check() {
+	t := ts.current
 	if t == nil {
 		return
 	}
-	lead := l.soft.Lead
+	lead := ts.l.soft.Lead
 	switch {
 	case lead == t.to:
-		l.endTransfer(nil)
-	case l.leading == nil && (lead != 0 || !t.begun):
-		l.endTransfer(&NotLeader{lead})
-	case l.leading == nil: // another replica is about to lead
-	case t.begun && l.raft.BasicStatus().LeadTransferee == t.to: // Raft's transfer is in progress
+		ts.end(nil)
+	case ts.l.leading == nil && (lead != 0 || !t.begun):
+		ts.end(&NotLeader{lead})
+	case ts.l.leading == nil: // another replica is about to lead
+	case t.begun && ts.l.raft.BasicStatus().LeadTransferee == t.to: // Raft's transfer is in progress
 	case t.begun:
-		l.failTransfer("it did not take over in an election timeout")
+		ts.fail("it did not take over in an election timeout")
 	case t.ticks > probeTicks:
-		l.failTransfer(fmt.Sprintf("it did not answer within %v", probeTicks*l.cfg.TickInterval))
+		ts.fail(fmt.Sprintf("it did not answer within %v", probeTicks*ts.l.cfg.TickInterval))
 	}
 }
 
-// tickTransfer counts a tick for the transfer in progress.
-func (l *loop) tickTransfer() {
-	t := l.transfers.current
+// tick counts a tick for the transfer in progress.
+func (ts *transfers) tick() {
+	t := ts.current
 	if t == nil {
 		return
 	}
 	t.ticks++
-	l.checkTransfer()
+	ts.check()
 }
 
-func (l *loop) endTransfer(err error) {
-	t := l.transfers.current
-	l.transfers.current = nil
+func (ts *transfers) end(err error) {
+	t := ts.current
+	ts.current = nil
 	t.end(err)
 }
 
-// failTransfer gives up the transfer, and sets a backoff for the replica that grows with every failure.
-func (l *loop) failTransfer(how string) {
-	to := l.transfers.current.to
-	r := l.transfers.backoffs[to]
+// fail gives up the transfer, and sets a backoff for the replica that grows with every failure.
+func (ts *transfers) fail(how string) {
+	to := ts.current.to
+	r := ts.backoffs[to]
 	pause := min(firstBackoff<<min(r.failures, 10), maxBackoff)
-	l.transfers.backoffs[to] = backoff{r.failures + 1, l.cfg.Time.Elapsed() + pause}
-	l.cfg.Logger.Warn("leadership was not handed over", "shard", l.cfg.ID, "to", l.cfg.Node(to), "replica", l.replicaName(to),
-		"wanted_because", l.transfers.current.why, "reason", how, "backoff", pause)
-	l.endTransfer(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, l.cfg.Node(to), how))
+	ts.backoffs[to] = backoff{r.failures + 1, ts.l.cfg.Time.Elapsed() + pause}
+	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica", ts.l.replicaName(to),
+		"wanted_because", ts.current.why, "reason", how, "backoff", pause)
+	ts.end(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, ts.l.cfg.Node(to), how))
 }
 
 // eligible reports whether leadership may be transferred to a replica now: it was heard from within the last few ticks, and has no backoff.
-func (l *loop) eligible(id uint64) bool {
-	at, heard := l.transfers.heardAt[id]
-	return heard && l.upkeep.ticks-at <= freshTicks && l.cfg.Time.Elapsed() >= l.transfers.backoffs[id].until
+func (ts *transfers) eligible(id uint64) bool {
+	at, heard := ts.heardAt[id]
+	return heard && ts.l.upkeep.ticks-at <= freshTicks && ts.l.cfg.Time.Elapsed() >= ts.backoffs[id].until
 }
 
 // candidates returns the voters that leadership may be transferred to now, with their match indexes. This replica is not one of
 // them: it never hears from itself.
-func (l *loop) candidates() map[uint64]uint64 {
+func (ts *transfers) candidates() map[uint64]uint64 {
 	all := map[uint64]uint64{}
-	l.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
-		if kind == raft.ProgressTypePeer && slices.Contains(l.members.Voters, id) && l.eligible(id) {
+	ts.l.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
+		if kind == raft.ProgressTypePeer && slices.Contains(ts.l.members.Voters, id) && ts.eligible(id) {
 			all[id] = p.Match
 		}
 	})
@@ -255,41 +257,41 @@ func (s *Shard) whyBarred() string {
 	return ""
 }
 
-// transferIfBarred hands leadership to the voter with the longest log, if this replica is barred from leading.
-func (l *loop) transferIfBarred() {
-	why := l.whyBarred()
-	if why == "" || l.leading == nil || l.transfers.current != nil {
+// startIfBarred hands leadership to the voter with the longest log, if this replica is barred from leading.
+func (ts *transfers) startIfBarred() {
+	why := ts.l.whyBarred()
+	if why == "" || ts.l.leading == nil || ts.current != nil {
 		return
 	}
 	to, most := uint64(0), uint64(0)
-	for id, match := range l.candidates() {
+	for id, match := range ts.candidates() {
 		if match > most || match == most && id > to {
 			to, most = id, match
 		}
 	}
 	if to != 0 {
-		l.startTransfer(to, why, nil)
+		ts.start(to, why, nil)
 	}
 }
 
-// transferIfSlow hands leadership over if this replica's disk is much slower than another's.
-func (l *loop) transferIfSlow() {
-	if l.leading == nil || l.alone || l.transfers.current != nil || planted("shard-slow-stays") {
+// startIfSlow hands leadership over if this replica's disk is much slower than another's.
+func (ts *transfers) startIfSlow() {
+	if ts.l.leading == nil || ts.l.alone || ts.current != nil || planted("shard-slow-stays") {
 		return
 	}
-	if to := l.pace.fasterReplica(l.cfg.Time.Elapsed(), l.candidates()); to != 0 {
-		l.startTransfer(to, "its disk is much slower than that of another replica", nil)
+	if to := ts.l.pace.fasterReplica(ts.l.cfg.Time.Elapsed(), ts.candidates()); to != 0 {
+		ts.start(to, "its disk is much slower than that of another replica", nil)
 	}
 }
 
 // noteRequest records why a leader asks this replica to take over.
-func (l *loop) noteRequest(m *pb.Message) {
-	l.transfers.request = request{m.GetTerm() + 1, string(m.GetContext())}
+func (ts *transfers) noteRequest(m *pb.Message) {
+	ts.request = request{m.GetTerm() + 1, string(m.GetContext())}
 }
 
 // addReason adds the reason to the request to take over.
-func (l *loop) addReason(m *pb.Message) {
-	if t := l.transfers.current; t != nil {
+func (ts *transfers) addReason(m *pb.Message) {
+	if t := ts.current; t != nil {
 		m.Context = []byte(t.why[:min(len(t.why), maxWhy)])
 	}
 }

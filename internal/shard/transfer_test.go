@@ -199,7 +199,7 @@ func TestSlowDiskWaitsForATransfer(t *testing.T) {
 					l.pace.saved(time.Second)
 				}
 				l.transfers.current = under
-				l.transferIfSlow()
+				l.transfers.startIfSlow()
 				handed = l.transfers.current != under
 				l.transfers.current = nil
 			}); err != nil {
@@ -389,9 +389,10 @@ func TestTransfersThatAreRefused(t *testing.T) {
 // Only messages from the leader's own term are signs of life.
 func TestOldMessagesAreNoSignOfLife(t *testing.T) {
 	l := &loop{term: 5, leading: &leading{}, upkeep: &upkeep{ticks: 9}}
+	l.transfers.l = l
 	l.transfers.reset()
-	l.notePeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
-	l.notePeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
+	l.transfers.notePeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
+	l.transfers.notePeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)
 	if at, heard := l.transfers.heardAt[2]; heard || l.transfers.heardAt[3] != 9 {
 		t.Errorf("after an old message replica 2 was heard at %d, %v; replica 3 at %d, want 9", at, heard, l.transfers.heardAt[3])
 	}
@@ -452,7 +453,7 @@ func TestSplitProbe(t *testing.T) {
 	for _, raw := range raws {
 		l := &loop{transfers: transfers{current: &transfer{to: 2, probe: 7}}}
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(2)), Context: raw}
-		l.addProbe(m)
+		l.transfers.addProbe(m)
 		got, probe, ok := splitProbe(m.GetContext())
 		if !ok || probe != 7 || !slices.Equal(got, raw) {
 			t.Errorf("%v with a probe was split into %v, probe %d, %v", raw, got, probe, ok)
@@ -463,7 +464,7 @@ func TestSplitProbe(t *testing.T) {
 		answer := func(from, probe uint64) bool {
 			l.transfers.current.probe = probe
 			sent := &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(from), Context: m.GetContext()}
-			ready := l.answersProbe(sent)
+			ready := l.transfers.answersProbe(sent)
 			if !slices.Equal(sent.GetContext(), raw) {
 				t.Errorf("Raft receives context %v, want %v", sent.GetContext(), raw)
 			}
@@ -473,8 +474,8 @@ func TestSplitProbe(t *testing.T) {
 			t.Error("an answer from another replica or to another probe counted, or the right one did not")
 		}
 		other := &pb.Message{Type: pb.MsgHeartbeat.Enum(), To: new(uint64(3)), Context: raw}
-		if l.addProbe(other); !slices.Equal(other.GetContext(), raw) {
-			t.Errorf("another replica was probed: %v", other.GetContext())
+		if l.transfers.addProbe(other); !slices.Equal(other.GetContext(), raw) {
+			t.Errorf("another replica is asked: %v", other.GetContext())
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 // upkeep keeps the log short: when too much of the log is not yet in the state's files, it flushes the state on a separate
 // goroutine, since a flush may take long.
 type upkeep struct {
+	l       *loop
 	kick    chan struct{}
 	flushed chan error
 	ended   chan struct{}
@@ -56,8 +57,8 @@ func (t *trail) end(steps int) uint64 {
 }
 
 // newUpkeep starts the goroutine that flushes. stop ends it.
-func newUpkeep(state *store.Store, keepBytes uint64) *upkeep {
-	u := &upkeep{kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{}),
+func newUpkeep(l *loop, state *store.Store, keepBytes uint64) *upkeep {
+	u := &upkeep{l: l, kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{}),
 		trail: trail{step: keepBytes / 16}, lastActive: map[uint64]uint64{}}
 	go func() {
 		defer close(u.ended)
@@ -80,24 +81,28 @@ func (u *upkeep) applied(index uint64, n int) {
 
 // tick does the shard's own work of a tick.
 func (l *loop) tick() error {
-	l.transferIfBarred()
-	l.transferIfSlow()
-	l.tickTransfer()
-	u := l.upkeep
-	if u.ticks++; l.leading != nil {
-		l.noteActive()
+	l.transfers.startIfBarred()
+	l.transfers.startIfSlow()
+	l.transfers.tick()
+	return l.upkeep.tick()
+}
+
+// tick cuts the log, and has the state flushed once too much would have to be replayed.
+func (u *upkeep) tick() error {
+	if u.ticks++; u.l.leading != nil {
+		u.noteActive()
 	}
-	at := l.cfg.State.Applied().Index
+	at := u.l.cfg.State.Applied().Index
 	if at == u.checked && u.ticks%checkTicks != 0 {
 		return nil
 	}
 	u.checked = at
 	// Cut soon after the state has flushed, so that old segments of the log can be deleted.
-	if err := l.cut(); err != nil {
+	if err := u.cut(); err != nil {
 		return err
 	}
-	first, _ := l.log.FirstIndex()
-	if !u.flushing && (u.bytes > l.cfg.Limits.ReplayBytes || at+1-first > l.cfg.Limits.ReplayEntries) {
+	first, _ := u.l.log.FirstIndex()
+	if limits := &u.l.cfg.Limits; !u.flushing && (u.bytes > limits.ReplayBytes || at+1-first > limits.ReplayEntries) {
 		u.flushing = true
 		u.kick <- struct{}{}
 	}
@@ -107,43 +112,42 @@ func (l *loop) tick() error {
 // needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has nobody to hear from
 // or to send heartbeats to, so after an entry it needs only one more tick, to cut its log. An idle node of a one-node cluster sleeps.
 func (l *loop) needsTicks() bool {
-	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.transfers.current != nil ||
+	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
 		l.cfg.State.Applied().Index != l.upkeep.checked
 }
 
 // cut removes the entries that the state has flushed from the log.
-func (l *loop) cut() error {
-	durable, err := l.cfg.State.Durable()
+func (u *upkeep) cut() error {
+	durable, err := u.l.cfg.State.Durable()
 	if err != nil {
 		return err
 	}
 	if planted("shard-cut-applied") {
-		durable = l.cfg.State.Applied()
+		durable = u.l.cfg.State.Applied()
 	}
-	u := l.upkeep
 	if durable.Index >= u.from {
-		u.bytes, u.from = 0, l.cfg.State.Applied().Index
+		u.bytes, u.from = 0, u.l.cfg.State.Applied().Index
 	}
-	return l.log.Compact(min(durable.Index, l.replicated()))
+	return u.l.log.Compact(min(durable.Index, u.replicated()))
 }
 
 // replicated returns the entry up to which the log may be cut. A leader keeps what active replicas still need, and a smaller
 // part for silent ones; any other replica keeps a little, since it may be asked for it once it leads.
-func (l *loop) replicated() uint64 {
-	if l.alone && len(l.members.Learners) == 0 {
+func (u *upkeep) replicated() uint64 {
+	if u.l.alone && len(u.l.members.Learners) == 0 {
 		return math.MaxUint64
 	}
-	t := &l.upkeep.trail
-	if l.leading == nil {
+	t := &u.trail
+	if u.l.leading == nil {
 		return t.end(1)
 	}
 	active, silent := uint64(math.MaxUint64), uint64(math.MaxUint64)
-	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+	u.l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		have := p.Match
-		if from, under := l.outgoing.from[id]; under {
+		if from, under := u.l.outgoing.from[id]; under {
 			have = max(have, from)
 		}
-		if id == l.cfg.Replica || l.upkeep.active(id) {
+		if id == u.l.cfg.Replica || u.active(id) {
 			active = min(active, have)
 		} else {
 			silent = min(silent, have)
@@ -160,9 +164,8 @@ const (
 )
 
 // noteActive records the peers that Raft has heard from since its last check of the quorum.
-func (l *loop) noteActive() {
-	u := l.upkeep
-	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+func (u *upkeep) noteActive() {
+	u.l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		if _, known := u.lastActive[id]; p.RecentActive || !known {
 			u.lastActive[id] = u.ticks
 		}
